@@ -1,0 +1,24 @@
+//! Versions, releases and the two languages that select them (spec 03 §§3–5).
+//!
+//! * [`Version`]: a strict semantic version, ordered by precedence (build metadata never counts).
+//! * [`Release`] and [`VersionRelease`]: the packaging revision of a version, the order of bundles.
+//! * [`Constraint`]: the Masterminds language of `spec.source.catalog.version`.
+//! * [`Range`]: the blang language of `skipRange` and of `olm.package.required`.
+//!
+//! The two languages look alike and differ in almost every rule, so they share no parser. Both follow the
+//! libraries of the Go reference including their accidents, because they decide which bundle is chosen.
+//! Error texts are exact: users see them in conditions.
+//!
+//! This crate computes only. It knows neither catalogs nor bundles.
+
+mod constraint;
+mod quote;
+mod range;
+mod release;
+mod version;
+
+pub use constraint::{Constraint, ConstraintError};
+pub use quote::quote;
+pub use range::{Range, RangeError};
+pub use release::{Release, ReleaseError, VersionRelease, VersionReleaseError};
+pub use version::{NumberPart, Version, VersionError};

@@ -1,0 +1,80 @@
+//! Quoting of user text in messages.
+
+use std::fmt::Write;
+
+/// Quotes `text` as Go's `%q` does, which the exact messages of the specs use: double quotes, the short
+/// escapes of Go, `\x07`, `\u00a0` and `\U000e0001` for what is not printable, printable Unicode as is.
+pub fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match short_escape(c) {
+            Some(escape) => out.push_str(escape),
+            None if is_printable(c) => out.push(c),
+            None => push_code_point(&mut out, c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+fn short_escape(c: char) -> Option<&'static str> {
+    Some(match c {
+        '"' => "\\\"",
+        '\\' => "\\\\",
+        '\x07' => "\\a",
+        '\x08' => "\\b",
+        '\t' => "\\t",
+        '\n' => "\\n",
+        '\x0b' => "\\v",
+        '\x0c' => "\\f",
+        '\r' => "\\r",
+        _ => return None,
+    })
+}
+
+fn push_code_point(out: &mut String, c: char) {
+    let code = u32::from(c);
+    // Writing to a String cannot fail.
+    let _ = match code {
+        0..0x80 => write!(out, "\\x{code:02x}"),
+        0x80..0x1_0000 => write!(out, "\\u{code:04x}"),
+        _ => write!(out, "\\U{code:08x}"),
+    };
+}
+
+/// Letters, marks, numbers, punctuation, symbols and the ASCII blank.
+///
+/// The standard library knows this set only through `escape_debug`; a leading letter keeps it from escaping
+/// combining marks, which it does at the start of a text.
+fn is_printable(c: char) -> bool {
+    if c.is_ascii() {
+        return c == ' ' || c.is_ascii_graphic();
+    }
+    let mut buffer = [b'a'; 5];
+    let length = c.encode_utf8(&mut buffer[1..]).len();
+    std::str::from_utf8(&buffer[..=length]).is_ok_and(|text| text.escape_debug().nth(1) == Some(c))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quote;
+
+    #[test]
+    fn quotes_like_the_reference() {
+        for (text, expected) in [
+            ("", r#""""#),
+            ("plain text", r#""plain text""#),
+            ("a\"b\\c", r#""a\"b\\c""#),
+            ("\n\t\x0b\x0c\r\x07\x08", r#""\n\t\v\f\r\a\b""#),
+            ("\0\x1b\x7f", r#""\x00\x1b\x7f""#),
+            ("\u{a0}\u{85}\u{200b}\u{feff}", r#""\u00a0\u0085\u200b\ufeff""#),
+            ("é ü 日本 e\u{301} 🎉", "\"é ü 日本 e\u{301} 🎉\""),
+            ("\u{301}", "\"\u{301}\""),
+            ("\u{e0001}\u{10ffff}", r#""\U000e0001\U0010ffff""#),
+            ("it's", r#""it's""#),
+        ] {
+            assert_eq!(quote(text), expected);
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! The range language of `skipRange` and of dependency `versionRange`s (spec 03 §5).
+//!
+//! Comparators separated by blanks must all hold, `||` separates alternatives, operands are complete
+//! versions, a lower-case `x` may stand for trailing numbers, and pre-releases are ordinary versions.
+//! Much that looks right is silently something else (`! 1.0.0` is `1.0.0`); see spec 03 §5.4.
+
+use std::str::FromStr;
+
+use crate::quote::quote;
+use crate::version::{Version, VersionError};
+
+/// A parsed version range: alternatives of comparators that must all hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Range {
+    groups: Vec<Vec<Comparator>>,
+}
+
+/// Why a text is not a range. Only the kind of error is binding, the texts inform.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RangeError {
+    /// The text starts with `||`.
+    #[error("First element in range is '||'")]
+    LeadingOr,
+    /// The text ends with `||`, or holds nothing that counts.
+    #[error("Last element in range is '||'")]
+    EmptyOrTrailingOr,
+    /// A token without any digit.
+    #[error("Could not get version from string: {}", quote(.0))]
+    NoVersion(String),
+    /// A token with an unknown operator.
+    #[error(
+        "Could not parse Range {}: Could not parse comparator {} in {}",
+        quote(token),
+        quote(comparator),
+        quote(term)
+    )]
+    BadComparator {
+        /// The token, after wildcards were expanded.
+        token: String,
+        /// The operator.
+        comparator: String,
+        /// Operator and operand.
+        term: String,
+    },
+    /// A token whose operand is not a complete version.
+    #[error(
+        "Could not parse Range {}: Could not parse version {} in {}: {fault}",
+        quote(token),
+        quote(operand),
+        quote(term)
+    )]
+    BadVersion {
+        /// The token, after wildcards were expanded.
+        token: String,
+        /// The operand.
+        operand: String,
+        /// Operator and operand.
+        term: String,
+        /// What is wrong with the operand.
+        fault: VersionError,
+    },
+    /// Nothing between two `||`. The reference accepts this and crashes on use.
+    #[error("Empty element between two '||' in range")]
+    EmptyGroup,
+}
+
+impl Range {
+    /// Reads a range.
+    ///
+    /// # Errors
+    /// Misplaced `||` first, then wildcards that cannot be expanded, then the first bad comparator, then
+    /// empty alternatives.
+    pub fn parse(text: &str) -> Result<Self, RangeError> {
+        let tokens = tokens(text);
+        if tokens.first().is_some_and(|token| token == "||") {
+            return Err(RangeError::LeadingOr);
+        }
+        if tokens.last().is_none_or(|token| token == "||") {
+            return Err(RangeError::EmptyOrTrailingOr);
+        }
+        let mut groups = Vec::new();
+        for group in tokens.split(|token| token == "||") {
+            let expanded: Vec<_> =
+                group.iter().map(|token| expand_wildcard(token)).collect::<Result<_, _>>()?;
+            groups.push(expanded.concat());
+        }
+        let parse_group = |group: Vec<String>| group.iter().map(|token| Comparator::parse(token)).collect();
+        let groups: Vec<Vec<_>> = groups.into_iter().map(parse_group).collect::<Result<_, _>>()?;
+        if groups.iter().any(Vec::is_empty) {
+            return Err(RangeError::EmptyGroup);
+        }
+        Ok(Self { groups })
+    }
+
+    /// True if `version` satisfies every comparator of some alternative. Precedence decides, so build
+    /// metadata does not count and a pre-release is a version like any other.
+    pub fn contains(&self, version: &Version) -> bool {
+        self.groups.iter().any(|group| group.iter().all(|comparator| comparator.matches(version)))
+    }
+}
+
+impl FromStr for Range {
+    type Err = RangeError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::parse(text)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Op {
+    Equal,
+    NotEqual,
+    Greater,
+    GreaterOrEqual,
+    Less,
+    LessOrEqual,
+}
+
+impl Op {
+    fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "" | "=" | "==" => Self::Equal,
+            "!" | "!=" => Self::NotEqual,
+            ">" => Self::Greater,
+            ">=" => Self::GreaterOrEqual,
+            "<" => Self::Less,
+            "<=" => Self::LessOrEqual,
+            _ => return None,
+        })
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Comparator {
+    op: Op,
+    bound: Version,
+}
+
+impl Comparator {
+    fn parse(token: &str) -> Result<Self, RangeError> {
+        let (comparator, operand) = split_operator(token)?;
+        let term = || format!("{comparator}{operand}");
+        let op = Op::parse(comparator).ok_or_else(|| RangeError::BadComparator {
+            token: token.to_owned(),
+            comparator: comparator.to_owned(),
+            term: term(),
+        })?;
+        let bound = Version::parse(operand).map_err(|fault| RangeError::BadVersion {
+            token: token.to_owned(),
+            operand: operand.to_owned(),
+            term: term(),
+            fault,
+        })?;
+        Ok(Self { op, bound })
+    }
+
+    fn matches(&self, version: &Version) -> bool {
+        match self.op {
+            Op::Equal => *version == self.bound,
+            Op::NotEqual => *version != self.bound,
+            Op::Greater => *version > self.bound,
+            Op::GreaterOrEqual => *version >= self.bound,
+            Op::Less => *version < self.bound,
+            Op::LessOrEqual => *version <= self.bound,
+        }
+    }
+}
+
+/// Splits a range at blanks that do not follow an operator; what is shorter than two bytes is dropped.
+///
+/// The byte that decides is the last non-blank one of the whole text so far, not of the token.
+fn tokens(text: &str) -> Vec<String> {
+    let mut kept = Vec::new();
+    let mut start = 0;
+    let mut last = None;
+    for (at, byte) in text.bytes().enumerate() {
+        if byte != b' ' {
+            last = Some(byte);
+        } else if !matches!(last, Some(b'>' | b'<' | b'=')) {
+            kept.push(&text[start..at]);
+            start = at + 1;
+        }
+    }
+    kept.push(&text[start..]);
+    kept.into_iter().filter(|token| token.len() > 1).map(|token| token.replace(' ', "")).collect()
+}
+
+/// Splits a token before its first digit. Any Unicode number ends the operator; only ASCII ones make a
+/// valid operand.
+fn split_operator(token: &str) -> Result<(&str, &str), RangeError> {
+    let digit = token.find(char::is_numeric).ok_or_else(|| RangeError::NoVersion(token.to_owned()))?;
+    let (operator, operand) = token.split_at(digit);
+    Ok((operator.trim(), operand))
+}
+
+/// Rewrites a token with a lower-case `x` anywhere to comparators with complete operands (spec 03 §5.2).
+fn expand_wildcard(token: &str) -> Result<Vec<String>, RangeError> {
+    if !token.contains('x') {
+        return Ok(vec![token.to_owned()]);
+    }
+    let (operator, operand) = split_operator(token)?;
+    let low = zero_filled(operand);
+    let high = || next_after(operand, &low).unwrap_or_default();
+    Ok(match operator {
+        ">" => vec![format!(">={}", high())],
+        ">=" => vec![format!(">={low}")],
+        "<" => vec![format!("<{low}")],
+        "<=" => vec![format!("<{}", high())],
+        "" | "=" | "==" => vec![format!(">={low}"), format!("<{}", high())],
+        "!" | "!=" => vec![format!("<{low}"), format!(">={}", high())],
+        // An unknown operator is forgotten: the token means equality.
+        _ => vec![low],
+    })
+}
+
+fn zero_filled(operand: &str) -> String {
+    let mut filled = operand.replacen(".x.x", ".x", 1).replacen(".x", ".0", 1);
+    if filled.matches('.').count() == 1 {
+        filled.push_str(".0");
+    }
+    filled
+}
+
+/// The first version after the wildcard; `None` where the operand does not end in one, or its number is
+/// none. Signed wrapping arithmetic as in the reference.
+fn next_after(operand: &str, low: &str) -> Option<String> {
+    let mut parts = operand.split('.');
+    if parts.next_back() != Some("x") {
+        return None;
+    }
+    let index = match parts.count() {
+        1 => 0,
+        2 => 1,
+        _ => return None,
+    };
+    let mut numbers: Vec<String> = low.split('.').map(str::to_owned).collect();
+    let number = numbers.get_mut(index)?;
+    *number = number.parse::<i64>().ok()?.wrapping_add(1).to_string();
+    Some(numbers.join("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Range, RangeError};
+    use crate::Version;
+
+    fn contains(range: &str, version: &str) -> bool {
+        Range::parse(range).unwrap().contains(&Version::parse(version).unwrap())
+    }
+
+    // spec 03 §5.4; acceptance 57, 58
+    #[test]
+    fn documented_meanings_hold() {
+        for (range, inside, outside) in [
+            (">=1.0.0 <2.0.0", &["1.0.0", "2.0.0-rc.1"][..], &["2.0.0"][..]),
+            ("> 1.0.0", &["1.0.1"], &["1.0.0"]),
+            (">= 1.0.0 < 2.0.0", &["1.5.0"], &["2.0.0"]),
+            ("\t>=1.0.0", &["1.0.0"], &["0.9.0"]),
+            (">=\t1.0.0", &["1.0.0"], &["0.9.0"]),
+            ("! 1.0.0", &["1.0.0"], &["1.0.1"]),
+            (">=1.0.0 <", &["1.0.0"], &["0.9.0"]),
+            (">=1.0.0 5", &["1.0.0"], &["0.9.0"]),
+            (">=1.0.0 | <2.0.0", &["1.0.0"], &["0.9.0", "2.0.0"]),
+            ("1.0.0 - 2.0.0", &[], &["1.0.0", "1.5.0", "2.0.0"]),
+            ("1.x", &["1.0.0", "1.9.0", "2.0.0-alpha"], &["2.0.0", "1.0.0-alpha"]),
+            ("1.2.x", &["1.2.0", "1.2.9"], &["1.3.0"]),
+            ("1.x.x", &["1.0.0", "1.0.7"], &["1.1.0"]),
+            ("!=1.x", &[], &["5.0.0", "0.1.0", "1.0.0"]),
+            ("~1.2.x", &["1.2.0"], &["1.2.1"]),
+            ("^1.x", &["1.0.0"], &["1.1.0"]),
+            ("v1.x", &["1.0.0"], &["1.1.0"]),
+            ("<1.0.0-next", &["0.9.0", "1.0.0-a"], &["1.0.0"]),
+            (">=1.0.0-xyz", &["1.0.0"], &["1.0.0-a"]),
+            ("==1.0.0 || !2.0.0", &["1.0.0", "3.0.0"], &["2.0.0"]),
+        ] {
+            for version in inside {
+                assert!(contains(range, version), "{range:?} contains {version}");
+            }
+            for version in outside {
+                assert!(!contains(range, version), "{range:?} does not contain {version}");
+            }
+        }
+    }
+
+    // spec 03 acceptance 59, 60
+    #[test]
+    fn what_is_no_range_is_an_error() {
+        for text in [
+            ">=1.0.0, <2.0.0",
+            ">=1.0 <2.0",
+            "~1.2.3",
+            "^1.2.3",
+            "v1.0.0",
+            "1.2.X",
+            "1.2.*",
+            "1.0.0||2.0.0",
+            ">=1.0.0\n",
+            ">1.0.0-xyz",
+            "1.0.0-next",
+            "*",
+            "x",
+            "1",
+            "",
+            "   ",
+            "x.x",
+        ] {
+            assert!(Range::parse(text).is_err(), "{text:?}");
+        }
+        assert_eq!(Range::parse("1.0.0 || || 2.0.0"), Err(RangeError::EmptyGroup));
+        assert_eq!(Range::parse("|| 1.0.0"), Err(RangeError::LeadingOr));
+        assert_eq!(Range::parse("1.0.0 ||"), Err(RangeError::EmptyOrTrailingOr));
+        assert_eq!(
+            Range::parse("~1.2").unwrap_err().to_string(),
+            r#"Could not parse Range "~1.2": Could not parse comparator "~" in "~1.2""#
+        );
+    }
+
+    #[test]
+    fn incrementing_wraps_as_in_the_reference() {
+        assert_eq!(
+            Range::parse("9223372036854775807.x").unwrap_err().to_string(),
+            r#"Could not parse Range "<-9223372036854775808.0.0": Could not parse comparator "<-" in "<-9223372036854775808.0.0""#
+        );
+    }
+}

@@ -1,0 +1,260 @@
+//! Releases: the packaging revision of a version, and the order of bundles (spec 03 §§3.3–3.5).
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use crate::quote::quote;
+use crate::version::{Version, VersionError, check_pre_identifier, compare_identifiers};
+
+/// The longest release that is accepted, in bytes.
+const MAX_RELEASE_BYTES: usize = 20;
+
+/// A release: dot-separated identifiers under the rules of a pre-release, or nothing at all.
+///
+/// The empty release is the least; others compare like pre-releases (`9` < `10` < `a`, `1` < `1.1`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Release(String);
+
+/// Why a text is not a release. The texts are part of the API.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReleaseError {
+    /// More than 20 bytes.
+    #[error("invalid release {}: exceeds maximum length of {MAX_RELEASE_BYTES} characters", quote(.0))]
+    TooLong(String),
+    /// Every bad segment with its index from 0.
+    #[error("invalid release {}: {}", quote(text), segment_lines(segments))]
+    BadSegments {
+        /// The release as given.
+        text: String,
+        /// Index and fault of each bad segment, ascending.
+        segments: Vec<(usize, VersionError)>,
+    },
+}
+
+fn segment_lines(segments: &[(usize, VersionError)]) -> String {
+    let lines: Vec<_> = segments.iter().map(|(index, fault)| format!("segment {index}: {fault}")).collect();
+    lines.join("\n")
+}
+
+impl Release {
+    /// Reads a release; the empty text is the empty release.
+    ///
+    /// # Errors
+    /// The text is too long, or some segment breaks the rules of a pre-release identifier.
+    pub fn parse(text: &str) -> Result<Self, ReleaseError> {
+        if text.len() > MAX_RELEASE_BYTES {
+            return Err(ReleaseError::TooLong(text.to_owned()));
+        }
+        if text.is_empty() {
+            return Ok(Self::default());
+        }
+        let faults =
+            text.split('.').enumerate().filter_map(|(i, s)| Some((i, check_pre_identifier(s).err()?)));
+        let segments: Vec<_> = faults.collect();
+        if segments.is_empty() {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(ReleaseError::BadSegments { text: text.to_owned(), segments })
+        }
+    }
+
+    /// The release as written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Ord for Release {
+    fn cmp(&self, other: &Self) -> Ordering {
+        compare_releases(&self.0, &other.0)
+    }
+}
+
+impl PartialOrd for Release {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+fn compare_releases(a: &str, b: &str) -> Ordering {
+    b.is_empty().cmp(&a.is_empty()).then_with(|| compare_identifiers(a, b))
+}
+
+/// The version of a bundle with its release: what bundles are ordered by.
+///
+/// Order and equality: version, then release; no release and an explicitly empty one are equal.
+#[derive(Debug, Clone)]
+pub struct VersionRelease {
+    version: Version,
+    release: Option<Release>,
+}
+
+/// Why version and release of a bundle cannot be read. The texts are part of the API.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum VersionReleaseError {
+    /// The version, where no separate release is given.
+    #[error(transparent)]
+    Version(#[from] VersionError),
+    /// The version beside an explicit release.
+    #[error("error parsing version {}: {fault}", quote(text))]
+    ExplicitVersion {
+        /// The version as given.
+        text: String,
+        /// What is wrong with it.
+        fault: VersionError,
+    },
+    /// The explicit release.
+    #[error("error parsing release {}: {fault}", quote(text))]
+    ExplicitRelease {
+        /// The release as given.
+        text: String,
+        /// What is wrong with it.
+        fault: ReleaseError,
+    },
+}
+
+impl VersionRelease {
+    /// Reads a version with its release (spec 03 §3.3).
+    ///
+    /// Without a `release`, build metadata that is itself a valid release *is* the release and leaves the
+    /// version; other build metadata stays in the version. With a `release`, even the empty one, the
+    /// version keeps its build metadata. A caller whose gate `BundleReleaseSupport` is off passes `None`.
+    ///
+    /// # Errors
+    /// The version, or else the explicit release, is not valid.
+    pub fn parse(version: &str, release: Option<&str>) -> Result<Self, VersionReleaseError> {
+        let Some(release) = release else {
+            return Ok(Self::from_build_metadata(Version::parse(version)?));
+        };
+        let version = Version::parse(version)
+            .map_err(|fault| VersionReleaseError::ExplicitVersion { text: version.to_owned(), fault })?;
+        let release = Release::parse(release)
+            .map_err(|fault| VersionReleaseError::ExplicitRelease { text: release.to_owned(), fault })?;
+        Ok(Self { version, release: Some(release) })
+    }
+
+    fn from_build_metadata(mut version: Version) -> Self {
+        let release = match Release::parse(version.build()) {
+            Ok(release) if !release.0.is_empty() => {
+                version.build.clear();
+                Some(release)
+            }
+            _ => None,
+        };
+        Self { version, release }
+    }
+
+    /// The version, without build metadata that was read as the release.
+    pub fn version(&self) -> &Version {
+        &self.version
+    }
+
+    /// The release: `None` where there is none, empty where it is given as empty.
+    pub fn release(&self) -> Option<&Release> {
+        self.release.as_ref()
+    }
+
+    fn release_text(&self) -> &str {
+        self.release.as_ref().map_or("", Release::as_str)
+    }
+
+    /// What `status.install.bundle` shows as version and release (spec 03 §3.5).
+    ///
+    /// Without `release_support` the release is shown as build metadata, so that the text reads back.
+    pub fn shown(&self, release_support: bool) -> (String, Option<String>) {
+        if release_support {
+            return (self.version.to_string(), self.release.as_ref().map(|r| r.0.clone()));
+        }
+        let mut version = self.version.clone();
+        if !self.release_text().is_empty() {
+            self.release_text().clone_into(&mut version.build);
+        }
+        (version.to_string(), None)
+    }
+}
+
+impl Ord for VersionRelease {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.version
+            .cmp(&other.version)
+            .then_with(|| compare_releases(self.release_text(), other.release_text()))
+    }
+}
+
+impl PartialOrd for VersionRelease {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for VersionRelease {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for VersionRelease {}
+
+#[cfg(test)]
+mod tests {
+    use super::{Release, VersionRelease};
+
+    fn read(version: &str, release: Option<&str>) -> VersionRelease {
+        VersionRelease::parse(version, release).unwrap()
+    }
+
+    #[test]
+    fn release_errors_are_exact() {
+        for (text, message) in [
+            (
+                "123456789012345678901",
+                r#"invalid release "123456789012345678901": exceeds maximum length of 20 characters"#,
+            ),
+            (
+                "01.a..b_c",
+                "invalid release \"01.a..b_c\": segment 0: Numeric PreRelease version must not contain leading \
+                 zeroes \"01\"\nsegment 2: Prerelease is empty\nsegment 3: Invalid character(s) found in \
+                 prerelease \"b_c\"",
+            ),
+        ] {
+            assert_eq!(Release::parse(text).map_err(|e| e.to_string()), Err(message.to_owned()));
+        }
+    }
+
+    // spec 03 acceptance 61
+    #[test]
+    fn releases_order_bundles_of_one_version() {
+        assert!(read("1.0.0+1", None) > read("1.0.0", None));
+        assert_eq!(read("1.0.0+007", None), read("1.0.0", None));
+        assert_eq!(read("1.0.0+abcdefghij.1234567890", None), read("1.0.0", None));
+        assert!(read("1.0.0-rc.1+5", None) < read("1.0.0", None));
+        for pair in ["", "9", "10", "10.1", "a"].windows(2) {
+            assert!(Release::parse(pair[0]).unwrap() < Release::parse(pair[1]).unwrap(), "{pair:?}");
+        }
+        assert_eq!(read("1.0.0", Some("")), read("1.0.0", None));
+    }
+
+    // spec 03 acceptance 62
+    #[test]
+    fn an_explicit_release_counts_only_with_the_gate() {
+        let (explicit, legacy) = (read("1.0.0", Some("5")), read("1.0.0+2", None));
+        assert!(explicit > legacy);
+        assert_eq!(explicit.shown(true), ("1.0.0".to_owned(), Some("5".to_owned())));
+        assert!(read("1.0.0", None) < legacy);
+        assert_eq!(legacy.shown(false), ("1.0.0+2".to_owned(), None));
+    }
+
+    #[test]
+    fn shown_metadata_reads_back() {
+        assert_eq!(read("1.0.0+2", None).shown(true), ("1.0.0".to_owned(), Some("2".to_owned())));
+        assert_eq!(read("1.0.0+2", Some("")).shown(true), ("1.0.0+2".to_owned(), Some(String::new())));
+        assert_eq!(read("1.0.0+007", None).shown(true), ("1.0.0+007".to_owned(), None));
+        assert_eq!(read("1.0.0+007", None).shown(false), ("1.0.0+007".to_owned(), None));
+    }
+}

@@ -1,0 +1,91 @@
+//! Properties of the version languages: no text breaks a parser, order is total, operators agree with it.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::cmp::Ordering;
+
+use olm_version::{Constraint, Range, Release, Version, VersionRelease, quote};
+use proptest::prelude::*;
+
+/// Text made of what the grammars are made of, so that most of it gets past the first check.
+const GRAMMAR: &str = "([0-9]{1,3}|[.x*|v ~^,+-]|>|<|=|!|\\|\\||rc|\t|\u{a0}|18446744073709551616){0,24}";
+
+const VERSION: &str =
+    "(0|[1-3])\\.(0|[1-3])\\.(0|[1-3])(-(0|[1-9][0-9]?|[ab-]{1,2})(\\.(0|[1-9]|a)){0,2})?(\\+[0-9a-b]{1,3})?";
+
+fn version() -> impl Strategy<Value = Version> {
+    VERSION.prop_map(|text| Version::parse(&text).unwrap())
+}
+
+fn version_release() -> impl Strategy<Value = VersionRelease> {
+    (VERSION, prop::option::of("(|[1-9]|1[0-9]|a)(\\.[a-b])?"))
+        .prop_filter_map("release", |(v, r)| VersionRelease::parse(&v, r.as_deref()).ok())
+}
+
+fn parse_everything(text: &str) {
+    let probe = Version::parse("1.2.3-rc.1").unwrap();
+    let _ = Version::parse_tolerant(text);
+    let _ = Release::parse(text);
+    let _ = VersionRelease::parse(text, Some(text));
+    let _ = quote(text);
+    let _ = Constraint::parse(text).map(|constraint| constraint.matches(&probe));
+    let _ = Range::parse(text).map(|range| range.contains(&probe));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4096, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_text_breaks_a_parser(text in any::<String>()) {
+        parse_everything(&text);
+    }
+
+    #[test]
+    fn no_grammar_like_text_breaks_a_parser(text in GRAMMAR) {
+        parse_everything(&text);
+    }
+
+    #[test]
+    fn what_is_a_version_reads_back(text in prop_oneof![GRAMMAR, VERSION]) {
+        if let Ok(version) = Version::parse(&text) {
+            prop_assert_eq!(version.to_string(), text.clone());
+            prop_assert_eq!(Version::parse_tolerant(&text).unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_shown_reads_back(read in version_release()) {
+        let (version, release) = read.shown(true);
+        let again = VersionRelease::parse(&version, release.as_deref()).unwrap();
+        prop_assert_eq!(&again, &read);
+        prop_assert_eq!(again.shown(true), (version, release));
+    }
+
+    #[test]
+    fn order_is_total(a in version_release(), b in version_release(), c in version_release()) {
+        prop_assert_eq!(a.cmp(&b), b.cmp(&a).reverse());
+        prop_assert_eq!(a == b, a.cmp(&b) == Ordering::Equal);
+        let mut sorted = [&a, &b, &c];
+        sorted.sort();
+        prop_assert!(sorted[0] <= sorted[1] && sorted[1] <= sorted[2] && sorted[0] <= sorted[2]);
+    }
+
+    #[test]
+    fn operators_agree_with_the_order(v in version(), k in version()) {
+        // A second operand with a pre-release opens the group for pre-releases without excluding anything.
+        let constraint = |op: &str| Constraint::parse(&format!("{op}{k} >=0.0.0-0")).unwrap().matches(&v);
+        let range = |op: &str| Range::parse(&format!("{op}{k}")).unwrap().contains(&v);
+        for (op, holds) in [
+            ("=", v == k), ("!=", v != k), (">", v > k), (">=", v >= k), ("<", v < k), ("<=", v <= k), ("", v == k),
+        ] {
+            prop_assert_eq!(constraint(op), holds, "constraint {} {} {}", &v, op, &k);
+            prop_assert_eq!(range(op), holds, "range {} {} {}", &v, op, &k);
+        }
+    }
+
+    #[test]
+    fn a_pre_release_needs_an_operand_with_one(v in version(), k in version(), op in "=|!=|>|<|>=|<=|~|\\^") {
+        let matches = Constraint::parse(&format!("{op}{k}")).unwrap().matches(&v);
+        prop_assert!(!matches || v.pre().is_empty() || !k.pre().is_empty());
+    }
+}
