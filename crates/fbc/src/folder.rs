@@ -1,0 +1,171 @@
+//! Loading a catalog folder: which files, in which order, and what a failure says (spec 02 §A1).
+
+use std::{
+    ffi::OsString,
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use crate::{Meta, MetaReader, ignore::Ignore, meta::MetaError};
+
+const IGNORE_FILE: &str = ".indexignore";
+/// Size of an ignore file in bytes that is read.
+const IGNORE_FILE_BYTES: u64 = 1 << 20;
+
+/// A catalog folder, wherever it lies. Paths are relative to its root.
+pub trait Folder {
+    /// What lies in a directory, in any order; the root is the empty path. Links are not followed.
+    fn entries(&self, directory: &Path) -> io::Result<Vec<Entry>>;
+
+    /// Opens a file, following links. What is not a regular file in the end, or lies outside of the folder, must be
+    /// an error, and must not block; reading a directory may fail later.
+    fn open(&self, file: &Path) -> io::Result<Box<dyn Read + '_>>;
+}
+
+/// What lies in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name in the directory.
+    pub name: OsString,
+    /// Whether it can hold further entries.
+    pub kind: EntryKind,
+}
+
+/// Kind of an [`Entry`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryKind {
+    /// A directory, which is walked into.
+    Directory,
+    /// Everything else, links to directories included: read as a file unless ignored.
+    File,
+}
+
+/// What loading may cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Number of files and directories.
+    pub entries: usize,
+    /// For each document.
+    pub document: olm_yaml::Limits,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { entries: 1_000_000, document: olm_yaml::Limits::default() }
+    }
+}
+
+/// Why a catalog folder cannot be loaded. The texts name the file relative to the root of the folder.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A file or directory cannot be opened or read.
+    #[error("{action} {}: {}", path.display(), os_text(cause))]
+    Read {
+        /// `open` or `read`.
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// A file is not catalog content.
+    #[error("{}:{line}: {message}", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// First line of the document that is wrong, from 1.
+        line: usize,
+        /// What is wrong.
+        message: String,
+    },
+    /// The folder is too large.
+    #[error("folder holds more than {0} files and directories")]
+    TooMany(usize),
+}
+
+/// The system's text in the form that the tools print: no capital at the start, no number.
+fn os_text(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut characters = text.chars();
+    characters.next().map_or_else(String::new, |first| first.to_lowercase().chain(characters).collect())
+}
+
+/// Reads every file of the folder that is not ignored into `sink`, one meta at a time.
+///
+/// Directories are walked in the byte order of their entries, a directory at its own position; inside a file the order
+/// is that of its documents. Empty YAML documents, which store nothing, are handed on as well (see [`Meta::blob`]).
+///
+/// # Errors
+/// The first problem in that order, the sink's included; metas before it have been handed on by then.
+pub fn load<E: From<LoadError>>(
+    folder: &impl Folder,
+    limits: &Limits,
+    sink: &mut dyn FnMut(Meta) -> Result<(), E>,
+) -> Result<(), E> {
+    let files = files(folder, limits.entries)?;
+    let ignore = ignore_rules(folder, &files)?;
+    for path in files {
+        if path.ends_with(IGNORE_FILE) || ignore.ignores(&path) {
+            continue;
+        }
+        let file = folder.open(&path).map_err(|cause| read_error("open", &path, cause))?;
+        for meta in MetaReader::new(file, limits.document) {
+            sink(meta.map_err(|error| content_error(&path, error))?)?;
+        }
+    }
+    Ok(())
+}
+
+fn read_error(action: &'static str, path: &Path, cause: io::Error) -> LoadError {
+    LoadError::Read { action, path: path.to_owned(), cause }
+}
+
+fn content_error(path: &Path, error: MetaError) -> LoadError {
+    match error {
+        MetaError::Read(cause) => read_error("read", path, cause),
+        MetaError::Document { line, message } => LoadError::Content { path: path.to_owned(), line, message },
+    }
+}
+
+/// All files in the order of the walk.
+fn files(folder: &impl Folder, limit: usize) -> Result<Vec<PathBuf>, LoadError> {
+    let mut files = Vec::new();
+    let mut seen = 0;
+    // What is still to be visited, the next at the end.
+    let mut open = vec![(PathBuf::new(), EntryKind::Directory)];
+    while let Some((path, kind)) = open.pop() {
+        if kind == EntryKind::File {
+            files.push(path);
+            continue;
+        }
+        let mut entries = folder.entries(&path).map_err(|cause| read_error("open", &path, cause))?;
+        seen += entries.len();
+        if seen > limit {
+            return Err(LoadError::TooMany(limit));
+        }
+        entries.sort_unstable_by(|a, b| b.name.as_encoded_bytes().cmp(a.name.as_encoded_bytes()));
+        open.extend(entries.into_iter().map(|entry| (path.join(entry.name), entry.kind)));
+    }
+    Ok(files)
+}
+
+/// The rules of all ignore files, those in ignored directories included.
+fn ignore_rules(folder: &impl Folder, files: &[PathBuf]) -> Result<Ignore, LoadError> {
+    let mut ignore = Ignore::default();
+    for path in files.iter().filter(|path| path.ends_with(IGNORE_FILE)) {
+        let file = folder.open(path).map_err(|cause| read_error("open", path, cause))?;
+        let mut text = Vec::new();
+        file.take(IGNORE_FILE_BYTES + 1)
+            .read_to_end(&mut text)
+            .map_err(|cause| read_error("read", path, cause))?;
+        let content =
+            |message: &str| LoadError::Content { path: path.clone(), line: 1, message: message.to_owned() };
+        if text.len() as u64 > IGNORE_FILE_BYTES {
+            return Err(content("ignore file is larger than 1048576 bytes"));
+        }
+        let domain = path.parent().unwrap_or_else(|| Path::new(""));
+        ignore.add(domain, &text).map_err(content)?;
+    }
+    Ok(ignore)
+}

@@ -1,0 +1,132 @@
+//! One object of a catalog: its selector fields and its stored line (spec 02 §A3, §A4).
+
+use std::io::Read;
+
+use olm_yaml::{
+    DecodeError, Limits, Notation, Stream, StreamError,
+    json::{Canonical, Kind, Member, canonicalize},
+};
+
+/// An object of a catalog.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Meta {
+    /// What kind of object it is; may be empty.
+    pub schema: String,
+    /// The package it belongs to; empty for none.
+    pub package: String,
+    /// Its name; may be empty.
+    pub name: String,
+    /// The object as canonical JSON with a final line feed. Empty for an empty YAML document, which stores nothing.
+    pub blob: Vec<u8>,
+}
+
+/// Why a file cannot be read as catalog content.
+pub type MetaError = StreamError;
+
+/// Reads the metas of one file, one at a time.
+pub struct MetaReader<R> {
+    stream: Stream<R>,
+}
+
+impl<R: Read> MetaReader<R> {
+    /// Starts reading a file.
+    pub fn new(file: R, limits: Limits) -> Self {
+        Self { stream: Stream::new(file, limits) }
+    }
+}
+
+impl<R: Read> Iterator for MetaReader<R> {
+    type Item = Result<Meta, MetaError>;
+
+    /// After an error the reader must not be used again.
+    fn next(&mut self) -> Option<Self::Item> {
+        self.stream.next(decode).transpose()
+    }
+}
+
+/// Reads all metas of `file` into `sink`. Empty YAML documents are handed on as well: they store nothing, but typed
+/// readers refuse them.
+pub fn read_metas<E: From<MetaError>>(
+    file: impl Read,
+    limits: Limits,
+    sink: &mut dyn FnMut(Meta) -> Result<(), E>,
+) -> Result<(), E> {
+    MetaReader::new(file, limits).try_for_each(|meta| sink(meta?))
+}
+
+fn decode(json: &[u8], notation: Notation) -> Result<Meta, DecodeError> {
+    let refuse = |message: String| DecodeError { message, offset: None };
+    let mut object = canonicalize(json)?;
+    match object.kind {
+        Kind::Object => {}
+        Kind::Null if notation == Notation::Yaml => object.text.clear(),
+        Kind::Null => {}
+        kind => {
+            let kind = kind.name();
+            return Err(refuse(format!(
+                "json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"
+            )));
+        }
+    }
+    let keys = folded_keys(&object).map_err(refuse)?;
+    let field = |name: &str| field(&object, &keys, name).map_err(refuse);
+    let (schema, package, name) = (field("schema")?, field("package")?, field("name")?);
+    let mut blob = object.text;
+    if !blob.is_empty() {
+        blob.push(b'\n');
+    }
+    blob.shrink_to_fit();
+    Ok(Meta { schema, package, name, blob })
+}
+
+/// The members of the object by folded key.
+///
+/// # Errors
+/// Keys that fold to the same text, whatever keys they are.
+fn folded_keys(object: &Canonical) -> Result<Vec<(String, &Member)>, String> {
+    let mut keys: Vec<(String, &Member)> =
+        object.members.iter().map(|member| (fold(&object.key(member)), member)).collect();
+    keys.sort_by(|a, b| a.0.cmp(&b.0)); // stable: members of one key stay sorted by their spelling
+    let problems: Vec<String> = keys
+        .chunk_by(|a, b| a.0 == b.0)
+        .filter(|same| same.len() > 1)
+        .map(|same| {
+            let spellings: Vec<_> = same.iter().map(|(_, member)| object.key(member)).collect();
+            format!("duplicate keys for key {:?}: [{}]", same[0].0, spellings.join(" "))
+        })
+        .collect();
+    match problems.as_slice() {
+        [] => Ok(keys),
+        [one] => Err(one.clone()),
+        many => Err(format!("[{}]", many.join(", "))),
+    }
+}
+
+fn field(object: &Canonical, keys: &[(String, &Member)], name: &str) -> Result<String, String> {
+    let Ok(index) = keys.binary_search_by(|(key, _)| key.as_str().cmp(name)) else {
+        return Ok(String::new());
+    };
+    let member = keys[index].1;
+    object.string(member).map(|text| text.into_owned()).ok_or_else(|| {
+        let value = String::from_utf8_lossy(&object.text[member.value.clone()]);
+        let mut shown: String = value.chars().take(100).collect();
+        if shown.len() < value.len() {
+            shown.push('…');
+        }
+        format!("expected value for key {:?} to be a string, got {shown}", object.key(member))
+    })
+}
+
+/// Unicode case folding: keys are the same if their folded texts are.
+pub(crate) fn fold(key: &str) -> String {
+    if key.is_ascii() {
+        return key.to_ascii_lowercase();
+    }
+    // Lower case first finds the letters that are nobody's lower case; upper case joins those that share one.
+    let folded = key.chars().flat_map(|c| {
+        let dotless = (c == 'ı').then_some(c);
+        let upper = (c != 'ı').then(|| c.to_lowercase().flat_map(char::to_uppercase));
+        dotless.into_iter().chain(upper.into_iter().flatten().flat_map(char::to_lowercase))
+    });
+    folded.collect()
+}

@@ -1,0 +1,60 @@
+//! Which metas a filtered query returns (spec 02 §D3, §D6).
+
+use crate::Meta;
+
+/// Exact, case-sensitive values of the three fields that a query may name; empty means any.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Selector {
+    /// Wanted schema.
+    pub schema: String,
+    /// Wanted package.
+    pub package: String,
+    /// Wanted name.
+    pub name: String,
+}
+
+impl Selector {
+    /// Whether the query asks for the whole catalog.
+    pub fn selects_all(&self) -> bool {
+        self.schema.is_empty() && self.package.is_empty() && self.name.is_empty()
+    }
+
+    /// Whether the query returns a meta with these fields. A meta without schema is only part of the whole catalog.
+    pub fn matches(&self, schema: &str, package: &str, name: &str) -> bool {
+        let wanted = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
+        self.selects_all()
+            || !schema.is_empty()
+                && wanted(&self.schema, schema)
+                && wanted(&self.package, package)
+                && wanted(&self.name, name)
+    }
+
+    /// [`Self::matches`] for a meta.
+    pub fn matches_meta(&self, meta: &Meta) -> bool {
+        self.matches(&meta.schema, &meta.package, &meta.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_compared_exactly_and_together() {
+        let cases = [
+            (("", "", ""), ("", "p", "n"), true),
+            (("", "p", ""), ("", "p", "n"), false), // no schema
+            (("", "p", ""), ("s", "p", "n"), true),
+            (("s", "", ""), ("s", "", ""), true),
+            (("s", "", ""), ("S", "", ""), false),
+            (("s", "p", "n"), ("s", "p", "n"), true),
+            (("s", "p", "n"), ("s", "p", "m"), false),
+            (("", "", "n"), ("s", "p", ""), false),
+        ];
+        for ((schema, package, name), meta, expected) in cases {
+            let [schema, package, name] = [schema, package, name].map(str::to_owned);
+            let selector = Selector { schema, package, name };
+            assert_eq!(selector.matches(meta.0, meta.1, meta.2), expected, "{selector:?} on {meta:?}");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Loading of catalog folders and files, and the content of a package.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Read},
+    path::Path,
+};
+
+use olm_fbc::{Entry, EntryKind, Folder, Limits, LoadError, Meta, MetaReader, PackageContent, load};
+use proptest::prelude::*;
+
+/// A folder in memory: path to content.
+struct Files(BTreeMap<&'static str, &'static str>);
+
+impl Folder for Files {
+    fn entries(&self, directory: &Path) -> io::Result<Vec<Entry>> {
+        let below = self.0.keys().filter_map(|path| Path::new(path).strip_prefix(directory).ok());
+        let mut entries: Vec<Entry> = below
+            .filter_map(|path| {
+                let mut names = path.iter();
+                let name = names.next()?.to_owned();
+                let kind = if names.next().is_some() { EntryKind::Directory } else { EntryKind::File };
+                Some(Entry { name, kind })
+            })
+            .collect();
+        entries.dedup();
+        entries.reverse(); // any order will do
+        Ok(entries)
+    }
+
+    fn open(&self, file: &Path) -> io::Result<Box<dyn Read + '_>> {
+        let content = file.to_str().and_then(|path| self.0.get(path));
+        let content = content.filter(|content| **content != "gone");
+        content.map(|content| Box::new(content.as_bytes()) as Box<dyn Read>).ok_or_else(|| {
+            io::Error::from_raw_os_error(2) // no such file
+        })
+    }
+}
+
+fn lines(files: &[(&'static str, &'static str)]) -> Result<String, String> {
+    let mut text = Vec::new();
+    let folder = Files(files.iter().copied().collect());
+    let loaded = load::<LoadError>(&folder, &Limits::default(), &mut |meta| {
+        text.extend(meta.blob);
+        Ok(())
+    });
+    loaded.map(|()| String::from_utf8(text).unwrap()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn folders() {
+    // spec 02 acceptance 1
+    let walk = [("a.txt", "schema: 2"), ("b.yaml", "schema: '4'"), ("B/x", "schema: b"), ("b/z.yaml", "{}")];
+    let order = [("a.txt", "s: 2"), ("b.yaml", "s: 4"), ("B/x", "s: 1"), ("b/z.yaml", "s: 3")];
+    assert_eq!(lines(&order).unwrap(), "{\"s\":1}\n{\"s\":2}\n{\"s\":3}\n{\"s\":4}\n");
+    // The first bad file decides.
+    let expected = "a.txt:1: error unmarshaling JSON: while decoding JSON: \
+                    expected value for key \"schema\" to be a string, got 2";
+    assert_eq!(lines(&walk).unwrap_err(), expected);
+    // spec 02 acceptance 2
+    let readme = ("README.md", "# Title\n\nsome text\n");
+    let expected = "README.md:1: error unmarshaling JSON: while decoding JSON: \
+                    json: cannot unmarshal string into Go value of type map[string]interface {}";
+    assert_eq!(lines(&[readme, ("z", "schema: z")]).unwrap_err(), expected);
+    let ignored = [readme, ("z", "schema: z"), (".indexignore", "README.md")];
+    assert_eq!(lines(&ignored).unwrap(), "{\"schema\":\"z\"}\n");
+    // spec 02 acceptance 12
+    assert_eq!(lines(&[("a", "s: 1"), ("b/c", "gone")]).unwrap_err(), "open b/c: no such file or directory");
+    assert_eq!(lines(&[]).unwrap(), "");
+}
+
+#[test]
+fn a_folder_has_a_limit() {
+    let folder = Files([("a", ""), ("b/c", "")].into());
+    let limits = Limits { entries: 2, ..Limits::default() };
+    let loaded = load::<LoadError>(&folder, &limits, &mut |_| Ok(()));
+    assert_eq!(loaded.unwrap_err().to_string(), "folder holds more than 2 files and directories");
+}
+
+/// The stored lines of a file, joined by blanks, or the error.
+fn stored(file: &str) -> String {
+    let metas: Result<Vec<Meta>, _> = MetaReader::new(file.as_bytes(), olm_yaml::Limits::default()).collect();
+    match metas {
+        Ok(metas) => {
+            let text: Vec<u8> = metas.into_iter().flat_map(|meta| meta.blob).collect();
+            String::from_utf8(text).unwrap().trim_end().replace('\n', " ")
+        }
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn files() {
+    let yaml = "error unmarshaling JSON: while decoding JSON: ";
+    let cases = [
+        // spec 02 acceptance 6
+        (r#"{"schema":"a"}{"schema":"b"}"#, r#"{"schema":"a"} {"schema":"b"}"#),
+        (r#"{"schema":"a",}"#, r#"{"schema":"a"}"#),
+        ("{\"schema\":\"a\"}\n---\nschema: b", r#"{"schema":"a"} {"schema":"b"}"#),
+        // spec 02 acceptance 7
+        (r#"{"schema":"a"}{"schema":"b"}{"schema":"#, "unexpected EOF"),
+        // spec 02 acceptance 8
+        ("schema: a\n--- foo\nschema: b", "invalid Yaml document separator: foo"),
+        // spec 02 acceptance 9
+        ("schema: a\nSchema: b", &format!("{yaml}duplicate keys for key \"schema\": [Schema schema]")),
+        ("schema: 1", &format!("{yaml}expected value for key \"schema\" to be a string, got 1")),
+        // spec 02 acceptance 10
+        (r#"{"z":1.0,"b":"<&>","schema":"a"}"#, r#"{"b":"<&>","schema":"a","z":1}"#),
+        // spec 02 acceptance 11
+        ("schema: a\nx: yes\ny: 1\no: 017", r#"{"o":15,"schema":"a","true":1,"x":true}"#),
+        // A single JSON value that is not YAML either: the JSON error, with its place in the file.
+        ("{\"a\":1}\n}", "json: offset 9: invalid character '}' looking for beginning of value"),
+        (r#"{"a":1,"a":2,"A":3}"#, "duplicate keys for key \"a\": [A a]"),
+        (
+            r#"{"ß":1,"SS":2,"b":3,"B":4}"#,
+            "[duplicate keys for key \"b\": [B b], duplicate keys for key \"ss\": [SS ß]]",
+        ),
+        (r#"{"ı":1,"i":2}"#, r#"{"i":2,"ı":1}"#),
+        (r#"{"a":1,"a":2}"#, r#"{"a":2}"#),
+    ];
+    for (file, expected) in cases {
+        assert_eq!(stored(file), expected, "{file:?}");
+    }
+}
+
+#[test]
+fn selector_fields() {
+    let file = br#"{"Schema":"s","PACKAGE":"p\u00e9","name":"n","x":{"name":"y"}} null {}"#;
+    let metas: Result<Vec<Meta>, _> = MetaReader::new(&file[..], olm_yaml::Limits::default()).collect();
+    let found: Vec<_> =
+        metas.unwrap().into_iter().map(|m| (m.schema, m.package, m.name, m.blob.len())).collect();
+    let text = |schema: &str, package: &str, name: &str, size| {
+        (schema.to_owned(), package.to_owned(), name.to_owned(), size)
+    };
+    assert_eq!(found, [text("s", "pé", "n", 59), text("", "", "", 5), text("", "", "", 3)]);
+    // An empty YAML document stores nothing.
+    let metas: Vec<_> = MetaReader::new(&b"# none\n"[..], olm_yaml::Limits::default()).collect();
+    assert!(matches!(metas.as_slice(), [Ok(meta)] if meta.blob.is_empty()));
+}
+
+#[test]
+fn content_of_a_package() {
+    let catalog = [
+        r#"{"schema":"olm.package","Name":"foo","DEFAULTCHANNEL":"a","properties":[{"type":"x","value":1}]}"#,
+        r#"{"schema":"olm.channel","package":"foo","name":"a","entries":[{"name":"b1","replaces":"b0","skips":["c"],"skipRange":"<1"},{"name":"b2","skips":null}]}"#,
+        r#"{"schema":"olm.bundle","package":"foo","name":"b2","image":"i2","relatedImages":[{"image":"r"}]}"#,
+        r#"{"schema":"olm.bundle","package":"foo","name":"b1","image":"old"}"#,
+        r#"{"schema":"olm.bundle","package":"foo","name":"b1","image":"new","properties":[{"TYPE":"t","Value":{"a":1}},{"type":"u"},{"type":"v","value":null}]}"#,
+        r#"{"schema":"olm.bundle","package":"bar","name":"b1","image":7}"#,
+        r#"{"schema":"olm.deprecations","package":"foo","entries":[]}"#,
+        r#"{"schema":"olm.deprecations","package":"foo","entries":[{"reference":{"schema":"olm.bundle","name":"b1"},"message":"m"}]}"#,
+        r#"{"schema":"own","package":"foo","name":"b1"}"#,
+        "null",
+        "",
+    ];
+    let lines = || catalog.iter().map(|line| line.as_bytes());
+    let content = PackageContent::from_metas("foo", lines()).unwrap();
+    assert_eq!(content.packages[0].default_channel, "a");
+    assert_eq!(content.packages[0].properties[0].parse::<u32>().unwrap(), 1);
+    let entry = &content.channels[0].entries[0];
+    assert_eq!((entry.replaces.as_str(), entry.skip_range.as_str()), ("b0", "<1"));
+    assert_eq!(
+        (entry.skips.as_slice(), content.channels[0].entries[1].skips.len()),
+        (&["c".to_owned()][..], 0)
+    );
+    let images: Vec<_> = content.bundles.iter().map(|bundle| bundle.image.as_str()).collect();
+    assert_eq!(images, ["new", "i2"]); // of equal names the last
+    assert_eq!(content.bundles[1].related_images[0].image, "r");
+    let values: Vec<_> =
+        content.bundles[0].properties.iter().map(|p| (p.kind.as_str(), p.value.get())).collect();
+    assert_eq!(values, [("t", r#"{"a":1}"#), ("u", "null"), ("v", "null")]);
+    assert_eq!(content.deprecations.len(), 1);
+    assert_eq!(content.deprecations[0].entries[0].reference.name, "b1");
+    assert_eq!(content.others, 1);
+    assert!(!content.is_empty());
+    assert!(PackageContent::from_metas("nope", lines()).unwrap().is_empty());
+    let failure = PackageContent::from_metas("bar", lines()).unwrap_err().to_string();
+    assert!(
+        failure.starts_with("parse bundle \"b1\": invalid type: integer `7`, expected a string"),
+        "{failure}"
+    );
+    let failure = PackageContent::from_metas("x", [&br#"{"package":"x","name":"n"}"#[..]]).unwrap_err();
+    assert_eq!(failure.to_string(), "object \"n\" is missing root schema field");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn stored_lines_are_a_fixed_point(file in r#"([a-c]: [0-9\[\]y{}"'-]{0,3}\n|---\n|\{"[a-cA]": ?[0-9."-]{1,4}\}\n?){0,8}"#) {
+        let read = |file: &[u8]| -> Option<Vec<Meta>> {
+            MetaReader::new(file, olm_yaml::Limits::default()).collect::<Result<_, _>>().ok()
+        };
+        if let Some(metas) = read(file.as_bytes()) {
+            let stored: Vec<Meta> = metas.into_iter().filter(|meta| !meta.blob.is_empty()).collect();
+            let text: Vec<u8> = stored.iter().flat_map(|meta| meta.blob.clone()).collect();
+            prop_assert_eq!(read(&text), Some(stored));
+        }
+    }
+
+    #[test]
+    fn no_file_panics(file in prop::collection::vec(any::<u8>(), 0..100)) {
+        let metas: Result<Vec<Meta>, _> = MetaReader::new(file.as_slice(), olm_yaml::Limits::default()).collect();
+        let _ = metas;
+        let _ = PackageContent::from_metas("", [file.as_slice()]);
+    }
+}

@@ -1,0 +1,106 @@
+//! A place in the text of a document, with its line and column.
+
+/// A remembered place; lines and columns count from 0, in characters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) index: usize,
+    pub(crate) line: usize,
+    pub(crate) column: usize,
+}
+
+/// Reads forward through text whose line breaks are `\n`, U+2028 and U+2029 (see `source`).
+pub(crate) struct Cursor<'a> {
+    text: &'a str,
+    at: usize,
+    pub(crate) mark: Mark,
+}
+
+impl<'a> Cursor<'a> {
+    pub(crate) fn new(text: &'a str) -> Self {
+        Self { text, at: 0, mark: Mark::default() }
+    }
+
+    /// The byte `ahead` of the cursor, 0 after the end: the text itself holds no such character.
+    pub(crate) fn peek(&self, ahead: usize) -> u8 {
+        self.text.as_bytes().get(self.at + ahead).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn at_end(&self) -> bool {
+        self.at >= self.text.len()
+    }
+
+    fn width(&self) -> usize {
+        match self.peek(0) {
+            0..0x80 => 1,
+            0x80..0xE0 => 2,
+            0xE0..0xF0 => 3,
+            _ => 4,
+        }
+    }
+
+    /// Goes one character on.
+    pub(crate) fn skip(&mut self) {
+        self.at = (self.at + self.width()).min(self.text.len());
+        self.mark.index += 1;
+        self.mark.column += 1;
+    }
+
+    /// Goes on while the bytes are as asked for and gives what was passed. The bytes asked for must be ASCII.
+    pub(crate) fn skip_while(&mut self, wanted: impl Fn(u8) -> bool) -> &'a str {
+        let rest = &self.text.as_bytes()[self.at..];
+        let length = rest.iter().position(|b| !wanted(*b)).unwrap_or(rest.len());
+        let passed = &self.text[self.at..self.at + length];
+        self.at += length;
+        self.mark.index += length;
+        self.mark.column += length;
+        passed
+    }
+
+    /// Goes to the end of the line, before the break.
+    pub(crate) fn skip_line(&mut self) {
+        while !self.at_end() && !self.is_break(0) {
+            self.skip();
+        }
+    }
+
+    /// Appends the character here to `out` and goes on.
+    pub(crate) fn take(&mut self, out: &mut String) {
+        let from = self.at;
+        self.skip();
+        out.push_str(&self.text[from..self.at]);
+    }
+
+    /// Appends the line break here to `out` and goes to the next line.
+    pub(crate) fn take_break(&mut self, out: &mut String) {
+        self.take(out);
+        self.mark.line += 1;
+        self.mark.column = 0;
+    }
+
+    pub(crate) fn is_blank(&self, ahead: usize) -> bool {
+        matches!(self.peek(ahead), b' ' | b'\t')
+    }
+
+    pub(crate) fn is_break(&self, ahead: usize) -> bool {
+        match self.peek(ahead) {
+            b'\n' => true,
+            0xE2 => self.peek(ahead + 1) == 0x80 && matches!(self.peek(ahead + 2), 0xA8 | 0xA9),
+            _ => false,
+        }
+    }
+
+    /// A blank, a line break or the end of the text.
+    pub(crate) fn is_space(&self, ahead: usize) -> bool {
+        self.is_blank(ahead) || self.is_break(ahead) || self.at + ahead >= self.text.len()
+    }
+
+    /// Whether a line begins here with `---` or `...` as a word of its own.
+    pub(crate) fn is_indicator(&self, of: u8) -> bool {
+        self.mark.column == 0 && (0..3).all(|ahead| self.peek(ahead) == of) && self.is_space(3)
+    }
+
+    /// Whether a line begins here that ends the document.
+    pub(crate) fn is_document_end(&self) -> bool {
+        self.is_indicator(b'-') || self.is_indicator(b'.')
+    }
+}

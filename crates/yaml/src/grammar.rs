@@ -1,0 +1,378 @@
+//! From tokens to the nodes of a document: which token may follow which.
+//!
+//! A stack of what is expected next takes the place of recursion.
+
+use crate::{
+    Error,
+    cursor::Mark,
+    scan::{Placed, Scanner, Token},
+    tree::{Builder, Tree},
+};
+
+/// What is read next, when all above it on the stack is done.
+#[derive(Clone, Copy)]
+enum Expect {
+    /// `-` or the end of a block list.
+    BlockItem,
+    /// `-` of a list at the same column as the mapping that holds it.
+    UnindentedItem,
+    BlockKey,
+    BlockValue,
+    /// An item or the end; the flag says that it is the first, which has no `,` before it.
+    FlowItem(bool),
+    /// A mapping with a single member as an item of a flow list: its key, its value, its end.
+    PairKey,
+    PairValue,
+    PairEnd,
+    FlowKey(bool),
+    FlowValue,
+    /// A flow mapping's key without `:` has no value.
+    NoValue,
+}
+
+/// Where a node stands, which tells what kinds it may be of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Flow,
+    Block,
+    /// The key or value of a block mapping, where a list needs no indentation.
+    Member,
+}
+
+struct Grammar<'a> {
+    scanner: Scanner<'a>,
+    builder: Builder,
+    expected: Vec<Expect>,
+    /// Handles and prefixes of tags.
+    prefixes: Vec<(String, String)>,
+    depth: usize,
+}
+
+/// Parses the first document of `text`; what follows it is not looked at.
+pub(crate) fn parse(text: &str, depth: usize) -> Result<Tree, Error> {
+    let mut grammar = Grammar {
+        scanner: Scanner::new(text),
+        builder: Builder::default(),
+        expected: Vec::new(),
+        prefixes: Vec::new(),
+        depth,
+    };
+    if grammar.document_start()? {
+        while let Some(expected) = grammar.expected.pop() {
+            grammar.step(expected)?;
+        }
+        grammar.scanner.peek()?;
+    }
+    Ok(grammar.builder.finish())
+}
+
+/// An error of the grammar: the reference gives the number of the line before, or none for the first.
+fn problem(place: Mark, text: &str) -> Error {
+    Error::Syntax { line: place.line, problem: text.to_owned() }
+}
+
+impl Grammar<'_> {
+    fn peek(&mut self) -> Result<&Token, Error> {
+        self.scanner.peek().map(|(token, _)| token)
+    }
+
+    fn empty(&mut self) -> Result<(), Error> {
+        self.builder.scalar(String::new(), true, None, None);
+        Ok(())
+    }
+
+    /// Reads directives and `---`, and the root up to its first token; false for a stream without documents.
+    fn document_start(&mut self) -> Result<bool, Error> {
+        let mut explicit = false;
+        let mut version = false;
+        loop {
+            match self.peek()? {
+                Token::Version(_) | Token::TagPrefix(..) => {
+                    let (token, mark) = self.scanner.next()?;
+                    self.directive(token, mark, &mut version)?;
+                    explicit = true;
+                }
+                Token::DocumentStart => {
+                    self.scanner.next()?;
+                    break;
+                }
+                Token::StreamEnd if !explicit => return Ok(false),
+                _ if !explicit => {
+                    self.node(Place::Block)?;
+                    return Ok(true);
+                }
+                _ => {
+                    let mark = self.scanner.peek()?.1;
+                    return Err(problem(mark, "did not find expected <document start>"));
+                }
+            }
+        }
+        match self.peek()? {
+            Token::Version(_)
+            | Token::TagPrefix(..)
+            | Token::DocumentStart
+            | Token::DocumentEnd
+            | Token::StreamEnd => self.empty()?,
+            _ => self.node(Place::Block)?,
+        }
+        Ok(true)
+    }
+
+    fn directive(&mut self, token: Token, mark: Mark, seen: &mut bool) -> Result<(), Error> {
+        match token {
+            Token::Version(_) if *seen => Err(problem(mark, "found duplicate %YAML directive")),
+            Token::Version(version) if version != "1.1" => {
+                Err(problem(mark, "found incompatible YAML document"))
+            }
+            Token::TagPrefix(handle, _) if self.prefixes.iter().any(|(known, _)| *known == handle) => {
+                Err(problem(mark, "found duplicate %TAG directive"))
+            }
+            Token::TagPrefix(handle, prefix) => {
+                self.prefixes.push((handle, prefix));
+                Ok(())
+            }
+            _ => {
+                *seen = true;
+                Ok(())
+            }
+        }
+    }
+
+    fn step(&mut self, expected: Expect) -> Result<(), Error> {
+        match expected {
+            Expect::BlockItem => self.block_item(),
+            Expect::UnindentedItem => self.unindented_item(),
+            Expect::BlockKey => self.block_key(),
+            Expect::BlockValue => {
+                self.expected.push(Expect::BlockKey);
+                if *self.peek()? != Token::Value {
+                    return self.empty();
+                }
+                self.scanner.next()?;
+                self.member()
+            }
+            Expect::FlowItem(first) => self.flow_item(first),
+            Expect::PairKey => {
+                self.expected.push(Expect::PairValue);
+                self.flow_part(&[Token::Value, Token::FlowEntry, Token::FlowListEnd])
+            }
+            Expect::PairValue => {
+                self.expected.push(Expect::PairEnd);
+                self.flow_member_value(&Token::FlowListEnd)
+            }
+            Expect::PairEnd => {
+                self.builder.close();
+                Ok(())
+            }
+            Expect::FlowKey(first) => self.flow_key(first),
+            Expect::FlowValue => self.flow_member_value(&Token::FlowMappingEnd),
+            Expect::NoValue => self.empty(),
+        }
+    }
+
+    fn block_item(&mut self) -> Result<(), Error> {
+        let (token, mark) = self.scanner.next()?;
+        match token {
+            Token::BlockEntry => {
+                self.expected.push(Expect::BlockItem);
+                match self.peek()? {
+                    Token::BlockEntry | Token::BlockEnd => self.empty(),
+                    _ => self.node(Place::Block),
+                }
+            }
+            Token::BlockEnd => {
+                self.builder.close();
+                Ok(())
+            }
+            _ => Err(problem(mark, "did not find expected '-' indicator")),
+        }
+    }
+
+    fn unindented_item(&mut self) -> Result<(), Error> {
+        if *self.peek()? != Token::BlockEntry {
+            self.builder.close();
+            return Ok(());
+        }
+        self.scanner.next()?;
+        self.expected.push(Expect::UnindentedItem);
+        match self.peek()? {
+            Token::BlockEntry | Token::Key | Token::Value | Token::BlockEnd => self.empty(),
+            _ => self.node(Place::Block),
+        }
+    }
+
+    fn block_key(&mut self) -> Result<(), Error> {
+        let (token, mark) = self.scanner.next()?;
+        match token {
+            Token::Key => {
+                self.expected.push(Expect::BlockValue);
+                self.member()
+            }
+            Token::BlockEnd => {
+                self.builder.close();
+                Ok(())
+            }
+            _ => Err(problem(mark, "did not find expected key")),
+        }
+    }
+
+    /// The key or value of a block mapping, which may be absent.
+    fn member(&mut self) -> Result<(), Error> {
+        match self.peek()? {
+            Token::Key | Token::Value | Token::BlockEnd => self.empty(),
+            _ => self.node(Place::Member),
+        }
+    }
+
+    fn flow_item(&mut self, first: bool) -> Result<(), Error> {
+        if *self.peek()? != Token::FlowListEnd && !first {
+            self.flow_entry("did not find expected ',' or ']'")?;
+        }
+        match self.peek()? {
+            Token::FlowListEnd => {
+                self.scanner.next()?;
+                self.builder.close();
+                Ok(())
+            }
+            Token::Key => {
+                self.scanner.next()?;
+                self.expected.extend([Expect::FlowItem(false), Expect::PairKey]);
+                self.builder.open(None, true);
+                self.check_depth()
+            }
+            _ => {
+                self.expected.push(Expect::FlowItem(false));
+                self.node(Place::Flow)
+            }
+        }
+    }
+
+    fn flow_entry(&mut self, text: &str) -> Result<(), Error> {
+        match self.scanner.next()? {
+            (Token::FlowEntry, _) => Ok(()),
+            (_, mark) => Err(problem(mark, text)),
+        }
+    }
+
+    fn flow_key(&mut self, first: bool) -> Result<(), Error> {
+        if *self.peek()? != Token::FlowMappingEnd && !first {
+            self.flow_entry("did not find expected ',' or '}'")?;
+        }
+        match self.peek()? {
+            Token::FlowMappingEnd => {
+                self.scanner.next()?;
+                self.builder.close();
+                Ok(())
+            }
+            Token::Key => {
+                self.scanner.next()?;
+                self.expected.extend([Expect::FlowKey(false), Expect::FlowValue]);
+                match self.peek()? {
+                    Token::Value | Token::FlowEntry | Token::FlowMappingEnd => self.empty(),
+                    _ => self.node(Place::Flow),
+                }
+            }
+            _ => {
+                self.expected.extend([Expect::FlowKey(false), Expect::NoValue]);
+                self.node(Place::Flow)
+            }
+        }
+    }
+
+    /// The value of a member in a flow collection that ends with `end`.
+    fn flow_member_value(&mut self, end: &Token) -> Result<(), Error> {
+        if *self.peek()? != Token::Value {
+            return self.empty();
+        }
+        self.scanner.next()?;
+        let next = self.peek()?;
+        if *next == Token::FlowEntry || next == end { self.empty() } else { self.node(Place::Flow) }
+    }
+
+    /// A node, or an empty one if one of `ends` comes instead, which is passed over.
+    fn flow_part(&mut self, ends: &[Token]) -> Result<(), Error> {
+        let next = self.peek()?;
+        if ends.contains(next) {
+            self.scanner.next()?;
+            return self.empty();
+        }
+        self.node(Place::Flow)
+    }
+
+    fn node(&mut self, place: Place) -> Result<(), Error> {
+        let (mut anchor, mut tag) = (None, None);
+        loop {
+            match self.peek()? {
+                Token::Alias(_) if anchor.is_none() && tag.is_none() => {
+                    let (token, _) = self.scanner.next()?;
+                    return if let Token::Alias(name) = token { self.builder.alias(&name) } else { Ok(()) };
+                }
+                Token::Anchor(_) if anchor.is_none() => {
+                    if let (Token::Anchor(name), _) = self.scanner.next()? {
+                        anchor = Some(name);
+                    }
+                }
+                Token::Tag(..) if tag.is_none() => {
+                    if let (Token::Tag(handle, suffix), mark) = self.scanner.next()? {
+                        tag = Some(self.long_tag(&handle, &suffix, mark)?);
+                    }
+                }
+                _ => break,
+            }
+        }
+        self.content(place, anchor, tag)
+    }
+
+    /// What stands behind the anchor and tag of a node.
+    fn content(&mut self, place: Place, anchor: Option<String>, tag: Option<String>) -> Result<(), Error> {
+        let (next, mark) = self.scanner.peek()?;
+        let mark = *mark;
+        let (expected, mapping) = match next {
+            Token::Scalar { .. } => {
+                let (Token::Scalar { text, plain }, _): Placed = self.scanner.next()? else {
+                    return Ok(());
+                };
+                self.builder.scalar(text, plain, anchor, tag.as_deref());
+                return Ok(());
+            }
+            // The first `-` is read again as that of an item.
+            Token::BlockEntry if place == Place::Member => {
+                self.builder.open(anchor, false);
+                self.expected.push(Expect::UnindentedItem);
+                return self.check_depth();
+            }
+            Token::FlowListStart => (Expect::FlowItem(true), false),
+            Token::FlowMappingStart => (Expect::FlowKey(true), true),
+            Token::BlockListStart if place != Place::Flow => (Expect::BlockItem, false),
+            Token::BlockMappingStart if place != Place::Flow => (Expect::BlockKey, true),
+            _ if anchor.is_some() || tag.is_some() => {
+                self.builder.scalar(String::new(), true, anchor, tag.as_deref());
+                return Ok(());
+            }
+            _ => return Err(problem(mark, "did not find expected node content")),
+        };
+        self.scanner.next()?;
+        self.builder.open(anchor, mapping);
+        self.expected.push(expected);
+        self.check_depth()
+    }
+
+    fn check_depth(&self) -> Result<(), Error> {
+        if self.builder.depth() > self.depth {
+            return Err(Error::Invalid(format!("exceeded max depth of {}", self.depth)));
+        }
+        Ok(())
+    }
+
+    fn long_tag(&self, handle: &str, suffix: &str, mark: Mark) -> Result<String, Error> {
+        let known = self.prefixes.iter().find(|(known, _)| known == handle);
+        let prefix = match (known, handle) {
+            (_, "") => "",
+            (Some((_, prefix)), _) => prefix,
+            (None, "!") => "!",
+            (None, "!!") => "tag:yaml.org,2002:",
+            _ => return Err(problem(mark, "found undefined tag handle")),
+        };
+        Ok(format!("{prefix}{suffix}"))
+    }
+}

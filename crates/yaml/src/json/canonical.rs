@@ -1,0 +1,172 @@
+//! One pass over JSON text that checks it and rewrites it in canonical form.
+//!
+//! Text is written in the order of the input; objects whose keys are not in order are only noted, and put in
+//! order by one final copy. Memory is thus a small multiple of the input, and no nesting can exhaust the stack.
+
+use std::{borrow::Cow, ops::Range};
+
+use super::{
+    lossy,
+    scan::{Draft, scan},
+};
+
+/// JSON text in canonical form: compact, keys sorted by bytes at every level, the last of equal keys kept, numbers
+/// through a double, one spelling of strings (spec 02 §A4).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Canonical {
+    /// The text, without a final newline.
+    pub text: Vec<u8>,
+    /// What the value is.
+    pub kind: Kind,
+    /// The members of the outermost object, sorted by key.
+    pub members: Vec<Member>,
+}
+
+/// Kind of a JSON value, named as in the decoder's messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `null`
+    Null,
+    /// `true` or `false`
+    Bool,
+    /// A number.
+    Number,
+    /// A string.
+    String,
+    /// A list.
+    Array,
+    /// An object.
+    Object,
+}
+
+impl Kind {
+    /// `array`, `object`, `string`, …
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Bool => "bool",
+            Self::Number => "number",
+            Self::String => "string",
+            Self::Array => "array",
+            Self::Object => "object",
+        }
+    }
+
+    fn of(first: u8) -> Self {
+        match first {
+            b'{' => Self::Object,
+            b'[' => Self::Array,
+            b'"' => Self::String,
+            b't' | b'f' => Self::Bool,
+            b'n' => Self::Null,
+            _ => Self::Number,
+        }
+    }
+}
+
+/// A member of the outermost object: byte ranges of the canonical text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// The key with its quotes.
+    pub key: Range<usize>,
+    /// The value.
+    pub value: Range<usize>,
+}
+
+impl Canonical {
+    /// The key of a member.
+    pub fn key(&self, member: &Member) -> Cow<'_, str> {
+        unquote(&self.text[member.key.clone()])
+    }
+
+    /// The value of a member if it is a string.
+    pub fn string(&self, member: &Member) -> Option<Cow<'_, str>> {
+        let text = &self.text[member.value.clone()];
+        text.starts_with(b"\"").then(|| unquote(text))
+    }
+}
+
+/// Why text is not JSON, in the words of the Go decoder.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct SyntaxError {
+    /// What is wrong.
+    pub message: String,
+    /// Bytes read when the error was found; `None` where the text is JSON, but a value is out of range.
+    pub offset: Option<usize>,
+}
+
+/// Checks one JSON value, with white space around it, and gives its canonical form.
+pub fn canonicalize(json: &[u8]) -> Result<Canonical, SyntaxError> {
+    scan(json).map(Draft::finish)
+}
+
+impl Draft {
+    /// Copies the text with the members of every noted object in order.
+    fn finish(mut self) -> Canonical {
+        let kind = self.out.first().map_or(Kind::Null, |first| Kind::of(*first));
+        let outermost = if kind == Kind::Object { self.reordered.pop() } else { None };
+        self.reordered.sort_unstable_by_key(|object| object.range.start);
+        let Some(outermost) = outermost else {
+            let mut text = Vec::with_capacity(self.out.len() + 1);
+            self.copy(0..self.out.len(), &mut text);
+            return Canonical { text, kind, members: Vec::new() };
+        };
+        let mut text = Vec::with_capacity(self.out.len() + 1);
+        let mut members = Vec::with_capacity(outermost.members.len());
+        text.push(b'{');
+        for (index, member) in outermost.members.iter().enumerate() {
+            if index > 0 {
+                text.push(b',');
+            }
+            let start = text.len();
+            let key = start..start + (member.key_end - member.start);
+            self.copy(member.start..member.end, &mut text);
+            members.push(Member { value: key.end + 1..text.len(), key });
+        }
+        text.push(b'}');
+        Canonical { text, kind, members }
+    }
+
+    fn copy(&self, range: Range<usize>, text: &mut Vec<u8>) {
+        enum Piece {
+            Text(Range<usize>),
+            Byte(u8),
+        }
+        let mut pieces = vec![Piece::Text(range)];
+        while let Some(piece) = pieces.pop() {
+            let range = match piece {
+                Piece::Byte(byte) => {
+                    text.push(byte);
+                    continue;
+                }
+                Piece::Text(range) => range,
+            };
+            let next = self.reordered.partition_point(|object| object.range.start < range.start);
+            match self.reordered.get(next) {
+                Some(object) if object.range.start < range.end => {
+                    text.extend_from_slice(&self.out[range.start..object.range.start]);
+                    text.push(b'{');
+                    pieces.push(Piece::Text(object.range.end..range.end));
+                    pieces.push(Piece::Byte(b'}'));
+                    for (index, member) in object.members.iter().enumerate().rev() {
+                        pieces.push(Piece::Text(member.start..member.end));
+                        if index > 0 {
+                            pieces.push(Piece::Byte(b','));
+                        }
+                    }
+                }
+                _ => text.extend_from_slice(&self.out[range]),
+            }
+        }
+    }
+}
+
+/// The content of a string in canonical spelling.
+pub(super) fn unquote(quoted: &[u8]) -> Cow<'_, str> {
+    let inner = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default();
+    if !inner.contains(&b'\\') {
+        return lossy(inner);
+    }
+    Cow::Owned(serde_json::from_slice(quoted).unwrap_or_default())
+}

@@ -1,0 +1,132 @@
+//! JSON text in the form that the Go encoder gives it, and the reading of it.
+//!
+//! Object keys are sorted by bytes, numbers and escapes have one spelling (spec 02 §A4), so that equal
+//! content has equal bytes.
+
+mod canonical;
+mod number;
+mod scan;
+
+pub use canonical::{Canonical, Kind, Member, SyntaxError, canonicalize};
+
+pub(crate) use number::Decimal;
+
+use std::borrow::Cow;
+
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use crate::Error;
+
+/// Writes a finite double: shortest digits that read back the same, plain between 1e-6 and 1e21, an exponent
+/// such as `1e+21` or `1e-7` outside. Minus zero stays.
+pub fn write_number(value: f64, out: &mut Vec<u8>) {
+    let decimal = Decimal::from(value);
+    let plain = (-6..21).contains(&decimal.exponent());
+    let text = if plain { decimal.plain() } else { decimal.scientific(1) };
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// Writes a string with its quotes. Only what must be escaped is, and U+2028 and U+2029; `<`, `>` and `&` stay.
+pub fn write_string(text: &str, out: &mut Vec<u8>) {
+    out.push(b'"');
+    let bytes = text.as_bytes();
+    let mut copied = 0;
+    for (at, &byte) in bytes.iter().enumerate() {
+        let width = match byte {
+            b'"' | b'\\' | 0..0x20 => 1,
+            0xE2 if matches!(&bytes[at + 1..], [0x80, 0xA8 | 0xA9, ..]) => 3,
+            _ => continue,
+        };
+        out.extend_from_slice(&bytes[copied..at]);
+        write_escape(&text[at..at + width], out);
+        copied = at + width;
+    }
+    out.extend_from_slice(&bytes[copied..]);
+    out.push(b'"');
+}
+
+fn write_escape(character: &str, out: &mut Vec<u8>) {
+    match character.as_bytes() {
+        [b'\n'] => out.extend_from_slice(b"\\n"),
+        [b'\r'] => out.extend_from_slice(b"\\r"),
+        [b'\t'] => out.extend_from_slice(b"\\t"),
+        [8] => out.extend_from_slice(b"\\b"),
+        [12] => out.extend_from_slice(b"\\f"),
+        [byte @ (b'"' | b'\\')] => out.extend_from_slice(&[b'\\', *byte]),
+        [byte] => out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
+        [.., last] => out.extend_from_slice(if *last == 0xA8 { b"\\u2028" } else { b"\\u2029" }),
+        [] => {}
+    }
+}
+
+/// Text from bytes: every byte that is not part of valid UTF-8 becomes one U+FFFD.
+pub fn lossy(bytes: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return Cow::Borrowed(text);
+    }
+    let mut text = String::with_capacity(bytes.len() + 16);
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(std::iter::repeat_n('\u{FFFD}', chunk.invalid().len()));
+    }
+    Cow::Owned(text)
+}
+
+/// Nesting of a tree, which is walked and dropped recursively.
+pub(crate) const VALUE_DEPTH: usize = 500;
+
+/// Reads JSON text as a value: the last of equal keys wins; a number is a 64-bit integer where it is spelled as one
+/// and fits, a double otherwise; bytes that are not UTF-8 become U+FFFD.
+///
+/// # Errors
+/// Text that is not one JSON value, or is nested deeper than 500.
+pub fn to_value(json: &[u8]) -> Result<Value, Error> {
+    if nesting(json) > VALUE_DEPTH {
+        return Err(Error::Json(format!("exceeded max depth of {VALUE_DEPTH}")));
+    }
+    let text = lossy(json);
+    let mut reader = serde_json::Deserializer::from_str(&text);
+    reader.disable_recursion_limit();
+    let read = Value::deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
+    let mut value = read.map_err(|error| {
+        let known = canonicalize(json).err().map(|error| error.message);
+        Error::Json(known.unwrap_or_else(|| error.to_string()))
+    })?;
+    widen(&mut value);
+    Ok(value)
+}
+
+/// The deepest nesting of brackets, if the text is JSON.
+fn nesting(json: &[u8]) -> usize {
+    let (mut depth, mut deepest) = (0usize, 0);
+    let (mut quoted, mut escaped) = (false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'[' | b'{' if !quoted => depth += 1,
+            b']' | b'}' if !quoted => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    deepest
+}
+
+/// Turns integers above `i64::MAX` into doubles.
+fn widen(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            if let (None, Some(double)) = (number.as_i64(), number.as_u64().map(|n| n as f64))
+                && let Some(double) = serde_json::Number::from_f64(double)
+            {
+                *number = double;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(widen),
+        Value::Object(members) => members.values_mut().for_each(widen),
+        _ => {}
+    }
+}

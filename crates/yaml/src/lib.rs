@@ -1,0 +1,84 @@
+//! YAML and JSON text as the Kubernetes command line tools and servers read it.
+//!
+//! YAML here is the 1.1 dialect of `sigs.k8s.io/yaml` (spec 02 §A3.6, spec 04 §3.2): `yes` is a boolean,
+//! `0644` is octal, keys become strings, the last of two equal keys wins. Documents are turned into JSON
+//! text first, exactly as those tools do, and everything typed is read from that text.
+//!
+//! The crate is pure: it reads what it is handed (bytes or a reader), touches no file and no network, and
+//! bounds what a hostile document can cost ([`Limits`]).
+
+mod convert;
+mod cursor;
+mod error;
+mod grammar;
+pub mod json;
+mod scalar;
+mod scan;
+mod scan_property;
+mod scan_scalar;
+mod source;
+mod stream;
+mod tree;
+
+pub use error::Error;
+pub use stream::{DecodeError, Notation, Stream, StreamError};
+
+use serde_json::Value;
+
+/// What one document may cost. The defaults hold every catalog and bundle seen in the field many times over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of one document before it is parsed.
+    pub document_bytes: usize,
+    /// Bytes of the JSON text that a YAML document expands to; aliases can repeat large values.
+    pub expanded_bytes: usize,
+    /// Nesting of lists and mappings, aliases followed.
+    pub depth: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { document_bytes: 64 << 20, expanded_bytes: 128 << 20, depth: 10_000 }
+    }
+}
+
+/// Converts the first YAML document of `yaml` to JSON text; anything after it is not looked at, as in
+/// `sigs.k8s.io/yaml`. Nothing but white space and comments gives `null`.
+///
+/// An object may hold the same key more than once: the last one counts.
+pub fn to_json(yaml: &[u8], limits: &Limits) -> Result<Vec<u8>, Error> {
+    if yaml.len() > limits.document_bytes {
+        return Err(Error::TooLarge { limit: limits.document_bytes });
+    }
+    let text = source::decode(yaml)?;
+    let tree = grammar::parse(&source::with_line_feeds(&text), limits.depth)?;
+    convert::to_json(&tree, limits)
+}
+
+/// Reads the first YAML document of `yaml` (JSON is YAML too) as a value.
+///
+/// Numbers are 64-bit integers where they are integral and fit, doubles otherwise (spec 04 §3.2).
+///
+/// # Errors
+/// The text begins with `error converting YAML to JSON: ` as in the tools; nesting is limited to 500.
+pub fn from_slice(yaml: &[u8]) -> Result<Value, Error> {
+    let limits = Limits { depth: json::VALUE_DEPTH, ..Limits::default() };
+    json::to_value(&to_json(yaml, &limits)?)
+}
+
+/// Reads every document of a stream of YAML documents or concatenated JSON values, in order, with the
+/// splitting rules of [`Stream`]. Empty and `null` documents are left out.
+///
+/// # Errors
+/// The first document that cannot be read.
+pub fn all_from_slice(text: &[u8]) -> Result<Vec<Value>, StreamError> {
+    let limits = Limits { depth: json::VALUE_DEPTH, ..Limits::default() };
+    let mut stream = Stream::new(text, limits);
+    let mut values = Vec::new();
+    while let Some(value) = stream.next(|json, _| json::to_value(json).map_err(DecodeError::from))? {
+        if !value.is_null() {
+            values.push(value);
+        }
+    }
+    Ok(values)
+}

@@ -1,0 +1,245 @@
+//! What a YAML 1.1 scalar means: tags, the word list of booleans and nulls, the number notations.
+//!
+//! Source of the rules: spec 02 §A3.6 and §A-bis, spec 04 §3.2. Nothing here knows about documents.
+
+use std::borrow::Cow;
+
+use base64::{
+    Engine as _, alphabet,
+    engine::general_purpose::{GeneralPurpose, PAD},
+};
+
+/// A resolved scalar.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Scalar {
+    Null,
+    Bool(bool),
+    Int(i64),
+    /// Above the range of `i64`.
+    Uint(u64),
+    Float(f64),
+    /// Text; for `!!binary` the decoded bytes, made valid UTF-8.
+    Text(String),
+}
+
+/// Tag of a scalar, as far as it decides about the value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ScalarTag {
+    /// No tag: plain scalars are resolved, quoted ones are text.
+    None,
+    Str,
+    Bool,
+    Int,
+    Float,
+    Null,
+    Timestamp,
+    Binary,
+    /// Any other tag: the value is text.
+    Other,
+}
+
+impl ScalarTag {
+    /// From the name in the `tag:yaml.org,2002:` namespace, such as `int`.
+    pub(crate) fn from_core_name(name: &str) -> Self {
+        match name {
+            "str" => Self::Str,
+            "bool" => Self::Bool,
+            "int" => Self::Int,
+            "float" => Self::Float,
+            "null" => Self::Null,
+            "timestamp" => Self::Timestamp,
+            "binary" => Self::Binary,
+            _ => Self::Other,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::None | Self::Str | Self::Other => "!!str",
+            Self::Bool => "!!bool",
+            Self::Int => "!!int",
+            Self::Float => "!!float",
+            Self::Null => "!!null",
+            Self::Timestamp => "!!timestamp",
+            Self::Binary => "!!binary",
+        }
+    }
+}
+
+/// Resolves a scalar. `plain` says that the text stood without quotes and not as a block.
+///
+/// # Errors
+/// The value does not fit an explicit tag.
+pub(crate) fn resolve(text: String, tag: ScalarTag, plain: bool) -> Result<Scalar, String> {
+    match tag {
+        ScalarTag::None if !plain => return Ok(Scalar::Text(text)),
+        ScalarTag::Str | ScalarTag::Other => return Ok(Scalar::Text(text)),
+        ScalarTag::Binary => return binary(&text).map(Scalar::Text),
+        _ => {}
+    }
+    let (found, value) = implicit(&text, tag == ScalarTag::Timestamp);
+    match (tag, found, value) {
+        (ScalarTag::None, _, Some(value)) => Ok(value),
+        (ScalarTag::None, _, None) => Ok(Scalar::Text(text)),
+        (ScalarTag::Float, ScalarTag::Int, Some(Scalar::Int(n))) => Ok(Scalar::Float(n as f64)),
+        (ScalarTag::Timestamp, ScalarTag::Timestamp, _) => Ok(Scalar::Text(text)),
+        (wanted, found, Some(value)) if wanted == found => Ok(value),
+        (wanted, found, _) => Err(format!("cannot decode {} `{text}` as a {}", found.name(), wanted.name())),
+    }
+}
+
+/// The kind and value that untagged plain text has; `None` as the value means the text itself.
+fn implicit(text: &str, timestamps: bool) -> (ScalarTag, Option<Scalar>) {
+    if let Some(value) = word(text) {
+        let tag = match value {
+            Scalar::Null => ScalarTag::Null,
+            Scalar::Bool(_) => ScalarTag::Bool,
+            _ => ScalarTag::Float,
+        };
+        return (tag, Some(value));
+    }
+    let number = match text.as_bytes().first() {
+        Some(b'.') => fraction(text).map(Scalar::Float),
+        Some(b'+' | b'-' | b'0'..=b'9') => {
+            if timestamps && is_timestamp(text) {
+                return (ScalarTag::Timestamp, None);
+            }
+            number(text)
+        }
+        _ => None,
+    };
+    match number {
+        Some(value @ Scalar::Float(_)) => (ScalarTag::Float, Some(value)),
+        Some(value) => (ScalarTag::Int, Some(value)),
+        None => (ScalarTag::Str, None),
+    }
+}
+
+fn word(text: &str) -> Option<Scalar> {
+    Some(match text {
+        "" | "~" | "null" | "Null" | "NULL" => Scalar::Null,
+        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
+            Scalar::Bool(true)
+        }
+        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
+            Scalar::Bool(false)
+        }
+        ".nan" | ".NaN" | ".NAN" => Scalar::Float(f64::NAN),
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => Scalar::Float(f64::INFINITY),
+        "-.inf" | "-.Inf" | "-.INF" => Scalar::Float(f64::NEG_INFINITY),
+        _ => return None,
+    })
+}
+
+/// A number that starts with a digit or a sign; underscores may stand anywhere in it.
+fn number(text: &str) -> Option<Scalar> {
+    let plain: Cow<'_, str> =
+        if text.contains('_') { Cow::Owned(text.replace('_', "")) } else { Cow::Borrowed(text) };
+    integer(&plain).or_else(|| finite_float(&plain).map(Scalar::Float))
+}
+
+/// A number that starts with the point; underscores may stand between digits.
+fn fraction(text: &str) -> Option<f64> {
+    let digit_at = |at: usize| text.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
+    if text.match_indices('_').all(|(at, _)| digit_at(at - 1) && digit_at(at + 1)) {
+        finite_float(&text.replace('_', ""))
+    } else {
+        None
+    }
+}
+
+/// Decimal, `0x`, `0o`, `0b` and old octal (`017`); a sign is allowed, but not for values above `i64::MAX`.
+fn integer(text: &str) -> Option<Scalar> {
+    let (sign, digits) = match text.as_bytes().first()? {
+        b'-' => ("-", &text[1..]),
+        b'+' => ("+", &text[1..]),
+        _ => ("", text),
+    };
+    let bytes = digits.as_bytes();
+    let (radix, digits) = match bytes {
+        [b'0', b'x' | b'X', ..] => (16, &digits[2..]),
+        [b'0', b'o' | b'O', ..] => (8, &digits[2..]),
+        [b'0', b'b' | b'B', ..] => (2, &digits[2..]),
+        [b'0', _, ..] => (8, &digits[1..]),
+        _ => (10, digits),
+    };
+    if !digits.bytes().next()?.is_ascii_hexdigit() {
+        return None; // a second sign
+    }
+    let magnitude = u64::from_str_radix(digits, radix).ok()?;
+    match (sign, i64::try_from(magnitude)) {
+        ("-", _) if magnitude == i64::MIN.unsigned_abs() => Some(Scalar::Int(i64::MIN)),
+        ("-", Ok(n)) => Some(Scalar::Int(-n)),
+        (_, Ok(n)) => Some(Scalar::Int(n)),
+        ("", Err(_)) => Some(Scalar::Uint(magnitude)),
+        _ => None,
+    }
+}
+
+/// A decimal float that does not overflow: `[-+]? (\.d+ | d+(\.d*)?) ([eE][-+]?d+)?`.
+fn finite_float(text: &str) -> Option<f64> {
+    let digits = |s: &str| s.bytes().take_while(u8::is_ascii_digit).count();
+    let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let whole = digits(rest);
+    rest = &rest[whole..];
+    if let Some(fraction) = rest.strip_prefix('.') {
+        let count = digits(fraction);
+        if whole + count == 0 {
+            return None;
+        }
+        rest = &fraction[count..];
+    } else if whole == 0 {
+        return None;
+    }
+    if let Some(exponent) = rest.strip_prefix(['e', 'E']) {
+        let exponent = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
+        if exponent.is_empty() || digits(exponent) != exponent.len() {
+            return None;
+        }
+    } else if !rest.is_empty() {
+        return None;
+    }
+    text.parse().ok().filter(|value: &f64| value.is_finite())
+}
+
+/// A date `2001-1-2`, or a date and a time of day; only asked for values tagged `!!timestamp`.
+fn is_timestamp(text: &str) -> bool {
+    let (date, time) = match text.find(['T', 't', ' ']) {
+        Some(at) => (&text[..at], Some(&text[at + 1..])),
+        None => (text, None),
+    };
+    let mut parts = date.split('-');
+    let numeric = |part: Option<&str>, lengths: std::ops::RangeInclusive<usize>, max: u32| {
+        part.is_some_and(|p| {
+            lengths.contains(&p.len())
+                && p.bytes().all(|b| b.is_ascii_digit())
+                && p.parse().is_ok_and(|n: u32| n <= max)
+        })
+    };
+    let date = numeric(parts.next(), 4..=4, 9999)
+        && numeric(parts.next(), 1..=2, 12)
+        && numeric(parts.next(), 1..=2, 31)
+        && parts.next().is_none();
+    let Some(time) = time else { return date };
+    let zoned = !text.contains(' ');
+    let clock = match time.find(['Z', '+', '-']) {
+        Some(at) if zoned => &time[..at],
+        None if !zoned => time,
+        _ => return false,
+    };
+    let mut parts = clock.split(':');
+    let hours = numeric(parts.next(), 1..=2, 23);
+    let minutes = numeric(parts.next(), 1..=2, 59);
+    let seconds = parts.next().and_then(|s| s.split('.').next());
+    date && hours && minutes && numeric(seconds, 1..=2, 59) && parts.next().is_none()
+}
+
+/// Standard base64, padded; line breaks may stand anywhere and the bytes need not be text.
+fn binary(text: &str) -> Result<String, String> {
+    const LENIENT: GeneralPurpose =
+        GeneralPurpose::new(&alphabet::STANDARD, PAD.with_decode_allow_trailing_bits(true));
+    let packed: String = text.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();
+    let bytes =
+        LENIENT.decode(packed).map_err(|_| "!!binary value contains invalid base64 data".to_owned())?;
+    Ok(crate::json::lossy(&bytes).into_owned())
+}

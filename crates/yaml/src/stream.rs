@@ -1,0 +1,320 @@
+//! Streams of documents: JSON values one after the other, YAML documents between `---` lines, or one turning
+//! into the other, one document in memory at a time (spec 02 §A3).
+
+use std::io::{self, Read};
+
+use crate::{Error, Limits, json::SyntaxError, to_json};
+
+/// How far the start of a stream is looked at to tell JSON from YAML.
+const GUESS_BYTES: usize = 4096;
+const READ_BYTES: usize = 64 << 10;
+
+/// What a caller of [`Stream::next`] found wrong with a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DecodeError {
+    /// What is wrong.
+    pub message: String,
+    /// For text that is not JSON: bytes of the document read when that was found.
+    pub offset: Option<usize>,
+}
+
+impl From<SyntaxError> for DecodeError {
+    fn from(error: SyntaxError) -> Self {
+        Self { message: error.message, offset: error.offset }
+    }
+}
+
+impl From<Error> for DecodeError {
+    fn from(error: Error) -> Self {
+        Self { message: error.to_string(), offset: None }
+    }
+}
+
+/// Why a stream ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum StreamError {
+    /// The reader failed.
+    #[error("{0}")]
+    Read(#[from] io::Error),
+    /// A document is not readable.
+    #[error("{message}")]
+    Document {
+        /// First line of the document in the stream, from 1.
+        line: usize,
+        /// What is wrong with it.
+        message: String,
+    },
+}
+
+/// The notation that a document was written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notation {
+    /// The text handed over is that of the stream, not checked yet.
+    Json,
+    /// The text handed over was converted from YAML.
+    Yaml,
+}
+
+enum Mode {
+    /// Nothing read yet.
+    Start,
+    /// JSON values; the number of good ones so far.
+    Json(usize),
+    Yaml,
+}
+
+/// A reader of concatenated documents.
+///
+/// A stream that begins with `{` is read as JSON until something is not: after at most one good value the rest is
+/// read as YAML from there, after two the failure is final. Any other stream is YAML, cut at lines that begin with
+/// `---`; only the first value of each piece is read.
+pub struct Stream<R> {
+    reader: R,
+    limits: Limits,
+    mode: Mode,
+    buffer: Vec<u8>,
+    /// Bytes of the buffer that are used up.
+    used: usize,
+    /// Bytes and lines of the stream before `used`.
+    offset: usize,
+    lines: usize,
+    ended: bool,
+}
+
+impl<R: Read> Stream<R> {
+    /// Starts reading.
+    pub fn new(reader: R, limits: Limits) -> Self {
+        let (mode, buffer) = (Mode::Start, Vec::new());
+        Self { reader, limits, mode, buffer, used: 0, offset: 0, lines: 0, ended: false }
+    }
+
+    /// Reads the next document and hands it to `decode` as JSON text; `None` at the end.
+    ///
+    /// `decode` decides whether the document is good, and is called again for the same part of the stream when
+    /// JSON that it refused is read anew as YAML. After an error the stream must not be used again.
+    pub fn next<T>(
+        &mut self,
+        mut decode: impl FnMut(&[u8], Notation) -> Result<T, DecodeError>,
+    ) -> Result<Option<T>, StreamError> {
+        if matches!(self.mode, Mode::Start) {
+            self.mode = if self.begins_as_json()? { Mode::Json(0) } else { Mode::Yaml };
+        }
+        let Mode::Json(good) = self.mode else {
+            return self.next_yaml(&mut decode);
+        };
+        let Some(length) = self.json_length()? else {
+            return Ok(None);
+        };
+        let refused = match decode(&self.buffer[self.used..self.used + length], Notation::Json) {
+            Ok(value) => {
+                self.mode = Mode::Json(good + 1);
+                self.consume(length);
+                return Ok(Some(value));
+            }
+            Err(refused) => refused,
+        };
+        let blank = self.buffer[self.used..].iter().take_while(|b| b.is_ascii_whitespace()).count();
+        let line = self.line() + newlines(&self.buffer[self.used..self.used + blank]);
+        if good > 1 {
+            return Err(StreamError::Document { line, message: refused.message });
+        }
+        let offset = self.offset;
+        self.mode = Mode::Yaml;
+        self.skip_line_end();
+        self.next_yaml(&mut decode).map_err(|error| match error {
+            StreamError::Document { .. } => {
+                let message = match refused.offset {
+                    Some(at) => format!("json: offset {}: {}", offset + at, refused.message),
+                    None => refused.message,
+                };
+                StreamError::Document { line, message }
+            }
+            read => read,
+        })
+    }
+
+    fn line(&self) -> usize {
+        self.lines + 1
+    }
+
+    fn begins_as_json(&mut self) -> Result<bool, StreamError> {
+        while self.buffer.len() < GUESS_BYTES && self.fill()? {}
+        let start = &self.buffer[..self.buffer.len().min(GUESS_BYTES)];
+        let text = start.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+        Ok(text.trim_start().starts_with('{'))
+    }
+
+    /// Reads more into the buffer; false at the end of the stream.
+    fn fill(&mut self) -> Result<bool, StreamError> {
+        if self.ended {
+            return Ok(false);
+        }
+        if self.used > 0 {
+            self.buffer.drain(..self.used);
+            self.used = 0;
+        }
+        let filled = self.buffer.len();
+        self.buffer.resize(filled + READ_BYTES, 0);
+        let count = loop {
+            match self.reader.read(&mut self.buffer[filled..]) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => break other,
+            }
+        };
+        self.buffer.truncate(filled + *count.as_ref().unwrap_or(&0));
+        self.ended = count? == 0;
+        Ok(!self.ended)
+    }
+
+    fn consume(&mut self, length: usize) {
+        self.lines += newlines(&self.buffer[self.used..self.used + length]);
+        self.used += length;
+        self.offset += length;
+    }
+
+    /// Skips white space up to and including one line feed.
+    fn skip_line_end(&mut self) {
+        let rest = &self.buffer[self.used..];
+        let blank = rest.iter().take_while(|b| b.is_ascii_whitespace() && **b != b'\n').count();
+        let length = blank + usize::from(rest.get(blank) == Some(&b'\n'));
+        self.consume(length);
+    }
+
+    fn too_large(&self) -> StreamError {
+        let message = format!("document is larger than {} bytes", self.limits.document_bytes);
+        StreamError::Document { line: self.line(), message }
+    }
+
+    /// The length of the next JSON value with the white space before it, as far as brackets and quotes tell; all
+    /// the rest if it does not end. `None` when only white space is left.
+    fn json_length(&mut self) -> Result<Option<usize>, StreamError> {
+        let mut boundary = Boundary::default();
+        let mut seen = 0;
+        loop {
+            if let Some(end) = boundary.scan(&self.buffer[self.used + seen..]) {
+                return Ok(Some(seen + end));
+            }
+            seen = self.buffer.len() - self.used;
+            if seen > self.limits.document_bytes {
+                return Err(self.too_large());
+            }
+            if !self.fill()? {
+                return Ok((!matches!(boundary, Boundary::Before)).then_some(seen));
+            }
+        }
+    }
+
+    fn next_yaml<T>(
+        &mut self,
+        decode: &mut impl FnMut(&[u8], Notation) -> Result<T, DecodeError>,
+    ) -> Result<Option<T>, StreamError> {
+        let Some((line, document)) = self.yaml_document()? else {
+            return Ok(None);
+        };
+        let refuse = |message: String| StreamError::Document { line, message };
+        let json = to_json(&document, &self.limits).map_err(|error| refuse(error.to_string()))?;
+        drop(document);
+        decode(&json, Notation::Yaml).map(Some).map_err(|error| {
+            refuse(format!("error unmarshaling JSON: while decoding JSON: {}", error.message))
+        })
+    }
+
+    /// The lines up to the next separator, each with one line feed at its end, and the number of the first.
+    fn yaml_document(&mut self) -> Result<Option<(usize, Vec<u8>)>, StreamError> {
+        let mut document = Vec::new();
+        let mut first = self.line();
+        while let Some(length) = self.line_length()? {
+            let line = &self.buffer[self.used..self.used + length];
+            if let Some(rest) = line.strip_prefix(b"---") {
+                let rest = String::from_utf8_lossy(rest);
+                let rest = rest.trim();
+                if !rest.is_empty() && !rest.starts_with('#') {
+                    let message = format!("invalid Yaml document separator: {rest}");
+                    return Err(StreamError::Document { line: self.line(), message });
+                }
+                self.consume(length);
+                if !document.is_empty() {
+                    return Ok(Some((first, document)));
+                }
+                first = self.line();
+                continue;
+            }
+            let content = line.strip_suffix(b"\n").map_or(line, |l| l.strip_suffix(b"\r").unwrap_or(l));
+            document.extend_from_slice(content);
+            document.push(b'\n');
+            self.consume(length);
+            if document.len() > self.limits.document_bytes {
+                return Err(self.too_large());
+            }
+        }
+        Ok((!document.is_empty()).then_some((first, document)))
+    }
+
+    /// The length of the next line with its line feed; `None` at the end of the stream.
+    fn line_length(&mut self) -> Result<Option<usize>, StreamError> {
+        let mut seen = 0;
+        loop {
+            let rest = &self.buffer[self.used..];
+            if let Some(at) = rest[seen..].iter().position(|b| *b == b'\n') {
+                return Ok(Some(seen + at + 1));
+            }
+            seen = rest.len();
+            if seen > self.limits.document_bytes {
+                return Err(self.too_large());
+            }
+            if !self.fill()? {
+                return Ok((seen > 0).then_some(seen));
+            }
+        }
+    }
+}
+
+fn newlines(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|b| **b == b'\n').count()
+}
+
+/// Finds where a JSON value ends without looking whether it is one.
+#[derive(Default)]
+enum Boundary {
+    /// In the white space before it.
+    #[default]
+    Before,
+    /// In a number or word.
+    Word,
+    /// Inside so many brackets.
+    Inside(usize),
+    /// In a string inside so many brackets, perhaps after a backslash.
+    Quoted(usize, bool),
+}
+
+impl Boundary {
+    fn scan(&mut self, bytes: &[u8]) -> Option<usize> {
+        for (at, &byte) in bytes.iter().enumerate() {
+            *self = match (&*self, byte) {
+                (Self::Before, b' ' | b'\t' | b'\r' | b'\n') => Self::Before,
+                (Self::Before, b'"') => Self::Quoted(0, false),
+                (Self::Before, b'{' | b'[') => Self::Inside(1),
+                (Self::Before, b'}' | b']' | b',' | b':') => return Some(at + 1),
+                (Self::Before, _) => Self::Word,
+                (
+                    Self::Word,
+                    b' ' | b'\t' | b'\r' | b'\n' | b'{' | b'}' | b'[' | b']' | b',' | b':' | b'"',
+                ) => {
+                    return Some(at);
+                }
+                (Self::Word, _) => Self::Word,
+                (Self::Inside(depth), b'"') => Self::Quoted(*depth, false),
+                (Self::Inside(depth), b'{' | b'[') => Self::Inside(depth + 1),
+                (Self::Inside(1), b'}' | b']') => return Some(at + 1),
+                (Self::Inside(depth), b'}' | b']') => Self::Inside(depth - 1),
+                (Self::Inside(_), _) => continue,
+                (Self::Quoted(depth, true), _) => Self::Quoted(*depth, false),
+                (Self::Quoted(depth, false), b'\\') => Self::Quoted(*depth, true),
+                (Self::Quoted(0, false), b'"') => return Some(at + 1),
+                (Self::Quoted(depth, false), b'"') => Self::Inside(*depth),
+                (Self::Quoted(..), _) => continue,
+            };
+        }
+        None
+    }
+}

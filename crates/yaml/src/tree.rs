@@ -1,0 +1,124 @@
+//! A YAML document as a flat list of nodes in document order.
+//!
+//! A collection knows where its content ends, an alias where its target starts, so that walking, repeating
+//! and dropping a document needs no recursion whatever its nesting.
+
+use std::collections::HashMap;
+
+use crate::{
+    Error,
+    scalar::{Scalar, ScalarTag, resolve},
+};
+
+/// One node. Indices point into the [`Tree`].
+#[derive(Debug)]
+pub(crate) enum Node {
+    Scalar(Scalar),
+    /// A scalar that does not fit its tag, and why: an error of its own only in a document that is well formed.
+    Misfit(String),
+    /// The plain scalar `<<`: a merge when it stands as a key, text otherwise.
+    Merge,
+    /// The items follow; `end` is the index after the last of them.
+    List {
+        end: usize,
+    },
+    /// Keys and values follow alternately.
+    Mapping {
+        end: usize,
+    },
+    /// Repeats the node at `target`, which is complete and stands before the alias.
+    Alias {
+        target: usize,
+    },
+}
+
+/// A parsed document; empty for a stream without documents.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    pub(crate) nodes: Vec<Node>,
+}
+
+impl Tree {
+    /// The index after the node at `index`.
+    pub(crate) fn after(&self, index: usize) -> usize {
+        match self.nodes[index] {
+            Node::List { end } | Node::Mapping { end } => end,
+            _ => index + 1,
+        }
+    }
+}
+
+/// Takes the nodes of a document as they are read.
+#[derive(Default)]
+pub(crate) struct Builder {
+    tree: Tree,
+    /// Collections that have not ended.
+    open: Vec<usize>,
+    anchors: HashMap<String, usize>,
+}
+
+impl Builder {
+    pub(crate) fn finish(self) -> Tree {
+        self.tree
+    }
+
+    /// How many collections are open.
+    pub(crate) fn depth(&self) -> usize {
+        self.open.len()
+    }
+
+    fn add(&mut self, anchor: Option<String>, node: Node) {
+        if let Some(anchor) = anchor {
+            self.anchors.insert(anchor, self.tree.nodes.len());
+        }
+        self.tree.nodes.push(node);
+    }
+
+    /// Adds a scalar; a tag is in its long form.
+    pub(crate) fn scalar(&mut self, text: String, plain: bool, anchor: Option<String>, tag: Option<&str>) {
+        let tag = match tag.map(|tag| tag.strip_prefix("tag:yaml.org,2002:")) {
+            None => ScalarTag::None,
+            Some(Some("merge")) if text == "<<" => {
+                return self.add(anchor, Node::Merge);
+            }
+            Some(Some(name)) => ScalarTag::from_core_name(name),
+            Some(None) => ScalarTag::Other,
+        };
+        let node = if plain && tag == ScalarTag::None && text == "<<" {
+            Node::Merge
+        } else {
+            resolve(text, tag, plain).map_or_else(Node::Misfit, Node::Scalar)
+        };
+        self.add(anchor, node);
+    }
+
+    /// Starts a collection.
+    pub(crate) fn open(&mut self, anchor: Option<String>, mapping: bool) {
+        let end = self.tree.nodes.len();
+        self.open.push(end);
+        self.add(anchor, if mapping { Node::Mapping { end } } else { Node::List { end } });
+    }
+
+    /// Ends the collection that was started last.
+    pub(crate) fn close(&mut self) {
+        let after = self.tree.nodes.len();
+        if let Some(start) = self.open.pop()
+            && let Node::List { end } | Node::Mapping { end } = &mut self.tree.nodes[start]
+        {
+            *end = after;
+        }
+    }
+
+    /// Adds a repetition of the node with that anchor.
+    pub(crate) fn alias(&mut self, anchor: &str) -> Result<(), Error> {
+        let Some(&target) = self.anchors.get(anchor) else {
+            return Err(Error::Invalid(format!("unknown anchor '{anchor}' referenced")));
+        };
+        // Open collections are in ascending order.
+        if self.open.binary_search(&target).is_ok() {
+            return Err(Error::Invalid(format!("anchor '{anchor}' value contains itself")));
+        }
+        self.tree.nodes.push(Node::Alias { target });
+        Ok(())
+    }
+}
