@@ -1,0 +1,161 @@
+//! Deprecation: what a catalog says about a package, and what an extension's conditions say about it
+//! (spec 03 §2.5, spec 01 §7.3).
+
+/// What the `olm.deprecations` of one package say. The default says nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Deprecations {
+    /// Messages about the package itself.
+    pub(crate) package: Vec<String>,
+    /// Channel names with their messages, in the order of the catalog.
+    pub(crate) channels: Vec<(String, String)>,
+    /// Bundle names with their messages, in the order of the catalog.
+    pub(crate) bundles: Vec<(String, String)>,
+}
+
+/// Status, reason and message of one condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConditionState {
+    /// `None` is `Unknown`.
+    pub status: Option<bool>,
+    /// The condition's reason.
+    pub reason: &'static str,
+    /// The condition's message.
+    pub message: String,
+}
+
+/// The four deprecation conditions of an extension, always written together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeprecationConditions {
+    /// Condition `Deprecated`: any of the other three.
+    pub any: ConditionState,
+    /// Condition `PackageDeprecated`.
+    pub package: ConditionState,
+    /// Condition `ChannelDeprecated`.
+    pub channel: ConditionState,
+    /// Condition `BundleDeprecated`.
+    pub bundle: ConditionState,
+}
+
+impl Deprecations {
+    /// True if an entry names this bundle, whether or not it gives a message.
+    pub fn names_bundle(&self, bundle: &str) -> bool {
+        self.bundles.iter().any(|(name, _)| name == bundle)
+    }
+}
+
+impl DeprecationConditions {
+    /// The conditions of an extension with these `channels` in its spec and this bundle installed.
+    ///
+    /// `data` is what the chosen catalog says, `None` where no catalog was consulted or the resolution
+    /// failed. A channel counts if it is selected or if none is; the bundle that counts is the installed
+    /// one, not the chosen one; empty messages are dropped.
+    pub fn new(data: Option<&Deprecations>, channels: &[String], installed: Option<&str>) -> Self {
+        let absent = || ConditionState {
+            status: None,
+            reason: "Absent",
+            message: "no bundle installed yet".to_owned(),
+        };
+        let Some(data) = data else {
+            let unknown = ConditionState {
+                status: None,
+                reason: "DeprecationStatusUnknown",
+                message: "deprecation status unknown: catalog data unavailable".to_owned(),
+            };
+            let bundle = installed.map_or_else(absent, |_| unknown.clone());
+            return Self { any: unknown.clone(), package: unknown.clone(), channel: unknown, bundle };
+        };
+        let package = join(data.package.iter());
+        let selected = |name: &String| channels.is_empty() || channels.contains(name);
+        let channel =
+            join(data.channels.iter().filter(|(name, _)| selected(name)).map(|(_, message)| message));
+        let named = |name: &String| installed == Some(name);
+        let bundle = join(data.bundles.iter().filter(|(name, _)| named(name)).map(|(_, message)| message));
+        let any = join([&package, &channel, &bundle].into_iter());
+        Self {
+            any: known(any, "not deprecated"),
+            package: known(package, "package not deprecated"),
+            channel: known(channel, "channel not deprecated"),
+            bundle: installed.map_or_else(absent, |_| known(bundle, "bundle not deprecated")),
+        }
+    }
+}
+
+fn join<'a>(messages: impl Iterator<Item = &'a String>) -> String {
+    messages.filter(|message| !message.is_empty()).map(String::as_str).collect::<Vec<_>>().join("\n")
+}
+
+fn known(message: String, otherwise: &str) -> ConditionState {
+    if message.is_empty() {
+        return ConditionState {
+            status: Some(false),
+            reason: "NotDeprecated",
+            message: otherwise.to_owned(),
+        };
+    }
+    ConditionState { status: Some(true), reason: "Deprecated", message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DeprecationConditions, Deprecations};
+
+    fn texts(data: Option<&Deprecations>, channels: &[&str], installed: Option<&str>) -> [String; 4] {
+        let channels: Vec<_> = channels.iter().map(|name| (*name).to_owned()).collect();
+        let all = DeprecationConditions::new(data, &channels, installed);
+        [all.any, all.package, all.channel, all.bundle].map(|state| {
+            let status = state.status.map_or_else(|| "Unknown".to_owned(), |status| status.to_string());
+            format!("{status}/{} {}", state.reason, state.message)
+        })
+    }
+
+    fn data(package: &[&str], channels: &[(&str, &str)], bundles: &[(&str, &str)]) -> Deprecations {
+        let pairs = |list: &[(&str, &str)]| {
+            list.iter().map(|(name, message)| ((*name).to_owned(), (*message).to_owned())).collect()
+        };
+        Deprecations {
+            package: package.iter().map(|message| (*message).to_owned()).collect(),
+            channels: pairs(channels),
+            bundles: pairs(bundles),
+        }
+    }
+
+    #[test]
+    fn without_data_nothing_is_known() {
+        let unknown = "Unknown/DeprecationStatusUnknown deprecation status unknown: catalog data unavailable";
+        assert_eq!(texts(None, &[], Some("b")), [unknown; 4]);
+        let absent = "Unknown/Absent no bundle installed yet";
+        assert_eq!(texts(None, &[], None), [unknown, unknown, unknown, absent]);
+    }
+
+    #[test]
+    fn nothing_deprecated_is_said_for_each() {
+        let none = Deprecations::default();
+        let expected = [
+            "false/NotDeprecated not deprecated",
+            "false/NotDeprecated package not deprecated",
+            "false/NotDeprecated channel not deprecated",
+            "false/NotDeprecated bundle not deprecated",
+        ];
+        assert_eq!(texts(Some(&none), &["stable"], Some("b")), expected);
+        assert_eq!(texts(Some(&none), &[], None)[3], "Unknown/Absent no bundle installed yet");
+    }
+
+    // spec 03 acceptance 44
+    #[test]
+    fn messages_are_joined_in_order_package_channel_bundle() {
+        let data =
+            data(&["pkg"], &[("a", "chan a"), ("b", "chan b"), ("c", "")], &[("b1", "bundle"), ("b2", "no")]);
+        assert_eq!(
+            texts(Some(&data), &["b", "c"], Some("b1")),
+            [
+                "true/Deprecated pkg\nchan b\nbundle",
+                "true/Deprecated pkg",
+                "true/Deprecated chan b",
+                "true/Deprecated bundle"
+            ]
+        );
+        assert_eq!(texts(Some(&data), &[], Some("other"))[2], "true/Deprecated chan a\nchan b");
+        assert_eq!(texts(Some(&data), &["c"], Some("b3"))[2], "false/NotDeprecated channel not deprecated");
+        assert_eq!(texts(Some(&data), &["c"], None)[0], "true/Deprecated pkg");
+    }
+}

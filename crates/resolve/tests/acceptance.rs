@@ -1,0 +1,472 @@
+//! The acceptance cases of spec 03 §10 that concern the choice of a bundle, by their numbers, and the worked
+//! examples of §2.4.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+use std::sync::Arc;
+
+use olm_fbc::PackageContent;
+use olm_resolve::{
+    Catalog, CatalogError, Installed, PackageIndex, Request, Target, UpgradePolicy, resolve, target,
+};
+use serde_json::{Value, json};
+
+/// The objects of package `demo`; bundles are named `demo.v<version>`.
+#[derive(Clone, Default)]
+struct Content(Vec<Value>);
+
+impl Content {
+    /// A channel and, for entries that are more than names elsewhere, their bundles.
+    fn channel(mut self, name: &str, entries: &[Value]) -> Self {
+        for entry in entries {
+            let name = entry["name"].as_str().unwrap();
+            self = self.bundle(name.strip_prefix("demo.v").unwrap(), &[]);
+        }
+        self.0.push(json!({"schema": "olm.channel", "package": "demo", "name": name, "entries": entries}));
+        self
+    }
+
+    /// A bundle with property types beyond its version.
+    fn bundle(mut self, version: &str, properties: &[&str]) -> Self {
+        let mut all =
+            vec![json!({"type": "olm.package", "value": {"packageName": "demo", "version": version}})];
+        all.extend(properties.iter().map(|kind| json!({"type": kind, "value": {}})));
+        let name = format!("demo.v{version}");
+        let image = format!("reg.example/{name}");
+        self.0.push(json!(
+            {"schema": "olm.bundle", "package": "demo", "name": name, "image": image, "properties": all}
+        ));
+        self
+    }
+
+    fn deprecated(mut self, versions: &[&str]) -> Self {
+        let entry = |version: &&str| json!({"reference": {"schema": "olm.bundle", "name": format!("demo.v{version}")}, "message": "old"});
+        let entries: Vec<_> = versions.iter().map(entry).collect();
+        self.0.push(json!({"schema": "olm.deprecations", "package": "demo", "entries": entries}));
+        self
+    }
+
+    fn object(mut self, object: Value) -> Self {
+        self.0.push(object);
+        self
+    }
+
+    fn index(&self) -> Option<Arc<PackageIndex>> {
+        let lines: Vec<_> = self.0.iter().map(|object| object.to_string().into_bytes()).collect();
+        let content = PackageContent::from_metas("demo", lines.iter().map(Vec::as_slice)).unwrap();
+        (!content.is_empty()).then(|| Arc::new(PackageIndex::new(&content, false)))
+    }
+
+    fn at(&self, name: &str, priority: i32) -> Catalog {
+        Catalog { name: name.to_owned(), priority, package: Ok(self.index()) }
+    }
+}
+
+fn entry(version: &str) -> Value {
+    json!({"name": format!("demo.v{version}")})
+}
+
+fn replacing(version: &str, replaced: &str) -> Value {
+    json!({"name": format!("demo.v{version}"), "replaces": format!("demo.v{replaced}")})
+}
+
+fn skipping(version: &str, range: &str) -> Value {
+    json!({"name": format!("demo.v{version}"), "skipRange": range})
+}
+
+/// A request in short: version, channels, installed version, policy.
+#[derive(Default, Clone)]
+struct Wish {
+    version: Option<&'static str>,
+    channels: Vec<String>,
+    installed: Option<&'static str>,
+    self_certified: bool,
+}
+
+fn wish() -> Wish {
+    Wish::default()
+}
+
+impl Wish {
+    fn version(mut self, version: &'static str) -> Self {
+        self.version = Some(version);
+        self
+    }
+
+    fn channels(mut self, channels: &[&str]) -> Self {
+        self.channels = channels.iter().map(|name| (*name).to_owned()).collect();
+        self
+    }
+
+    fn installed(mut self, version: &'static str) -> Self {
+        self.installed = Some(version);
+        self
+    }
+
+    fn self_certified(mut self) -> Self {
+        self.self_certified = true;
+        self
+    }
+
+    fn on<T>(&self, act: impl FnOnce(&Request<'_>) -> T) -> T {
+        let name = self.installed.map(|version| format!("demo.v{version}"));
+        act(&Request {
+            package: "demo",
+            channels: &self.channels,
+            version: self.version,
+            policy: if self.self_certified { UpgradePolicy::SelfCertified } else { UpgradePolicy::default() },
+            installed: name.as_deref().zip(self.installed).map(|(name, version)| Installed {
+                name,
+                version,
+                release: None,
+            }),
+        })
+    }
+
+    /// `<version> from <catalog>`, or the error; catalogs are tried in both orders.
+    fn of(&self, catalogs: &[Catalog]) -> String {
+        let answer = |catalogs: &[Catalog]| {
+            self.on(|request| match resolve(request, catalogs) {
+                Ok(resolved) => format!("{} from {}", resolved.version.shown(false).0, resolved.catalog),
+                Err(error) => error.to_string(),
+            })
+        };
+        let reversed: Vec<_> = catalogs.iter().rev().cloned().collect();
+        assert_eq!(answer(catalogs), answer(&reversed), "the order of catalogs must not matter");
+        answer(catalogs)
+    }
+
+    fn from(&self, content: &Content) -> String {
+        let answer = self.of(&[content.at("main", 0)]);
+        answer.strip_suffix(" from main").unwrap_or(&answer).to_owned()
+    }
+}
+
+fn chain() -> Content {
+    Content::default()
+        .channel("stable", &[entry("1.0.0"), replacing("1.1.0", "1.0.0"), replacing("1.2.0", "1.1.0")])
+}
+
+fn one(version: &str) -> Content {
+    Content::default().bundle(version, &[])
+}
+
+// spec 03 acceptance 12–16
+#[test]
+fn an_install_takes_the_highest_version_that_passes_the_filters() {
+    let content = Content::default()
+        .channel("stable", &[entry("1.0.0"), entry("1.1.0")])
+        .channel("candidate", &[entry("2.0.0")]);
+    for (wish, expected) in [
+        (wish(), "2.0.0"),
+        (wish().channels(&["stable"]), "1.1.0"),
+        (wish().channels(&["nope"]), r#"no bundles found for package "demo" in channels [nope]"#),
+        (wish().version(">=1.0, <2.0"), "1.1.0"),
+        (wish().version("4.0.0"), r#"no bundles found for package "demo" matching version "4.0.0""#),
+        (wish().version(""), "2.0.0"),
+    ] {
+        assert_eq!(wish.from(&content), expected);
+    }
+}
+
+// spec 03 acceptance 17, 18
+#[test]
+fn pre_releases_and_releases_order_as_versions_do() {
+    let content = one("1.0.0").bundle("2.0.0-rc.1", &[]);
+    assert_eq!(wish().from(&content), "2.0.0-rc.1");
+    assert_eq!(wish().version(">=1.0.0").from(&content), "1.0.0");
+    assert_eq!(wish().version(">=1.0.0-0").from(&content), "2.0.0-rc.1");
+    assert_eq!(wish().from(&one("1.0.0+9").bundle("1.0.0+10", &[])), "1.0.0+10");
+}
+
+// spec 03 acceptance 19
+#[test]
+fn an_invalid_range_is_reported_before_any_catalog() {
+    let down = Catalog {
+        name: "main".to_owned(),
+        priority: 0,
+        package: Err(CatalogError::NotServing("main".to_owned())),
+    };
+    assert_eq!(
+        wish().version("foobar").of(&[down]),
+        r#"desired version range "foobar" is invalid: improper constraint: "foobar""#
+    );
+}
+
+// spec 03 acceptance 20, §3.3
+#[test]
+fn unreadable_versions_come_last_and_fail_when_chosen() {
+    let bundle = |properties: Value| {
+        let object =
+            json!({"schema": "olm.bundle", "package": "demo", "name": "demo.odd", "properties": properties});
+        Content::default().object(object)
+    };
+    let package = |value: Value| json!([{"type": "olm.package", "value": value}]);
+    for (properties, fault) in [
+        (json!([]), r#"no package property found in bundle "demo.odd""#),
+        (package(json!({})), "Version string empty"),
+        (package(Value::Null), "Version string empty"),
+        (package(json!({"version": "1.0"})), "No Major.Minor.Patch elements found"),
+        (
+            package(json!({"version": 1})),
+            "error unmarshalling package property: json: cannot unmarshal number into Go struct field \
+             Package.version of type string",
+        ),
+        (
+            package(json!({"VERSION": "1.0.0", "release": true})),
+            "error unmarshalling package property: json: cannot unmarshal bool into Go struct field \
+             Package.release of type string",
+        ),
+        (
+            package(json!("1.0.0")),
+            "error unmarshalling package property: json: cannot unmarshal string into Go value of type \
+             property.Package",
+        ),
+    ] {
+        let content = bundle(properties);
+        let message = format!(r#"error getting resolved bundle version for bundle "demo.odd": {fault}"#);
+        assert_eq!(wish().from(&content), message);
+        assert_eq!(wish().from(&content.bundle("0.0.1", &[])), "0.0.1");
+    }
+    // spec 03 §8.2 edge 19
+    assert_eq!(wish().from(&bundle(package(json!({"VERSION": "1.0.0", "release": null})))), "1.0.0");
+}
+
+// spec 03 acceptance 21–25
+#[test]
+fn priority_alone_decides_between_catalogs() {
+    let (low, high) = (one("1.0.0"), one("1.5.0"));
+    for (priorities, expected) in [
+        (
+            (0, 0),
+            r#"found bundles for package "demo" in multiple catalogs with the same priority [alpha beta]"#,
+        ),
+        ((10, 5), "1.0.0 from alpha"),
+        ((-10, -5), "1.5.0 from beta"),
+        ((i32::MIN, i32::MAX), "1.5.0 from beta"),
+    ] {
+        assert_eq!(wish().of(&[low.at("alpha", priorities.0), high.at("beta", priorities.1)]), expected);
+    }
+    assert_eq!(
+        wish().channels(&["z", "z"]).version("1.x").of(&[]),
+        r#"no bundles found for package "demo" matching version "1.x" in channels [z z]"#
+    );
+    assert_eq!(
+        wish().version("1.x").of(&[low.at("a", 7), low.at("b", 1), low.at("c", 7)]),
+        r#"found bundles for package "demo" matching version "1.x" in multiple catalogs with the same priority [a b c]"#
+    );
+    assert_eq!(wish().version(">=1.5").of(&[low.at("alpha", 100), high.at("beta", 0)]), "1.5.0 from beta");
+}
+
+// spec 03 acceptance 26; the catalog that is named does not depend on the order
+#[test]
+fn one_catalog_that_cannot_answer_stops_the_resolution() {
+    let down = |name: &str, priority| Catalog {
+        name: name.to_owned(),
+        priority,
+        package: Err(CatalogError::NotServing(name.to_owned())),
+    };
+    let failed = |name| {
+        format!(
+            "error walking catalogs: error getting package \"demo\" from catalog \"{name}\": catalog \"{name}\" is \
+             not being served"
+        )
+    };
+    assert_eq!(wish().of(&[one("1.0.0").at("alpha", 0), down("beta", 0)]), failed("beta"));
+    assert_eq!(wish().of(&[down("b", 0), down("a", 0)]), failed("a"));
+    assert_eq!(wish().of(&[down("b", 1), down("a", 0)]), failed("b"));
+    assert_eq!(wish().of(&[one("1.0.0").at("alpha", 0)]), "1.0.0 from alpha");
+}
+
+// spec 03 acceptance 29, 31–33, 38, 39
+#[test]
+fn upgrades_go_one_hop_unless_self_certified() {
+    let content = chain();
+    let nothing = |version: &str, rest: &str| {
+        format!(
+            "error upgrading from currently installed version \"{version}\": no bundles found for package \
+             \"demo\"{rest}"
+        )
+    };
+    for (wish, expected) in [
+        (wish().installed("1.0.0"), "1.1.0".to_owned()),
+        (wish().installed("1.1.0"), "1.2.0".to_owned()),
+        (wish().installed("1.2.0"), "1.2.0".to_owned()),
+        (wish().installed("1.0.0").version("1.2.0"), nothing("1.0.0", r#" matching version "1.2.0""#)),
+        (wish().installed("1.0.0").version("1.2.0").self_certified(), "1.2.0".to_owned()),
+        (wish().installed("2.0.0").version("1.0.0").self_certified(), "1.0.0".to_owned()),
+        (wish().installed("0.9.0"), nothing("0.9.0", "")),
+    ] {
+        assert_eq!(wish.from(&content), expected);
+    }
+    let vanished = Content::default().channel("stable", &[replacing("1.6.0", "1.5.0")]);
+    assert_eq!(wish().installed("1.5.0").from(&vanished), "1.6.0");
+}
+
+// spec 03 acceptance 30; spec 08 S0-1
+#[test]
+fn a_skipped_bundle_is_still_a_successor() {
+    let content = Content::default().channel(
+        "stable",
+        &[
+            entry("1.0.0"),
+            skipping("2.0.0", ">=1.0.0 <2.0.0"),
+            json!({"name": "demo.v3.0.0", "skips": ["demo.v2.0.0"]}),
+        ],
+    );
+    assert_eq!(wish().installed("1.0.0").from(&content), "2.0.0");
+    assert_eq!(wish().installed("2.0.0").from(&content), "3.0.0");
+}
+
+// spec 03 acceptance 34–36
+#[test]
+fn skip_ranges_speak_their_own_language() {
+    for (range, installed, expected) in [
+        (">=1.0.0 <2.0.0", "1.0.0", "2.0.0"),
+        (">=1.0.0, <2.0.0", "1.0.0", "1.0.0"),
+        (">=1.0 <2.0", "1.0.0", "1.0.0"),
+        ("1.x.x", "1.5.0", "1.5.0"),
+        ("1.x.x", "1.0.7", "2.0.0"),
+        ("1.0.0 || || 1.0.0", "1.0.0", "1.0.0"),
+        ("<1.0.0", "1.0.0-rc.1", "2.0.0"), // spec 03 §8.2 edge 16
+    ] {
+        let content = one(installed).channel("stable", &[skipping("2.0.0", range)]);
+        assert_eq!(wish().installed(installed).from(&content), expected, "{range}");
+    }
+}
+
+// spec 03 acceptance 37
+#[test]
+fn edges_of_channels_that_are_not_selected_do_not_count() {
+    let content = Content::default()
+        .channel("stable", &[entry("1.0.0"), entry("1.1.0")])
+        .channel("fast", &[replacing("1.1.0", "1.0.0")]);
+    assert_eq!(wish().installed("1.0.0").channels(&["stable"]).from(&content), "1.0.0");
+    assert_eq!(wish().installed("1.0.0").from(&content), "1.1.0");
+}
+
+// spec 03 acceptance 40, 41, 43; spec 08 R-1
+#[test]
+fn deprecated_bundles_are_the_last_choice() {
+    let down = Content::default().channel("stable", &[entry("2.0.0"), replacing("1.9.9", "2.0.0")]);
+    assert_eq!(wish().installed("2.0.0").from(&down), "2.0.0");
+    assert_eq!(wish().installed("2.0.0").from(&down.clone().deprecated(&["2.0.0"])), "1.9.9");
+
+    let up = Content::default()
+        .channel("stable", &[entry("1.0.0"), replacing("1.1.0", "1.0.0")])
+        .deprecated(&["1.1.0"]);
+    assert_eq!(wish().installed("1.0.0").from(&up), "1.0.0");
+    assert_eq!(wish().installed("1.0.0").version("1.1.0").from(&up), "1.1.0");
+
+    let preferred = one("2.0.0").deprecated(&["2.0.0"]);
+    assert_eq!(wish().of(&[preferred.at("alpha", 100), one("1.0.0").at("beta", 0)]), "1.0.0 from beta");
+    assert_eq!(
+        wish().of(&[preferred.at("alpha", 100), preferred.at("beta", 0)]),
+        "2.0.0 from alpha",
+        "with nothing but deprecated candidates priority decides"
+    );
+}
+
+// spec 03 acceptance 42, §8.2 edge 14, §2.3 note 8
+#[test]
+fn releases_count_for_sameness_and_need_an_edge() {
+    let content = one("1.0.0+1").bundle("1.0.0+2", &[]).channel("stable", &[replacing("1.1.0", "1.0.0")]);
+    assert_eq!(wish().installed("1.0.0+1").from(&content), "1.0.0+1");
+    assert_eq!(wish().installed("1.0.0+007").from(&one("1.0.0+008")), "1.0.0+008");
+}
+
+// spec 03 acceptance 45, 46; §8.2 edges 1, 2, 15
+#[test]
+fn declared_dependencies_are_refused_on_the_chosen_bundle_only() {
+    let content = one("1.0.0").bundle("2.0.0", &["other", "olm.constraint", "olm.gvk.required"]);
+    assert_eq!(
+        wish().from(&content),
+        r#"validating bundle "demo.v2.0.0": bundle "demo.v2.0.0" has a dependency declared via property "olm.constraint" which is currently not supported"#
+    );
+    assert_eq!(wish().version("<2").from(&content), "1.0.0");
+    assert_eq!(wish().from(&Content::default().bundle("1.0.0", &["olm.label.required"])), "1.0.0");
+    let object = json!({"schema": "olm.channel", "package": "demo", "name": "c", "entries": [
+        {"name": "demo.v9.0.0"}, {"name": "demo.v1.0.0", "replaces": "demo.v1.0.0"},
+    ]});
+    assert_eq!(wish().installed("1.0.0").from(&one("1.0.0").object(object)), "1.0.0");
+}
+
+// spec 03 acceptance 47–49, §2.7
+#[test]
+fn the_installed_bundle_is_kept_only_when_the_catalogs_are_gone() {
+    let outcome = |wish: &Wish, catalogs: &[Catalog], exists: bool| {
+        wish.on(|request| match target(request, resolve(request, catalogs), exists) {
+            Target::Bundle(resolved) => resolved.bundle,
+            Target::Installed(_) => "kept".to_owned(),
+            Target::Retry(_) => "retry".to_owned(),
+        })
+    };
+    let installed = wish().installed("1.0.0");
+    assert_eq!(outcome(&installed, &[], false), "kept");
+    assert_eq!(outcome(&installed.clone().version("1.0.0"), &[], false), "kept");
+    for other in ["1.x", "=1.0.0", "foobar"] {
+        assert_eq!(outcome(&installed.clone().version(other), &[], false), "retry");
+    }
+    assert_eq!(outcome(&installed, &[], true), "retry");
+    assert_eq!(outcome(&wish(), &[], false), "retry");
+    assert_eq!(outcome(&installed, &[chain().at("main", 0)], true), "demo.v1.1.0");
+}
+
+// spec 03 §2.2 step 5c
+#[test]
+fn an_unreadable_installed_version_matters_where_the_package_is() {
+    let content = one("1.0.0");
+    let fault = "error walking catalogs: error finding upgrade edges: failed to get version and release of \
+                 installed bundle: No Major.Minor.Patch elements found";
+    assert_eq!(wish().installed("1junk").from(&content), fault);
+    assert_eq!(wish().installed("1junk").self_certified().from(&content), "1.0.0");
+    let absent =
+        r#"error upgrading from currently installed version "1junk": no bundles found for package "demo""#;
+    assert_eq!(wish().installed("1junk").from(&Content::default()), absent);
+
+    let request = Request {
+        package: "demo",
+        channels: &[],
+        version: None,
+        policy: UpgradePolicy::CatalogProvided,
+        installed: Some(Installed { name: "demo.v1.0.0", version: "1.0.0", release: Some("01") }),
+    };
+    assert_eq!(
+        resolve(&request, &[content.at("main", 0)]).unwrap_err().to_string(),
+        "error walking catalogs: error finding upgrade edges: failed to parse installed bundle version and \
+         release: error parsing release \"01\": invalid release \"01\": segment 0: Numeric PreRelease version \
+         must not contain leading zeroes \"01\""
+    );
+}
+
+// spec 03 §2.4
+#[test]
+fn the_worked_examples_hold() {
+    let content = Content::default()
+        .channel(
+            "fast",
+            &[
+                replacing("2.0.0", "1.2.0"),
+                json!({"name": "demo.v1.3.0", "skips": ["demo.v1.0.0"]}),
+                json!({"name": "demo.v1.2.0", "replaces": "demo.v1.1.0", "skipRange": ">=1.0.0 <1.2.0"}),
+                entry("1.1.0"),
+                entry("1.0.0"),
+            ],
+        )
+        .channel("slow", &[replacing("1.1.0", "1.0.0"), entry("1.0.0")]);
+    let blocked = r#"error upgrading from currently installed version "1.0.0": no bundles found for package "demo" matching version "2.0.0""#;
+    for (wish, expected) in [
+        (wish(), "2.0.0"),
+        (wish().channels(&["slow"]), "1.1.0"),
+        (wish().installed("1.0.0"), "1.3.0"),
+        (wish().installed("1.0.0").channels(&["slow"]), "1.1.0"),
+        (wish().installed("1.0.0").version("<1.3"), "1.2.0"),
+        (wish().installed("1.0.0").version("2.0.0"), blocked),
+        (wish().installed("1.0.0").version("2.0.0").self_certified(), "2.0.0"),
+        (wish().installed("1.1.5"), "1.2.0"),
+        (wish().installed("1.3.0"), "1.3.0"),
+    ] {
+        assert_eq!(wish.from(&content), expected);
+    }
+    assert_eq!(wish().installed("1.3.0").from(&content.deprecated(&["1.3.0"])), "1.3.0");
+}
