@@ -1,0 +1,191 @@
+//! The parts of a ClusterServiceVersion that rendering reads (spec 04 §5), after the typed pass.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Account of a permission that names none.
+pub(crate) const DEFAULT_ACCOUNT: &str = "default";
+
+/// A ClusterServiceVersion of group `operators.coreos.com`.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(crate) struct Csv {
+    #[serde(default)]
+    pub(crate) metadata: Metadata,
+    #[serde(default)]
+    pub(crate) spec: Spec,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(crate) struct Metadata {
+    #[serde(default)]
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) annotations: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(crate) struct Spec {
+    #[serde(default)]
+    pub(crate) version: Option<String>,
+    #[serde(default, rename = "installModes")]
+    pub(crate) install_modes: Vec<InstallModeEntry>,
+    #[serde(default)]
+    pub(crate) install: Install,
+    #[serde(default, rename = "customresourcedefinitions")]
+    pub(crate) definitions: OwnedNames,
+    #[serde(default, rename = "apiservicedefinitions")]
+    pub(crate) api_services: OwnedNames,
+    #[serde(default, rename = "webhookdefinitions")]
+    pub(crate) webhooks: Vec<Webhook>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct InstallModeEntry {
+    #[serde(rename = "type")]
+    pub(crate) mode: String,
+    pub(crate) supported: bool,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(crate) struct Install {
+    #[serde(default)]
+    pub(crate) spec: Strategy,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(crate) struct Strategy {
+    #[serde(default)]
+    pub(crate) deployments: Option<Vec<Deployment>>,
+    #[serde(default)]
+    pub(crate) permissions: Vec<Permission>,
+    #[serde(default, rename = "clusterPermissions")]
+    pub(crate) cluster_permissions: Vec<Permission>,
+}
+
+/// A deployment of the install strategy; `spec` is a DeploymentSpec in normal form.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Deployment {
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) label: BTreeMap<String, String>,
+    pub(crate) spec: Value,
+}
+
+/// Rules for one service account; `rules` are PolicyRules in normal form.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Permission {
+    /// As authored: an empty name is not the same as `default` where it enters a hash.
+    #[serde(rename = "serviceAccountName")]
+    pub(crate) service_account_name: String,
+    pub(crate) rules: Option<Vec<Value>>,
+}
+
+impl Permission {
+    /// The account that the rules are bound to.
+    pub(crate) fn account(&self) -> &str {
+        if self.service_account_name.is_empty() { DEFAULT_ACCOUNT } else { &self.service_account_name }
+    }
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(crate) struct OwnedNames {
+    #[serde(default)]
+    pub(crate) owned: Vec<OwnedName>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct OwnedName {
+    pub(crate) name: String,
+}
+
+/// A webhook definition. Values that are copied into objects stay JSON values.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Webhook {
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) generate_name: String,
+    #[serde(default)]
+    pub(crate) deployment_name: String,
+    #[serde(default)]
+    pub(crate) container_port: i32,
+    pub(crate) target_port: Option<Value>,
+    #[serde(default)]
+    pub(crate) rules: Vec<Value>,
+    pub(crate) failure_policy: Option<Value>,
+    pub(crate) match_policy: Option<Value>,
+    pub(crate) object_selector: Option<Value>,
+    pub(crate) side_effects: Option<Value>,
+    pub(crate) timeout_seconds: Option<Value>,
+    pub(crate) admission_review_versions: Option<Value>,
+    pub(crate) reinvocation_policy: Option<Value>,
+    pub(crate) webhook_path: Option<String>,
+    #[serde(default, rename = "conversionCRDs")]
+    pub(crate) conversion_crds: Vec<String>,
+}
+
+impl Webhook {
+    pub(crate) const VALIDATING: &str = "ValidatingAdmissionWebhook";
+    pub(crate) const MUTATING: &str = "MutatingAdmissionWebhook";
+    pub(crate) const CONVERSION: &str = "ConversionWebhook";
+
+    pub(crate) fn is_conversion(&self) -> bool {
+        self.kind == Self::CONVERSION
+    }
+}
+
+/// Where an operator can watch, relative to the namespace it is installed in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum InstallMode {
+    /// All namespaces of the cluster.
+    AllNamespaces,
+    /// Several namespaces; never chosen here (spec 04 §8.1).
+    MultiNamespace,
+    /// The namespace it is installed in.
+    OwnNamespace,
+    /// One other namespace.
+    SingleNamespace,
+}
+
+impl InstallMode {
+    const ALL: [Self; 4] =
+        [Self::AllNamespaces, Self::MultiNamespace, Self::OwnNamespace, Self::SingleNamespace];
+
+    /// The name used in a ClusterServiceVersion.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AllNamespaces => "AllNamespaces",
+            Self::MultiNamespace => "MultiNamespace",
+            Self::OwnNamespace => "OwnNamespace",
+            Self::SingleNamespace => "SingleNamespace",
+        }
+    }
+}
+
+impl fmt::Display for InstallMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Csv {
+    /// Supported install modes by name. A type listed both ways counts as supported, unknown types do not count.
+    pub(crate) fn install_modes(&self) -> BTreeSet<InstallMode> {
+        let entries = self.spec.install_modes.iter().filter(|entry| entry.supported);
+        entries
+            .filter_map(|entry| InstallMode::ALL.into_iter().find(|mode| mode.name() == entry.mode))
+            .collect()
+    }
+
+    pub(crate) fn deployments(&self) -> &[Deployment] {
+        self.spec.install.spec.deployments.as_deref().unwrap_or_default()
+    }
+
+    /// The webhook definitions served by a deployment.
+    pub(crate) fn webhooks_of<'a>(&'a self, deployment: &'a str) -> impl Iterator<Item = &'a Webhook> {
+        self.spec.webhooks.iter().filter(move |webhook| webhook.deployment_name == deployment)
+    }
+}

@@ -1,0 +1,268 @@
+//! Changes that an administrator makes to the deployments of a bundle (spec 04 §13).
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::go_json;
+use crate::typed::{Type, convert};
+
+/// A `deploymentConfig` in normal form.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct DeploymentConfig {
+    env: Vec<Value>,
+    env_from: Vec<Value>,
+    volumes: Vec<Value>,
+    volume_mounts: Vec<Value>,
+    tolerations: Vec<Value>,
+    resources: Option<Value>,
+    node_selector: Option<Value>,
+    affinity: Option<Map<String, Value>>,
+    annotations: Option<Map<String, Value>>,
+}
+
+impl DeploymentConfig {
+    /// Reads a value that the schema has accepted.
+    ///
+    /// # Errors
+    /// Quantities that are none and integers out of range: the schema does not look at these.
+    pub(crate) fn read(value: &Value) -> Result<Self, String> {
+        let normal =
+            convert(value.clone(), &Type::Struct("DeploymentConfig")).map_err(|error| error.to_string())?;
+        if let Some(number) = lost_integer(value, &normal) {
+            return Err(format!("json: cannot unmarshal number {number} into Go value of type int32"));
+        }
+        Self::deserialize(normal).map_err(|error| error.to_string())
+    }
+}
+
+/// An integer that the typed pass could not keep, for want of bits.
+fn lost_integer(given: &Value, kept: &Value) -> Option<String> {
+    match (given, kept) {
+        (Value::Number(given), Value::Number(kept)) => {
+            (given.as_f64() != kept.as_f64()).then(|| go_json::number(given))
+        }
+        (Value::Array(given), Value::Array(kept)) => {
+            given.iter().zip(kept).find_map(|(given, kept)| lost_integer(given, kept))
+        }
+        (Value::Object(given), Value::Object(kept)) => {
+            given.iter().find_map(|(key, given)| lost_integer(given, kept.get(key)?))
+        }
+        _ => None,
+    }
+}
+
+/// Applies the configuration to a Deployment. Container fields reach every container, no init container.
+pub(crate) fn apply(config: &DeploymentConfig, deployment: &mut Value) {
+    if let Some(annotations) = &config.annotations {
+        add_annotations(&mut deployment["metadata"], annotations);
+        add_annotations(&mut deployment["spec"]["template"]["metadata"], annotations);
+    }
+    let pod = &mut deployment["spec"]["template"]["spec"];
+    for container in pod["containers"].as_array_mut().into_iter().flatten() {
+        replace_by_name(container, "env", &config.env);
+        append_new(container, "envFrom", &config.env_from);
+        replace_by_name(container, "volumeMounts", &config.volume_mounts);
+        if let Some(resources) = &config.resources {
+            container["resources"] = resources.clone();
+        }
+    }
+    replace_by_name(pod, "volumes", &config.volumes);
+    append_new(pod, "tolerations", &config.tolerations);
+    if let Some(selector) = &config.node_selector {
+        set_or_drop(pod, "nodeSelector", selector.clone());
+    }
+    if let Some(affinity) = &config.affinity {
+        let merged = merged_affinity(pod.get("affinity"), affinity);
+        set_or_drop(pod, "affinity", merged);
+    }
+}
+
+/// Adds what is not there: the bundle's own annotations win.
+fn add_annotations(metadata: &mut Value, added: &Map<String, Value>) {
+    if added.is_empty() {
+        return;
+    }
+    let mut annotations = added.clone();
+    if let Some(present) = metadata.get("annotations").and_then(Value::as_object) {
+        annotations.extend(present.clone());
+    }
+    metadata["annotations"] = Value::Object(annotations);
+}
+
+fn list_mut<'a>(owner: &'a mut Value, field: &str) -> Option<&'a mut Vec<Value>> {
+    let list = owner.as_object_mut()?.entry(field).or_insert_with(|| json!([]));
+    if list.is_null() {
+        *list = json!([]);
+    }
+    list.as_array_mut()
+}
+
+/// Replaces the last entry that was there before with the same name, or appends. Entries of the configuration
+/// do not replace one another.
+fn replace_by_name(owner: &mut Value, field: &str, entries: &[Value]) {
+    if entries.is_empty() {
+        return;
+    }
+    let Some(list) = list_mut(owner, field) else {
+        return;
+    };
+    let before = list.len();
+    for entry in entries {
+        match list[..before].iter().rposition(|present| present["name"] == entry["name"]) {
+            Some(position) => list[position] = entry.clone(),
+            None => list.push(entry.clone()),
+        }
+    }
+}
+
+fn append_new(owner: &mut Value, field: &str, entries: &[Value]) {
+    if entries.is_empty() {
+        return;
+    }
+    let Some(list) = list_mut(owner, field) else {
+        return;
+    };
+    for entry in entries {
+        if !list.contains(entry) {
+            list.push(entry.clone());
+        }
+    }
+}
+
+fn set_or_drop(owner: &mut Value, field: &str, value: Value) {
+    let Some(owner) = owner.as_object_mut() else {
+        return;
+    };
+    if value.as_object().is_some_and(Map::is_empty) {
+        owner.remove(field);
+    } else {
+        owner.insert(field.to_string(), value);
+    }
+}
+
+/// Sub-fields of the configuration replace those of the pod, empty ones erase them; without any sub-field
+/// everything is erased.
+fn merged_affinity(present: Option<&Value>, config: &Map<String, Value>) -> Value {
+    if config.is_empty() {
+        return json!({});
+    }
+    let mut merged = present.and_then(Value::as_object).cloned().unwrap_or_default();
+    for (part, value) in config {
+        if is_empty_affinity(value) {
+            merged.remove(part);
+        } else {
+            merged.insert(part.clone(), value.clone());
+        }
+    }
+    if merged.values().all(is_empty_affinity) {
+        return json!({});
+    }
+    Value::Object(merged)
+}
+
+/// No preferred term, and no required one: a node affinity requires a selector whose terms may be an empty list.
+fn is_empty_affinity(part: &Value) -> bool {
+    let filled = |list: Option<&Value>| list.and_then(Value::as_array).is_some_and(|terms| !terms.is_empty());
+    let required = part.get("requiredDuringSchedulingIgnoredDuringExecution");
+    !filled(part.get("preferredDuringSchedulingIgnoredDuringExecution"))
+        && !filled(required)
+        && !filled(required.and_then(|selector| selector.get("nodeSelectorTerms")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn applied(config: Value, containers: Value, pod: Value) -> Value {
+        let config = DeploymentConfig::read(&config).unwrap();
+        let mut deployment = json!({"metadata": {}, "spec": {"template": {"metadata": {}, "spec": pod}}});
+        deployment["spec"]["template"]["spec"]["containers"] = containers;
+        apply(&config, &mut deployment);
+        deployment
+    }
+
+    fn pod_after(config: Value, pod: Value) -> Value {
+        let mut pod = applied(config, json!([]), pod)["spec"]["template"]["spec"].take();
+        pod.as_object_mut().unwrap().remove("containers");
+        pod
+    }
+
+    #[test]
+    fn affinity_is_erased_whole_or_in_part() {
+        // spec 04 acceptance 54
+        let node = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}});
+        let pods = json!({"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]});
+        let pod = json!({"affinity": {"nodeAffinity": node, "podAffinity": pods}});
+        assert_eq!(pod_after(json!({"affinity": {}}), pod.clone()), json!({}));
+        assert_eq!(
+            pod_after(json!({"affinity": {"nodeAffinity": {}}}), pod.clone()),
+            json!({"affinity": {"podAffinity": pods}})
+        );
+        let both = json!({"affinity": {"nodeAffinity": {}, "podAffinity": {}}});
+        assert_eq!(pod_after(both, pod.clone()), json!({}));
+        assert_eq!(pod_after(json!({}), pod.clone()), pod);
+        let no_terms = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}});
+        assert_eq!(
+            pod_after(json!({"affinity": {"nodeAffinity": no_terms}}), pod),
+            json!({"affinity": {"podAffinity": pods}})
+        );
+    }
+
+    #[test]
+    fn env_replaces_by_name_in_every_container() {
+        // spec 04 acceptance 55
+        let config = json!({"env": [{"name": "A", "value": "new"}, {"name": "B", "value": "1"}, {"name": "B", "value": "2"}]});
+        let containers = json!([
+            {"name": "a", "env": [{"name": "A", "value": "x"}, {"name": "A", "value": "y"}]},
+            {"name": "b"},
+        ]);
+        let init = json!({"initContainers": [{"name": "i"}]});
+        let pod = applied(config, containers, init)["spec"]["template"]["spec"].take();
+        let added = [json!({"name": "B", "value": "1"}), json!({"name": "B", "value": "2"})];
+        let expected =
+            json!([{"name": "A", "value": "x"}, {"name": "A", "value": "new"}, added[0], added[1]]);
+        assert_eq!(pod["containers"][0]["env"], expected);
+        assert_eq!(pod["containers"][1]["env"], json!([{"name": "A", "value": "new"}, added[0], added[1]]));
+        assert_eq!(pod["initContainers"], json!([{"name": "i"}]));
+    }
+
+    #[test]
+    fn annotations_never_override() {
+        // spec 04 acceptance 56
+        let config = DeploymentConfig::read(&json!({"annotations": {"a": "config", "b": "config"}})).unwrap();
+        let mut deployment = json!({
+            "metadata": {"name": "d"},
+            "spec": {"template": {"metadata": {"annotations": {"a": "bundle"}}, "spec": {}}},
+        });
+        apply(&config, &mut deployment);
+        assert_eq!(deployment["metadata"]["annotations"], json!({"a": "config", "b": "config"}));
+        let expected = json!({"a": "bundle", "b": "config"});
+        assert_eq!(deployment["spec"]["template"]["metadata"]["annotations"], expected);
+    }
+
+    #[test]
+    fn present_blocks_replace_and_empty_ones_erase() {
+        let pod = json!({"nodeSelector": {"a": "b"}, "tolerations": [{"key": "k"}]});
+        assert_eq!(
+            pod_after(
+                json!({"nodeSelector": {}, "tolerations": [{"key": "k"}, {"key": "l", "tolerationSeconds": 3}]}),
+                pod
+            ),
+            json!({"tolerations": [{"key": "k"}, {"key": "l", "tolerationSeconds": 3}]})
+        );
+        let containers = json!([{"name": "a", "resources": {"limits": {"cpu": "1"}}}]);
+        let pod = applied(json!({"resources": {}}), containers, json!({}))["spec"]["template"]["spec"].take();
+        assert_eq!(pod["containers"][0]["resources"], json!({}));
+        assert_eq!(DeploymentConfig::read(&json!({})), Ok(DeploymentConfig::default()));
+    }
+
+    #[test]
+    fn values_that_the_schema_lets_pass_are_refused() {
+        let read = |value: Value| DeploymentConfig::read(&value).unwrap_err();
+        let cpu = read(json!({"resources": {"limits": {"cpu": "x"}}}));
+        assert!(cpu.starts_with("quantities must match the regular expression"), "{cpu}");
+        let mode = json!({"volumes": [{"name": "v", "secret": {"defaultMode": 99_999_999_999_i64}}]});
+        assert_eq!(read(mode), "json: cannot unmarshal number 99999999999 into Go value of type int32");
+    }
+}

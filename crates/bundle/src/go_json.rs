@@ -1,0 +1,112 @@
+//! JSON text as Go's encoder writes it, for texts that enter a hash or an annotation.
+
+use std::io::{self, Write};
+
+use olm_yaml::json::write_number;
+use serde::Serialize;
+use serde_json::ser::Formatter;
+use serde_json::{Number, Serializer, Value};
+
+/// Compact text; object keys in their sorted order, `<`, `>` and `&` escaped.
+pub(crate) fn text(value: &Value) -> String {
+    let mut bytes = Vec::new();
+    let written = value.serialize(&mut Serializer::with_formatter(&mut bytes, GoFormatter));
+    debug_assert!(written.is_ok(), "writing to memory does not fail");
+    String::from_utf8(bytes).unwrap_or_default()
+}
+
+/// Removes the white space between the tokens of valid JSON and escapes like [`text`]; key order and the
+/// spelling of numbers stay.
+pub(crate) fn compact(json: &str) -> String {
+    let mut compacted = String::with_capacity(json.len());
+    let (mut quoted, mut escaped) = (false, false);
+    for c in json.chars() {
+        if !quoted && c.is_ascii_whitespace() {
+            continue;
+        }
+        quoted ^= c == '"' && !escaped;
+        escaped = quoted && c == '\\' && !escaped;
+        match escape(c) {
+            Some(escape) => compacted.push_str(escape),
+            None => compacted.push(c),
+        }
+    }
+    compacted
+}
+
+/// A number as Go spells it: doubles with an exponent only when tiny or huge.
+pub(crate) fn number(number: &Number) -> String {
+    match number.as_f64() {
+        Some(float) if number.is_f64() => double(float),
+        _ => number.to_string(),
+    }
+}
+
+fn double(float: f64) -> String {
+    let mut bytes = Vec::new();
+    write_number(float, &mut bytes);
+    String::from_utf8(bytes).unwrap_or_default()
+}
+
+fn escape(c: char) -> Option<&'static str> {
+    Some(match c {
+        '<' => "\\u003c",
+        '>' => "\\u003e",
+        '&' => "\\u0026",
+        '\u{2028}' => "\\u2028",
+        '\u{2029}' => "\\u2029",
+        _ => return None,
+    })
+}
+
+/// The kind of a JSON value in the words of Go's JSON reader.
+pub(crate) fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+struct GoFormatter;
+
+impl Formatter for GoFormatter {
+    fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+        let mut rest = fragment;
+        while let Some((at, c)) = rest.char_indices().find(|(_, c)| escape(*c).is_some()) {
+            writer.write_all(&rest.as_bytes()[..at])?;
+            writer.write_all(escape(c).unwrap_or_default().as_bytes())?;
+            rest = &rest[at + c.len_utf8()..];
+        }
+        writer.write_all(rest.as_bytes())
+    }
+
+    fn write_f64<W: ?Sized + Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
+        writer.write_all(double(value).as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn strings_and_numbers_take_go_spelling() {
+        let value = json!({
+            "b": "<a> & \u{2028}\u{7}\u{8}\t\"\\é", "a": [1e-7, 1e21, 0.5, -0.0, 1e16, 10, 1.5e-6],
+        });
+        let expected = r#"{"a":[1e-7,1e+21,0.5,-0,10000000000000000,10,0.0000015],"b":"\u003ca\u003e \u0026 \u2028\u0007\b\t\"\\é"}"#;
+        assert_eq!(text(&value), expected);
+    }
+
+    #[test]
+    fn compaction_keeps_everything_but_white_space() {
+        let json = "{ \"b\" : [ 1.50 , \"x \\\" < \\\\\" ] ,\n\t\"a\":null }";
+        assert_eq!(compact(json), r#"{"b":[1.50,"x \" \u003c \\"],"a":null}"#);
+    }
+}

@@ -1,0 +1,32 @@
+//! registry+v1 bundles: reading, checking, and rendering to plain Kubernetes objects (spec 04).
+//!
+//! Everything here is a pure function of bytes and values: no file, network or cluster access, no clock. What
+//! the Go reference renders, this crate renders equally, since the result is hashed into revisions that exist
+//! on clusters; stricter checks belong elsewhere.
+
+mod bundle;
+mod certificates;
+mod config;
+mod csv;
+mod deployment_config;
+mod deployments;
+mod go_json;
+mod load;
+mod names;
+mod objects;
+mod properties;
+mod quantity;
+mod rbac;
+mod render;
+mod support;
+mod typed;
+mod validate;
+mod webhooks;
+
+pub use bundle::Bundle;
+pub use certificates::Certificates;
+pub use config::config_schema;
+pub use csv::InstallMode;
+pub use load::LoadError;
+pub use properties::PROPERTIES_ANNOTATION;
+pub use render::{RenderError, RenderOptions, render};

@@ -1,0 +1,228 @@
+//! Names of generated objects (spec 04 §10). They are part of every installed revision: bit exact.
+
+use serde_json::Value;
+use sha2::{Digest, Sha224};
+
+use crate::csv::Permission;
+use crate::go_json;
+
+/// Longest name the reference aims at; see [`join`] for where it misses by one.
+const NAME_BYTES: usize = 63;
+
+/// Joins `base` and `suffix` with a hyphen, cutting `base` so that the name has at most 63 bytes.
+///
+/// The hyphen is not counted when deciding whether to cut: both parts with 63 bytes together give 64.
+pub(crate) fn join(base: &str, suffix: &str) -> String {
+    if base.len() + suffix.len() <= NAME_BYTES {
+        return format!("{base}-{suffix}");
+    }
+    let kept = base.floor_char_boundary(NAME_BYTES.saturating_sub(suffix.len() + 1));
+    format!("{}-{suffix}", &base[..kept])
+}
+
+/// Name of the role (or cluster role) and of the binding of one permission entry.
+pub(crate) fn role(csv_name: &str, permission: &Permission) -> String {
+    join(&format!("{csv_name}-{}", permission.account()), &hash(&permission_text(permission)))
+}
+
+/// Name of the Service of a deployment that serves webhooks.
+pub(crate) fn webhook_service(deployment: &str) -> String {
+    join(&deployment.replace('.', "-"), "service")
+}
+
+/// Name of the serving certificate of a webhook Service, and of the Secret holding it.
+pub(crate) fn certificate(service: &str) -> String {
+    join(service, "cert")
+}
+
+/// Name of the issuer of a certificate.
+pub(crate) fn issuer(certificate: &str) -> String {
+    join(certificate, "selfsigned-issuer")
+}
+
+/// SHA-224 of `json` and a line feed, as a number in base 36.
+fn hash(json: &str) -> String {
+    let digest = Sha224::new().chain_update(json).chain_update(b"\n").finalize();
+    base36(&digest)
+}
+
+/// A big-endian unsigned number in base 36 without leading zeros.
+fn base36(number: &[u8]) -> String {
+    let mut number = number.to_vec();
+    let mut digits = Vec::new();
+    while number.iter().any(|byte| *byte != 0) {
+        let mut remainder = 0u32;
+        for byte in &mut number {
+            let part = remainder * 256 + u32::from(*byte);
+            *byte = u8::try_from(part / 36).unwrap_or(u8::MAX);
+            remainder = part % 36;
+        }
+        digits.push(char::from_digit(remainder, 36).unwrap_or('0'));
+    }
+    if digits.is_empty() {
+        digits.push('0');
+    }
+    digits.iter().rev().collect()
+}
+
+/// The hashed text of a permission: keys in declaration order, not sorted.
+fn permission_text(permission: &Permission) -> String {
+    let account = go_json::text(&Value::from(permission.service_account_name.as_str()));
+    let rules = match &permission.rules {
+        None => "null".to_string(),
+        Some(rules) => format!("[{}]", rules.iter().map(rule_text).collect::<Vec<_>>().join(",")),
+    };
+    format!(r#"{{"serviceAccountName":{account},"rules":{rules}}}"#)
+}
+
+/// A rule in normal form: `verbs` always, the other keys only when not empty.
+fn rule_text(rule: &Value) -> String {
+    let keys = ["verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs"];
+    let present = keys.iter().filter_map(|key| rule.get(key).map(|value| (key, value)));
+    let entries: Vec<String> =
+        present.map(|(key, value)| format!("\"{key}\":{}", go_json::text(value))).collect();
+    format!("{{{}}}", entries.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::typed::{Type, convert};
+
+    #[test]
+    fn joined_names_are_cut_by_byte() {
+        // spec 04 §10.1, acceptance 35
+        let rows = [
+            ("short".to_string(), "cert", "short-cert".to_string()),
+            ("a".repeat(55), "service", format!("{}-service", "a".repeat(55))),
+            ("a".repeat(56), "service", format!("{}-service", "a".repeat(56))),
+            ("a".repeat(57), "service", format!("{}-service", "a".repeat(55))),
+            ("c".repeat(45), "selfsigned-issuer", format!("{}-selfsigned-issuer", "c".repeat(45))),
+            ("c".repeat(46), "selfsigned-issuer", format!("{}-selfsigned-issuer", "c".repeat(46))),
+            ("d".repeat(80), "selfsigned-issuer", format!("{}-selfsigned-issuer", "d".repeat(45))),
+            (String::new(), "service", "-service".to_string()),
+            ("é".repeat(40), "service", format!("{}-service", "é".repeat(27))),
+        ];
+        for (base, suffix, expected) in rows {
+            assert_eq!(join(&base, suffix), expected);
+        }
+    }
+
+    #[test]
+    fn webhook_names() {
+        // spec 04 §10.4, acceptance 35, 49
+        let long = "a-very-long-deployment-name-used-to-show-how-truncation-happens.v1";
+        let rows = [
+            (
+                "widget.controller.v1".to_string(),
+                "widget-controller-v1-service".to_string(),
+                "widget-controller-v1-service-cert".to_string(),
+                "widget-controller-v1-service-cert-selfsigned-issuer".to_string(),
+            ),
+            (
+                "w".repeat(55),
+                format!("{}-service", "w".repeat(55)),
+                format!("{}-se-cert", "w".repeat(55)),
+                format!("{}-selfsigned-issuer", "w".repeat(45)),
+            ),
+            (
+                "w".repeat(56),
+                format!("{}-service", "w".repeat(56)),
+                format!("{}-s-cert", "w".repeat(56)),
+                format!("{}-selfsigned-issuer", "w".repeat(45)),
+            ),
+            (
+                long.to_string(),
+                "a-very-long-deployment-name-used-to-show-how-truncation-service".to_string(),
+                "a-very-long-deployment-name-used-to-show-how-truncation-se-cert".to_string(),
+                "a-very-long-deployment-name-used-to-show-how--selfsigned-issuer".to_string(),
+            ),
+            (
+                "harbor.pilot.controller".to_string(),
+                "harbor-pilot-controller-service".to_string(),
+                "harbor-pilot-controller-service-cert".to_string(),
+                "harbor-pilot-controller-service-cert-selfsigned-issuer".to_string(),
+            ),
+        ];
+        for (deployment, expected_service, expected_certificate, expected_issuer) in rows {
+            let service = webhook_service(&deployment);
+            let certificate = certificate(&service);
+            assert_eq!(service, expected_service);
+            assert_eq!(certificate, expected_certificate);
+            assert_eq!(issuer(&certificate), expected_issuer);
+        }
+    }
+
+    #[test]
+    fn hashes_of_raw_texts() {
+        // spec 04 §10.3 vector 12
+        assert_eq!(hash("\"a\""), "1lu1qv1451mq7gv9upu1cx8ffffi07rel5xvbvvc44dh");
+        assert_eq!(hash("null"), "2im0kl1kwvzn46sr4cdtkvmdzrlurvj51xdzhwdht8l0");
+        assert_eq!(hash("{}"), "16jfjhihxbzhfhs1k5mimq740kvioi98pfbea9q6qtf9");
+        assert_eq!(base36(&[0, 0]), "0");
+    }
+
+    #[test]
+    fn role_names_of_the_specification() {
+        // spec 04 §10.3 vectors 1 to 11, acceptance 35, 36
+        let acme = "acme-operator.v1.0.0";
+        let long = "a-really-long-operator-name-for-truncation.v10.20.30";
+        let widgets = json!({"verbs": ["get", "list", "watch"], "apiGroups": ["acme.example.com"], "resources": ["widgets"]});
+        let namespaces =
+            json!({"verbs": ["get", "list", "watch"], "apiGroups": [""], "resources": ["namespaces"]});
+        let configmaps = json!([{"verbs": ["*"], "apiGroups": [""], "resources": ["configmaps"]}]);
+        let patch = json!([{"verbs": ["patch"], "apiGroups": ["apps"], "resources": ["deployments"], "resourceNames": ["a&b", "<c>"]}]);
+        let pods = json!([{"verbs": ["create", "delete"], "apiGroups": ["", "apps"], "resources": ["pods", "deployments"]}]);
+        let rows = [
+            (
+                acme,
+                "acme-sa",
+                json!([widgets]),
+                "acme-operator.v1.0.-otg18jyukam8qy60u83z7jqub9pb0j4pe7qohltqn1h",
+            ),
+            (
+                acme,
+                "acme-sa",
+                json!([widgets, namespaces]),
+                "acme-operator.v1.0.-lh2aowhc7eusvz0cw88un5klfjumjsquh1n074p8rou",
+            ),
+            (acme, "", configmaps.clone(), "acme-operator.v1.0-2eir5ux3vvqfchrk6xy818jvl4eedjxwr1jzhtti0eqz"),
+            (acme, "default", configmaps, "acme-operator.v1.0-1eknqx7jcobtyvvi8tdi8ptig6cep72yiq8q6ytska44"),
+            (acme, "acme-sa", json!([]), "acme-operator.v1.0-28lz4ybqj206eqcmlpfqexxa60cv7iw3hhncq9j7avpp"),
+            (acme, "acme-sa", json!(null), "acme-operator.v1.0-254he8orhze45h2twxrolto073dua25pemeedpk4rpsg"),
+            (
+                acme,
+                "acme-sa",
+                json!([{"verbs": ["get"], "nonResourceURLs": ["/metrics"]}]),
+                "acme-operator.v1.0-12390qblu49j8l5q7ll6rtm4il2c8x9yyzunsv43xaq7",
+            ),
+            ("x", "y", patch, "x-y-vg15t1xaiks19sulq645wdv0uc8i3co3plb3luks5ac"),
+            (
+                "tiny.v1",
+                "a",
+                json!([{"verbs": ["get"], "apiGroups": [], "resources": null}]),
+                "tiny.v1-a-f36p3xbp6r37ffktowl1vmrnbthtmu1g9xb0wd9kp61",
+            ),
+            (
+                long,
+                "controller-manager-service-account",
+                pods,
+                "a-really-long-oper-2nw67zg1mivl9atdr2pcs54rmtiop1pwdf9uql4op6aw",
+            ),
+            (
+                acme,
+                "acme-sa",
+                json!([{"apiGroups": ["acme.example.com"], "resources": ["widgets"]}]),
+                "acme-operator.v1.0-2173xtutxzk47y9xgea2xnq7ienr5rgdm0fkaa1iodpp",
+            ),
+        ];
+        for (csv, account, rules, expected) in rows {
+            let entry = json!({"serviceAccountName": account, "rules": rules});
+            let normal = convert(entry, &Type::Struct("StrategyDeploymentPermissions")).unwrap();
+            let permission: Permission = serde_json::from_value(normal).unwrap();
+            assert_eq!(role(csv, &permission), expected);
+        }
+    }
+}

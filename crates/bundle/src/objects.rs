@@ -1,0 +1,75 @@
+//! Objects that a bundle ships besides its ClusterServiceVersion and definitions (spec 04 §11.5).
+
+use serde_json::Value;
+
+/// Kinds that are put into the install namespace.
+const NAMESPACED: [&str; 11] = [
+    "ConfigMap",
+    "NetworkPolicy",
+    "PodDisruptionBudget",
+    "PodMonitor",
+    "PrometheusRule",
+    "Role",
+    "RoleBinding",
+    "Secret",
+    "Service",
+    "ServiceAccount",
+    "ServiceMonitor",
+];
+
+/// Kinds whose namespace is left as authored. `VerticalPodAutoscaler` is among them although it is namespaced:
+/// that is what existing revisions hold.
+const AS_AUTHORED: [&str; 9] = [
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "ConsoleCLIDownload",
+    "ConsoleLink",
+    "ConsolePlugin",
+    "ConsoleQuickStart",
+    "ConsoleYAMLSample",
+    "PriorityClass",
+    "VerticalPodAutoscaler",
+];
+
+/// Whether a bundle may ship objects of this kind. Group and version do not matter.
+pub(crate) fn is_supported_kind(kind: &str) -> bool {
+    NAMESPACED.contains(&kind) || AS_AUTHORED.contains(&kind)
+}
+
+/// The object as it is installed: as authored but for its namespace.
+pub(crate) fn placed(object: &Value, install_namespace: &str) -> Value {
+    let mut object = object.clone();
+    let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
+    if NAMESPACED.contains(&kind)
+        && let Some(entries) = object.as_object_mut()
+    {
+        let metadata = entries.entry("metadata").or_insert_with(|| Value::Object(Default::default()));
+        if metadata.is_null() {
+            *metadata = Value::Object(Default::default());
+        }
+        if let Some(metadata) = metadata.as_object_mut() {
+            metadata.insert("namespace".into(), Value::from(install_namespace));
+        }
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn namespaced_kinds_move_into_the_install_namespace() {
+        // spec 04 acceptance 45
+        let authored = json!({"kind": "ConfigMap", "metadata": {"name": "c", "namespace": "x"}});
+        let expected = json!({"kind": "ConfigMap", "metadata": {"name": "c", "namespace": "ns"}});
+        assert_eq!(placed(&authored, "ns"), expected);
+        for kind in ["PriorityClass", "VerticalPodAutoscaler"] {
+            let authored = json!({"kind": kind, "metadata": {"name": "p", "namespace": "kept"}});
+            assert_eq!(placed(&authored, "ns"), authored);
+        }
+        assert_eq!(placed(&json!({"kind": "Secret"}), "ns")["metadata"], json!({"namespace": "ns"}));
+    }
+}

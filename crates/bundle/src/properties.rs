@@ -1,0 +1,174 @@
+//! The `olm.properties` annotation (spec 04 §4): properties of the ClusterServiceVersion, then of the file.
+//!
+//! The text is part of every pod template and of the revision, so it is kept byte for byte where the reference
+//! keeps it, key order and number spelling included.
+
+use olm_yaml::json;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::go_json;
+use crate::load::LoadError;
+
+/// Annotation of the ClusterServiceVersion and of the revision that holds the properties as JSON text.
+pub const PROPERTIES_ANNOTATION: &str = "olm.properties";
+
+#[derive(Deserialize)]
+struct AuthoredProperty<'a> {
+    #[serde(default, rename = "type")]
+    kind: Option<String>,
+    #[serde(default, borrow)]
+    value: Option<&'a RawValue>,
+}
+
+/// The merged text, or `None` where neither source gives any.
+///
+/// # Errors
+/// An annotation or a file that is not what it should be.
+pub(crate) fn merge(annotation: Option<&str>, file: Option<&[u8]>) -> Result<Option<String>, LoadError> {
+    let mut elements = annotation.map(authored_elements).transpose()?.unwrap_or_default();
+    let Some(file) = file.filter(|bytes| !bytes.is_empty()) else {
+        return Ok(annotation.map(str::to_string));
+    };
+    elements.extend(file_elements(file)?);
+    if elements.is_empty() {
+        return Ok(Some("null".into()));
+    }
+    Ok(Some(format!("[{}]", elements.join(","))))
+}
+
+fn element(kind: &str, value: &str) -> String {
+    format!(r#"{{"type":{},"value":{value}}}"#, go_json::text(&Value::from(kind)))
+}
+
+fn authored_elements(text: &str) -> Result<Vec<String>, LoadError> {
+    let refused = |detail: String| LoadError::PropertiesAnnotation(detail);
+    json::canonicalize(text.as_bytes()).map_err(|error| {
+        refused(match error.message.as_str() {
+            "unexpected EOF" => "unexpected end of JSON input".into(),
+            message => message.to_string(),
+        })
+    })?;
+    let elements: Option<Vec<Option<AuthoredProperty<'_>>>> =
+        serde_json::from_str(text).map_err(|error| refused(error.to_string()))?;
+    let texts = elements.unwrap_or_default().into_iter().map(|property| {
+        let (kind, value) = property.map(|property| (property.kind, property.value)).unwrap_or_default();
+        element(
+            &kind.unwrap_or_default(),
+            &value.map_or_else(|| "null".into(), |raw| go_json::compact(raw.get())),
+        )
+    });
+    Ok(texts.collect())
+}
+
+fn file_elements(file: &[u8]) -> Result<Vec<String>, LoadError> {
+    let refused = |detail: String| LoadError::PropertiesFile(detail);
+    let wrong = |what: &str, target: &str| {
+        refused(format!(
+            "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {what} into Go {target}"
+        ))
+    };
+    let document = olm_yaml::from_slice(file).map_err(|error| refused(error.to_string()))?;
+    let list = match &document {
+        Value::Null => return Ok(Vec::new()),
+        Value::Object(entries) => entries.get("properties").unwrap_or(&Value::Null),
+        other => {
+            return Err(wrong(go_json::kind(other), "value of type source.RegistryV1Properties"));
+        }
+    };
+    let properties = match list {
+        Value::Null => return Ok(Vec::new()),
+        Value::Array(properties) => properties,
+        other => {
+            let target = "struct field RegistryV1Properties.properties of type []property.Property";
+            return Err(wrong(go_json::kind(other), target));
+        }
+    };
+    let texts = properties.iter().map(|property| match property {
+        Value::Null => Ok(element("", "null")),
+        Value::Object(entries) => {
+            let kind = match entries.get("type") {
+                None | Some(Value::Null) => "",
+                Some(Value::String(kind)) => kind,
+                Some(other) => {
+                    return Err(wrong(
+                        go_json::kind(other),
+                        "struct field Property.properties.type of type string",
+                    ));
+                }
+            };
+            Ok(element(kind, &entries.get("value").map_or_else(|| "null".into(), go_json::text)))
+        }
+        other => Err(wrong(
+            go_json::kind(other),
+            "struct field RegistryV1Properties.properties of type property.Property",
+        )),
+    });
+    texts.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn merged(annotation: Option<&str>, file: Option<&str>) -> Result<Option<String>, String> {
+        merge(annotation, file.map(str::as_bytes)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn annotation_alone_stays_byte_for_byte() {
+        // spec 04 acceptance 10
+        let annotation = r#"[ {"type": "a", "value": 1.50} ]"#;
+        assert_eq!(merged(Some(annotation), None), Ok(Some(annotation.into())));
+        assert_eq!(merged(Some(annotation), Some("")), Ok(Some(annotation.into())));
+        assert_eq!(merged(None, None), Ok(None));
+    }
+
+    #[test]
+    fn both_sources_are_joined() {
+        // spec 04 acceptance 11, the example of §4
+        let annotation = r#"[ {"type": "olm.gvk", "value": {"version": "v1", "group": "g", "kind": "K"}} ]"#;
+        let expected = r#"[{"type":"olm.gvk","value":{"version":"v1","group":"g","kind":"K"}},{"type":"z","value":{"a":"x\u003cy","b":1}}]"#;
+        let file = "properties: [{type: z, value: {b: 1, a: \"x<y\"}, other: dropped}]";
+        assert_eq!(merged(Some(annotation), Some(file)), Ok(Some(expected.into())));
+    }
+
+    #[test]
+    fn numbers_of_the_file_are_spelled_anew() {
+        // spec 04 acceptance 12; S0-5: a null value is accepted
+        let file = "properties: [{type: olm.maxOpenShiftVersion, value: 4.20}, {type: none}, {type: empty, value: null}]";
+        let expected = r#"[{"type":"olm.maxOpenShiftVersion","value":4.2},{"type":"none","value":null},{"type":"empty","value":null}]"#;
+        assert_eq!(merged(None, Some(file)), Ok(Some(expected.into())));
+    }
+
+    #[test]
+    fn a_file_without_properties_gives_null() {
+        // spec 04 acceptance 13
+        for file in ["# only a comment\n", "properties: []", "properties: null", "other: 1"] {
+            assert_eq!(merged(None, Some(file)), Ok(Some("null".into())), "{file}");
+        }
+        assert_eq!(merged(Some("[]"), Some("properties: []")), Ok(Some("null".into())));
+    }
+
+    #[test]
+    fn unreadable_sources_are_named() {
+        let annotation = |text| merged(Some(text), None).unwrap_err();
+        let prefix = "failed to unmarshal csv.metadata.annotations['olm.properties']: ";
+        assert_eq!(
+            annotation("[x]"),
+            format!("{prefix}invalid character 'x' looking for beginning of value")
+        );
+        assert_eq!(annotation("[{"), format!("{prefix}unexpected end of JSON input"));
+        assert!(annotation("{}").starts_with(prefix));
+        assert_eq!(
+            merged(None, Some("- a")),
+            Err("failed to unmarshal metadata/properties.yaml: error unmarshaling JSON: while decoding JSON: \
+                 json: cannot unmarshal array into Go value of type source.RegistryV1Properties"
+                .into())
+        );
+        assert!(merged(None, Some("properties: [")).unwrap_err().starts_with(
+            "failed to unmarshal metadata/properties.yaml: error converting YAML to JSON: yaml: line 1: "
+        ));
+    }
+}

@@ -1,0 +1,109 @@
+//! From a bundle and the wishes of a ClusterExtension to plain objects (spec 04 §1).
+//!
+//! Pure: the same input gives the same objects in the same order. Labels, tracking annotations and phases are
+//! the revision's business.
+
+use serde_json::Value;
+
+use crate::bundle::Bundle;
+use crate::certificates::Certificates;
+use crate::config;
+use crate::csv::Webhook;
+use crate::deployment_config::DeploymentConfig;
+use crate::support::{self, Targets};
+use crate::{deployments, objects, rbac, validate, webhooks};
+
+/// What rendering depends on besides the bundle.
+#[derive(Debug, Clone, Copy)]
+pub struct RenderOptions<'a> {
+    /// `spec.namespace` of the ClusterExtension.
+    pub install_namespace: &'a str,
+    /// `spec.config.inline` of the ClusterExtension; `None` when it has no configuration.
+    pub config: Option<&'a Value>,
+    /// Who issues the certificates of webhooks.
+    pub certificates: Certificates,
+    /// Gate `SingleOwnNamespaceInstallSupport`: bundles without AllNamespaces are accepted.
+    pub single_own_namespace: bool,
+    /// Gate `DeploymentConfig`: the configuration may hold `deploymentConfig`.
+    pub deployment_config: bool,
+}
+
+/// Why a bundle could not be rendered. The text is the message for users.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RenderError {
+    /// The bundle needs something that is not supported here.
+    #[error("unsupported bundle: {0}")]
+    Unsupported(String),
+    /// The configuration does not fit the bundle.
+    #[error("invalid ClusterExtension configuration: {0}")]
+    Configuration(String),
+    /// `deploymentConfig` has the right shape, but a value in it is not usable.
+    #[error("invalid deploymentConfig: failed to unmarshal deploymentConfig: {0}")]
+    DeploymentConfig(String),
+    /// What the validators found.
+    #[error("{}", .0.join("\n"))]
+    Invalid(Vec<String>),
+    /// The namespaces to watch do not fit the install modes.
+    #[error("invalid option(s): {0}")]
+    Targets(String),
+    /// An object cannot be made.
+    #[error("{0}")]
+    Generate(String),
+}
+
+impl RenderError {
+    /// Whether only a change of the ClusterExtension's configuration can help: Progressing becomes False with
+    /// reason `InvalidConfiguration`. All others are retried, reason `Retrying`.
+    pub fn is_invalid_configuration(&self) -> bool {
+        matches!(self, Self::Configuration(_) | Self::DeploymentConfig(_))
+    }
+}
+
+/// Renders a bundle to the objects to be installed, in the order of spec 04 §14.1 and in the normal form of §14.2.
+///
+/// # Errors
+/// The first step that fails, see [`RenderError`].
+pub fn render(bundle: &Bundle, options: &RenderOptions<'_>) -> Result<Vec<Value>, RenderError> {
+    support::check(bundle, options)?;
+    let modes = bundle.install_modes();
+    if options.single_own_namespace || options.config.is_some() {
+        config::validate(bundle, options)?;
+    }
+    let field =
+        |name: &str| options.config.and_then(|config| config.get(name)).filter(|value| !value.is_null());
+    let targets = Targets::choose(&modes, field("watchNamespace").and_then(Value::as_str));
+    let deployment_config = field("deploymentConfig")
+        .filter(|_| options.deployment_config)
+        .map(DeploymentConfig::read)
+        .transpose()
+        .map_err(RenderError::DeploymentConfig)?;
+    let findings = validate::findings(bundle);
+    if !findings.is_empty() {
+        return Err(RenderError::Invalid(findings));
+    }
+    support::check_targets(&targets, &modes, options.install_namespace)?;
+    generate(bundle, options, &targets, deployment_config.as_ref())
+}
+
+fn generate(
+    bundle: &Bundle,
+    options: &RenderOptions<'_>,
+    targets: &Targets,
+    config: Option<&DeploymentConfig>,
+) -> Result<Vec<Value>, RenderError> {
+    let RenderOptions { install_namespace, certificates, .. } = *options;
+    let webhook_surroundings = webhooks::Surroundings { install_namespace, targets, certificates };
+    let deployment_surroundings =
+        deployments::Surroundings { install_namespace, targets, certificates, config };
+    let mut rendered = rbac::service_accounts(&bundle.csv, install_namespace);
+    rendered.extend(rbac::roles(&bundle.csv, targets, install_namespace));
+    rendered.extend(rbac::cluster_roles(&bundle.csv, targets, install_namespace));
+    rendered.extend(webhooks::definitions(bundle, webhook_surroundings)?);
+    rendered.extend(bundle.others.iter().map(|object| objects::placed(object, install_namespace)));
+    rendered.extend(deployments::deployments(bundle, deployment_surroundings));
+    rendered.extend(webhooks::configurations(bundle, Webhook::VALIDATING, webhook_surroundings));
+    rendered.extend(webhooks::configurations(bundle, Webhook::MUTATING, webhook_surroundings));
+    rendered.extend(webhooks::services(bundle, webhook_surroundings));
+    rendered.extend(webhooks::certificate_objects(bundle, webhook_surroundings));
+    Ok(rendered)
+}

@@ -1,0 +1,157 @@
+//! What can be installed at all, and into which namespaces (spec 04 §6.2, §8).
+
+use std::collections::BTreeSet;
+
+use crate::bundle::Bundle;
+use crate::certificates::Certificates;
+use crate::csv::InstallMode;
+use crate::render::{RenderError, RenderOptions};
+
+/// Refuses bundles that need something this system does not do.
+pub(crate) fn check(bundle: &Bundle, options: &RenderOptions<'_>) -> Result<(), RenderError> {
+    let refused = |reason: &str| Err(RenderError::Unsupported(reason.to_string()));
+    if !bundle.csv.spec.api_services.owned.is_empty() {
+        return refused("apiServiceDefintions are not supported");
+    }
+    if bundle.has_webhooks() && options.certificates == Certificates::None {
+        return refused("webhookDefinitions are not supported");
+    }
+    let modes = bundle.install_modes();
+    if !options.single_own_namespace && !modes.contains(&InstallMode::AllNamespaces) {
+        return refused("bundle does not support AllNamespaces install mode");
+    }
+    let usable = [InstallMode::AllNamespaces, InstallMode::SingleNamespace, InstallMode::OwnNamespace];
+    if !usable.iter().any(|mode| modes.contains(mode)) {
+        return refused(
+            "bundle must support at least one of [AllNamespaces SingleNamespace OwnNamespace] install modes",
+        );
+    }
+    Ok(())
+}
+
+/// The namespaces that the operator is to watch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Targets {
+    /// Every namespace of the cluster.
+    All,
+    /// Exactly these; empty when a choice is missing.
+    Namespaces(Vec<String>),
+}
+
+impl Targets {
+    /// The choice of the configuration, or the default of the bundle.
+    pub(crate) fn choose(modes: &BTreeSet<InstallMode>, watch_namespace: Option<&str>) -> Self {
+        match watch_namespace {
+            Some("") => Self::All,
+            Some(namespace) => Self::Namespaces(vec![namespace.to_string()]),
+            None if modes.contains(&InstallMode::AllNamespaces) => Self::All,
+            None => Self::Namespaces(Vec::new()),
+        }
+    }
+
+    /// Value of the annotation by which an operator learns its scope: empty for all namespaces.
+    pub(crate) fn annotation(&self) -> String {
+        match self {
+            Self::All => String::new(),
+            Self::Namespaces(names) => names.join(","),
+        }
+    }
+}
+
+/// Space-separated names in brackets.
+pub(crate) fn list_of(modes: &BTreeSet<InstallMode>) -> String {
+    let names: Vec<&str> = modes.iter().map(|mode| mode.name()).collect();
+    format!("[{}]", names.join(" "))
+}
+
+/// Holds the chosen namespaces against the install modes (spec 04 §8.3).
+pub(crate) fn check_targets(
+    targets: &Targets,
+    modes: &BTreeSet<InstallMode>,
+    install_namespace: &str,
+) -> Result<(), RenderError> {
+    let supports = |mode| modes.contains(&mode);
+    let supported = format!("supported install modes {}", list_of(modes));
+    let problem = match targets {
+        Targets::All if supports(InstallMode::AllNamespaces) => return Ok(()),
+        Targets::All => format!("{supported} do not support targeting all namespaces"),
+        Targets::Namespaces(names) => match names.as_slice() {
+            [] if supports(InstallMode::MultiNamespace) => {
+                "at least one target namespace must be specified".to_string()
+            }
+            [] => "exactly one target namespace must be specified".to_string(),
+            [own] if own == install_namespace => {
+                if supports(InstallMode::OwnNamespace) {
+                    return Ok(());
+                }
+                format!("{supported} do not support targeting own namespace")
+            }
+            [_] if supports(InstallMode::SingleNamespace) => return Ok(()),
+            [_, _, ..] if supports(InstallMode::MultiNamespace) => return Ok(()),
+            names => format!("{supported} do not support target namespaces [{}]", names.join(" ")),
+        },
+    };
+    let shown = match targets {
+        Targets::All => String::new(),
+        Targets::Namespaces(names) => names.join(" "),
+    };
+    Err(RenderError::Targets(format!("invalid target namespaces [{shown}]: {problem}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use InstallMode::{AllNamespaces, MultiNamespace, OwnNamespace, SingleNamespace};
+
+    fn checked(targets: &[&str], modes: &[InstallMode]) -> String {
+        let targets = match targets {
+            [""] => Targets::All,
+            names => Targets::Namespaces(names.iter().map(ToString::to_string).collect()),
+        };
+        let modes = modes.iter().copied().collect();
+        check_targets(&targets, &modes, "ns").map_or_else(|error| error.to_string(), |()| "ok".into())
+    }
+
+    #[test]
+    fn namespaces_are_held_against_the_modes() {
+        let prefix = "invalid option(s): invalid target namespaces";
+        let rows: [(&[&str], &[InstallMode], String); 9] = [
+            (&[""], &[AllNamespaces], "ok".into()),
+            (&["ns"], &[OwnNamespace], "ok".into()),
+            (&["zz"], &[SingleNamespace], "ok".into()),
+            (
+                &[""],
+                &[SingleNamespace, OwnNamespace],
+                format!(
+                    "{prefix} []: supported install modes [OwnNamespace SingleNamespace] do not support targeting all namespaces"
+                ),
+            ),
+            (
+                &["ns"],
+                &[SingleNamespace],
+                format!(
+                    "{prefix} [ns]: supported install modes [SingleNamespace] do not support targeting own namespace"
+                ),
+            ),
+            (
+                &["zz"],
+                &[OwnNamespace],
+                format!(
+                    "{prefix} [zz]: supported install modes [OwnNamespace] do not support target namespaces [zz]"
+                ),
+            ),
+            (
+                &["a", "b"],
+                &[SingleNamespace],
+                format!(
+                    "{prefix} [a b]: supported install modes [SingleNamespace] do not support target namespaces [a b]"
+                ),
+            ),
+            (&[], &[OwnNamespace], format!("{prefix} []: exactly one target namespace must be specified")),
+            (&[], &[MultiNamespace], format!("{prefix} []: at least one target namespace must be specified")),
+        ];
+        for (targets, modes, expected) in rows {
+            assert_eq!(checked(targets, modes), expected);
+        }
+    }
+}

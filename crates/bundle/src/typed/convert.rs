@@ -1,0 +1,420 @@
+//! Checks, prunes and normalises one value against a type.
+
+use olm_version::Version;
+use serde_json::{Map, Number, Value};
+
+use super::types::{Field, Presence, Type, types};
+use crate::{go_json, quantity};
+
+/// A value that its type does not accept. The text is the reference's; the place is kept beside it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct ConvertError {
+    message: String,
+    /// Field names and list positions, innermost first.
+    path: Vec<String>,
+}
+
+impl ConvertError {
+    fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), path: Vec::new() }
+    }
+
+    fn inside(mut self, segment: impl Into<String>) -> Self {
+        self.path.push(segment.into());
+        self
+    }
+
+    /// Dotted path of the field, list positions included: `spec.versions.0.name`.
+    pub(crate) fn field(&self) -> String {
+        self.path.iter().rev().map(String::as_str).collect::<Vec<_>>().join(".")
+    }
+}
+
+/// Returns the normal form of `value` as a `kind`. Applying it to its own result changes nothing.
+///
+/// # Errors
+/// When a known field has a value of the wrong type.
+pub(crate) fn convert(value: Value, kind: &Type) -> Result<Value, ConvertError> {
+    if value.is_null() {
+        return zero(kind);
+    }
+    match kind {
+        Type::String => string(value),
+        Type::Bool => match value {
+            Value::Bool(_) => Ok(value),
+            other => Err(mismatch(&other, "bool")),
+        },
+        Type::Int32 => integer(value, "int32"),
+        Type::Int64 => integer(value, "int64"),
+        Type::Number => match value {
+            Value::Number(number) => Ok(Value::Number(shortest(number))),
+            other => Err(mismatch(&other, "float64")),
+        },
+        Type::Quantity => quantity_text(&value),
+        Type::IntOrString => int_or_string(value),
+        Type::Time => match value {
+            Value::String(_) => Ok(value),
+            other => Err(ConvertError::new(format!(
+                "json: cannot unmarshal {} into Go value of type string",
+                go_json::kind(&other)
+            ))),
+        },
+        Type::Json => Ok(value),
+        Type::Version => version(value),
+        Type::SchemaOrBool => match value {
+            Value::Bool(_) => Ok(value),
+            Value::Object(_) => convert(value, &Type::Struct("JSONSchemaProps")),
+            _ => Err(ConvertError::new("boolean or JSON schema expected")),
+        },
+        Type::SchemaOrList => match value {
+            Value::Array(items) => list(items, &Type::Struct("JSONSchemaProps")),
+            other => convert(other, &Type::Struct("JSONSchemaProps")),
+        },
+        Type::SchemaOrStrings => match value {
+            Value::Array(items) => list(items, &Type::String),
+            other => convert(other, &Type::Struct("JSONSchemaProps")),
+        },
+        Type::List(element) => match value {
+            Value::Array(items) => list(items, element),
+            other => Err(ConvertError::new(format!("cannot restore slice from {}", go_kind(&other)))),
+        },
+        Type::Map(element) => match value {
+            Value::Object(entries) => map(entries, element),
+            other => Err(ConvertError::new(format!("cannot restore map from {}", go_kind(&other)))),
+        },
+        Type::Struct(name) => match value {
+            Value::Object(entries) => fields(entries, types().fields(name)),
+            other => Err(ConvertError::new(format!("cannot restore struct from: {}", go_kind(&other)))),
+        },
+    }
+}
+
+/// What an absent value of the type prints as.
+fn zero(kind: &Type) -> Result<Value, ConvertError> {
+    Ok(match kind {
+        Type::String => Value::from(""),
+        Type::Bool => Value::from(false),
+        Type::Int32 | Type::Int64 | Type::Number | Type::IntOrString => Value::from(0),
+        Type::Quantity => Value::from("0"),
+        Type::Struct(name) => fields(Map::new(), types().fields(name))?,
+        Type::Time
+        | Type::Json
+        | Type::Version
+        | Type::SchemaOrBool
+        | Type::SchemaOrList
+        | Type::SchemaOrStrings
+        | Type::List(_)
+        | Type::Map(_) => Value::Null,
+    })
+}
+
+fn list(items: Vec<Value>, element: &Type) -> Result<Value, ConvertError> {
+    let convert_item =
+        |(index, item)| convert(item, element).map_err(|error| error.inside(format!("{index}")));
+    items.into_iter().enumerate().map(convert_item).collect::<Result<Vec<_>, _>>().map(Value::Array)
+}
+
+fn map(entries: Map<String, Value>, element: &Type) -> Result<Value, ConvertError> {
+    let mut converted = Map::new();
+    for (key, value) in entries {
+        let value = convert(value, element).map_err(|error| error.inside(key.as_str()))?;
+        converted.insert(key, value);
+    }
+    Ok(Value::Object(converted))
+}
+
+fn fields(entries: Map<String, Value>, known: &[Field]) -> Result<Value, ConvertError> {
+    let mut converted = Map::new();
+    for (key, value) in entries {
+        let Ok(index) = known.binary_search_by(|field| field.name.cmp(key.as_str())) else {
+            continue;
+        };
+        let field = &known[index];
+        if value.is_null() {
+            continue;
+        }
+        let value = convert(value, &field.kind).map_err(|error| error.inside(field.name))?;
+        if field.presence != Presence::NonZero || !is_zero(&value, &field.kind) {
+            converted.insert(key, value);
+        }
+    }
+    for field in known {
+        let absent = match field.presence {
+            Presence::NonZero | Presence::Given => continue,
+            Presence::Always if converted.contains_key(field.name) => continue,
+            Presence::AlwaysOrNull if converted.contains_key(field.name) => continue,
+            Presence::Always => zero(&field.kind)?,
+            Presence::AlwaysOrNull => Value::Null,
+        };
+        converted.insert(field.name.to_string(), absent);
+    }
+    Ok(Value::Object(converted))
+}
+
+/// Whether an optional field with this value is left out. Values behind pointers never are.
+fn is_zero(value: &Value, kind: &Type) -> bool {
+    match kind {
+        Type::String | Type::Version => value.as_str() == Some(""),
+        Type::Bool => value == &Value::Bool(false),
+        Type::Int32 | Type::Int64 | Type::Number => value.as_f64() == Some(0.0),
+        Type::List(_) => value.as_array().is_some_and(Vec::is_empty),
+        Type::Map(_) => value.as_object().is_some_and(Map::is_empty),
+        _ => false,
+    }
+}
+
+fn string(value: Value) -> Result<Value, ConvertError> {
+    match value {
+        Value::String(_) => Ok(value),
+        // Go converts integers to strings, which the reference then refuses; other kinds it does not know.
+        Value::Number(number) if number.as_i64().is_some() => {
+            Err(ConvertError::new("cannot convert int64 to string"))
+        }
+        _ => Err(ConvertError::new("unrecognized type: string")),
+    }
+}
+
+fn integer(value: Value, kind: &str) -> Result<Value, ConvertError> {
+    let Value::Number(number) = &value else {
+        return Err(mismatch(&value, kind));
+    };
+    let whole = match (number.as_i64(), number.as_f64()) {
+        (Some(whole), _) => whole,
+        #[expect(clippy::cast_possible_truncation, reason = "saturates; only whole numbers get here")]
+        (None, Some(float)) if float.trunc() == float => float as i64,
+        _ => return Err(ConvertError::new(format!("cannot convert float64 to {kind}"))),
+    };
+    if kind == "int32" {
+        // The reference wraps, and a revision has to hold what the reference renders.
+        #[expect(clippy::cast_possible_truncation, reason = "wraps as the reference does")]
+        return Ok(Value::from(whole as i32));
+    }
+    Ok(Value::from(whole))
+}
+
+fn int_or_string(value: Value) -> Result<Value, ConvertError> {
+    let refused = |shown: &str| {
+        ConvertError::new(format!("json: cannot unmarshal {shown} into Go value of type int32"))
+    };
+    match &value {
+        Value::String(_) => Ok(value),
+        Value::Number(number) => match shortest(number.clone()).as_i64().map(i32::try_from) {
+            Some(Ok(whole)) => Ok(Value::from(whole)),
+            _ => Err(refused(&format!("number {}", go_json::number(number)))),
+        },
+        other => Err(refused(go_json::kind(other))),
+    }
+}
+
+fn quantity_text(value: &Value) -> Result<Value, ConvertError> {
+    let text = match value {
+        Value::String(text) => text.trim().to_string(),
+        Value::Number(number) => go_json::number(number),
+        other => other.to_string(),
+    };
+    quantity::canonical(&text).map(Value::from).map_err(|error| ConvertError::new(error.to_string()))
+}
+
+fn version(value: Value) -> Result<Value, ConvertError> {
+    let Value::String(text) = &value else {
+        return Err(ConvertError::new(format!(
+            "json: cannot unmarshal {} into Go value of type string",
+            go_json::kind(&value)
+        )));
+    };
+    match Version::parse_tolerant(text) {
+        Ok(_) => Ok(value),
+        Err(error) => Err(ConvertError::new(error.to_string())),
+    }
+}
+
+fn mismatch(value: &Value, kind: &str) -> ConvertError {
+    match value {
+        Value::Number(number) if kind != "bool" && number.as_i64().is_none() => {
+            ConvertError::new(format!("cannot convert float64 to {kind}"))
+        }
+        _ => ConvertError::new(format!("unrecognized type: {kind}")),
+    }
+}
+
+/// A double with a whole value prints like an integer.
+pub(crate) fn shortest(number: Number) -> Number {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match number.as_f64() {
+        #[expect(clippy::cast_possible_truncation, reason = "whole and small enough")]
+        Some(float) if !number.is_i64() && float.trunc() == float && float.abs() <= EXACT => {
+            Number::from(float as i64)
+        }
+        _ => number,
+    }
+}
+
+fn go_kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "invalid",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.as_i64().is_some() => "int64",
+        Value::Number(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "slice",
+        Value::Object(_) => "map",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::select;
+    use serde_json::json;
+
+    use super::*;
+
+    fn container(value: Value) -> Result<Value, String> {
+        convert(value, &Type::Struct("Container")).map_err(|error| format!("{}: {error}", error.field()))
+    }
+
+    #[test]
+    fn unknown_fields_and_zero_values_vanish() {
+        // spec 04 acceptance 6, 7
+        let given = json!({
+            "name": "c", "imagePullPolcy": "Always", "tty": false, "command": null, "args": [],
+            "ports": [{"containerPort": 80.0, "hostPort": 0}],
+            "env": [{"name": "E", "value": ""}],
+            "resources": {"limits": {"cpu": 0.5, "memory": "1024Mi"}},
+            "securityContext": {"privileged": false, "capabilities": {}, "runAsUser": 0},
+            "readinessProbe": {"httpGet": {}, "timeoutSeconds": 0},
+        });
+        let expected = json!({
+            "name": "c", "ports": [{"containerPort": 80}], "env": [{"name": "E"}],
+            "resources": {"limits": {"cpu": "500m", "memory": "1Gi"}},
+            "securityContext": {"privileged": false, "capabilities": {}, "runAsUser": 0},
+            "readinessProbe": {"httpGet": {"port": 0}},
+        });
+        assert_eq!(container(given), Ok(expected.clone()));
+        assert_eq!(container(expected.clone()), Ok(expected));
+        assert_eq!(container(json!({})), Ok(json!({"name": "", "resources": {}})));
+    }
+
+    #[test]
+    fn required_parts_of_a_deployment_appear() {
+        let spec = convert(json!({}), &Type::Struct("DeploymentSpec")).unwrap();
+        let expected = json!({
+            "selector": null, "strategy": {},
+            "template": {"metadata": {}, "spec": {"containers": null}},
+        });
+        assert_eq!(spec, expected);
+    }
+
+    #[test]
+    fn wrong_types_are_refused_in_the_words_of_the_reference() {
+        // spec 04 §3.3, acceptance 4, 8
+        let rows = [
+            (json!({"env": [{"name": "A", "value": 1}]}), "env.0.value: cannot convert int64 to string"),
+            (json!({"env": [{"name": "A", "value": true}]}), "env.0.value: unrecognized type: string"),
+            (json!({"ports": [{"containerPort": "80"}]}), "ports.0.containerPort: unrecognized type: int32"),
+            (
+                json!({"ports": [{"containerPort": 80.5}]}),
+                "ports.0.containerPort: cannot convert float64 to int32",
+            ),
+            (
+                json!({"securityContext": {"runAsUser": 1000.5}}),
+                "securityContext.runAsUser: cannot convert float64 to int64",
+            ),
+            (json!({"args": "x"}), "args: cannot restore slice from string"),
+            (json!({"resources": 5}), "resources: cannot restore struct from: int64"),
+            (json!({"tty": "yes"}), "tty: unrecognized type: bool"),
+            (
+                json!({"resources": {"limits": {"cpu": "1K"}}}),
+                "resources.limits.cpu: unable to parse quantity's suffix",
+            ),
+            (
+                json!({"livenessProbe": {"tcpSocket": {"port": true}}}),
+                "livenessProbe.tcpSocket.port: json: cannot unmarshal bool into Go value of type int32",
+            ),
+        ];
+        for (value, message) in rows {
+            assert_eq!(container(value.clone()), Err(message.to_string()), "{value}");
+        }
+    }
+
+    #[test]
+    fn numbers_take_go_spelling() {
+        let port = json!({"ports": [{"containerPort": 99_999_999_999_i64}]});
+        assert_eq!(container(port).unwrap()["ports"][0]["containerPort"], json!(1_215_752_191));
+        let cpu = |value: Value| container(json!({"resources": {"limits": {"cpu": value}}}));
+        let text = |value: Value| cpu(value).unwrap()["resources"]["limits"]["cpu"].clone();
+        assert_eq!(text(json!(1000)), json!("1k"));
+        assert_eq!(text(json!(1e3)), json!("1k"));
+        assert_eq!(text(json!(1e-7)), json!("100e-9"));
+        assert_eq!(text(json!(null)), json!("0"));
+    }
+
+    #[test]
+    fn schemas_of_definitions_keep_pointers_and_drop_the_rest() {
+        let schema = json!({
+            "type": "object", "description": "", "nullable": false, "required": [], "minimum": 0,
+            "default": null, "example": {"b": null}, "additionalProperties": false,
+            "items": [{"type": "string", "bogus": 1}], "x-kubernetes-preserve-unknown-fields": false,
+            "properties": {"n": null}, "multipleOf": 2.0,
+        });
+        let expected = json!({
+            "type": "object", "minimum": 0, "example": {"b": null}, "additionalProperties": false,
+            "items": [{"type": "string"}], "x-kubernetes-preserve-unknown-fields": false,
+            "properties": {"n": {}}, "multipleOf": 2,
+        });
+        assert_eq!(convert(schema, &Type::Struct("JSONSchemaProps")), Ok(expected));
+    }
+
+    /// Values made of names and texts that the types know, so that conversion gets deep.
+    fn any_value() -> impl Strategy<Value = Value> {
+        let names = [
+            "template",
+            "spec",
+            "metadata",
+            "annotations",
+            "containers",
+            "env",
+            "name",
+            "value",
+            "resources",
+            "limits",
+            "volumes",
+            "emptyDir",
+            "sizeLimit",
+            "httpGet",
+            "port",
+            "livenessProbe",
+            "strategy",
+            "replicas",
+            "affinity",
+        ];
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            (-10.0..10.0f64).prop_map(Value::from),
+            "[a-z0-9.]{0,4}(Mi|m|e3)?".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(6, 64, 6, move |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+                proptest::collection::btree_map(select(names.to_vec()), inner, 0..5).prop_map(|entries| {
+                    Value::Object(entries.into_iter().map(|(key, value)| (key.to_string(), value)).collect())
+                }),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn the_normal_form_is_stable(value in any_value()) {
+            for name in ["DeploymentSpec", "PodTemplateSpec", "PodSpec", "Container", "JSONSchemaProps"] {
+                let kind = Type::Struct(name);
+                if let Ok(once) = convert(value.clone(), &kind) {
+                    prop_assert_eq!(convert(once.clone(), &kind), Ok(once));
+                }
+            }
+        }
+    }
+}

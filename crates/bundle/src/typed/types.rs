@@ -1,0 +1,163 @@
+//! Reads `types.txt`; its head explains the notation.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+/// Type of a field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Type {
+    String,
+    Bool,
+    Int32,
+    Int64,
+    Number,
+    Quantity,
+    IntOrString,
+    /// An RFC 3339 time or null.
+    Time,
+    /// Any value, kept as it is.
+    Json,
+    /// A tolerant semantic version (`spec.version` of a CSV).
+    Version,
+    /// A schema or a boolean.
+    SchemaOrBool,
+    /// A schema or a list of schemas.
+    SchemaOrList,
+    /// A schema or a list of strings.
+    SchemaOrStrings,
+    List(Box<Type>),
+    Map(Box<Type>),
+    Struct(&'static str),
+}
+
+/// When a field is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// Not when it is zero.
+    NonZero,
+    /// Whenever it was given, also with a zero value.
+    Given,
+    /// Always; the zero value of its type stands for an absent one.
+    Always,
+    /// Always; null stands for an absent one.
+    AlwaysOrNull,
+}
+
+#[derive(Debug)]
+pub(crate) struct Field {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Type,
+    pub(crate) presence: Presence,
+    /// Required by the type's JSON schema.
+    pub(crate) required: bool,
+}
+
+/// All types of the table by name.
+pub(crate) struct Types(HashMap<&'static str, Vec<Field>>);
+
+impl Types {
+    /// The fields of a type, sorted by name; empty for a type without any.
+    pub(crate) fn fields(&self, name: &str) -> &[Field] {
+        self.0.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    fn parse(table: &'static str) -> Self {
+        let mut types: HashMap<&'static str, Vec<Field>> = HashMap::new();
+        let mut current = "";
+        for line in table.lines().filter(|line| !line.starts_with('#')) {
+            let mut rest = line;
+            if !line.starts_with(' ')
+                && let Some((name, fields)) = line.split_once(':')
+            {
+                (current, rest) = (name, fields);
+            }
+            types.entry(current).or_default().extend(rest.split_whitespace().map(field));
+        }
+        for fields in types.values_mut() {
+            fields.sort_by_key(|field| field.name);
+        }
+        Self(types)
+    }
+}
+
+/// The table that ships with the crate.
+pub(crate) fn types() -> &'static Types {
+    static TYPES: LazyLock<Types> = LazyLock::new(|| Types::parse(include_str!("types.txt")));
+    &TYPES
+}
+
+fn field(text: &'static str) -> Field {
+    let (marked, kind) =
+        text.split_once(':').map_or((text, Type::String), |(name, kind)| (name, kind_of(kind)));
+    let name = marked.trim_end_matches(['!', '=', '*', '~', '?']);
+    let has = |mark| marked[name.len()..].contains(mark);
+    let presence = match (has('!') || has('='), has('~'), has('?')) {
+        (true, true, _) => Presence::AlwaysOrNull,
+        (true, false, _) => Presence::Always,
+        (false, _, true) => Presence::Given,
+        (false, _, false) => Presence::NonZero,
+    };
+    Field { name, kind, presence, required: has('!') || has('*') }
+}
+
+fn kind_of(text: &'static str) -> Type {
+    let inner = |open, close| text.strip_prefix(open).and_then(|rest: &str| rest.strip_suffix(close));
+    if let Some(element) = inner('[', ']') {
+        return Type::List(Box::new(kind_of(element)));
+    }
+    if let Some(element) = inner('{', '}') {
+        return Type::Map(Box::new(kind_of(element)));
+    }
+    match text {
+        "s" => Type::String,
+        "b" => Type::Bool,
+        "i" => Type::Int32,
+        "l" => Type::Int64,
+        "n" => Type::Number,
+        "Q" => Type::Quantity,
+        "IntOrString" => Type::IntOrString,
+        "Time" => Type::Time,
+        "JSON" | "FieldsV1" => Type::Json,
+        "Version" => Type::Version,
+        "JSONSchemaPropsOrBool" => Type::SchemaOrBool,
+        "JSONSchemaPropsOrArray" => Type::SchemaOrList,
+        "JSONSchemaPropsOrStringArray" => Type::SchemaOrStrings,
+        name => Type::Struct(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_named_type_is_in_the_table() {
+        fn check(kind: &Type, place: &str) {
+            match kind {
+                Type::List(element) | Type::Map(element) => check(element, place),
+                Type::Struct(name) => assert!(types().0.contains_key(name), "{place} is a {name}"),
+                _ => {}
+            }
+        }
+        for (name, fields) in &types().0 {
+            for field in fields {
+                check(&field.kind, &format!("{name}.{}", field.name));
+            }
+        }
+    }
+
+    #[test]
+    fn marks_are_read() {
+        let field = |owner: &str, name: &str| {
+            let field = types().fields(owner).iter().find(|field| field.name == name).unwrap();
+            (field.presence, field.required)
+        };
+        assert_eq!(field("Container", "name"), (Presence::Always, true));
+        assert_eq!(field("Container", "resources"), (Presence::Always, false));
+        assert_eq!(field("Container", "tty"), (Presence::NonZero, false));
+        assert_eq!(field("SecurityContext", "runAsUser"), (Presence::Given, false));
+        assert_eq!(field("DeploymentSpec", "selector"), (Presence::AlwaysOrNull, true));
+        assert_eq!(field("PodCertificateProjection", "keyType"), (Presence::NonZero, true));
+        assert_eq!(types().fields("JSONSchemaProps")[0].name, "$ref");
+    }
+}

@@ -1,0 +1,183 @@
+//! Webhook configurations, conversion of definitions, and the Services in front of both
+//! (spec 04 §§11.4, 11.7–11.9).
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use crate::bundle::{Bundle, Definition};
+use crate::certificates::{Certificates, Serving};
+use crate::csv::{Deployment, Webhook};
+use crate::render::RenderError;
+use crate::support::Targets;
+
+/// Port of a Service where the definition names none.
+const DEFAULT_PORT: i32 = 443;
+
+/// What webhook objects depend on besides the bundle.
+#[derive(Clone, Copy)]
+pub(crate) struct Surroundings<'a> {
+    pub(crate) install_namespace: &'a str,
+    pub(crate) targets: &'a Targets,
+    pub(crate) certificates: Certificates,
+}
+
+impl Surroundings<'_> {
+    fn serving(&self, webhook: &Webhook) -> Serving {
+        Serving::of_deployment(&webhook.deployment_name, self.install_namespace)
+    }
+}
+
+/// The definitions of the bundle; those that a conversion webhook names get its conversion. The validators have
+/// seen to it that only one does.
+pub(crate) fn definitions(bundle: &Bundle, around: Surroundings<'_>) -> Result<Vec<Value>, RenderError> {
+    bundle.definitions.iter().map(|definition| converted(definition, bundle, around)).collect()
+}
+
+fn converted(
+    definition: &Definition,
+    bundle: &Bundle,
+    around: Surroundings<'_>,
+) -> Result<Value, RenderError> {
+    let name = &definition.name;
+    let mut webhooks = bundle.csv.spec.webhooks.iter().filter(|webhook| webhook.is_conversion());
+    let mut object = definition.object.clone();
+    let Some(webhook) = webhooks.find(|webhook| webhook.conversion_crds.contains(name)) else {
+        return Ok(object);
+    };
+    if object["spec"]["preserveUnknownFields"] == true {
+        return Err(RenderError::Generate(format!(
+            "custom resource definition '{name}' must have .spec.preserveUnknownFields set to false to let API \
+             Server call webhook to do the conversion"
+        )));
+    }
+    let serving = around.serving(webhook);
+    let path = webhook.webhook_path.as_deref().unwrap_or("/");
+    object["spec"]["conversion"] = json!({
+        "strategy": "Webhook",
+        "webhook": {
+            "clientConfig": {"service": service_reference(&serving, webhook.container_port, Some(path))},
+            "conversionReviewVersions": webhook.admission_review_versions,
+        },
+    });
+    annotate(&mut object, around.certificates.ca_injection(&serving));
+    Ok(object)
+}
+
+fn service_reference(serving: &Serving, port: i32, path: Option<&str>) -> Value {
+    let mut reference = json!({"namespace": serving.namespace, "name": serving.service, "port": port});
+    if let Some(path) = path {
+        reference["path"] = json!(path);
+    }
+    reference
+}
+
+fn annotate(object: &mut Value, annotation: Option<(&'static str, String)>) {
+    let Some((key, value)) = annotation else { return };
+    let metadata = &mut object["metadata"];
+    if !metadata["annotations"].is_object() {
+        metadata["annotations"] = json!({});
+    }
+    metadata["annotations"][key] = json!(value);
+}
+
+/// One configuration object per definition of the type, validating or mutating.
+pub(crate) fn configurations(bundle: &Bundle, kind: &str, around: Surroundings<'_>) -> Vec<Value> {
+    let webhooks = bundle.csv.spec.webhooks.iter().filter(|webhook| webhook.kind == kind);
+    webhooks.map(|webhook| configuration(webhook, around)).collect()
+}
+
+fn configuration(webhook: &Webhook, around: Surroundings<'_>) -> Value {
+    let serving = around.serving(webhook);
+    let mutating = webhook.kind == Webhook::MUTATING;
+    let mut object = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": if mutating { "MutatingWebhookConfiguration" } else { "ValidatingWebhookConfiguration" },
+        "metadata": {"name": webhook.generate_name, "namespace": around.install_namespace},
+        "webhooks": [admission_webhook(webhook, &serving, around.targets, mutating)],
+    });
+    annotate(&mut object, around.certificates.ca_injection(&serving));
+    object
+}
+
+fn admission_webhook(webhook: &Webhook, serving: &Serving, targets: &Targets, mutating: bool) -> Value {
+    let service = service_reference(serving, webhook.container_port, webhook.webhook_path.as_deref());
+    let mut entry = Map::new();
+    entry.insert("name".into(), json!(webhook.generate_name));
+    entry.insert("clientConfig".into(), json!({"service": service}));
+    entry.insert("sideEffects".into(), json!(webhook.side_effects));
+    entry.insert("admissionReviewVersions".into(), json!(webhook.admission_review_versions));
+    if !webhook.rules.is_empty() {
+        entry.insert("rules".into(), json!(webhook.rules));
+    }
+    let reinvocation = webhook.reinvocation_policy.as_ref().filter(|_| mutating);
+    let optional = [
+        ("failurePolicy", webhook.failure_policy.as_ref()),
+        ("matchPolicy", webhook.match_policy.as_ref()),
+        ("objectSelector", webhook.object_selector.as_ref()),
+        ("timeoutSeconds", webhook.timeout_seconds.as_ref()),
+        ("reinvocationPolicy", reinvocation),
+    ];
+    for (key, value) in optional {
+        if let Some(value) = value {
+            entry.insert(key.into(), value.clone());
+        }
+    }
+    if let Targets::Namespaces(names) = targets {
+        let requirement = json!({"key": "kubernetes.io/metadata.name", "operator": "In", "values": names});
+        entry.insert("namespaceSelector".into(), json!({"matchExpressions": [requirement]}));
+    }
+    Value::Object(entry)
+}
+
+/// One Service per deployment that serves webhooks, with the distinct ports of these.
+pub(crate) fn services(bundle: &Bundle, around: Surroundings<'_>) -> Vec<Value> {
+    serving_deployments(bundle).map(|deployment| service(bundle, deployment, around)).collect()
+}
+
+/// Objects of the certificate provider for each deployment that serves webhooks.
+pub(crate) fn certificate_objects(bundle: &Bundle, around: Surroundings<'_>) -> Vec<Value> {
+    let serving =
+        |deployment: &Deployment| Serving::of_deployment(&deployment.name, around.install_namespace);
+    serving_deployments(bundle)
+        .flat_map(|deployment| around.certificates.objects(&serving(deployment)))
+        .collect()
+}
+
+fn serving_deployments(bundle: &Bundle) -> impl Iterator<Item = &Deployment> {
+    let csv = &bundle.csv;
+    csv.deployments().iter().filter(|deployment| csv.webhooks_of(&deployment.name).next().is_some())
+}
+
+fn service(bundle: &Bundle, deployment: &Deployment, around: Surroundings<'_>) -> Value {
+    let serving = Serving::of_deployment(&deployment.name, around.install_namespace);
+    let mut spec = json!({"ports": ports(bundle.csv.webhooks_of(&deployment.name))});
+    if let Some(labels) = deployment.spec.pointer("/selector/matchLabels") {
+        spec["selector"] = labels.clone();
+    }
+    let mut object = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": serving.service, "namespace": around.install_namespace},
+        "spec": spec,
+    });
+    annotate(&mut object, around.certificates.service_annotation(&serving));
+    object
+}
+
+fn ports<'a>(webhooks: impl Iterator<Item = &'a Webhook>) -> Vec<Value> {
+    let distinct: BTreeSet<(i32, i64, String)> = webhooks
+        .map(|webhook| {
+            let port = if webhook.container_port > 0 { webhook.container_port } else { DEFAULT_PORT };
+            let target = webhook.target_port.clone().unwrap_or_else(|| json!(port));
+            // A name sorts by the number that it spells, or as 0.
+            let rank = target.as_i64().or_else(|| target.as_str()?.parse().ok()).unwrap_or(0);
+            (port, rank, target.to_string())
+        })
+        .collect();
+    let port = |(port, _, target): (i32, i64, String)| {
+        let target: Value = serde_json::from_str(&target).unwrap_or_default();
+        json!({"name": port.to_string(), "port": port, "targetPort": target})
+    };
+    distinct.into_iter().map(port).collect()
+}

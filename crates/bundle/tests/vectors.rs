@@ -1,0 +1,28 @@
+//! Renders the bundles of the vectors and compares with what the reference renders (spec 04 §15).
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use support::Case;
+
+#[test]
+fn bundles() {
+    // spec 04 acceptance 58
+    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/vectors");
+    let root = std::env::var_os("OLM_VECTORS_DIR").map_or_else(|| PathBuf::from(default), PathBuf::from);
+    if std::env::var_os("OLM_VECTORS_DIR").is_some() && !root.join("bundles").exists() {
+        return support::say("bundles: 0 passed, 0 failed"); // another set need not have every folder
+    }
+    support::check_all("bundles", &support::folders(&root.join("bundles")), check);
+}
+
+fn check(folder: &Path) -> Result<(), String> {
+    let rendered = Case::read(&folder.join("case.yaml")).render(&folder.join("bundle"))?;
+    let expected = fs::read(folder.join("expected.yaml")).map_err(|error| error.to_string())?;
+    let expected = olm_yaml::all_from_slice(&expected).map_err(|error| error.to_string())?;
+    support::same(&rendered, &expected)
+}
