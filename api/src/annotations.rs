@@ -1,0 +1,27 @@
+//! Annotation keys (spec 01 §6.2, spec 05 §1; our own: spec 07 §1.1).
+
+/// Name of the bundle that a revision installs.
+pub const BUNDLE_NAME: &str = "olm.operatorframework.io/bundle-name";
+/// Version of the bundle, on revisions and on every applied object.
+pub const BUNDLE_VERSION: &str = "olm.operatorframework.io/bundle-version";
+/// Release of the bundle; present, even if empty, exactly when the release is explicitly known.
+pub const BUNDLE_RELEASE: &str = "olm.operatorframework.io/bundle-release";
+/// Package of the bundle, on revisions and on every applied object.
+pub const PACKAGE_NAME: &str = "olm.operatorframework.io/package-name";
+/// Image that the bundle was read from.
+pub const BUNDLE_REFERENCE: &str = "olm.operatorframework.io/bundle-reference";
+/// JSON list of the bundle's properties.
+pub const PROPERTIES: &str = "olm.properties";
+/// Watch namespaces, joined by commas, on pod templates.
+pub const TARGET_NAMESPACES: &str = "olm.targetNamespaces";
+/// Decimal number of the revision that applied an object.
+pub const REVISION: &str = "olm.operatorframework.io/revision";
+/// Variant of the CRDs.
+pub const GENERATOR: &str = "olm.operatorframework.io/generator";
+/// What `kubectl apply` remembers; dropped from caches and from bundle objects.
+pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Prefix of the keys that only this implementation knows (spec 07 §1.1).
+pub const EXT_PREFIX: &str = "ext.olm.operatorframework.io/";
+/// Maximum OpenShift version as written in the bundle's source, on revisions (spec 08 R-2).
+pub const EXT_MAX_OPENSHIFT_VERSION: &str = "ext.olm.operatorframework.io/max-openshift-version";

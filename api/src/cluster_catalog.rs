@@ -1,0 +1,202 @@
+//! ClusterCatalog: a catalog image that catalogd serves (spec 01 §2).
+
+use crate::open_enum::open_enum;
+use crate::resource::cluster_resource;
+use crate::schema::{self, cel};
+use crate::{Condition, ObjectMeta, Time, names};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Plural of the kind, as in URLs.
+pub const PLURAL: &str = "clustercatalogs";
+
+/// A catalog of packages for the whole cluster. Its content is pulled from a registry, checked, and served to
+/// ClusterExtensions and to people.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+pub struct ClusterCatalog {
+    /// Standard metadata. The name may have up to 63 characters because it is also the value of a label.
+    #[schemars(schema_with = "schema::metadata", transform = schema::without("description"))]
+    pub metadata: ObjectMeta,
+    /// Which content to serve, and how.
+    pub spec: ClusterCatalogSpec,
+    /// What is being served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<ClusterCatalogStatus>,
+}
+
+cluster_resource!(
+    ClusterCatalog,
+    ClusterCatalogSpec,
+    ClusterCatalogStatus,
+    names::GROUP,
+    names::VERSION,
+    PLURAL
+);
+
+/// Desired state of a ClusterCatalog.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterCatalogSpec {
+    /// Where the content comes from.
+    pub source: CatalogSource,
+    /// Rank among catalogs that offer the same package: the highest number wins. Defaults to 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = i32::MIN, max = i32::MAX), extend("default" = 0))]
+    pub priority: Option<i32>,
+    /// Whether the content is served. Unavailable keeps the object but drops the content, as if the catalog
+    /// did not exist. Defaults to Available.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = "Available"))]
+    pub availability_mode: Option<AvailabilityMode>,
+}
+
+open_enum! {
+    /// Whether a catalog is served.
+    pub enum AvailabilityMode {
+        /// Not served; content is dropped.
+        Unavailable,
+        /// Served.
+        Available,
+    }
+}
+
+/// Source of a catalog. The member named by `type` is set, and no other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = cel(&[IMAGE_UNION])))]
+pub struct CatalogSource {
+    /// Kind of source. Image: an OCI image that holds file-based catalog content.
+    #[serde(rename = "type")]
+    pub type_: CatalogSourceType,
+    /// The image, for type Image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<ImageSource>,
+}
+
+open_enum! {
+    /// Kind of catalog source.
+    pub enum CatalogSourceType {
+        /// An OCI image.
+        Image,
+    }
+}
+
+/// Image to read a catalog from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = cel(&[NO_POLL_WITH_DIGEST])))]
+pub struct ImageSource {
+    /// Image reference: domain, path, and a tag or a digest.
+    #[serde(rename = "ref")]
+    #[schemars(
+        length(max = 1000),
+        extend("x-kubernetes-validations" = cel(&[
+            REF_DOMAIN, REF_NAME, REF_DIGEST_OR_TAG, REF_TAG_LENGTH, REF_TAG,
+            REF_DIGEST_ALGORITHM, REF_DIGEST_LENGTH, REF_DIGEST_HEX,
+        ]))
+    )]
+    pub ref_: String,
+    /// Minutes between looks at the registry for new content behind a tag. Absent: the registry is asked
+    /// once. Not allowed with a digest, whose content cannot change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1), transform = schema::without("format"))]
+    pub poll_interval_minutes: Option<i64>,
+}
+
+/// Observed state of a ClusterCatalog.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterCatalogStatus {
+    /// Progressing tells what the controller is doing, Serving whether content is available.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+    /// The exact content that is served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolved_source: Option<ResolvedCatalogSource>,
+    /// Where the content is served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub urls: Option<CatalogUrls>,
+    /// When the served content was unpacked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_unpacked: Option<Time>,
+}
+
+/// Source of served content, resolved as far as possible. The member named by `type` is set, and no other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = cel(&[IMAGE_UNION])))]
+pub struct ResolvedCatalogSource {
+    /// Kind of source.
+    #[serde(rename = "type")]
+    pub type_: CatalogSourceType,
+    /// The image, for type Image.
+    pub image: ResolvedImageSource,
+}
+
+/// Image that served content was read from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ResolvedImageSource {
+    /// Image reference with a digest.
+    #[serde(rename = "ref")]
+    #[schemars(
+        length(max = 1000),
+        extend("x-kubernetes-validations" = cel(&[
+            REF_DOMAIN, REF_NAME, REF_DIGEST, REF_DIGEST_ALGORITHM, REF_DIGEST_LENGTH, REF_DIGEST_HEX,
+        ]))
+    )]
+    pub ref_: String,
+}
+
+/// Addresses of a served catalog.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CatalogUrls {
+    /// Address under which all endpoints of this catalog lie, reachable from inside the cluster.
+    #[schemars(length(max = 525), extend("x-kubernetes-validations" = cel(&[URL, URL_SCHEME])))]
+    pub base: String,
+}
+
+const IMAGE_UNION: (&str, &str) = (
+    "(self.type == 'Image') == has(self.image)",
+    "image is required when source type is Image, and forbidden otherwise",
+);
+const NO_POLL_WITH_DIGEST: (&str, &str) = (
+    "!(has(self.pollIntervalMinutes) && self.ref.matches('@.*:'))",
+    "cannot specify pollIntervalMinutes while using digest-based image",
+);
+const REF_DOMAIN: (&str, &str) = (
+    r"self.matches('^[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?([.][a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?)*(:[0-9]+)?\\b')",
+    r#"must start with a valid domain. valid domains must be alphanumeric characters (lowercase and uppercase) separated by the "." character."#,
+);
+const REF_NAME: (&str, &str) = (
+    "self.matches('/[a-z0-9]')",
+    r#"a valid name is required. valid names must contain lowercase alphanumeric characters separated only by the ".", "_", "__", "-" characters."#,
+);
+const REF_DIGEST_OR_TAG: (&str, &str) =
+    ("self.matches('@.*:') || self.matches(':.*$')", "must end with a digest or a tag");
+const REF_DIGEST: (&str, &str) = ("self.matches('@.*:')", "must end with a digest");
+const REF_TAG_LENGTH: (&str, &str) = (
+    "self.matches('@.*:') || !self.matches(':.*$') || self.find(':.*$').size() <= 128",
+    "tag is invalid. the tag must not be more than 127 characters",
+);
+const REF_TAG: (&str, &str) = (
+    r"self.matches('@.*:') || !self.matches(':.*$') || self.matches(':\\w[\\w.-]*$')",
+    r#"tag is invalid. valid tags must begin with a word character (alphanumeric + "_") followed by word characters or ".", and "-" characters"#,
+);
+const REF_DIGEST_ALGORITHM: (&str, &str) = (
+    "!self.matches('@.*:') || self.find('@.*:').matches('@[A-Za-z][A-Za-z0-9]*([-_+.][A-Za-z][A-Za-z0-9]*)*:')",
+    r#"digest algorithm is not valid. valid algorithms must start with an uppercase or lowercase alpha character followed by alphanumeric characters and may contain the "-", "_", "+", and "." characters."#,
+);
+const REF_DIGEST_LENGTH: (&str, &str) = (
+    "!self.matches('@.*:') || self.find(':.*$').size() > 32",
+    "digest is not valid. the encoded string must be at least 32 characters",
+);
+const REF_DIGEST_HEX: (&str, &str) = (
+    "!self.matches('@.*:') || self.matches(':[0-9A-Fa-f]*$')",
+    "digest is not valid. the encoded string must only contain hex characters (A-F, a-f, 0-9)",
+);
+const URL: (&str, &str) = ("isURL(self)", "must be a valid URL");
+const URL_SCHEME: (&str, &str) =
+    ("!isURL(self) || url(self).getScheme() in ['http', 'https']", "scheme must be either http or https");

@@ -1,0 +1,302 @@
+//! ClusterExtension: a package that shall be installed and kept up to date (spec 01 §3).
+
+use crate::open_enum::open_enum;
+use crate::resource::cluster_resource;
+use crate::schema::{self, DNS_LABEL, DNS_SUBDOMAIN, IMMUTABLE, cel};
+use crate::{Condition, LabelSelector, ObjectMeta, names};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Plural of the kind, as in URLs.
+pub const PLURAL: &str = "clusterextensions";
+
+/// A package of a catalog that is installed in the cluster, and how it may be upgraded.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+pub struct ClusterExtension {
+    /// Standard metadata.
+    #[schemars(skip)]
+    pub metadata: ObjectMeta,
+    /// What to install. The API admits an extension without it; nothing can be done for such an extension.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec: Option<ClusterExtensionSpec>,
+    /// What is installed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<ClusterExtensionStatus>,
+}
+
+cluster_resource!(
+    ClusterExtension,
+    ClusterExtensionSpec,
+    ClusterExtensionStatus,
+    names::GROUP,
+    names::VERSION,
+    PLURAL
+);
+
+/// Desired state of a ClusterExtension.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterExtensionSpec {
+    /// Namespace that the package is installed into. It must exist beforehand, and cannot be changed.
+    /// Objects of the package that are not namespaced, or that name another namespace, go elsewhere.
+    #[serde(default)]
+    #[schemars(
+        length(max = 63),
+        transform = schema::without("default"),
+        extend("x-kubernetes-validations" = cel(&[
+            (IMMUTABLE, "namespace is immutable"),
+            (DNS_LABEL, "namespace must be a valid DNS1123 label"),
+        ]))
+    )]
+    pub namespace: String,
+    /// Deprecated and ignored: everything is done with the service account of operator-controller.
+    /// Once set, it may be removed as a whole but not changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_account: Option<ServiceAccountReference>,
+    /// Where the package comes from.
+    pub source: ExtensionSource,
+    /// How the installation is checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub install: Option<InstallConfig>,
+    /// Settings that the package itself understands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<ExtensionConfig>,
+    /// Minutes after which a revision that has not rolled out is reported as failed, counted from its
+    /// creation. Absent: it may take for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 10, max = 720))]
+    pub progress_deadline_minutes: Option<i32>,
+}
+
+/// A service account in the extension's namespace. Deprecated and ignored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("minProperties" = 1))]
+pub struct ServiceAccountReference {
+    /// Name of the service account.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(
+        length(min = 1, max = 253),
+        extend("x-kubernetes-validations" = cel(&[
+            (IMMUTABLE, "name is immutable once set but may be cleared"),
+            (DNS_SUBDOMAIN, "name must be a valid DNS1123 subdomain. It must contain only lowercase alphanumeric characters, hyphens (-) or periods (.), start and end with an alphanumeric character, and be no longer than 253 characters"),
+        ]))
+    )]
+    pub name: String,
+}
+
+/// Source of an extension. The member named by `sourceType` is set, and no other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = cel(&[(
+    "(self.sourceType == 'Catalog') == has(self.catalog)",
+    "catalog is required when sourceType is Catalog, and forbidden otherwise",
+)])))]
+pub struct ExtensionSource {
+    /// Kind of source. Catalog: a bundle is chosen from the ClusterCatalogs.
+    pub source_type: SourceType,
+    /// Which bundles of the catalogs are wanted, for sourceType Catalog.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub catalog: Option<CatalogFilter>,
+}
+
+open_enum! {
+    /// Kind of extension source.
+    pub enum SourceType {
+        /// A bundle of a ClusterCatalog.
+        Catalog,
+    }
+}
+
+/// Which bundles of the catalogs are wanted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CatalogFilter {
+    /// Name of the package. It cannot be changed.
+    #[schemars(
+        length(max = 253),
+        extend("x-kubernetes-validations" = cel(&[(IMMUTABLE, "packageName is immutable"), PACKAGE_NAME]))
+    )]
+    pub package_name: String,
+    /// Version or range of versions, such as 1.2.3, 1.2.x, or ">=1.2.0, <2.0.0". Absent: any version.
+    /// A range lets the package be upgraded within it without further ado.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(max = 64),
+        extend("x-kubernetes-validations" = cel(&[(VERSION_RANGE, "invalid version expression")]))
+    )]
+    pub version: Option<String>,
+    /// Channels to choose from. Absent: all channels of the package.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "channels")]
+    pub channels: Vec<String>,
+    /// Labels of the ClusterCatalogs to choose from. Absent or empty: all catalogs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::label_selector")]
+    pub selector: Option<LabelSelector>,
+    /// Which upgrades are allowed. CatalogProvided: those that the catalog's channels lead to. SelfCertified:
+    /// any change of version, downgrades included, at the user's own risk. Defaults to CatalogProvided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = "CatalogProvided"))]
+    pub upgrade_constraint_policy: Option<UpgradeConstraintPolicy>,
+}
+
+fn channels(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 256,
+        "items": {
+            "type": "string",
+            "maxLength": 253,
+            "x-kubernetes-validations": cel(&[(DNS_SUBDOMAIN, "channels entries must be valid DNS1123 subdomains")]),
+        },
+    })
+}
+
+open_enum! {
+    /// Which upgrades are allowed.
+    pub enum UpgradeConstraintPolicy {
+        /// Those that the catalog's channels lead to.
+        CatalogProvided,
+        /// Any change of version.
+        SelfCertified,
+    }
+}
+
+/// How an installation is checked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = cel(&[(
+    "has(self.preflight)",
+    "at least one of [preflight] are required when install is specified",
+)])))]
+pub struct InstallConfig {
+    /// Checks before anything is applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preflight: Option<PreflightConfig>,
+}
+
+/// Checks before anything is applied.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = cel(&[(
+    "has(self.crdUpgradeSafety)",
+    "at least one of [crdUpgradeSafety] are required when preflight is specified",
+)])))]
+pub struct PreflightConfig {
+    /// Whether a changed CRD may endanger stored custom resources.
+    pub crd_upgrade_safety: CrdUpgradeSafety,
+}
+
+/// Check of changed CRDs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CrdUpgradeSafety {
+    /// Strict: an unsafe change stops the upgrade, as is the case when nothing is said. None: no check.
+    pub enforcement: CrdUpgradeSafetyEnforcement,
+}
+
+open_enum! {
+    /// Whether the check of changed CRDs is enforced.
+    pub enum CrdUpgradeSafetyEnforcement {
+        /// No check.
+        None,
+        /// An unsafe change stops the upgrade.
+        Strict,
+    }
+}
+
+/// Settings of an extension. The member named by `configType` is set, and no other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = cel(&[(
+    "(self.configType == 'Inline') == has(self.inline)",
+    "inline is required when configType is Inline, and forbidden otherwise",
+)])))]
+pub struct ExtensionConfig {
+    /// Where the settings are. Inline: right here.
+    pub config_type: ConfigType,
+    /// The settings, for configType Inline. Which ones exist depends on the bundle, for example
+    /// watchNamespace and deploymentConfig.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::free_form_object", extend("minProperties" = 1))]
+    pub inline: Option<Map<String, Value>>,
+}
+
+open_enum! {
+    /// Where settings are.
+    pub enum ConfigType {
+        /// In the extension itself.
+        Inline,
+    }
+}
+
+/// Observed state of a ClusterExtension.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterExtensionStatus {
+    /// Installed tells whether a bundle is installed, Progressing what the controller is doing, Available
+    /// whether the installed objects work, and Deprecated, PackageDeprecated, ChannelDeprecated and
+    /// BundleDeprecated what the catalog advises against.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+    /// What is installed; absent if nothing is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub install: Option<InstallStatus>,
+    /// Revisions that are in force: the installed one and those rolling out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub active_revisions: Vec<RevisionStatus>,
+}
+
+/// What is installed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InstallStatus {
+    /// The installed bundle.
+    pub bundle: BundleMetadata,
+}
+
+/// Identity of a bundle.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BundleMetadata {
+    /// Name of the bundle.
+    #[schemars(extend("x-kubernetes-validations" = cel(&[PACKAGE_NAME])))]
+    pub name: String,
+    /// Version of the bundle.
+    #[schemars(extend("x-kubernetes-validations" = cel(&[
+        ("self.matches('^[0-9]')", "version must be well-formed semver"),
+    ])))]
+    pub version: String,
+    /// Release of the bundle. Present but empty: the bundle says that it has none. Absent: nothing is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 20), extend("x-kubernetes-validations" = cel(&[(
+        "self == '' || self.matches('^(0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)([.](0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*))*$')",
+        "release must be empty or consist of dot-separated identifiers (numeric without leading zeros, or alphanumeric)",
+    )])))]
+    pub release: Option<String>,
+}
+
+/// A revision that is in force.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RevisionStatus {
+    /// Name of the ClusterObjectSet.
+    pub name: String,
+    /// Its Progressing and Available conditions while it is rolling out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+}
+
+const PACKAGE_NAME: (&str, &str) = (
+    DNS_SUBDOMAIN,
+    "packageName must be a valid DNS1123 subdomain. It must contain only lowercase alphanumeric characters, hyphens (-) or periods (.), start and end with an alphanumeric character, and be no longer than 253 characters",
+);
+
+/// The admission pattern of the reference, slips included (spec 01 §3.1): what it lets through, and what not,
+/// is part of the contract; what the resolver then understands is decided by the resolver.
+const VERSION_RANGE: &str = r"self.matches('^\\s*(=|!=|>|<|>=|=>|<=|=<|~|~>|\\^)?\\s*v?(0|[1-9]\\d*|[xX*|])([.](0|[1-9]\\d*|[xX]|[*]\\]))?([.](0|[1-9]\\d*|[xX*]))?(-[0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?([+][0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?\\s*((\\s+|,\\s*|\\s*[|][|]\\s*)(=|!=|>|<|>=|=>|<=|=<|~|~>|\\^)?\\s*v?(0|[1-9]\\d*|[xX]|[*]\\])([.](0|[1-9]\\d*|[xX*]))?([.](0|[1-9]\\d*|[xX]|[*]\\]))?(-[0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?([+][0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?\\s*)*$')";

@@ -1,0 +1,362 @@
+//! ClusterObjectSet: one revision of an extension, as objects in phases (spec 01 §4).
+
+use crate::open_enum::open_enum;
+use crate::resource::cluster_resource;
+use crate::schema::{self, DNS_LABEL, IMMUTABLE, cel};
+use crate::{Condition, LabelSelector, ObjectMeta, limits, names};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Plural of the kind, as in URLs.
+pub const PLURAL: &str = "clusterobjectsets";
+
+/// A revision: a set of objects that are applied phase by phase, each phase once the one before it works. Its
+/// content cannot be changed; a changed extension gets a new revision.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+pub struct ClusterObjectSet {
+    /// Standard metadata. Annotations say which bundle the revision installs.
+    #[schemars(skip)]
+    pub metadata: ObjectMeta,
+    /// Objects, and how they are applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec: Option<ClusterObjectSetSpec>,
+    /// How far the revision got.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<ClusterObjectSetStatus>,
+}
+
+cluster_resource!(
+    ClusterObjectSet,
+    ClusterObjectSetSpec,
+    ClusterObjectSetStatus,
+    names::GROUP,
+    names::VERSION,
+    PLURAL
+);
+
+/// Desired state of a ClusterObjectSet.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterObjectSetSpec {
+    /// Active: the objects are applied and kept as they are. Archived: objects that no newer revision took
+    /// over are removed. An archived revision stays archived.
+    #[schemars(extend("x-kubernetes-validations" = cel(&[(
+        "oldSelf == 'Active' || self == 'Archived'",
+        "cannot un-archive",
+    )])))]
+    pub lifecycle_state: LifecycleState,
+    /// Number of the revision among those of its extension; the highest is the newest. It cannot be changed.
+    #[schemars(
+        range(min = 1),
+        extend("x-kubernetes-validations" = cel(&[(IMMUTABLE, "revision is immutable")]))
+    )]
+    pub revision: i64,
+    /// What happens to objects that exist already. Prevent: they stop the revision. IfNoController: those
+    /// without a controlling owner are taken over. None: they are taken over. It cannot be changed.
+    #[schemars(extend("x-kubernetes-validations" = cel(&[(IMMUTABLE, "collisionProtection is immutable")])))]
+    pub collision_protection: CollisionProtection,
+    /// Objects in the order of application. Once there are any, they cannot be changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = limits::MAX_PHASES),
+        extend(
+            "x-kubernetes-list-type" = "map",
+            "x-kubernetes-list-map-keys" = ["name"],
+            "x-kubernetes-validations" = cel(&[("oldSelf.size() == 0 || oldSelf == self", "phases is immutable")]),
+        )
+    )]
+    pub phases: Vec<Phase>,
+    /// Minutes after which a revision that has not rolled out is reported as failed, counted from its
+    /// creation. Absent: it may take for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 10, max = 720))]
+    pub progress_deadline_minutes: Option<i32>,
+    /// When an applied object counts as working. An object that no probe selects works once it is applied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = limits::MAX_PROGRESSION_PROBES), extend("x-kubernetes-list-type" = "atomic"))]
+    pub progression_probes: Vec<ProgressionProbe>,
+}
+
+open_enum! {
+    /// Whether a revision is in force.
+    pub enum LifecycleState {
+        /// Objects are applied and kept as they are.
+        Active,
+        /// Objects that no newer revision took over are removed.
+        Archived,
+    }
+}
+
+open_enum! {
+    /// What happens to objects that exist already.
+    pub enum CollisionProtection {
+        /// They stop the revision.
+        Prevent,
+        /// Those without a controlling owner are taken over.
+        IfNoController,
+        /// They are taken over.
+        None,
+    }
+}
+
+/// Objects that are applied together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Phase {
+    /// Name of the phase.
+    #[schemars(
+        length(min = 1, max = 63),
+        extend("x-kubernetes-validations" = cel(&[PHASE_NAME]))
+    )]
+    pub name: String,
+    /// The objects.
+    #[schemars(length(max = limits::MAX_OBJECTS_PER_PHASE))]
+    pub objects: Vec<PhaseObject>,
+    /// What happens to objects that exist already, where it differs from the revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collision_protection: Option<CollisionProtection>,
+}
+
+/// An object of a phase: itself, or where it is stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = cel(&[(
+    "has(self.object) != has(self.ref)",
+    "exactly one of the fields in [object ref] must be set",
+)])))]
+pub struct PhaseObject {
+    /// The object itself, complete with apiVersion and kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::embedded_object")]
+    pub object: Option<Map<String, Value>>,
+    /// The Secret that holds the object.
+    #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    pub ref_: Option<ObjectRef>,
+    /// What happens if the object exists already, where it differs from the phase.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collision_protection: Option<CollisionProtection>,
+}
+
+/// Where an object is stored: as JSON, plain or compressed with gzip, under a key of an immutable Secret.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectRef {
+    /// Name of the Secret.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Namespace of the Secret. Empty or absent: the namespace that OLM itself runs in.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 63))]
+    pub namespace: String,
+    /// Key in the Secret's data.
+    #[schemars(length(min = 1, max = 253))]
+    pub key: String,
+}
+
+/// When the selected objects count as working.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProgressionProbe {
+    /// Which objects are looked at.
+    pub selector: ObjectSelector,
+    /// What must hold for each of them.
+    #[schemars(length(min = 1, max = limits::MAX_ASSERTIONS), extend("x-kubernetes-list-type" = "atomic"))]
+    pub assertions: Vec<Assertion>,
+}
+
+/// Selection of objects. The member named by `type` is set, and no other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = cel(&[
+    (
+        "(self.type == 'GroupKind') == has(self.groupKind)",
+        "groupKind is required when type is GroupKind, and forbidden otherwise",
+    ),
+    ("(self.type == 'Label') == has(self.label)", "label is required when type is Label, and forbidden otherwise"),
+])))]
+pub struct ObjectSelector {
+    /// GroupKind: objects of one kind. Label: objects with certain labels.
+    #[serde(rename = "type")]
+    pub type_: SelectorType,
+    /// The kind, for type GroupKind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_kind: Option<GroupKind>,
+    /// The labels, for type Label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "probe_label_selector")]
+    pub label: Option<LabelSelector>,
+}
+
+fn probe_label_selector(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = schema::label_selector(generator);
+    let rules = cel(&[(
+        "has(self.matchLabels) != has(self.matchExpressions)",
+        "exactly one of matchLabels or matchExpressions must be set",
+    )]);
+    schema.insert("x-kubernetes-validations".to_owned(), rules);
+    schema
+}
+
+open_enum! {
+    /// How objects are selected.
+    pub enum SelectorType {
+        /// By kind.
+        GroupKind,
+        /// By labels.
+        Label,
+    }
+}
+
+/// A kind of object, whatever its version.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupKind {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// Kind.
+    pub kind: String,
+}
+
+/// Something that must hold for an object. The member named by `type` is set, and no other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = cel(&[
+    (
+        "(self.type == 'ConditionEqual') == has(self.conditionEqual)",
+        "conditionEqual is required when type is ConditionEqual, and forbidden otherwise",
+    ),
+    (
+        "(self.type == 'FieldsEqual') == has(self.fieldsEqual)",
+        "fieldsEqual is required when type is FieldsEqual, and forbidden otherwise",
+    ),
+    (
+        "(self.type == 'FieldValue') == has(self.fieldValue)",
+        "fieldValue is required when type is FieldValue, and forbidden otherwise",
+    ),
+])))]
+pub struct Assertion {
+    /// ConditionEqual: a condition has a status. FieldsEqual: two fields are equal. FieldValue: a field has a
+    /// value.
+    #[serde(rename = "type")]
+    pub type_: AssertionType,
+    /// The condition, for type ConditionEqual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub condition_equal: Option<ConditionEqual>,
+    /// The fields, for type FieldsEqual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fields_equal: Option<FieldsEqual>,
+    /// The field and its value, for type FieldValue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field_value: Option<FieldValue>,
+}
+
+open_enum! {
+    /// Kind of assertion.
+    pub enum AssertionType {
+        /// A condition has a status.
+        ConditionEqual,
+        /// Two fields are equal.
+        FieldsEqual,
+        /// A field has a value.
+        FieldValue,
+    }
+}
+
+/// The object has this condition with this status.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConditionEqual {
+    /// Type of the condition.
+    #[serde(rename = "type")]
+    #[schemars(length(min = 1, max = 200))]
+    pub type_: String,
+    /// Wanted status.
+    pub status: WantedStatus,
+}
+
+open_enum! {
+    /// Wanted status of a condition.
+    pub enum WantedStatus {
+        /// The condition holds.
+        True,
+        /// It does not hold.
+        False,
+    }
+}
+
+/// Both fields exist and are equal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FieldsEqual {
+    /// Path of the first field, such as spec.replicas.
+    #[schemars(length(min = 1, max = 200), extend("x-kubernetes-validations" = cel(&[FIELD_PATH])))]
+    pub field_a: String,
+    /// Path of the second field, such as status.readyReplicas.
+    #[schemars(length(min = 1, max = 200), extend("x-kubernetes-validations" = cel(&[FIELD_PATH])))]
+    pub field_b: String,
+}
+
+/// The field exists and has this value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FieldValue {
+    /// Path of the field, such as status.phase.
+    #[schemars(length(min = 1, max = 200), extend("x-kubernetes-validations" = cel(&[FIELD_PATH])))]
+    pub field_path: String,
+    /// Wanted value, compared as a string.
+    #[schemars(length(min = 1, max = 200))]
+    pub value: String,
+}
+
+/// Observed state of a ClusterObjectSet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterObjectSetStatus {
+    /// Progressing tells how the roll-out goes, Available whether the objects work now, Succeeded whether
+    /// they all worked at least once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+    /// Digest of each phase as first seen. Content that changes behind a reference is noticed by it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = limits::MAX_PHASES),
+        extend(
+            "x-kubernetes-list-type" = "map",
+            "x-kubernetes-list-map-keys" = ["name"],
+            "x-kubernetes-validations" = cel(&[("oldSelf.size() == 0 || oldSelf == self", "observedPhases is immutable")]),
+        )
+    )]
+    pub observed_phases: Vec<ObservedPhase>,
+}
+
+/// Content of a phase as first seen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ObservedPhase {
+    /// Name of the phase.
+    #[schemars(
+        length(min = 1, max = 63),
+        extend("x-kubernetes-validations" = cel(&[PHASE_NAME]))
+    )]
+    pub name: String,
+    /// Digest of its objects: algorithm, colon, lowercase hex.
+    #[schemars(
+        length(min = 1, max = 256),
+        extend("x-kubernetes-validations" = cel(&[(
+            "self.matches('^[a-z0-9]+:[0-9a-f]+$')",
+            "digest must be in the format '<algorithm>:<hex>'",
+        )]))
+    )]
+    pub digest: String,
+}
+
+const PHASE_NAME: (&str, &str) = (
+    DNS_LABEL,
+    "the value must consist of only lowercase alphanumeric characters and hyphens, and must start and end with an alphanumeric character.",
+);
+const FIELD_PATH: (&str, &str) = (
+    "self.matches('^[a-zA-Z0-9]+([.][a-zA-Z0-9]+)*$')",
+    r#"must contain a valid field path. valid fields contain upper or lower-case alphanumeric characters separated by the "." character."#,
+);

@@ -1,0 +1,199 @@
+//! ClusterUpgradeStatus: whether the installed extensions allow the platform's next version (spec 06 §9.7).
+//!
+//! Not part of the reference's API, hence its own group. There is one object, named `cluster`.
+
+use crate::open_enum::open_enum;
+use crate::resource::cluster_resource;
+use crate::schema::{self, cel};
+use crate::{Condition, ObjectMeta, names};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Plural of the kind, as in URLs.
+pub const PLURAL: &str = "clusterupgradestatuses";
+
+/// Whether the installed extensions allow the platform to move to its next version, and which of them do not.
+/// Made by operator-controller; wait for its Upgradeable condition before upgrading a cluster.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[schemars(extend("x-kubernetes-validations" = cel(&[(
+    "self.metadata.name == 'cluster'",
+    "ClusterUpgradeStatus is a singleton, metadata.name must be 'cluster'",
+)])))]
+pub struct ClusterUpgradeStatus {
+    /// Standard metadata. The name is cluster.
+    #[schemars(skip)]
+    pub metadata: ObjectMeta,
+    /// Decisions of the administrator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec: Option<ClusterUpgradeStatusSpec>,
+    /// The verdict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<ClusterUpgradeStatusStatus>,
+}
+
+cluster_resource!(
+    ClusterUpgradeStatus,
+    ClusterUpgradeStatusSpec,
+    ClusterUpgradeStatusStatus,
+    names::EXT_GROUP,
+    names::EXT_VERSION,
+    PLURAL
+);
+
+/// Decisions of the administrator.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterUpgradeStatusSpec {
+    /// Bundles that shall not block an update to a certain version.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100), extend("x-kubernetes-list-type" = "atomic"))]
+    pub acknowledgements: Vec<Acknowledgement>,
+}
+
+/// One bundle of one extension that shall not block the update to exactly one version. It has no effect any
+/// more once the bundle or the next version changes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Acknowledgement {
+    /// Name of the ClusterExtension.
+    #[schemars(length(min = 1, max = 253))]
+    pub extension: String,
+    /// Name of the installed bundle.
+    #[schemars(length(min = 1, max = 253))]
+    pub bundle: String,
+    /// Next version of the platform as status.platform.nextVersion shows it, such as 4.19.
+    #[schemars(length(min = 1, max = 64))]
+    pub platform_version: String,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub comment: Option<String>,
+}
+
+/// The verdict on the platform's next version.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterUpgradeStatusStatus {
+    /// Upgradeable tells whether the platform may move to its next version.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+    /// The platform that was looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub platform: Option<PlatformStatus>,
+    /// Number of extensions that block the next version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub blocking_extensions: Option<i32>,
+    /// Extensions that declare a constraint or could not be evaluated, sorted by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 500), extend("x-kubernetes-list-type" = "atomic"))]
+    pub extensions: Vec<ExtensionVerdict>,
+    /// Whether the list of extensions was cut because it is too long.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
+}
+
+/// The platform, its version and the next one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PlatformStatus {
+    /// Kind of platform.
+    #[serde(rename = "type")]
+    pub type_: PlatformType,
+    /// Version that the platform runs, or is moving to; absent if not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_version: Option<String>,
+    /// Version that comes next; absent if not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_version: Option<String>,
+    /// Where the current version was read; absent if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<VersionSource>,
+}
+
+open_enum! {
+    /// Kind of platform.
+    pub enum PlatformType {
+        /// OpenShift.
+        OpenShift,
+        /// Any other Kubernetes.
+        Kubernetes,
+    }
+}
+
+open_enum! {
+    /// Where the platform's version was read.
+    pub enum VersionSource {
+        /// A flag of operator-controller.
+        Flag,
+        /// The ClusterVersion object.
+        ClusterVersion,
+        /// An environment variable of operator-controller.
+        Environment,
+        /// The API server.
+        Discovery,
+    }
+}
+
+/// What one extension says about the next version.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExtensionVerdict {
+    /// Name of the ClusterExtension.
+    pub name: String,
+    /// Name of the installed bundle.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub bundle: String,
+    /// Version of the installed bundle.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub version: String,
+    /// Property that declares the constraint.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub constraint: String,
+    /// Value of the constraint.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub value: String,
+    /// Compatible: allows the next version. Blocking: does not. Acknowledged: does not, but the administrator
+    /// decided otherwise. Invalid: cannot be read. NotApplicable: says nothing about this platform.
+    pub result: VerdictResult,
+    /// Highest version that the extension could be upgraded to now and that would not block.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgrade_to: Option<String>,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// What the operator itself says about being upgraded; for information only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operator_condition: Option<OperatorConditionMirror>,
+}
+
+open_enum! {
+    /// What a constraint says about the next version.
+    pub enum VerdictResult {
+        /// Allows it.
+        Compatible,
+        /// Does not allow it.
+        Blocking,
+        /// Does not allow it, but the administrator decided otherwise.
+        Acknowledged,
+        /// Cannot be read.
+        Invalid,
+        /// Says nothing about this platform.
+        NotApplicable,
+    }
+}
+
+/// The Upgradeable condition of an extension's OperatorCondition.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OperatorConditionMirror {
+    /// True, False or Unknown.
+    pub status: String,
+    /// Why, as one word.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Why, as a text.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}

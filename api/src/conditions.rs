@@ -1,0 +1,241 @@
+//! Condition types, reasons, and the one function that writes a condition (spec 01 §7, spec 05 §1).
+//!
+//! Pure: the time is a parameter. Nothing here ever removes a condition.
+
+use crate::{Condition, Time};
+use jiff::Timestamp;
+
+/// Condition types.
+pub mod types {
+    /// All kinds: what the controller is doing, or why it cannot go on.
+    pub const PROGRESSING: &str = "Progressing";
+    /// Catalog: content is served.
+    pub const SERVING: &str = "Serving";
+    /// Extension: a bundle is installed.
+    pub const INSTALLED: &str = "Installed";
+    /// Revision, mirrored to the extension: all objects pass their probes.
+    pub const AVAILABLE: &str = "Available";
+    /// Revision: it rolled out completely at least once.
+    pub const SUCCEEDED: &str = "Succeeded";
+    /// Extension: package, channel or bundle is deprecated.
+    pub const DEPRECATED: &str = "Deprecated";
+    /// Extension: the package is deprecated.
+    pub const PACKAGE_DEPRECATED: &str = "PackageDeprecated";
+    /// Extension: a channel is deprecated.
+    pub const CHANNEL_DEPRECATED: &str = "ChannelDeprecated";
+    /// Extension: the installed bundle is deprecated.
+    pub const BUNDLE_DEPRECATED: &str = "BundleDeprecated";
+    /// Cluster upgrade status: the platform may be upgraded (spec 06 §9.7).
+    pub const UPGRADEABLE: &str = "Upgradeable";
+}
+
+/// Condition reasons.
+pub mod reasons {
+    /// The last attempt worked.
+    pub const SUCCEEDED: &str = "Succeeded";
+    /// The last attempt did not work, or the state is not known.
+    pub const FAILED: &str = "Failed";
+    /// Nothing is installed yet.
+    pub const ABSENT: &str = "Absent";
+    /// The last attempt did not work and is repeated.
+    pub const RETRYING: &str = "Retrying";
+    /// Nothing will happen until somebody changes something.
+    pub const BLOCKED: &str = "Blocked";
+    /// The extension's configuration does not fit the bundle.
+    pub const INVALID_CONFIGURATION: &str = "InvalidConfiguration";
+    /// A revision is being rolled out.
+    pub const ROLLING_OUT: &str = "RollingOut";
+    /// A revision did not roll out in time.
+    pub const PROGRESS_DEADLINE_EXCEEDED: &str = "ProgressDeadlineExceeded";
+    /// Deprecated.
+    pub const DEPRECATED: &str = "Deprecated";
+    /// Not deprecated.
+    pub const NOT_DEPRECATED: &str = "NotDeprecated";
+    /// No catalog data to say whether something is deprecated.
+    pub const DEPRECATION_STATUS_UNKNOWN: &str = "DeprecationStatusUnknown";
+    /// All objects pass their probes.
+    pub const PROBES_SUCCEEDED: &str = "ProbesSucceeded";
+    /// Some object does not pass its probe.
+    pub const PROBE_FAILURE: &str = "ProbeFailure";
+    /// An error hides whether the objects pass their probes.
+    pub const RECONCILING: &str = "Reconciling";
+    /// The revision is archived.
+    pub const ARCHIVED: &str = "Archived";
+    /// Catalog content is served.
+    pub const AVAILABLE: &str = "Available";
+    /// Catalog content is not served.
+    pub const UNAVAILABLE: &str = "Unavailable";
+    /// Catalog content is not served because the catalog is switched off.
+    pub const USER_SPECIFIED_UNAVAILABLE: &str = "UserSpecifiedUnavailable";
+
+    /// Cluster upgrade status, before the first evaluation (spec 06 §9.5).
+    pub const INITIALIZING: &str = "Initializing";
+    /// Cluster upgrade status: some extension does not support the next version.
+    pub const INCOMPATIBLE_OPERATORS_INSTALLED: &str = "IncompatibleOperatorsInstalled";
+    /// Cluster upgrade status: an extension's constraint cannot be read.
+    pub const FAILURE_GETTING_EXTENSION_METADATA: &str = "FailureGettingExtensionMetadata";
+    /// Cluster upgrade status: constraints exist, the platform's version is not known.
+    pub const PLATFORM_VERSION_UNKNOWN: &str = "PlatformVersionUnknown";
+    /// Cluster upgrade status: nothing blocks.
+    pub const AS_EXPECTED: &str = "AsExpected";
+}
+
+/// Longest condition message, in bytes. The API counts characters, of which there are never more.
+pub const MAX_MESSAGE_BYTES: usize = 32768;
+/// End of a message that was cut.
+pub const TRUNCATED_SUFFIX: &str = "\n\n... [message truncated]";
+
+/// Status of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Status {
+    /// The statement of the condition's type holds.
+    True,
+    /// It does not hold.
+    False,
+    /// It cannot be told.
+    Unknown,
+}
+
+impl Status {
+    /// The value as it appears on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+impl From<bool> for Status {
+    fn from(value: bool) -> Self {
+        if value { Self::True } else { Self::False }
+    }
+}
+
+/// Sets the condition `type_`, appending it if there is none of that type (spec 01 §7.1).
+///
+/// `lastTransitionTime` becomes `now`, in whole seconds as on the wire, when `status` changes, and is kept
+/// otherwise. `observed_generation` is always stored. A `message` above [`MAX_MESSAGE_BYTES`] is cut by
+/// [`truncate`]. Other conditions are left alone, whoever wrote them.
+pub fn set(
+    conditions: &mut Vec<Condition>,
+    type_: &str,
+    status: Status,
+    reason: &str,
+    message: &str,
+    observed_generation: Option<i64>,
+    now: Timestamp,
+) {
+    let mut next = Condition {
+        type_: type_.to_owned(),
+        status: status.as_str().to_owned(),
+        reason: reason.to_owned(),
+        message: truncate(message),
+        observed_generation,
+        last_transition_time: Time(Timestamp::from_second(now.as_second()).unwrap_or(now)),
+    };
+    match conditions.iter_mut().find(|condition| condition.type_ == type_) {
+        Some(current) => {
+            if current.status == next.status {
+                next.last_transition_time = current.last_transition_time.clone();
+            }
+            *current = next;
+        }
+        None => conditions.push(next),
+    }
+}
+
+/// The condition of this type.
+pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// Whether the condition of this type exists with status `True`.
+pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
+    find(conditions, type_).is_some_and(|condition| condition.status == Status::True.as_str())
+}
+
+/// `message`, or as much of it as fits into [`MAX_MESSAGE_BYTES`] together with [`TRUNCATED_SUFFIX`].
+///
+/// The cut never splits a character.
+pub fn truncate(message: &str) -> String {
+    if message.len() <= MAX_MESSAGE_BYTES {
+        return message.to_owned();
+    }
+    let kept = message.floor_char_boundary(MAX_MESSAGE_BYTES - TRUNCATED_SUFFIX.len());
+    format!("{}{TRUNCATED_SUFFIX}", &message[..kept])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::new(second, 700_000_000).unwrap()
+    }
+
+    fn time(second: i64) -> Time {
+        Time(Timestamp::from_second(second).unwrap())
+    }
+
+    #[test]
+    fn set_appends_a_new_type_in_whole_seconds() {
+        let mut conditions = Vec::new();
+        set(&mut conditions, "Serving", Status::True, "Available", "served", Some(3), at(10));
+        let expected = Condition {
+            type_: "Serving".into(),
+            status: "True".into(),
+            reason: "Available".into(),
+            message: "served".into(),
+            observed_generation: Some(3),
+            last_transition_time: time(10),
+        };
+        assert_eq!(conditions, [expected]);
+    }
+
+    #[test]
+    fn set_keeps_the_transition_time_while_the_status_stays() {
+        let mut conditions = Vec::new();
+        set(&mut conditions, "Progressing", Status::True, "Retrying", "no route", Some(1), at(10));
+        set(&mut conditions, "Progressing", Status::True, "Succeeded", "done", Some(2), at(20));
+        assert_eq!(conditions.len(), 1);
+        assert_eq!(conditions[0].last_transition_time, time(10));
+        assert_eq!(conditions[0].reason, "Succeeded");
+        assert_eq!(conditions[0].message, "done");
+        assert_eq!(conditions[0].observed_generation, Some(2));
+
+        set(&mut conditions, "Progressing", Status::False, "Blocked", "stop", Some(2), at(30));
+        assert_eq!(conditions[0].last_transition_time, time(30));
+    }
+
+    #[test]
+    fn set_leaves_other_types_alone() {
+        let mut conditions = Vec::new();
+        set(&mut conditions, "example.org/Foreign", Status::Unknown, "Foreign", "", None, at(1));
+        let foreign = conditions.clone();
+        set(&mut conditions, "Serving", Status::False, "Unavailable", "", Some(1), at(2));
+        assert_eq!(conditions[..1], foreign);
+        assert_eq!(find(&conditions, "Serving").map(|found| found.status.as_str()), Some("False"));
+        assert!(!is_true(&conditions, "Serving"));
+        assert!(!is_true(&conditions, "Installed"));
+    }
+
+    // spec 01 acceptance 30
+    #[test]
+    fn long_messages_are_cut_to_the_limit() {
+        assert_eq!(truncate(&"x".repeat(MAX_MESSAGE_BYTES)), "x".repeat(MAX_MESSAGE_BYTES));
+
+        let mut conditions = Vec::new();
+        set(&mut conditions, "Progressing", Status::True, "Retrying", &"x".repeat(40_000), Some(1), at(1));
+        assert_eq!(conditions[0].message, format!("{}\n\n... [message truncated]", "x".repeat(32_743)));
+        assert_eq!(conditions[0].message.len(), 32_768);
+    }
+
+    #[test]
+    fn the_cut_never_splits_a_character() {
+        // 32743 is not a multiple of three: the character over the limit goes as a whole.
+        let cut = truncate(&"\u{20ac}".repeat(20_000));
+        assert_eq!(cut, format!("{}{TRUNCATED_SUFFIX}", "\u{20ac}".repeat(10_914)));
+    }
+}

@@ -1,0 +1,139 @@
+//! The CustomResourceDefinitions, generated from the Rust types (spec 01 §1, spec 06 §9.7).
+
+use crate::{ClusterCatalog, ClusterExtension, ClusterObjectSet, ClusterUpgradeStatus, annotations};
+use kube::Resource;
+use schemars::generate::SchemaSettings;
+use schemars::transform::transform_subschemas;
+use schemars::{JsonSchema, Schema};
+use serde_json::{Value, json};
+
+/// All CRDs of this project with the experimental schema, ready to be applied, in a fixed order.
+pub fn crds() -> Vec<Value> {
+    vec![
+        crd::<ClusterCatalog>(
+            "clustercatalog",
+            &[],
+            &[
+                Column("LastUnpacked", ".status.lastUnpacked", "date"),
+                Column("Serving", r#".status.conditions[?(@.type=="Serving")].status"#, "string"),
+                AGE,
+            ],
+        ),
+        crd::<ClusterExtension>(
+            "clusterextension",
+            &[],
+            &[
+                Column("Installed Bundle", ".status.install.bundle.name", "string"),
+                Column("Version", ".status.install.bundle.version", "string"),
+                Column("Installed", ".status.conditions[?(@.type=='Installed')].status", "string"),
+                Column("Progressing", ".status.conditions[?(@.type=='Progressing')].status", "string"),
+                AGE,
+            ],
+        ),
+        crd::<ClusterObjectSet>(
+            "clusterobjectset",
+            &[],
+            &[
+                Column("Available", ".status.conditions[?(@.type=='Available')].status", "string"),
+                Column("Progressing", ".status.conditions[?(@.type=='Progressing')].status", "string"),
+                AGE,
+            ],
+        ),
+        crd::<ClusterUpgradeStatus>(
+            "clusterupgradestatus",
+            &["cus"],
+            &[
+                Column("Upgradeable", ".status.conditions[?(@.type=='Upgradeable')].status", "string"),
+                Column("Reason", ".status.conditions[?(@.type=='Upgradeable')].reason", "string"),
+                Column("Current", ".status.platform.currentVersion", "string"),
+                Column("Next", ".status.platform.nextVersion", "string"),
+                Column("Blocking", ".status.blockingExtensions", "integer"),
+                AGE,
+            ],
+        ),
+    ]
+}
+
+/// A printer column: header, JSONPath, type.
+struct Column(&'static str, &'static str, &'static str);
+
+const AGE: Column = Column("Age", ".metadata.creationTimestamp", "date");
+
+fn crd<K: Resource<DynamicType = ()> + JsonSchema>(
+    singular: &str,
+    short_names: &[&str],
+    columns: &[Column],
+) -> Value {
+    let (group, kind, plural) = (K::group(&()), K::kind(&()), K::plural(&()));
+    let columns: Vec<Value> = columns
+        .iter()
+        .map(|Column(name, path, type_)| json!({"name": name, "jsonPath": path, "type": type_}))
+        .collect();
+    let mut names = json!({
+        "kind": kind,
+        "listKind": format!("{kind}List"),
+        "plural": plural,
+        "singular": singular,
+    });
+    if !short_names.is_empty() {
+        names["shortNames"] = json!(short_names);
+    }
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": format!("{plural}.{group}"),
+            "annotations": {annotations::GENERATOR: "experimental"},
+        },
+        "spec": {
+            "group": group,
+            "names": names,
+            "scope": "Cluster",
+            "versions": [{
+                "name": K::version(&()),
+                "served": true,
+                "storage": true,
+                "subresources": {"status": {}},
+                "additionalPrinterColumns": columns,
+                "schema": {"openAPIV3Schema": structural_schema::<K>()},
+            }],
+        },
+    })
+}
+
+/// The type's schema in the subset of JSON Schema that CRDs take.
+///
+/// The schema describes what is written: a field is required exactly if it is always on the wire.
+fn structural_schema<K: JsonSchema>() -> Schema {
+    let settings = SchemaSettings::openapi3().for_serialize().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+        settings.transforms = vec![Box::new(forbid_null), Box::new(join_lines)];
+    });
+    let mut schema = settings.into_generator().into_root_schema_for::<K>();
+    schema.remove("title");
+    schema
+}
+
+/// Takes out what `Option` adds to a schema: the API knows absent fields, not null ones.
+fn forbid_null(schema: &mut Schema) {
+    if let Some(Value::Array(types)) = schema.get_mut("type") {
+        types.retain(|type_| type_ != "null");
+        if let [only] = types.as_slice() {
+            let only = only.clone();
+            schema.insert("type".to_owned(), only);
+        }
+    }
+    if let Some(Value::Array(values)) = schema.get_mut("enum") {
+        values.retain(|value| !value.is_null());
+    }
+    transform_subschemas(&mut forbid_null, schema);
+}
+
+/// Descriptions as running text: where the source code breaks a line says nothing.
+fn join_lines(schema: &mut Schema) {
+    if let Some(Value::String(description)) = schema.get_mut("description") {
+        *description = description.replace('\n', " ");
+    }
+    transform_subschemas(&mut join_lines, schema);
+}

@@ -1,0 +1,10 @@
+//! Finalizers (spec 01 §6.3).
+
+/// Catalog: served content must be removed first.
+pub const DELETE_SERVER_CACHE: &str = "olm.operatorframework.io/delete-server-cache";
+/// Extension: the unpacked bundle must be removed first.
+pub const CLEANUP_UNPACK_CACHE: &str = "olm.operatorframework.io/cleanup-unpack-cache";
+/// Extension: drift watches must be stopped first.
+pub const CLEANUP_CONTENTMANAGER_CACHE: &str = "olm.operatorframework.io/cleanup-contentmanager-cache";
+/// Revision: watches must be stopped, or an archived revision torn down, first.
+pub const TEARDOWN: &str = "olm.operatorframework.io/teardown";

@@ -1,0 +1,33 @@
+//! The Kubernetes API of this project: the custom resources as Rust types, their CRDs, and the names that
+//! travel with them (conditions, labels, annotations, finalizers, field managers).
+//!
+//! Everything here is data and pure functions; nothing does I/O or reads a clock. The wire format is spec 01:
+//! a value read from the API server and written back is unchanged, and an enum value this version does not
+//! know is kept as it is instead of failing the whole list or watch that carries it.
+
+mod open_enum;
+mod resource;
+mod schema;
+
+pub mod annotations;
+pub mod cluster_catalog;
+pub mod cluster_extension;
+pub mod cluster_object_set;
+pub mod cluster_upgrade_status;
+pub mod conditions;
+pub mod crds;
+pub mod finalizers;
+pub mod labels;
+pub mod limits;
+pub mod names;
+
+pub use cluster_catalog::{ClusterCatalog, ClusterCatalogSpec, ClusterCatalogStatus};
+pub use cluster_extension::{ClusterExtension, ClusterExtensionSpec, ClusterExtensionStatus};
+pub use cluster_object_set::{ClusterObjectSet, ClusterObjectSetSpec, ClusterObjectSetStatus};
+pub use cluster_upgrade_status::{
+    ClusterUpgradeStatus, ClusterUpgradeStatusSpec, ClusterUpgradeStatusStatus,
+};
+
+pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    Condition, LabelSelector, LabelSelectorRequirement, ObjectMeta, Time,
+};

@@ -1,0 +1,40 @@
+//! Other fixed names of the wire: API groups, field managers, Secret types (spec 01 §6.4, spec 05 §1).
+
+/// API group of catalogs, extensions and object sets.
+pub const GROUP: &str = "olm.operatorframework.io";
+/// Version of [`GROUP`].
+pub const VERSION: &str = "v1";
+/// API group of what only this implementation has (spec 06 §9.7).
+pub const EXT_GROUP: &str = "ext.olm.operatorframework.io";
+/// Version of [`EXT_GROUP`].
+pub const EXT_VERSION: &str = "v1alpha1";
+
+/// Field manager of revisions themselves.
+pub const EXTENSION_CONTROLLER_MANAGER: &str = "olm.operatorframework.io/clusterextension-controller";
+/// Field manager of the objects that a revision applies.
+pub const REVISION_ENGINE_MANAGER: &str = "olm.operatorframework.io";
+/// Field manager of the contribution to the platform's upgrade status (spec 06 §9.6).
+pub const CLUSTER_UPGRADE_STATUS_MANAGER: &str = "olm.operatorframework.io/cluster-upgrade-status";
+
+/// Type of the immutable Secrets that hold a revision's objects.
+pub const OBJECT_DATA_SECRET_TYPE: &str = "olm.operatorframework.io/object-data";
+/// Type of a Helm release's index Secret; read for adoption only.
+pub const HELM_INDEX_SECRET_TYPE: &str = "operatorframework.io/index.v1";
+/// Type of a Helm release's chunk Secret; read for adoption only.
+pub const HELM_CHUNK_SECRET_TYPE: &str = "operatorframework.io/chunk.v1";
+
+/// Name of the only ClusterUpgradeStatus (spec 06 §9.7).
+pub const CLUSTER_UPGRADE_STATUS_NAME: &str = "cluster";
+
+/// Name of the revision `number` of an extension: `<extension>-<number>`.
+pub fn revision_name(extension: &str, number: i64) -> String {
+    format!("{extension}-{number}")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn revision_name_is_extension_and_number() {
+        assert_eq!(super::revision_name("lantern", 12), "lantern-12");
+    }
+}

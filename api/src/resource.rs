@@ -1,0 +1,93 @@
+//! What makes a root struct a Kubernetes resource of this project.
+
+use kube::core::ObjectMeta;
+use serde::Serialize;
+
+/// A resource as written to the API: the two type fields, then the parts that are set.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Wire<'a, S, T> {
+    pub(crate) api_version: &'a str,
+    pub(crate) kind: &'a str,
+    pub(crate) metadata: &'a ObjectMeta,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) spec: Option<&'a S>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) status: Option<&'a T>,
+}
+
+/// Implements `kube::Resource`, `Serialize` and `new` for a cluster-scoped root struct with the fields
+/// `metadata`, `spec` (plain or optional) and `status` (optional).
+///
+/// `kube`'s own derive is not used because its root struct always demands a `spec`, while the API server
+/// admits extensions and object sets without one (spec 01 §1).
+macro_rules! cluster_resource {
+    ($kind:ident, $spec:ty, $status:ty, $group:expr, $version:expr, $plural:expr) => {
+        impl kube::Resource for $kind {
+            type DynamicType = ();
+            type Scope = kube::core::ClusterResourceScope;
+
+            fn kind((): &()) -> std::borrow::Cow<'_, str> {
+                stringify!($kind).into()
+            }
+
+            fn group((): &()) -> std::borrow::Cow<'_, str> {
+                $group.into()
+            }
+
+            fn version((): &()) -> std::borrow::Cow<'_, str> {
+                $version.into()
+            }
+
+            fn plural((): &()) -> std::borrow::Cow<'_, str> {
+                $plural.into()
+            }
+
+            fn meta(&self) -> &kube::core::ObjectMeta {
+                &self.metadata
+            }
+
+            fn meta_mut(&mut self) -> &mut kube::core::ObjectMeta {
+                &mut self.metadata
+            }
+        }
+
+        impl kube::core::object::HasStatus for $kind {
+            type Status = $status;
+
+            fn status(&self) -> Option<&$status> {
+                self.status.as_ref()
+            }
+
+            fn status_mut(&mut self) -> &mut Option<$status> {
+                &mut self.status
+            }
+        }
+
+        impl $kind {
+            /// An object with this name and desired state, and nothing else.
+            pub fn new(name: &str, spec: $spec) -> Self {
+                Self {
+                    metadata: kube::core::ObjectMeta { name: Some(name.to_owned()), ..Default::default() },
+                    spec: spec.into(),
+                    status: None,
+                }
+            }
+        }
+
+        impl serde::Serialize for $kind {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                $crate::resource::Wire::<$spec, $status> {
+                    api_version: &<Self as kube::Resource>::api_version(&()),
+                    kind: stringify!($kind),
+                    metadata: &self.metadata,
+                    spec: Option::from(&self.spec),
+                    status: self.status.as_ref(),
+                }
+                .serialize(serializer)
+            }
+        }
+    };
+}
+
+pub(crate) use cluster_resource;

@@ -1,0 +1,364 @@
+//! The CRDs against a real API server: what it accepts, what it rejects and in which words, what it fills in.
+
+// A test fails by panicking, in its helper functions too.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod examples;
+
+use http::{Method, Request};
+use kube::Client;
+use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, ClusterUpgradeStatus, crds};
+use olm_control_plane::ControlPlane;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// One control plane serves all tables: it takes seconds to start. The order matters where a table says so.
+#[tokio::test]
+async fn crds_hold_on_a_real_api_server() {
+    let plane = ControlPlane::start().await.unwrap();
+    plane.apply_crds(&crds::crds()).await.unwrap();
+    let server = Server(plane.client());
+    invalid_objects_are_rejected(&server).await;
+    valid_objects_are_accepted(&server).await;
+    defaults_are_filled_in(&server).await;
+    stored_objects_survive_a_round_trip(&server).await;
+    columns_are_printed(&server).await;
+    updates_are_checked(&server).await;
+    long_messages_are_rejected(&server).await;
+    version_expressions_are_checked(&server).await;
+    limits_are_exact(&server).await;
+    a_spec_is_optional(&server).await;
+    upgrade_status_is_a_singleton(&server).await;
+    crds_have_the_documented_envelope(&server).await;
+}
+
+/// Requests in JSON, so that nothing between the test and the server changes an object.
+struct Server(Client);
+
+impl Server {
+    /// The answer, or the message of a rejection. Fails the test on anything but success and 422.
+    async fn send(&self, request: http::request::Builder, body: &Value) -> Result<Value, String> {
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        match self.0.request(request.body(body).unwrap()).await {
+            Ok(answer) => Ok(answer),
+            Err(kube::Error::Api(status)) if status.code == 422 => Err(status.message.clone()),
+            Err(error) => panic!("neither accepted nor rejected: {error}"),
+        }
+    }
+
+    async fn create(&self, object: &Value) -> Result<Value, String> {
+        self.post(object, "fieldValidation=Strict").await
+    }
+
+    async fn dry_run(&self, object: &Value) -> Result<Value, String> {
+        self.post(object, "fieldValidation=Strict&dryRun=All").await
+    }
+
+    async fn post(&self, object: &Value, query: &str) -> Result<Value, String> {
+        let uri = format!("{}?{query}", collection(object["kind"].as_str().unwrap()));
+        let request = Request::builder().method(Method::POST).uri(uri);
+        self.send(request.header("content-type", "application/json"), object).await
+    }
+
+    async fn get(&self, kind: &str, name: &str) -> Value {
+        let request = Request::get(format!("{}/{name}", collection(kind)));
+        self.send(request, &Value::Null).await.unwrap()
+    }
+
+    async fn patch(&self, kind: &str, name: &str, subresource: &str, patch: &Value) -> Result<Value, String> {
+        let request =
+            Request::patch(format!("{}/{name}{subresource}?fieldValidation=Strict", collection(kind)));
+        self.send(request.header("content-type", "application/merge-patch+json"), patch).await
+    }
+}
+
+fn collection(kind: &str) -> &'static str {
+    match kind {
+        "ClusterCatalog" => "/apis/olm.operatorframework.io/v1/clustercatalogs",
+        "ClusterExtension" => "/apis/olm.operatorframework.io/v1/clusterextensions",
+        "ClusterObjectSet" => "/apis/olm.operatorframework.io/v1/clusterobjectsets",
+        "ClusterUpgradeStatus" => "/apis/ext.olm.operatorframework.io/v1alpha1/clusterupgradestatuses",
+        "CustomResourceDefinition" => "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+        "Secret" => "/api/v1/namespaces/default/secrets",
+        other => panic!("unexpected kind {other}"),
+    }
+}
+
+fn assert_rejected(result: Result<Value, String>, fragment: &str, object: &Value) {
+    match result {
+        Ok(_) => panic!("accepted, expected `{fragment}`: {object}"),
+        Err(message) => {
+            assert!(message.contains(fragment), "expected `{fragment}`, got `{message}`: {object}")
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Invalid {
+    expect: String,
+    object: Value,
+}
+
+// spec 01 acceptance 6
+async fn invalid_objects_are_rejected(server: &Server) {
+    for Invalid { expect, object } in examples::document::<Vec<Invalid>>("invalid.yaml") {
+        assert_rejected(server.create(&object).await, &expect, &object);
+    }
+}
+
+// spec 01 acceptance 5, without the warning of the installation's admission policy
+async fn valid_objects_are_accepted(server: &Server) {
+    for object in examples::documents("valid.yaml") {
+        server.create(&object).await.unwrap_or_else(|message| panic!("{message}: {object}"));
+    }
+}
+
+// spec 01 acceptance 3 and 4
+async fn defaults_are_filled_in(server: &Server) {
+    let extension = server.get("ClusterExtension", "lantern").await;
+    let expected = json!({
+        "namespace": "lantern-system",
+        "source": {
+            "sourceType": "Catalog",
+            "catalog": {"packageName": "lantern-operator", "upgradeConstraintPolicy": "CatalogProvided"},
+        },
+    });
+    assert_eq!(extension["spec"], expected);
+
+    let catalog = server.get("ClusterCatalog", "harbor-pinned").await;
+    assert_eq!(catalog["spec"]["priority"], json!(0));
+    assert_eq!(catalog["spec"]["availabilityMode"], json!("Available"));
+    assert_eq!(
+        server.get("ClusterCatalog", "harbor-off").await["spec"]["availabilityMode"],
+        json!("Unavailable")
+    );
+}
+
+// spec 01 acceptance 58
+async fn stored_objects_survive_a_round_trip(server: &Server) {
+    fn round_trip<K: DeserializeOwned + Serialize>(stored: &Value) -> Value {
+        serde_json::to_value(serde_json::from_value::<K>(stored.clone()).unwrap()).unwrap()
+    }
+    for object in examples::documents("valid.yaml") {
+        let (kind, name) = (object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap());
+        let stored = server.get(kind, name).await;
+        let written = match kind {
+            "ClusterCatalog" => round_trip::<ClusterCatalog>(&stored),
+            "ClusterExtension" => round_trip::<ClusterExtension>(&stored),
+            "ClusterObjectSet" => round_trip::<ClusterObjectSet>(&stored),
+            _ => continue,
+        };
+        assert_eq!(written, stored);
+    }
+}
+
+// spec 01 acceptance 2
+async fn columns_are_printed(server: &Server) {
+    let tables: [(&str, &[&str]); 4] = [
+        ("ClusterCatalog", &["Name", "LastUnpacked", "Serving", "Age"]),
+        ("ClusterExtension", &["Name", "Installed Bundle", "Version", "Installed", "Progressing", "Age"]),
+        ("ClusterObjectSet", &["Name", "Available", "Progressing", "Age"]),
+        ("ClusterUpgradeStatus", &["Name", "Upgradeable", "Reason", "Current", "Next", "Blocking", "Age"]),
+    ];
+    for (kind, expected) in tables {
+        let request =
+            Request::get(collection(kind)).header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
+        let table = server.send(request, &Value::Null).await.unwrap();
+        let columns: Vec<&str> = table["columnDefinitions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|column| column["name"].as_str())
+            .collect();
+        assert_eq!(columns, expected, "{kind}");
+    }
+}
+
+#[derive(Deserialize)]
+struct Update {
+    kind: String,
+    name: String,
+    subresource: Option<String>,
+    patch: Value,
+    expect: Option<String>,
+}
+
+// spec 01 acceptance 7
+async fn updates_are_checked(server: &Server) {
+    for update in examples::document::<Vec<Update>>("updates.yaml") {
+        let subresource = update.subresource.map(|name| format!("/{name}")).unwrap_or_default();
+        let result = server.patch(&update.kind, &update.name, &subresource, &update.patch).await;
+        match update.expect {
+            Some(fragment) => assert_rejected(result, &fragment, &update.patch),
+            None => {
+                drop(result.unwrap_or_else(|message| panic!("{message}: {} {}", update.name, update.patch)))
+            }
+        }
+    }
+}
+
+async fn long_messages_are_rejected(server: &Server) {
+    let status = |message: String| {
+        json!({"status": {"conditions": [{
+            "type": "Progressing",
+            "status": "True",
+            "reason": "Retrying",
+            "message": message,
+            "lastTransitionTime": "2024-05-06T07:08:09Z",
+        }]}})
+    };
+    // The API counts characters, whatever its message says.
+    let longest = status("\u{e9}".repeat(32_768));
+    server.patch("ClusterExtension", "lantern", "/status", &longest).await.unwrap();
+    let longer = status("x".repeat(32_769));
+    let result = server.patch("ClusterExtension", "lantern", "/status", &longer).await;
+    assert_rejected(
+        result,
+        "Too long: may not be more than 32768 bytes",
+        &json!("a message of 32769 characters"),
+    );
+}
+
+fn extension_of(catalog: Value) -> Value {
+    json!({
+        "apiVersion": "olm.operatorframework.io/v1",
+        "kind": "ClusterExtension",
+        "metadata": {"name": "tried"},
+        "spec": {"namespace": "n", "source": {"sourceType": "Catalog", "catalog": catalog}},
+    })
+}
+
+#[derive(Deserialize)]
+struct Versions {
+    accepted: Vec<String>,
+    rejected: Vec<String>,
+}
+
+// spec 01 acceptance 8
+async fn version_expressions_are_checked(server: &Server) {
+    let versions: Versions = examples::document("versions.yaml");
+    for version in versions.accepted {
+        let object = extension_of(json!({"packageName": "p", "version": version}));
+        server.dry_run(&object).await.unwrap_or_else(|message| panic!("{version:?}: {message}"));
+    }
+    for version in versions.rejected {
+        let object = extension_of(json!({"packageName": "p", "version": version}));
+        assert_rejected(server.dry_run(&object).await, "invalid version expression", &json!(version));
+    }
+}
+
+// spec 01 acceptance 9 and 10, and the limits of §2 to §4
+async fn limits_are_exact(server: &Server) {
+    let package = |length: usize| extension_of(json!({"packageName": "a".repeat(length)}));
+    let channels = |count: usize| extension_of(json!({"packageName": "p", "channels": vec!["c"; count]}));
+    let version = |length: usize| extension_of(json!({"packageName": "p", "version": "1".repeat(length)}));
+    let catalog = |image: Value| {
+        json!({
+            "apiVersion": "olm.operatorframework.io/v1",
+            "kind": "ClusterCatalog",
+            "metadata": {"name": "tried"},
+            "spec": {"source": {"type": "Image", "image": image}},
+        })
+    };
+    let reference = |length: usize| {
+        let prefix = "r.example/";
+        catalog(json!({"ref": format!("{prefix}{}:v1", "a".repeat(length - prefix.len() - 3))}))
+    };
+    let tag = |length: usize| catalog(json!({"ref": format!("r.example/a:{}", "t".repeat(length))}));
+    let object_set = |spec: Value| {
+        let mut object = json!({
+            "apiVersion": "olm.operatorframework.io/v1",
+            "kind": "ClusterObjectSet",
+            "metadata": {"name": "tried"},
+            "spec": {"lifecycleState": "Archived", "revision": 1, "collisionProtection": "Prevent"},
+        });
+        object["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        object
+    };
+    let phases = |count: usize| {
+        let phases: Vec<Value> = (0..count).map(|i| json!({"name": i.to_string(), "objects": []})).collect();
+        object_set(json!({"phases": phases}))
+    };
+    let objects = |count: usize| {
+        let objects = vec![json!({"ref": {"name": "s", "key": "k"}}); count];
+        object_set(json!({"phases": [{"name": "p", "objects": objects}]}))
+    };
+    let probes = |count: usize| {
+        let probe = json!({
+            "selector": {"type": "GroupKind", "groupKind": {"group": "", "kind": "Pod"}},
+            "assertions": [{"type": "ConditionEqual", "conditionEqual": {"type": "Ready", "status": "True"}}],
+        });
+        object_set(json!({"progressionProbes": vec![probe; count]}))
+    };
+    let deadline = |minutes: usize| object_set(json!({"progressDeadlineMinutes": minutes}));
+
+    let rows = [
+        ("packageName", package(253), package(254), "Too long: may not be more than 253 bytes"),
+        ("channels", channels(256), channels(257), "Too many: 257: must have at most 256 items"),
+        ("version", version(64), version(65), "Too long: may not be more than 64 bytes"),
+        ("ref", reference(1000), reference(1001), "Too long: may not be more than 1000 bytes"),
+        ("tag", tag(127), tag(128), "the tag must not be more than 127 characters"),
+        ("phases", phases(20), phases(21), "Too many: 21: must have at most 20 items"),
+        ("objects", objects(50), objects(51), "Too many: 51: must have at most 50 items"),
+        ("probes", probes(20), probes(21), "Too many: 21: must have at most 20 items"),
+        ("deadline", deadline(720), deadline(721), "should be less than or equal to 720"),
+    ];
+    for (name, accepted, rejected, fragment) in rows {
+        server.dry_run(&accepted).await.unwrap_or_else(|message| panic!("{name}: {message}"));
+        assert_rejected(server.dry_run(&rejected).await, fragment, &json!(name));
+    }
+    let empty = probes(0);
+    assert_rejected(server.dry_run(&empty).await, "should have at least 1 items", &empty);
+}
+
+// spec 01 §1: only a catalog must have a spec
+async fn a_spec_is_optional(server: &Server) {
+    for kind in ["ClusterExtension", "ClusterObjectSet"] {
+        let object =
+            json!({"apiVersion": "olm.operatorframework.io/v1", "kind": kind, "metadata": {"name": "bare"}});
+        server.create(&object).await.unwrap();
+    }
+    let catalog = json!({
+        "apiVersion": "olm.operatorframework.io/v1",
+        "kind": "ClusterCatalog",
+        "metadata": {"name": "bare"},
+    });
+    assert_rejected(server.create(&catalog).await, "spec: Required value", &catalog);
+}
+
+// spec 06 §9.7
+async fn upgrade_status_is_a_singleton(server: &Server) {
+    let object: Value = examples::document("upgrade-status.yaml");
+    server.create(&object).await.unwrap();
+    let status = json!({"status": object["status"]});
+    let stored = server.patch("ClusterUpgradeStatus", "cluster", "/status", &status).await.unwrap();
+    assert_eq!(stored["status"], object["status"]);
+    let typed: ClusterUpgradeStatus = serde_json::from_value(stored.clone()).unwrap();
+    assert_eq!(serde_json::to_value(typed).unwrap(), stored);
+
+    let mut other = object;
+    other["metadata"]["name"] = json!("other");
+    let fragment = "ClusterUpgradeStatus is a singleton, metadata.name must be 'cluster'";
+    assert_rejected(server.create(&other).await, fragment, &other);
+}
+
+// spec 01 acceptance 1; the e2e suite patches the minimum of progressDeadlineMinutes at a fixed path (spec 01 §9)
+async fn crds_have_the_documented_envelope(server: &Server) {
+    let crd = server.get("CustomResourceDefinition", "clusterextensions.olm.operatorframework.io").await;
+    let versions = crd["spec"]["versions"].as_array().unwrap();
+    assert_eq!(versions.len(), 1);
+    assert_eq!(versions[0]["name"], json!("v1"));
+    assert_eq!(versions[0]["subresources"], json!({"status": {}}));
+    let minimum = "/schema/openAPIV3Schema/properties/spec/properties/progressDeadlineMinutes/minimum";
+    assert_eq!(versions[0].pointer(minimum), Some(&json!(10)));
+    assert_eq!(
+        crd["status"]["conditions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|c| c["type"] == "NonStructuralSchema")
+            .count(),
+        0
+    );
+}

@@ -1,0 +1,31 @@
+//! `manifests/crds` is what the generator writes now.
+
+// A test fails by panicking, in its helper functions too.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+fn files(directory: &Path) -> BTreeMap<String, String> {
+    fs::read_dir(directory)
+        .unwrap_or_else(|error| panic!("{}: {error}", directory.display()))
+        .map(|entry| entry.unwrap())
+        .map(|entry| (entry.file_name().into_string().unwrap(), fs::read_to_string(entry.path()).unwrap()))
+        .collect()
+}
+
+#[test]
+fn checked_in_crds_are_the_generated_ones() {
+    let generated = tempfile::tempdir().unwrap();
+    let status = Command::new(env!("CARGO_BIN_EXE_generate-crds")).arg(generated.path()).status().unwrap();
+    assert!(status.success());
+
+    let checked_in = files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/crds"));
+    let generated = files(generated.path());
+    assert_eq!(checked_in.keys().collect::<Vec<_>>(), generated.keys().collect::<Vec<_>>());
+    for (name, content) in generated {
+        assert!(checked_in[&name] == content, "manifests/crds/{name} is stale; run hack/generate");
+    }
+}

@@ -1,0 +1,218 @@
+//! A real etcd and kube-apiserver on loopback, for tests of what only an API server can decide.
+//!
+//! RBAC and `OwnerReferencesPermissionEnforcement` are on. No controller manager runs: nothing collects
+//! garbage, finishes namespaces or makes service account tokens. Every [`ControlPlane`] is on its own ports,
+//! keeps its files in its own temporary directory, and stops its processes when dropped. Never for anything
+//! but tests.
+
+mod files;
+mod process;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Patch, PatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::runtime::wait::{await_condition, conditions::is_crd_established};
+use kube::{Api, Client, Config};
+use process::Process;
+use serde_json::Value;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long the processes may take to get ready; generous because tests share the machine with compilers.
+const START_DEADLINE: Duration = Duration::from_secs(120);
+/// How long a CRD may take to be accepted and established.
+const CRD_DEADLINE: Duration = Duration::from_secs(60);
+/// How long one question whether the API server is ready may take.
+const PROBE_DEADLINE: Duration = Duration::from_secs(5);
+/// Pause between two such questions.
+const PROBE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Why a control plane is not to be had.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The binary could not be found or built.
+    #[error("no control plane binary: {0}")]
+    Binary(String),
+    /// A file, port or process could not be made.
+    #[error("{0}: {1}")]
+    Io(String, #[source] io::Error),
+    /// The certificate could not be made.
+    #[error("making a certificate: {0}")]
+    Certificate(#[from] rcgen::Error),
+    /// The kubeconfig that was just written could not be used.
+    #[error("reading the kubeconfig: {0}")]
+    Kubeconfig(#[from] KubeconfigError),
+    /// A process ended, or was not ready in time.
+    #[error("{name} {what}; the end of its log:\n{log}")]
+    NotReady {
+        /// Which process.
+        name: &'static str,
+        /// What happened to it.
+        what: String,
+        /// The end of what it wrote.
+        log: String,
+    },
+    /// The client could not be made.
+    #[error("making a client: {0}")]
+    Client(#[source] kube::Error),
+    /// A CRD was refused, or not established in time.
+    #[error("CRD {name}: {message}")]
+    Crd {
+        /// Name of the CRD.
+        name: String,
+        /// What the server said, or how long it took.
+        message: String,
+    },
+    /// A CRD has no metadata.name.
+    #[error("a CRD without metadata.name")]
+    UnnamedCrd,
+}
+
+/// A running etcd and kube-apiserver.
+pub struct ControlPlane {
+    // Dropped in this order: the API server before its store, the files last.
+    apiserver: Process,
+    etcd: Process,
+    client: Client,
+    kubeconfig: PathBuf,
+    _directory: TempDir,
+}
+
+impl ControlPlane {
+    /// Starts both processes and waits until the API server is ready.
+    ///
+    /// The binary is the one named by `OLM_CLUSTER_BINARY`, otherwise the one that `hack/cluster binary`
+    /// makes.
+    pub async fn start() -> Result<Self, Error> {
+        let binary = process::binary()?;
+        let directory =
+            tempfile::tempdir().map_err(|error| Error::Io("temporary directory".into(), error))?;
+        let [client_port, peer_port, secure_port] = free_ports()?;
+        files::write_credentials(directory.path())?;
+        let kubeconfig = files::write_kubeconfig(directory.path(), secure_port)?;
+
+        let etcd = etcd_arguments(directory.path(), client_port, peer_port);
+        let etcd = Process::start(&binary, "etcd", directory.path(), &etcd)?;
+        let apiserver = apiserver_arguments(directory.path(), client_port, secure_port);
+        let apiserver = Process::start(&binary, "kube-apiserver", directory.path(), &apiserver)?;
+        let mut plane =
+            Self { apiserver, etcd, client: connect(&kubeconfig).await?, kubeconfig, _directory: directory };
+        plane.wait_until_ready().await?;
+        Ok(plane)
+    }
+
+    /// A client with all rights.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// Kubeconfig of the administrator; it disappears with the control plane.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// Applies CRDs and waits until their resources can be used.
+    pub async fn apply_crds(&self, crds: &[Value]) -> Result<(), Error> {
+        let api: Api<CustomResourceDefinition> = Api::all(self.client());
+        let parameters = PatchParams::apply("control-plane-test").force();
+        for crd in crds {
+            let name = crd["metadata"]["name"].as_str().ok_or(Error::UnnamedCrd)?;
+            let apply = async {
+                api.patch(name, &parameters, &Patch::Apply(crd)).await.map_err(|error| error.to_string())?;
+                let established = await_condition(api.clone(), name, is_crd_established()).await;
+                established.map(drop).map_err(|error| error.to_string())
+            };
+            tokio::time::timeout(CRD_DEADLINE, apply)
+                .await
+                .unwrap_or_else(|_| Err(format!("took longer than {CRD_DEADLINE:?}")))
+                .map_err(|message| Error::Crd { name: name.to_owned(), message })?;
+        }
+        Ok(())
+    }
+
+    async fn wait_until_ready(&mut self) -> Result<(), Error> {
+        let deadline = Instant::now() + START_DEADLINE;
+        while !is_ready(&self.client).await {
+            self.etcd.check_running()?;
+            self.apiserver.check_running()?;
+            if Instant::now() > deadline {
+                return Err(self.apiserver.not_ready(format!("was not ready after {START_DEADLINE:?}")));
+            }
+            tokio::time::sleep(PROBE_INTERVAL).await;
+        }
+        Ok(())
+    }
+}
+
+async fn connect(kubeconfig: &Path) -> Result<Client, Error> {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Client::try_from(config).map_err(Error::Client)
+}
+
+/// Whether the server is up and has made the namespaces that every cluster has.
+async fn is_ready(client: &Client) -> bool {
+    for path in ["/readyz", "/api/v1/namespaces/default"] {
+        let Ok(request) = http::Request::get(path).body(Vec::new()) else {
+            return false;
+        };
+        if !matches!(tokio::time::timeout(PROBE_DEADLINE, client.request_text(request)).await, Ok(Ok(_))) {
+            return false;
+        }
+    }
+    true
+}
+
+/// Ports nobody listens on. All are held until all are known, so they differ.
+fn free_ports<const N: usize>() -> Result<[u16; N], Error> {
+    let find = || -> io::Result<[u16; N]> {
+        let mut listeners = Vec::with_capacity(N);
+        let mut ports = [0; N];
+        for port in &mut ports {
+            let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+            *port = listener.local_addr()?.port();
+            listeners.push(listener);
+        }
+        Ok(ports)
+    };
+    find().map_err(|error| Error::Io("free port".into(), error))
+}
+
+fn etcd_arguments(directory: &Path, client_port: u16, peer_port: u16) -> Vec<String> {
+    let client = format!("http://127.0.0.1:{client_port}");
+    let peer = format!("http://127.0.0.1:{peer_port}");
+    vec![
+        format!("--data-dir={}", directory.join("etcd").display()),
+        format!("--listen-client-urls={client}"),
+        format!("--advertise-client-urls={client}"),
+        format!("--listen-peer-urls={peer}"),
+        format!("--initial-advertise-peer-urls={peer}"),
+        format!("--initial-cluster=default={peer}"),
+        // The data dies with the test: waiting for the disk is wasted.
+        "--unsafe-no-fsync".to_owned(),
+    ]
+}
+
+fn apiserver_arguments(directory: &Path, etcd_port: u16, secure_port: u16) -> Vec<String> {
+    let file = |name: &str| directory.join(name).display().to_string();
+    vec![
+        format!("--etcd-servers=http://127.0.0.1:{etcd_port}"),
+        "--bind-address=127.0.0.1".to_owned(),
+        format!("--secure-port={secure_port}"),
+        format!("--cert-dir={}", file("apiserver")),
+        format!("--tls-cert-file={}", file(files::CERTIFICATE)),
+        format!("--tls-private-key-file={}", file(files::KEY)),
+        format!("--token-auth-file={}", file(files::TOKENS)),
+        "--authorization-mode=RBAC".to_owned(),
+        "--enable-admission-plugins=OwnerReferencesPermissionEnforcement".to_owned(),
+        // Pods are not run, and nobody makes the service accounts that this would demand.
+        "--disable-admission-plugins=ServiceAccount".to_owned(),
+        "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+        format!("--service-account-key-file={}", file(files::CERTIFICATE)),
+        format!("--service-account-signing-key-file={}", file(files::KEY)),
+        "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+    ]
+}

@@ -1,0 +1,56 @@
+//! A control plane works, is its own, and leaves nothing behind.
+
+// A test fails by panicking.
+#![allow(clippy::unwrap_used)]
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, ResourceExt};
+use olm_control_plane::ControlPlane;
+use serde_json::json;
+
+#[tokio::test]
+async fn planes_are_independent_and_end_when_dropped() {
+    let (first, second) = tokio::join!(ControlPlane::start(), ControlPlane::start());
+    let (first, second) = (first.unwrap(), second.unwrap());
+
+    let config = ConfigMap {
+        metadata: ObjectMeta { name: Some("only-in-first".into()), ..Default::default() },
+        ..Default::default()
+    };
+    Api::default_namespaced(first.client()).create(&PostParams::default(), &config).await.unwrap();
+    let in_second: Vec<ConfigMap> =
+        Api::default_namespaced(second.client()).list(&Default::default()).await.unwrap().items;
+    assert!(in_second.iter().all(|found| found.name_any() != "only-in-first"));
+
+    let client = first.client();
+    let kubeconfig = first.kubeconfig().to_owned();
+    assert!(kubeconfig.exists());
+    drop(first);
+    assert!(!kubeconfig.exists());
+    assert!(client.apiserver_version().await.is_err());
+    second.client().apiserver_version().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_refused_crd_is_an_error() {
+    let plane = ControlPlane::start().await.unwrap();
+    let crd = json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "lamps.example.org"},
+        "spec": {
+            "group": "example.org",
+            "scope": "Cluster",
+            "names": {"kind": "Lamp", "plural": "candles"},
+            "versions": [{
+                "name": "v1",
+                "served": true,
+                "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object"}},
+            }],
+        },
+    });
+    let error = plane.apply_crds(&[crd]).await.unwrap_err().to_string();
+    assert!(error.contains("must be spec.names.plural+\".\"+spec.group"), "{error}");
+}
