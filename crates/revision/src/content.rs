@@ -1,0 +1,282 @@
+//! The content of a revision: its phases with every object resolved, wherever it is stored (spec 05 §6.3).
+//!
+//! Pure: the caller reads the Secrets that [`secrets`] names and hands them to [`resolve`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::Secret;
+use olm_api::ClusterObjectSetSpec;
+use olm_api::cluster_object_set::{CollisionProtection, ObservedPhase, PhaseObject};
+use serde_json::Value;
+
+use crate::canonical::{Numbers, canonical_json};
+use crate::digest::phase_digest;
+use crate::packing::{UnpackError, unpack};
+
+/// Namespace and name of a Secret.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SecretKey {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl std::fmt::Display for SecretKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// A phase with its objects as they are to be applied.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContentPhase {
+    /// Name.
+    pub name: String,
+    /// Objects in the order of application.
+    pub objects: Vec<ContentObject>,
+}
+
+/// An object of a phase.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContentObject {
+    /// The object as stored.
+    pub object: Value,
+    /// How its numbers enter the digest.
+    pub numbers: Numbers,
+    /// What happens if it exists already: that of the object, else of the phase, else of the revision.
+    pub collision_protection: CollisionProtection,
+}
+
+impl ContentPhase {
+    /// A phase whose objects stand in the revision itself, with collision protection Prevent.
+    pub fn inline(name: &str, objects: Vec<Value>) -> Self {
+        let object = |object| ContentObject {
+            object,
+            numbers: Numbers::Exact,
+            collision_protection: CollisionProtection::Prevent,
+        };
+        Self { name: name.to_owned(), objects: objects.into_iter().map(object).collect() }
+    }
+}
+
+/// Content that cannot be had.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ContentError {
+    /// Secrets that could change under us. Blocks the revision.
+    #[error(
+        "the following secrets are not immutable (referenced secrets must have immutable set to true): {}",
+        join(.0)
+    )]
+    Mutable(Vec<SecretKey>),
+    /// The Secret does not exist, or not yet.
+    #[error("resolving ref in phase \"{phase}\": getting Secret {secret}: Secret \"{}\" not found", secret.name)]
+    SecretNotFound {
+        /// Name of the phase.
+        phase: String,
+        /// The missing Secret.
+        secret: SecretKey,
+    },
+    /// The Secret has no such key.
+    #[error("resolving ref in phase \"{phase}\": key {key:?} not found in Secret {secret}")]
+    KeyNotFound {
+        /// Name of the phase.
+        phase: String,
+        /// The Secret.
+        secret: SecretKey,
+        /// The missing key.
+        key: String,
+    },
+    /// The stored bytes are not an object.
+    #[error("resolving ref in phase \"{phase}\": {source}")]
+    Unpack {
+        /// Name of the phase.
+        phase: String,
+        /// What is wrong with them.
+        source: UnpackError,
+    },
+    /// Neither an object nor a reference.
+    #[error("object in phase \"{phase}\" has neither object nor ref")]
+    Empty {
+        /// Name of the phase.
+        phase: String,
+    },
+}
+
+fn join(secrets: &[SecretKey]) -> String {
+    secrets.iter().map(SecretKey::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// The Secrets that `spec` refers to. A reference without namespace means `system_namespace`.
+pub fn secrets(spec: &ClusterObjectSetSpec, system_namespace: &str) -> BTreeSet<SecretKey> {
+    let objects = spec.phases.iter().flat_map(|phase| &phase.objects);
+    objects.filter_map(|object| Some(stored(object, system_namespace)?.0)).collect()
+}
+
+fn stored<'a>(object: &'a PhaseObject, system_namespace: &str) -> Option<(SecretKey, &'a str)> {
+    let reference = object.ref_.as_ref().filter(|_| object.object.is_none())?;
+    let namespace = match reference.namespace.as_str() {
+        "" => system_namespace,
+        namespace => namespace,
+    };
+    let key = SecretKey { namespace: namespace.to_owned(), name: reference.name.clone() };
+    Some((key, &reference.key))
+}
+
+/// Resolves every object of `spec`. `found` holds those of [`secrets`] that exist.
+pub fn resolve(
+    spec: &ClusterObjectSetSpec,
+    system_namespace: &str,
+    found: &BTreeMap<SecretKey, Secret>,
+) -> Result<Vec<ContentPhase>, ContentError> {
+    let mutable: Vec<SecretKey> = secrets(spec, system_namespace)
+        .into_iter()
+        .filter(|key| found.get(key).is_some_and(|secret| secret.immutable != Some(true)))
+        .collect();
+    if !mutable.is_empty() {
+        return Err(ContentError::Mutable(mutable));
+    }
+    let mut phases = Vec::with_capacity(spec.phases.len());
+    for phase in &spec.phases {
+        let mut objects = Vec::with_capacity(phase.objects.len());
+        for object in &phase.objects {
+            let protection = [&object.collision_protection, &phase.collision_protection];
+            let protection = protection.into_iter().flatten().next().unwrap_or(&spec.collision_protection);
+            let (value, numbers) = match (&object.object, stored(object, system_namespace)) {
+                (Some(inline), _) => (Value::Object(inline.clone()), Numbers::Exact),
+                (None, Some((secret, key))) => (read(&phase.name, found, secret, key)?, Numbers::Float),
+                (None, None) => {
+                    return Err(ContentError::Empty { phase: phase.name.clone() });
+                }
+            };
+            objects.push(ContentObject { object: value, numbers, collision_protection: protection.clone() });
+        }
+        phases.push(ContentPhase { name: phase.name.clone(), objects });
+    }
+    Ok(phases)
+}
+
+fn read(
+    phase: &str,
+    found: &BTreeMap<SecretKey, Secret>,
+    secret: SecretKey,
+    key: &str,
+) -> Result<Value, ContentError> {
+    let phase = || phase.to_owned();
+    let Some(content) = found.get(&secret) else {
+        return Err(ContentError::SecretNotFound { phase: phase(), secret });
+    };
+    match content.data.as_ref().and_then(|data| data.get(key)) {
+        Some(bytes) => unpack(&bytes.0, &secret.to_string(), key)
+            .map_err(|source| ContentError::Unpack { phase: phase(), source }),
+        None => Err(ContentError::KeyNotFound { phase: phase(), secret, key: key.to_owned() }),
+    }
+}
+
+/// The digest of each phase, to be recorded in, or compared with, `status.observedPhases`.
+pub fn digests(phases: &[ContentPhase]) -> Vec<ObservedPhase> {
+    let digest = |phase: &ContentPhase| ObservedPhase {
+        name: phase.name.clone(),
+        digest: phase_digest(&phase.name, phase.objects.iter().map(|o| (&o.object, o.numbers))),
+    };
+    phases.iter().map(digest).collect()
+}
+
+/// Whether two contents mean the same (spec 05 §16.4): equal phases, names and objects, where a field that
+/// is null or an empty map counts as absent and numbers are compared by value. Content that another
+/// program packed differs in just these points.
+pub fn same_content(a: &[ContentPhase], b: &[ContentPhase]) -> bool {
+    a.len() == b.len()
+        && a.iter().zip(b).all(|(a, b)| {
+            a.name == b.name
+                && a.objects.len() == b.objects.len()
+                && a.objects.iter().zip(&b.objects).all(|(a, b)| meaning(&a.object) == meaning(&b.object))
+        })
+}
+
+fn meaning(object: &Value) -> String {
+    canonical_json(&pruned(object), Numbers::Exact)
+}
+
+fn pruned(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let entries = map.iter().map(|(key, value)| (key.clone(), pruned(value)));
+            let is_empty = |value: &Value| value.as_object().is_some_and(serde_json::Map::is_empty);
+            Value::Object(entries.filter(|(_, value)| !value.is_null() && !is_empty(value)).collect())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(pruned).collect()),
+        other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::ByteString;
+    use serde_json::json;
+
+    use super::*;
+
+    fn spec(phases: Value) -> ClusterObjectSetSpec {
+        serde_json::from_value(json!({"lifecycleState": "Active", "revision": 1,
+            "collisionProtection": "Prevent", "phases": phases}))
+        .unwrap()
+    }
+
+    fn secret(namespace: &str, immutable: bool) -> BTreeMap<SecretKey, Secret> {
+        let data = BTreeMap::from([("k".to_owned(), ByteString(b"{\"kind\":\"K\"}".to_vec()))]);
+        let key = SecretKey { namespace: namespace.to_owned(), name: "s".to_owned() };
+        let secret = Secret { immutable: Some(immutable), data: Some(data), ..Secret::default() };
+        BTreeMap::from([(key, secret)])
+    }
+
+    fn reference(key: &str) -> Value {
+        json!([{"name": "p", "objects": [{"ref": {"name": "s", "key": key}}]}])
+    }
+
+    // spec 05 §18.7
+    #[test]
+    fn a_reference_without_namespace_means_the_system_namespace() {
+        let phases = resolve(&spec(reference("k")), "system", &secret("system", true)).unwrap();
+        assert_eq!(phases[0].objects[0].object, json!({"kind": "K"}));
+    }
+
+    // spec 05 acceptance 39, 41
+    #[test]
+    fn errors() {
+        let found = secret("system", true);
+        for (phases, found, message) in [
+            (
+                reference("k"),
+                &secret("system", false),
+                "the following secrets are not immutable (referenced secrets must have immutable set to true): system/s",
+            ),
+            (
+                reference("k"),
+                &secret("other", true),
+                "resolving ref in phase \"p\": getting Secret system/s: Secret \"s\" not found",
+            ),
+            (reference("x"), &found, "resolving ref in phase \"p\": key \"x\" not found in Secret system/s"),
+            (
+                json!([{"name": "p", "objects": [{}]}]),
+                &found,
+                "object in phase \"p\" has neither object nor ref",
+            ),
+        ] {
+            assert_eq!(resolve(&spec(phases), "system", found).unwrap_err().to_string(), message);
+        }
+    }
+
+    // spec 05 acceptance 29
+    #[test]
+    fn the_narrowest_collision_protection_counts() {
+        let phases = json!([
+            {"name": "a", "collisionProtection": "IfNoController", "objects": [
+                {"object": {}, "collisionProtection": "None"}, {"object": {}}]},
+            {"name": "b", "objects": [{"object": {}}]}]);
+        let phases = resolve(&spec(phases), "system", &BTreeMap::new()).unwrap();
+        let protections: Vec<_> =
+            phases.iter().flat_map(|p| &p.objects).map(|o| o.collision_protection.as_str()).collect();
+        assert_eq!(protections, ["None", "IfNoController", "Prevent"]);
+    }
+}

@@ -1,0 +1,203 @@
+//! Order, stop rules and error texts. What the API server decides is tested against a real one in
+//! `tests/apply`.
+
+use std::collections::HashMap;
+
+use serde_json::json;
+
+use super::*;
+use crate::cluster::Instances;
+use crate::object::text;
+use crate::probes::default_probes;
+
+/// Objects by key; answers of failing calls, each given once, by `<verb> <name>`.
+#[derive(Default)]
+struct Fake(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    objects: HashMap<ObjectKey, Value>,
+    failures: Vec<(&'static str, Reason)>,
+    calls: Vec<String>,
+    version: u64,
+}
+
+impl Fake {
+    fn failing(failures: &[(&'static str, Reason)]) -> Self {
+        Self(Mutex::new(State { failures: failures.to_vec(), ..State::default() }))
+    }
+
+    fn call(&self, verb: &str, name: &str) -> Result<(), ClusterError> {
+        let mut state = self.0.lock().unwrap();
+        let call = format!("{verb} {name}");
+        let failure = state.failures.iter().position(|(failing, _)| *failing == call);
+        state.calls.push(call);
+        match failure.map(|index| state.failures.remove(index)) {
+            Some((call, reason)) => Err(ClusterError { reason, message: format!("no {call}") }),
+            None => Ok(()),
+        }
+    }
+
+    fn store(&self, object: &Value) -> Value {
+        let mut state = self.0.lock().unwrap();
+        state.version += 1;
+        let mut object = object.clone();
+        object["metadata"]["resourceVersion"] = json!(state.version.to_string());
+        state.objects.insert(ObjectKey::of(&object), object.clone());
+        object
+    }
+}
+
+impl Cluster for Fake {
+    async fn get(&self, key: &ObjectKey) -> Result<Option<Value>, ClusterError> {
+        self.call("get", &key.name)?;
+        Ok(self.0.lock().unwrap().objects.get(key).cloned())
+    }
+
+    async fn create(&self, object: &Value) -> Result<Value, ClusterError> {
+        self.call("create", text(object, "/metadata/name"))?;
+        Ok(self.store(object))
+    }
+
+    async fn apply(&self, object: &Value, dry_run: bool) -> Result<Value, ClusterError> {
+        self.call(if dry_run { "dry-run" } else { "apply" }, text(object, "/metadata/name"))?;
+        Ok(if dry_run { object.clone() } else { self.store(object) })
+    }
+
+    async fn merge(&self, key: &ObjectKey, _: &Value) -> Result<Value, ClusterError> {
+        self.call("merge", &key.name)?;
+        Ok(self.0.lock().unwrap().objects[key].clone())
+    }
+
+    async fn delete(&self, key: &ObjectKey, _: &str, _: &str) -> Result<(), ClusterError> {
+        self.call("delete", &key.name)?;
+        self.0.lock().unwrap().objects.remove(key);
+        Ok(())
+    }
+
+    async fn instances(&self, _: &GroupVersionKind) -> Result<Option<Instances>, ClusterError> {
+        Ok(None)
+    }
+}
+
+fn config_map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "ns"}})
+}
+
+fn revision(phases: &[(&str, &[&str])]) -> Revision {
+    let phase = |(name, objects): &(&str, &[&str])| {
+        ContentPhase::inline(name, objects.iter().map(|name| config_map(name)).collect())
+    };
+    Revision {
+        owner: Owner { name: "r-1".to_owned(), uid: "u".to_owned(), number: 1, extension: "r".to_owned() },
+        siblings: Vec::new(),
+        phases: phases.iter().map(phase).collect(),
+        probes: Probes::new(&default_probes()).unwrap(),
+    }
+}
+
+async fn run(
+    failures: &[(&'static str, Reason)],
+    phases: &[(&str, &[&str])],
+) -> (Engine<Fake>, RevisionResult, Vec<String>) {
+    let engine = Engine::new(Fake::failing(failures));
+    let result = engine.reconcile(&revision(phases)).await;
+    let writes = writes(&engine);
+    (engine, result, writes)
+}
+
+fn writes(engine: &Engine<Fake>) -> Vec<String> {
+    let calls = std::mem::take(&mut engine.cluster.0.lock().unwrap().calls);
+    calls.into_iter().filter(|call| !call.starts_with("get ") && !call.starts_with("dry-run ")).collect()
+}
+
+#[tokio::test]
+async fn phases_in_order_and_idle_afterwards() {
+    let phases: &[(&str, &[&str])] = &[("a", &["x", "y"]), ("b", &["z"])];
+    let (engine, result, calls) = run(&[], phases).await;
+    assert!(result.is_complete() && !result.is_in_transition(), "{result:?}");
+    assert_eq!(calls, ["create x", "create y", "create z"]);
+    assert!(engine.reconcile(&revision(phases)).await.is_complete());
+    assert_eq!(writes(&engine), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_revision_without_phases_is_complete() {
+    let (_, result, calls) = run(&[], &[]).await;
+    assert!(result.is_complete() && !result.is_in_transition());
+    assert_eq!(calls, [""; 0]);
+}
+
+#[tokio::test]
+async fn an_invalid_revision_is_not_touched() {
+    let (_, result, calls) = run(&[], &[("a", &["x"]), ("1b", &[])]).await;
+    assert!(
+        result
+            .obstacle()
+            .unwrap()
+            .starts_with("revision validation error: revision \"r-1\" (1): phase \"1b\": ")
+    );
+    assert!(!result.is_complete() && result.watch.is_empty());
+    assert_eq!(calls, [""; 0]);
+}
+
+#[tokio::test]
+async fn errors_are_collected_and_end_the_rollout() {
+    let failures = [("create x", Reason::Unavailable), ("create z", Reason::Rejected)];
+    let (_, result, calls) = run(&failures, &[("a", &["x", "y", "z"]), ("b", &["later"])]).await;
+    assert_eq!(calls, ["create x", "create y", "create z"]);
+    assert_eq!(
+        result.failure.unwrap().to_string(),
+        "reconciling object: reconciling /v1, Kind=ConfigMap ns/x: creating resource: no create x\n\
+         reconciling /v1, Kind=ConfigMap ns/z: creating resource: no create z"
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_wants_fewer_requests_gets_no_more() {
+    let (_, result, calls) = run(&[("create x", Reason::TooManyRequests)], &[("a", &["x", "y"])]).await;
+    assert_eq!(calls, ["create x"]);
+    assert!(result.failure.is_some() && !result.is_complete());
+    let (_, result, calls) = run(&[("get x", Reason::TooManyRequests)], &[("a", &["x", "y"])]).await;
+    assert_eq!(calls, [""; 0]);
+    assert!(result.failure.is_some());
+}
+
+#[tokio::test]
+async fn objections_stop_the_phase_before_any_write() {
+    let failures = [("dry-run y", Reason::Rejected), ("dry-run z", Reason::NotFound)];
+    let (_, result, calls) = run(&failures, &[("a", &["x", "y", "z"])]).await;
+    assert_eq!(calls, [""; 0]);
+    assert_eq!(
+        result.obstacle().unwrap(),
+        "phase 0 validation error: phase \"a\": /v1, Kind=ConfigMap ns/y: no dry-run y, \
+         /v1, Kind=ConfigMap ns/z: no dry-run z"
+    );
+}
+
+#[tokio::test]
+async fn without_a_verdict_nothing_is_written() {
+    let (_, result, calls) = run(&[("dry-run y", Reason::Unavailable)], &[("a", &["x", "y"])]).await;
+    assert_eq!(calls, [""; 0]);
+    assert_eq!(result.failure.unwrap().to_string(), "reconciling object: validating: no dry-run y");
+}
+
+// spec 05 §17.2: a webhook that cannot do dry runs
+#[tokio::test]
+async fn an_object_that_cannot_be_checked_is_written() {
+    let (_, result, calls) = run(&[("dry-run x", Reason::NoDryRun)], &[("a", &["x"])]).await;
+    assert_eq!(calls, ["create x"]);
+    assert!(result.is_complete());
+}
+
+#[tokio::test]
+async fn a_lost_race_is_run_again() {
+    let (_, result, calls) = run(&[("create x", Reason::AlreadyExists)], &[("a", &["x"])]).await;
+    assert_eq!(calls, ["create x", "create x"]);
+    assert!(result.is_complete());
+    let (_, result, _) = run(&[("create x", Reason::Conflict); 3], &[("a", &["x"])]).await;
+    assert_eq!(
+        result.failure.unwrap().to_string(),
+        "reconciling object: reconciling /v1, Kind=ConfigMap ns/x: creating resource: no create x"
+    );
+}

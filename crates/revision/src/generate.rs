@@ -1,0 +1,383 @@
+//! From a rendered bundle to the next revision of its extension (spec 05 §4.3–4.6).
+//!
+//! Pure. [`Draft`] is what the extension wants; [`decide`] compares it with the newest existing revision;
+//! [`Draft::number`] gives the ClusterObjectSet and Secrets to write.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::core::ObjectMeta;
+use olm_api::cluster_object_set::{
+    CollisionProtection, LifecycleState, ObjectRef, Phase as SpecPhase, PhaseObject,
+};
+use olm_api::limits::{ARCHIVED_REVISIONS_KEPT, MAX_PHASES};
+use olm_api::{ClusterObjectSet, ClusterObjectSetSpec, annotations, labels, names};
+use serde_json::Value;
+
+use crate::content::{ContentPhase, same_content};
+use crate::packing::{PackError, pack};
+use crate::phases::{Marks, Phase, phases};
+use crate::probes::default_probes;
+
+/// The API server accepts this many bytes of annotations; keys count too.
+const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
+/// Longest label value.
+const MAX_LABEL_VALUE: usize = 63;
+
+/// The bundle that a revision installs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BundleIdentity {
+    /// Name of the bundle.
+    pub name: String,
+    /// Its package.
+    pub package: String,
+    /// Its version.
+    pub version: String,
+    /// Its release; `Some("")` where a release is known to be empty.
+    pub release: Option<String>,
+    /// The image that it was read from.
+    pub image: String,
+    /// Value of the CSV annotation `olm.properties`; `None` without properties.
+    pub properties: Option<String>,
+}
+
+/// The extension that owns revisions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extension {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// `spec.progressDeadlineMinutes`; 0 and less mean none.
+    pub progress_deadline_minutes: Option<i32>,
+}
+
+/// Why a bundle cannot become a revision; nothing but another bundle or another name helps.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum GenerateError {
+    /// The name of the revision, made from the extension's, does not fit into labels.
+    #[error(
+        "name of the ClusterExtension is too long: its revision \"{revision}\" has {} characters, \
+         at most {MAX_LABEL_VALUE} are allowed",
+        revision.len()
+    )]
+    NameTooLong {
+        /// Name of the revision.
+        revision: String,
+    },
+    /// Even after splitting there are too many phases.
+    #[error("bundle needs {0} phases, but a revision has at most {MAX_PHASES}")]
+    TooManyPhases(usize),
+    /// An object does not fit into a Secret.
+    #[error("packing objects into Secrets: {0}")]
+    Pack(#[from] PackError),
+}
+
+/// A revision that has no number yet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Draft {
+    extension: Extension,
+    annotations: BTreeMap<String, String>,
+    phases: Vec<Phase>,
+    /// Something was left out; to be logged.
+    pub warning: Option<String>,
+}
+
+/// A numbered revision, ready to be written: first the Secrets, then the set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NumberedRevision {
+    /// The revision.
+    pub set: ClusterObjectSet,
+    /// The Secrets with its content. They get [`secret_owner`] once the set has a UID.
+    pub secrets: Vec<Secret>,
+}
+
+impl Draft {
+    /// What `extension` wants for the rendered `objects` of `bundle`.
+    pub fn new(
+        extension: Extension,
+        bundle: &BundleIdentity,
+        objects: Vec<Value>,
+    ) -> Result<Self, GenerateError> {
+        let marks = Marks {
+            extension: &extension.name,
+            package: &bundle.package,
+            version: &bundle.version,
+            release: None,
+        };
+        let phases = phases(objects, marks);
+        if phases.len() > MAX_PHASES {
+            return Err(GenerateError::TooManyPhases(phases.len()));
+        }
+        let (annotations, warning) = revision_annotations(bundle);
+        Ok(Self { extension, annotations, phases, warning })
+    }
+
+    /// The phases with all objects inline, for checks before anything is written.
+    pub fn phases(&self) -> &[Phase] {
+        &self.phases
+    }
+
+    /// The revision with this number, its content packed into Secrets of `system_namespace`.
+    pub fn number(&self, number: i64, system_namespace: &str) -> Result<NumberedRevision, GenerateError> {
+        let name = names::revision_name(&self.extension.name, number);
+        if name.len() > MAX_LABEL_VALUE {
+            return Err(GenerateError::NameTooLong { revision: name });
+        }
+        let packed = pack(&name, &self.phases)?;
+        let phase = |(phase, refs): (&Phase, &Vec<crate::packing::ContentRef>)| SpecPhase {
+            name: phase.name.clone(),
+            objects: refs
+                .iter()
+                .map(|reference| PhaseObject {
+                    object: None,
+                    ref_: Some(ObjectRef {
+                        name: reference.secret.clone(),
+                        namespace: system_namespace.to_owned(),
+                        key: reference.key.clone(),
+                    }),
+                    collision_protection: None,
+                })
+                .collect(),
+            collision_protection: None,
+        };
+        let phases = self.phases.iter().zip(&packed.refs).map(phase).collect();
+        let set = self.set(&name, number, phases);
+        Ok(NumberedRevision {
+            set,
+            secrets: packed.into_secrets(&name, &self.extension.name, system_namespace),
+        })
+    }
+
+    fn set(&self, name: &str, number: i64, phases: Vec<SpecPhase>) -> ClusterObjectSet {
+        let mut set = ClusterObjectSet::new(
+            name,
+            ClusterObjectSetSpec {
+                lifecycle_state: LifecycleState::Active,
+                revision: number,
+                collision_protection: CollisionProtection::Prevent,
+                phases,
+                progress_deadline_minutes: self.extension.progress_deadline_minutes.filter(|m| *m > 0),
+                progression_probes: default_probes(),
+            },
+        );
+        set.metadata = ObjectMeta {
+            labels: Some(owner_labels(&self.extension.name)),
+            annotations: Some(self.annotations.clone()),
+            owner_references: Some(vec![extension_owner(&self.extension)]),
+            ..set.metadata
+        };
+        set
+    }
+
+    /// `current` with everything of the draft that may change in place, as body of a forced server-side
+    /// apply by [`names::EXTENSION_CONTROLLER_MANAGER`]; `None` if nothing differs. Content is not
+    /// compared.
+    fn patched(&self, current: &ClusterObjectSet) -> Option<ClusterObjectSet> {
+        let spec = current.spec.as_ref()?;
+        let mut wanted = self.set(
+            current.metadata.name.as_deref().unwrap_or_default(),
+            spec.revision,
+            spec.phases.clone(),
+        );
+        let wanted_spec = wanted.spec.as_mut()?;
+        wanted_spec.collision_protection = spec.collision_protection.clone();
+        let ours = |map: &Option<BTreeMap<String, String>>| -> BTreeMap<String, String> {
+            let entries =
+                map.iter().flatten().filter(|(key, _)| REVISION_ANNOTATIONS.contains(&key.as_str()));
+            entries.map(|(key, value)| (key.clone(), value.clone())).collect()
+        };
+        let owner = extension_owner(&self.extension);
+        let has_labels = owner_labels(&self.extension.name)
+            .iter()
+            .all(|(key, value)| current.metadata.labels.as_ref().and_then(|map| map.get(key)) == Some(value));
+        let is_same = ours(&current.metadata.annotations) == self.annotations
+            && has_labels
+            && current.metadata.owner_references.iter().flatten().any(|reference| *reference == owner)
+            && spec == wanted_spec;
+        (!is_same).then_some(wanted)
+    }
+}
+
+/// The annotations that a draft decides.
+const REVISION_ANNOTATIONS: [&str; 6] = [
+    annotations::BUNDLE_NAME,
+    annotations::PACKAGE_NAME,
+    annotations::BUNDLE_VERSION,
+    annotations::BUNDLE_REFERENCE,
+    annotations::BUNDLE_RELEASE,
+    annotations::PROPERTIES,
+];
+
+fn revision_annotations(bundle: &BundleIdentity) -> (BTreeMap<String, String>, Option<String>) {
+    let mut map: BTreeMap<String, String> = [
+        (annotations::BUNDLE_NAME, &bundle.name),
+        (annotations::PACKAGE_NAME, &bundle.package),
+        (annotations::BUNDLE_VERSION, &bundle.version),
+        (annotations::BUNDLE_REFERENCE, &bundle.image),
+    ]
+    .into_iter()
+    .map(|(key, value)| (key.to_owned(), value.clone()))
+    .collect();
+    if let Some(release) = &bundle.release {
+        map.insert(annotations::BUNDLE_RELEASE.to_owned(), release.clone());
+    }
+    let Some(properties) = &bundle.properties else {
+        return (map, None);
+    };
+    let used: usize = map.iter().map(|(key, value)| key.len() + value.len()).sum();
+    let size = used + annotations::PROPERTIES.len() + properties.len();
+    if size > MAX_ANNOTATION_BYTES {
+        let warning = format!(
+            "annotation {} of bundle \"{}\" is left out: annotations would have {size} bytes, \
+             at most {MAX_ANNOTATION_BYTES} are allowed",
+            annotations::PROPERTIES,
+            bundle.name
+        );
+        return (map, Some(warning));
+    }
+    map.insert(annotations::PROPERTIES.to_owned(), properties.clone());
+    (map, None)
+}
+
+fn owner_labels(extension: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([
+        (labels::OWNER_KIND.to_owned(), labels::OWNER_KIND_EXTENSION.to_owned()),
+        (labels::OWNER_NAME.to_owned(), extension.to_owned()),
+    ])
+}
+
+fn extension_owner(extension: &Extension) -> OwnerReference {
+    controller_reference(labels::OWNER_KIND_EXTENSION, &extension.name, &extension.uid)
+}
+
+/// The owner reference for the Secrets of a revision that exists; `None` while it has no UID.
+pub fn secret_owner(set: &ClusterObjectSet) -> Option<OwnerReference> {
+    let (name, uid) = (set.metadata.name.as_deref()?, set.metadata.uid.as_deref()?);
+    Some(controller_reference("ClusterObjectSet", name, uid))
+}
+
+fn controller_reference(kind: &str, name: &str, uid: &str) -> OwnerReference {
+    OwnerReference {
+        api_version: format!("{}/{}", names::GROUP, names::VERSION),
+        kind: kind.to_owned(),
+        name: name.to_owned(),
+        uid: uid.to_owned(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}
+
+/// What the extension's newest revision needs (spec 05 §4.4).
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decision {
+    /// Nothing: the newest revision is what the extension wants.
+    Keep,
+    /// Forced server-side apply of this set: metadata, deadline or probes differ.
+    Patch(Box<ClusterObjectSet>),
+    /// A revision with this number.
+    New {
+        /// The number.
+        number: i64,
+    },
+}
+
+/// Compares the draft with the existing revisions of its extension, in any order. `content` is the
+/// resolved content of the newest; `None` if it cannot be resolved, which says nothing about whether it is
+/// the wanted one, so that the refs decide: if they are ours, [`Draft::number`] gives the lost Secrets
+/// again under their old names (spec 05 §18.25).
+pub fn decide(
+    draft: &Draft,
+    existing: &[ClusterObjectSet],
+    content: Option<&[ContentPhase]>,
+    system_namespace: &str,
+) -> Result<Decision, GenerateError> {
+    let Some(current) = newest(existing) else {
+        return Ok(Decision::New { number: 1 });
+    };
+    let Some(spec) = &current.spec else {
+        return Ok(Decision::New { number: 1 });
+    };
+    let next = Decision::New { number: spec.revision + 1 };
+    if spec.lifecycle_state != LifecycleState::Active
+        || spec.collision_protection != CollisionProtection::Prevent
+    {
+        return Ok(next);
+    }
+    let is_same = match content {
+        Some(content) => {
+            let wanted = draft.phases.iter().map(|p| ContentPhase::inline(&p.name, p.objects.clone()));
+            same_content(&wanted.collect::<Vec<_>>(), content)
+        }
+        None => {
+            let same_refs = draft.number(spec.revision, system_namespace)?;
+            same_refs.set.spec.is_some_and(|wanted| wanted.phases == spec.phases)
+        }
+    };
+    if !is_same {
+        return Ok(next);
+    }
+    Ok(draft.patched(current).map_or(Decision::Keep, |set| Decision::Patch(Box::new(set))))
+}
+
+/// The revision with the highest number.
+pub fn newest(revisions: &[ClusterObjectSet]) -> Option<&ClusterObjectSet> {
+    revisions.iter().max_by_key(|set| number_of(set))
+}
+
+/// `spec.revision`, 0 where there is no spec.
+pub fn number_of(set: &ClusterObjectSet) -> i64 {
+    set.spec.as_ref().map_or(0, |spec| spec.revision)
+}
+
+/// Archived revisions to delete before a new one is made: all but the newest five of `existing`
+/// (spec 05 §4.5). Active ones stay.
+pub fn outdated(existing: &[ClusterObjectSet]) -> Vec<&ClusterObjectSet> {
+    let mut sorted: Vec<&ClusterObjectSet> = existing.iter().collect();
+    sorted.sort_by_key(|set| number_of(set));
+    let is_archived = |set: &&ClusterObjectSet| {
+        set.spec.as_ref().is_some_and(|s| s.lifecycle_state == LifecycleState::Archived)
+    };
+    let surplus = sorted.len().saturating_sub(ARCHIVED_REVISIONS_KEPT);
+    sorted.into_iter().take(surplus).filter(is_archived).collect()
+}
+
+/// Revision 1 of an extension taken over from a Helm release: content inline, everything adopted
+/// (spec 05 §16.3).
+pub fn migrated(extension: Extension, bundle: &BundleIdentity, objects: Vec<Value>) -> ClusterObjectSet {
+    let marks = Marks {
+        extension: &extension.name,
+        package: &bundle.package,
+        version: &bundle.version,
+        release: bundle.release.as_deref(),
+    };
+    let phases = phases(objects, marks);
+    let (annotations, warning) = revision_annotations(bundle);
+    let draft = Draft { extension, annotations, phases, warning };
+    let inline = |phase: &Phase| SpecPhase {
+        name: phase.name.clone(),
+        objects: phase
+            .objects
+            .iter()
+            .map(|object| PhaseObject {
+                object: object.as_object().cloned(),
+                ref_: None,
+                collision_protection: None,
+            })
+            .collect(),
+        collision_protection: None,
+    };
+    let phases = draft.phases.iter().map(inline).collect();
+    let mut set = draft.set(&names::revision_name(&draft.extension.name, 1), 1, phases);
+    if let Some(spec) = &mut set.spec {
+        spec.collision_protection = CollisionProtection::None;
+    }
+    let migrated = (labels::MIGRATED_FROM_HELM.to_owned(), "true".to_owned());
+    set.metadata.labels.get_or_insert_default().extend([migrated]);
+    set
+}
+
+#[cfg(test)]
+#[path = "generate_tests.rs"]
+mod tests;

@@ -1,0 +1,212 @@
+use serde_json::json;
+
+use super::*;
+use crate::content::{SecretKey, resolve};
+
+const SYSTEM: &str = "olmv1-system";
+
+fn extension(name: &str) -> Extension {
+    Extension { name: name.to_owned(), uid: "uid-ce".to_owned(), progress_deadline_minutes: None }
+}
+
+fn bundle() -> BundleIdentity {
+    BundleIdentity {
+        name: "demo.v1.0.0".to_owned(),
+        package: "demo-operator".to_owned(),
+        version: "1.0.0".to_owned(),
+        release: None,
+        image: "example.test/demo@sha256:0".to_owned(),
+        properties: Some("[]".to_owned()),
+    }
+}
+
+fn objects() -> Vec<Value> {
+    vec![json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cm", "namespace": "ns1"},
+                "data": {"k": "v"}})]
+}
+
+fn draft() -> Draft {
+    Draft::new(extension("demo"), &bundle(), objects()).unwrap()
+}
+
+/// The first revision as read back from the API, with its content.
+fn installed(draft: &Draft) -> (ClusterObjectSet, Vec<ContentPhase>) {
+    let revision = draft.number(1, SYSTEM).unwrap();
+    let found = revision.secrets.iter().map(|secret| {
+        let name = secret.metadata.name.clone().unwrap();
+        (SecretKey { namespace: SYSTEM.to_owned(), name }, secret.clone())
+    });
+    let content = resolve(revision.set.spec.as_ref().unwrap(), SYSTEM, &found.collect()).unwrap();
+    (revision.set, content)
+}
+
+// spec 05 acceptance 1, 2, 6
+#[test]
+fn produces_the_set_and_its_secrets() {
+    let revision = draft().number(1, SYSTEM).unwrap();
+    let mut set = serde_json::to_value(&revision.set).unwrap();
+    set["spec"].as_object_mut().unwrap().remove("progressionProbes");
+    let reference = set["spec"]["phases"][0]["objects"][0]["ref"].take();
+    assert_eq!(
+        set,
+        json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
+            "metadata": {
+                "name": "demo-1",
+                "labels": {"olm.operatorframework.io/owner-kind": "ClusterExtension",
+                           "olm.operatorframework.io/owner-name": "demo"},
+                "annotations": {
+                    "olm.operatorframework.io/bundle-name": "demo.v1.0.0",
+                    "olm.operatorframework.io/package-name": "demo-operator",
+                    "olm.operatorframework.io/bundle-version": "1.0.0",
+                    "olm.operatorframework.io/bundle-reference": "example.test/demo@sha256:0",
+                    "olm.properties": "[]"},
+                "ownerReferences": [{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+                    "name": "demo", "uid": "uid-ce", "controller": true, "blockOwnerDeletion": true}]},
+            "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent",
+                     "phases": [{"name": "configuration", "objects": [{"ref": null}]}]}})
+    );
+    assert_eq!(revision.secrets.len(), 1);
+    let secret = &revision.secrets[0];
+    assert_eq!(secret.metadata.name.as_deref(), reference["name"].as_str());
+    assert_eq!(secret.metadata.namespace.as_deref(), reference["namespace"].as_str());
+    assert!(secret.data.as_ref().unwrap().contains_key(reference["key"].as_str().unwrap()));
+    assert_eq!(secret.immutable, Some(true));
+    let labels = secret.metadata.labels.as_ref().unwrap();
+    assert_eq!(labels["olm.operatorframework.io/revision-name"], "demo-1");
+    assert_eq!(labels["olm.operatorframework.io/owner-name"], "demo");
+    assert_eq!(secret.type_.as_deref(), Some("olm.operatorframework.io/object-data"));
+}
+
+// spec 05 acceptance 7, 8, 11, 35; §4.4
+#[test]
+fn decisions() {
+    let wanted = draft();
+    let (current, content) = installed(&wanted);
+    let decide_on = |draft: &Draft, current: &ClusterObjectSet, content| {
+        decide(draft, std::slice::from_ref(current), content, SYSTEM).unwrap()
+    };
+    assert_eq!(decide(&wanted, &[], None, SYSTEM), Ok(Decision::New { number: 1 }));
+    assert_eq!(decide_on(&wanted, &current, Some(&content)), Decision::Keep);
+    assert_eq!(decide_on(&wanted, &current, None), Decision::Keep, "a lost Secret says nothing");
+
+    let later = Extension { progress_deadline_minutes: Some(20), ..extension("demo") };
+    let deadline = Draft::new(later, &bundle(), objects()).unwrap();
+    let Decision::Patch(patched) = decide_on(&deadline, &current, Some(&content)) else {
+        panic!("no patch");
+    };
+    let spec = patched.spec.as_ref().unwrap();
+    assert_eq!(spec.progress_deadline_minutes, Some(20));
+    assert_eq!(spec.phases, current.spec.as_ref().unwrap().phases);
+    assert_eq!(decide_on(&deadline, &patched, Some(&content)), Decision::Keep);
+    let Decision::Patch(back) = decide_on(&wanted, &patched, Some(&content)) else { panic!("no patch") };
+    assert_eq!(back.spec.unwrap().progress_deadline_minutes, None);
+
+    let new = Decision::New { number: 2 };
+    let version = BundleIdentity { version: "1.0.1".to_owned(), ..bundle() };
+    let other = Draft::new(extension("demo"), &version, objects()).unwrap();
+    assert_eq!(decide_on(&other, &current, Some(&content)), new, "equal manifests, other version");
+    assert_eq!(decide_on(&other, &current, None), new);
+    let changed = |change: fn(&mut ClusterObjectSetSpec)| {
+        let mut current = current.clone();
+        change(current.spec.as_mut().unwrap());
+        current
+    };
+    let archived = changed(|spec| spec.lifecycle_state = LifecycleState::Archived);
+    assert_eq!(decide_on(&wanted, &archived, Some(&content)), new);
+    let adopting = changed(|spec| spec.collision_protection = CollisionProtection::None);
+    assert_eq!(decide_on(&wanted, &adopting, Some(&content)), new);
+}
+
+#[test]
+fn metadata_differences_are_patched() {
+    let wanted = draft();
+    let (current, content) = installed(&wanted);
+    let changes: [fn(&mut ObjectMeta); 5] = [
+        |metadata| metadata.owner_references = None,
+        |metadata| metadata.labels = None,
+        |metadata| metadata.annotations = None,
+        |metadata| {
+            metadata
+                .annotations
+                .get_or_insert_default()
+                .insert(annotations::BUNDLE_RELEASE.to_owned(), "1".to_owned());
+        },
+        |metadata| {
+            if let Some(owners) = &mut metadata.owner_references {
+                owners[0].uid = "uid-of-a-predecessor".to_owned();
+            }
+        },
+    ];
+    for (index, change) in changes.into_iter().enumerate() {
+        let mut altered = current.clone();
+        change(&mut altered.metadata);
+        let decision = decide(&wanted, &[altered], Some(&content), SYSTEM).unwrap();
+        assert_eq!(decision, Decision::Patch(Box::new(current.clone())), "{index}");
+    }
+    let mut altered = current.clone();
+    altered.metadata.labels.get_or_insert_default().insert("mine".to_owned(), "1".to_owned());
+    altered.metadata.annotations.get_or_insert_default().insert("mine".to_owned(), "1".to_owned());
+    assert_eq!(decide(&wanted, &[altered], Some(&content), SYSTEM), Ok(Decision::Keep));
+}
+
+// spec 05 acceptance 63
+#[test]
+fn content_that_another_program_packed_is_recognised() {
+    let deployment = |extra: bool| {
+        let mut object = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "d", "namespace": "ns1"}, "spec": {"replicas": 1}});
+        if extra {
+            object["spec"]["strategy"] = json!({});
+            object["spec"]["template"] = json!({"spec": {"containers": null}, "metadata": {}});
+            object["spec"]["replicas"] = json!(1.0);
+        }
+        vec![object]
+    };
+    let draft = |extra| Draft::new(extension("demo"), &bundle(), deployment(extra)).unwrap();
+    let (current, content) = installed(&draft(true));
+    assert_eq!(decide(&draft(false), &[current], Some(&content), SYSTEM), Ok(Decision::Keep));
+}
+
+#[test]
+fn impossible_revisions_are_refused_before_anything_is_written() {
+    let name = "x".repeat(62);
+    let draft = Draft::new(extension(&name), &bundle(), objects()).unwrap();
+    assert_eq!(
+        draft.number(1, SYSTEM).unwrap_err().to_string(),
+        format!(
+            "name of the ClusterExtension is too long: its revision \"{name}-1\" has 64 characters, \
+             at most 63 are allowed"
+        )
+    );
+    assert!(Draft::new(extension(&name[1..]), &bundle(), objects()).unwrap().number(9, SYSTEM).is_ok());
+    let many = (0..1001)
+        .map(|n| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("c{n}")}}))
+        .collect();
+    assert_eq!(
+        Draft::new(extension("demo"), &bundle(), many).unwrap_err().to_string(),
+        "bundle needs 21 phases, but a revision has at most 20"
+    );
+    let huge = BundleIdentity { properties: Some("x".repeat(262_144)), ..bundle() };
+    let draft = Draft::new(extension("demo"), &huge, objects()).unwrap();
+    assert!(
+        draft
+            .warning
+            .unwrap()
+            .starts_with("annotation olm.properties of bundle \"demo.v1.0.0\" is left out: ")
+    );
+    assert!(!draft.annotations.contains_key("olm.properties"));
+}
+
+// spec 05 acceptance 60
+#[test]
+fn migrated_revision() {
+    let bundle = BundleIdentity { release: Some(String::new()), ..bundle() };
+    let set = migrated(extension("demo"), &bundle, objects());
+    assert_eq!(set.metadata.name.as_deref(), Some("demo-1"));
+    assert_eq!(set.metadata.labels.unwrap()["olm.operatorframework.io/migrated-from-helm"], "true");
+    let spec = set.spec.unwrap();
+    assert_eq!((spec.revision, spec.collision_protection), (1, CollisionProtection::None));
+    let object = spec.phases[0].objects[0].object.as_ref().unwrap();
+    assert_eq!(object["metadata"]["annotations"]["olm.operatorframework.io/bundle-release"], "");
+}

@@ -1,0 +1,255 @@
+//! The cluster behind a kube client.
+//!
+//! Objects travel as plain JSON. Discovery answers are remembered and asked for again when a kind is
+//! unknown, so that kinds defined later are found. Every call has a deadline.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind, Request, Resource, Status, response::reason};
+use kube::discovery::{Scope, pinned_kind};
+use kube::{Client, Error};
+use olm_api::names::REVISION_ENGINE_MANAGER;
+use serde_json::Value;
+
+use crate::cluster::{Cluster, ClusterError, Instances, Reason};
+use crate::object::ObjectKey;
+
+/// Deadline of one call.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// A [`Cluster`] behind a client. Clones share what was discovered.
+#[derive(Clone)]
+pub struct KubeCluster {
+    client: Client,
+    kinds: Arc<Mutex<HashMap<GroupVersionKind, (ApiResource, Scope)>>>,
+}
+
+impl KubeCluster {
+    /// A cluster with nothing discovered yet.
+    pub fn new(client: Client) -> Self {
+        Self { client, kinds: Arc::default() }
+    }
+
+    /// The resource and scope of a kind; error with [`Reason::UnknownKind`] if the server has no such kind.
+    pub async fn discover(&self, gvk: &GroupVersionKind) -> Result<(ApiResource, Scope), ClusterError> {
+        let known = self.kinds.lock().unwrap_or_else(PoisonError::into_inner).get(gvk).cloned();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let (resource, capabilities) = match deadline(pinned_kind(&self.client, gvk)).await {
+            Ok(found) => found,
+            Err(Failure::Call(Error::Discovery(_))) => return Err(unknown_kind(gvk)),
+            Err(Failure::Call(Error::Api(status))) if status.code == 404 => return Err(unknown_kind(gvk)),
+            Err(failure) => return Err(classify(failure)),
+        };
+        let found = (resource, capabilities.scope);
+        self.kinds.lock().unwrap_or_else(PoisonError::into_inner).insert(gvk.clone(), found.clone());
+        Ok(found)
+    }
+
+    async fn request(&self, key: &ObjectKey) -> Result<Request, ClusterError> {
+        let (resource, scope) = self.discover(&key.gvk).await?;
+        let namespace = match scope {
+            Scope::Cluster => None,
+            Scope::Namespaced if key.namespace.is_empty() => {
+                return Err(ClusterError {
+                    reason: Reason::Rejected,
+                    message: format!("metadata.namespace: Required value: {} is namespaced", key.gvk.kind),
+                });
+            }
+            Scope::Namespaced => Some(key.namespace.as_str()),
+        };
+        Ok(Request::new(DynamicObject::url_path(&resource, namespace)))
+    }
+
+    async fn send(
+        &self,
+        gvk: &GroupVersionKind,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<Value, ClusterError> {
+        let request =
+            request.map_err(|error| ClusterError { reason: Reason::Rejected, message: error.to_string() })?;
+        let answer = deadline(self.client.request::<Value>(request)).await;
+        if answer.as_ref().is_err_and(Failure::is_unknown_path) {
+            self.kinds.lock().unwrap_or_else(PoisonError::into_inner).remove(gvk);
+        }
+        answer.map_err(classify)
+    }
+}
+
+impl Cluster for KubeCluster {
+    async fn get(&self, key: &ObjectKey) -> Result<Option<Value>, ClusterError> {
+        let request = self.request(key).await?.get(&key.name, &GetParams::default());
+        match self.send(&key.gvk, request).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if error.reason == Reason::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn create(&self, object: &Value) -> Result<Value, ClusterError> {
+        let key = ObjectKey::of(object);
+        let params =
+            PostParams { field_manager: Some(REVISION_ENGINE_MANAGER.to_owned()), ..PostParams::default() };
+        let request = self.request(&key).await?.create(&params, object.to_string().into_bytes());
+        self.send(&key.gvk, request).await
+    }
+
+    async fn apply(&self, object: &Value, dry_run: bool) -> Result<Value, ClusterError> {
+        let key = ObjectKey::of(object);
+        let params = PatchParams { dry_run, ..PatchParams::apply(REVISION_ENGINE_MANAGER).force() };
+        let request = self.request(&key).await?.patch(&key.name, &params, &Patch::Apply(object));
+        self.send(&key.gvk, request).await
+    }
+
+    async fn merge(&self, key: &ObjectKey, patch: &Value) -> Result<Value, ClusterError> {
+        let params =
+            PatchParams { field_manager: Some(REVISION_ENGINE_MANAGER.to_owned()), ..PatchParams::default() };
+        let request = self.request(key).await?.patch(&key.name, &params, &Patch::Merge(patch));
+        self.send(&key.gvk, request).await
+    }
+
+    async fn delete(&self, key: &ObjectKey, uid: &str, resource_version: &str) -> Result<(), ClusterError> {
+        let params = DeleteParams::default().preconditions(Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: Some(resource_version.to_owned()),
+        });
+        let request = self.request(key).await?.delete(&key.name, &params);
+        self.send(&key.gvk, request).await.map(drop)
+    }
+
+    async fn instances(&self, gvk: &GroupVersionKind) -> Result<Option<Instances>, ClusterError> {
+        let (resource, _) = match self.discover(gvk).await {
+            Err(error) if error.reason == Reason::UnknownKind => return Ok(None),
+            found => found?,
+        };
+        let request = Request::new(DynamicObject::url_path(&resource, None));
+        let list = self.send(gvk, request.list(&ListParams::default().limit(1))).await?;
+        let Some(first) = list.pointer("/items/0") else {
+            return Ok(None);
+        };
+        let more = list.pointer("/metadata/remainingItemCount").and_then(Value::as_u64).unwrap_or_default();
+        // Items of a list need not repeat their kind.
+        let first = ObjectKey { gvk: gvk.clone(), ..ObjectKey::of(first) };
+        Ok(Some(Instances { count: 1 + more, first }))
+    }
+}
+
+enum Failure {
+    Call(Error),
+    Deadline,
+}
+
+impl Failure {
+    /// Nothing is served there any more. A missing object is named in the details.
+    fn is_unknown_path(&self) -> bool {
+        let Self::Call(Error::Api(status)) = self else {
+            return false;
+        };
+        status.code == 404 && status.details.as_ref().is_none_or(|details| details.name.is_empty())
+    }
+}
+
+async fn deadline<T>(call: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
+    match tokio::time::timeout(DEADLINE, call).await {
+        Ok(answer) => answer.map_err(Failure::Call),
+        Err(_) => Err(Failure::Deadline),
+    }
+}
+
+fn unknown_kind(gvk: &GroupVersionKind) -> ClusterError {
+    ClusterError {
+        reason: Reason::UnknownKind,
+        message: format!("no matches for kind \"{}\" in version \"{}\"", gvk.kind, gvk.api_version()),
+    }
+}
+
+fn classify(failure: Failure) -> ClusterError {
+    match failure {
+        Failure::Call(Error::Api(status)) => {
+            ClusterError { reason: reason_of(&status), message: status.message.clone() }
+        }
+        Failure::Call(error) => ClusterError { reason: Reason::Unavailable, message: with_causes(&error) },
+        Failure::Deadline => ClusterError {
+            reason: Reason::Unavailable,
+            message: format!("the API server did not answer within {} seconds", DEADLINE.as_secs()),
+        },
+    }
+}
+
+/// Reasons that are a verdict on the object as such (spec 05 §7.2).
+const REJECTIONS: [&str; 8] = [
+    reason::UNAUTHORIZED,
+    reason::FORBIDDEN,
+    reason::INVALID,
+    reason::BAD_REQUEST,
+    reason::METHOD_NOT_ALLOWED,
+    reason::REQUEST_ENTITY_TOO_LARGE,
+    reason::UNSUPPORTED_MEDIA_TYPE,
+    reason::NOT_ACCEPTABLE,
+];
+
+fn reason_of(status: &Status) -> Reason {
+    match status.reason.as_str() {
+        reason::NOT_FOUND => Reason::NotFound,
+        reason::ALREADY_EXISTS => Reason::AlreadyExists,
+        reason::CONFLICT => Reason::Conflict,
+        reason::TOO_MANY_REQUESTS => Reason::TooManyRequests,
+        // The server has no reason of its own for these two.
+        reason::BAD_REQUEST if status.message.contains("does not support dry run") => Reason::NoDryRun,
+        "" if status.message.contains("failed to create typed patch object") => Reason::Rejected,
+        other if REJECTIONS.contains(&other) => Reason::Rejected,
+        // An API path that does not exist is answered without a reason.
+        _ if status.code == 404 => Reason::NotFound,
+        _ if status.code == 429 => Reason::TooManyRequests,
+        _ => Reason::Unavailable,
+    }
+}
+
+/// The error with everything below it, for failures that carry no status.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons() {
+        let dry_run = "admission webhook \"w\" does not support dry run";
+        let typed =
+            "failed to create typed patch object (ns/n; v1, Kind=K): .x: field not declared in schema";
+        for (reason, code, message, expected) in [
+            ("NotFound", 404, "", Reason::NotFound),
+            ("Failed to parse error data", 404, "404 page not found", Reason::NotFound),
+            ("AlreadyExists", 409, "", Reason::AlreadyExists),
+            ("Conflict", 409, "", Reason::Conflict),
+            ("TooManyRequests", 429, "", Reason::TooManyRequests),
+            ("", 429, "", Reason::TooManyRequests),
+            ("Invalid", 422, "", Reason::Rejected),
+            ("Forbidden", 403, "", Reason::Rejected),
+            ("BadRequest", 400, "", Reason::Rejected),
+            ("BadRequest", 400, dry_run, Reason::NoDryRun),
+            ("", 500, typed, Reason::Rejected),
+            ("", 500, "", Reason::Unavailable),
+            ("InternalError", 500, "", Reason::Unavailable),
+            ("ServiceUnavailable", 503, "", Reason::Unavailable),
+        ] {
+            let status = Status::failure(message, reason).with_code(code);
+            assert_eq!(reason_of(&status), expected, "{reason} {code} {message}");
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Revisions: how a rendered bundle gets onto the cluster and stays there (spec 05).
+//!
+//! Pure parts: [`phases`] sorts objects, [`generate`] makes and compares ClusterObjectSets, [`packing`] and
+//! [`content`] store and resolve their objects, [`digest`] guards them, [`validation`], [`plan`] and
+//! [`probes`] judge objects, [`result`] and the collision report word the outcome.
+//! With I/O: [`engine`] applies and [`teardown`] removes objects through the small trait of [`cluster`], whose
+//! implementation for a real API server is [`kube_cluster`].
+//!
+//! The crate sets no conditions, keeps no watches and decides about no retries; that is the controllers' part.
+
+pub mod canonical;
+pub mod cluster;
+pub mod content;
+pub mod digest;
+pub mod engine;
+pub mod generate;
+pub mod kube_cluster;
+mod managed_fields;
+pub mod object;
+pub mod packing;
+pub mod phases;
+pub mod plan;
+pub mod probes;
+mod report;
+pub mod result;
+pub mod teardown;
+pub mod validation;

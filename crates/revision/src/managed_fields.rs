@@ -1,0 +1,199 @@
+//! Field ownership: reading and merging `metadata.managedFields` (spec 05 §7.4–7.5).
+//!
+//! Pure. A field set ("FieldsV1") is a tree of JSON maps: `f:<name>` is a field, `k:{…}` an entry of a keyed
+//! list, `v:<value>` an entry of a set, `.` the place itself; an empty map is a leaf.
+
+use std::collections::BTreeMap;
+
+use olm_api::names::REVISION_ENGINE_MANAGER;
+use serde_json::{Map, Value};
+
+use crate::object::text;
+
+fn entries(object: &Value) -> &[Value] {
+    object.pointer("/metadata/managedFields").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn is_ours(entry: &Value) -> bool {
+    text(entry, "/manager") == REVISION_ENGINE_MANAGER
+        && text(entry, "/operation") == "Apply"
+        && text(entry, "/subresource").is_empty()
+}
+
+/// The managedFields of `object` with all plain updates of `managers` turned into our server-side apply,
+/// so that we alone own those fields and can drop them. `None` if there is no such entry.
+pub(crate) fn taken_over(object: &Value, managers: &[&str]) -> Option<Vec<Value>> {
+    let mut list = entries(object).to_vec();
+    let is_update = |entry: &Value| {
+        managers.contains(&text(entry, "/manager"))
+            && text(entry, "/operation") == "Update"
+            && text(entry, "/subresource").is_empty()
+    };
+    let first = list.iter().position(is_update)?;
+    let target = list.iter().position(is_ours).unwrap_or(first);
+    if target == first {
+        let entry = list[first].as_object_mut()?;
+        entry.insert("manager".to_owned(), REVISION_ENGINE_MANAGER.into());
+        entry.insert("operation".to_owned(), "Apply".into());
+    }
+    let api_version = text(&list[target], "/apiVersion").to_owned();
+    let mut fields = list[target].get("fieldsV1").cloned().unwrap_or_default();
+    for entry in list.iter().filter(|entry| is_update(entry) && text(entry, "/apiVersion") == api_version) {
+        union(&mut fields, entry.get("fieldsV1").unwrap_or(&Value::Null));
+    }
+    list[target].as_object_mut()?.insert("fieldsV1".to_owned(), fields);
+    list.retain(|entry| !is_update(entry));
+    Some(list)
+}
+
+fn union(into: &mut Value, from: &Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                union(into.entry(key.clone()).or_insert_with(|| Value::Object(Map::new())), value);
+            }
+        }
+        (into, from) if into.is_null() => *into = from.clone(),
+        _ => {}
+    }
+}
+
+/// Fields of `desired` that other managers hold on `actual` and we do not: paths such as
+/// `.spec.replicas` by manager, sorted.
+pub(crate) fn conflicts(desired: &Value, actual: &Value) -> BTreeMap<String, Vec<String>> {
+    let empty = Map::new();
+    let fields = |entry: &'_ Value| entry.get("fieldsV1").and_then(Value::as_object).cloned();
+    let ours = entries(actual).iter().find(|entry| is_ours(entry)).and_then(fields).unwrap_or_default();
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for entry in entries(actual).iter().filter(|entry| !is_ours(entry)) {
+        let theirs = entry.get("fieldsV1").and_then(Value::as_object).unwrap_or(&empty);
+        let paths = found.entry(text(entry, "/manager").to_owned()).or_default();
+        intersect(desired, theirs, Some(&ours), "", paths);
+    }
+    found.retain(|_, paths| {
+        paths.sort();
+        paths.dedup();
+        !paths.is_empty()
+    });
+    found
+}
+
+fn intersect(
+    desired: &Value,
+    theirs: &Map<String, Value>,
+    ours: Option<&Map<String, Value>>,
+    path: &str,
+    out: &mut Vec<String>,
+) {
+    for (step, below) in theirs {
+        let Some((value, path)) = enter(desired, step, path) else {
+            continue;
+        };
+        let our_step = ours.and_then(|ours| ours.get(step));
+        match below.as_object() {
+            Some(below) if !below.is_empty() => {
+                intersect(value, below, our_step.and_then(Value::as_object), &path, out);
+            }
+            _ if our_step.is_none() => out.push(path),
+            _ => {}
+        }
+    }
+}
+
+/// The part of `desired` that a step of a field set leads to, with its path.
+fn enter<'a>(desired: &'a Value, step: &str, path: &str) -> Option<(&'a Value, String)> {
+    let (kind, rest) = step.split_once(':')?;
+    match kind {
+        "f" => Some((desired.get(rest)?, format!("{path}.{rest}"))),
+        "k" => {
+            let keys: Map<String, Value> = serde_json::from_str(rest).ok()?;
+            let is_entry = |item: &&Value| keys.iter().all(|(key, value)| item.get(key) == Some(value));
+            let shown: Vec<String> = keys.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            Some((desired.as_array()?.iter().find(is_entry)?, format!("{path}[{}]", shown.join(","))))
+        }
+        "v" => {
+            let value: Value = serde_json::from_str(rest).ok()?;
+            let found = desired.as_array()?.iter().find(|item| **item == value)?;
+            Some((found, format!("{path}[={value}]")))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn entry(manager: &str, operation: &str, fields: Value) -> Value {
+        json!({"manager": manager, "operation": operation, "apiVersion": "v1", "fieldsV1": fields})
+    }
+
+    fn object(managed: &[Value]) -> Value {
+        json!({"metadata": {"managedFields": managed}})
+    }
+
+    const OURS: &str = REVISION_ENGINE_MANAGER;
+
+    #[test]
+    fn an_update_of_ours_becomes_an_apply() {
+        let fields = json!({"f:data": {".": {}, "f:a": {}}});
+        let other = entry("kubectl", "Update", json!({"f:data": {"f:b": {}}}));
+        let before = object(&[entry(OURS, "Update", fields.clone()), other.clone()]);
+        assert_eq!(taken_over(&before, &[OURS]), Some(vec![entry(OURS, "Apply", fields), other]));
+    }
+
+    #[test]
+    fn updates_join_the_apply_entry() {
+        let before = object(&[
+            entry(OURS, "Apply", json!({"f:data": {"f:a": {}}})),
+            entry("operator-controller", "Update", json!({"f:data": {"f:a": {}, "f:b": {}}})),
+            entry(OURS, "Update", json!({"f:immutable": {}})),
+        ]);
+        assert_eq!(
+            taken_over(&before, &[OURS, "operator-controller"]),
+            Some(vec![entry(OURS, "Apply", json!({"f:data": {"f:a": {}, "f:b": {}}, "f:immutable": {}}))])
+        );
+    }
+
+    #[test]
+    fn nothing_to_take_over() {
+        let mut status = entry(OURS, "Update", json!({}));
+        status["subresource"] = json!("status");
+        for managed in [vec![], vec![entry(OURS, "Apply", json!({}))], vec![status]] {
+            assert_eq!(taken_over(&object(&managed), &[OURS]), None);
+        }
+        assert_eq!(taken_over(&json!({}), &[OURS]), None);
+    }
+
+    #[test]
+    fn conflicts_are_fields_of_others_only() {
+        let desired = json!({
+            "metadata": {"labels": {"app": "x"}},
+            "spec": {"replicas": 1, "containers": [{"name": "m", "image": "i"}], "set": ["a"]}});
+        let actual = object(&[
+            entry(OURS, "Apply", json!({"f:metadata": {"f:labels": {"f:app": {}}}})),
+            entry("b", "Update", json!({"f:spec": {"f:replicas": {}, "f:paused": {}}})),
+            entry(
+                "a",
+                "Apply",
+                json!({
+                "f:metadata": {"f:labels": {".": {}, "f:app": {}}},
+                "f:spec": {
+                    "f:containers": {"k:{\"name\":\"m\"}": {".": {}, "f:image": {}}, "k:{\"name\":\"n\"}": {"f:image": {}}},
+                    "f:set": {"v:\"a\"": {}, "v:\"b\"": {}}}}),
+            ),
+        ]);
+        assert_eq!(
+            conflicts(&desired, &actual),
+            BTreeMap::from([
+                (
+                    "a".to_owned(),
+                    vec![".spec.containers[name=\"m\"].image".to_owned(), ".spec.set[=\"a\"]".to_owned()]
+                ),
+                ("b".to_owned(), vec![".spec.replicas".to_owned()]),
+            ])
+        );
+    }
+}

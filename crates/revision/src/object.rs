@@ -1,0 +1,112 @@
+//! What the engine reads from and writes to a Kubernetes object of any kind.
+//!
+//! Objects stay [`serde_json::Value`]: a typed round trip would drop the fields that the type does not
+//! know. Nothing here talks to a cluster.
+
+use std::fmt;
+
+use kube::core::GroupVersionKind;
+use serde_json::{Map, Value};
+
+/// Identity of an object: group, version, kind, namespace and name.
+///
+/// Prints as `apps/v1, Kind=Deployment ns1/op`; the core group as `/v1, Kind=ConfigMap ns1/cm`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ObjectKey {
+    /// Group, version and kind; empty parts where the object has none.
+    pub gvk: GroupVersionKind,
+    /// Namespace; empty for cluster-scoped objects.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl ObjectKey {
+    /// Reads the identity of `object`; what is missing or of another type than text reads as empty.
+    pub fn of(object: &Value) -> Self {
+        Self {
+            gvk: gvk(object),
+            namespace: text(object, "/metadata/namespace").to_owned(),
+            name: text(object, "/metadata/name").to_owned(),
+        }
+    }
+
+    /// The identity without the API version: the same for every version in which an object is written.
+    pub fn unversioned(&self) -> Self {
+        let gvk = GroupVersionKind::gvk(&self.gvk.group, "", &self.gvk.kind);
+        Self { gvk, ..self.clone() }
+    }
+
+    /// `<Kind>.<group/version> <namespace>/<name>`, the form of collision reports and probe lines
+    /// (spec 05 §6.5, §7.6).
+    pub fn kind_first(&self) -> String {
+        format!("{}.{} {}/{}", self.gvk.kind, self.gvk.api_version(), self.namespace, self.name)
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let GroupVersionKind { group, version, kind } = &self.gvk;
+        write!(f, "{group}/{version}, Kind={kind} {}/{}", self.namespace, self.name)
+    }
+}
+
+/// Group, version and kind of `object`.
+pub fn gvk(object: &Value) -> GroupVersionKind {
+    let api_version = text(object, "/apiVersion");
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    GroupVersionKind::gvk(group, version, text(object, "/kind"))
+}
+
+/// The text at a JSON pointer, or `""`.
+pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// `metadata.uid`.
+pub(crate) fn uid(object: &Value) -> &str {
+    text(object, "/metadata/uid")
+}
+
+/// `metadata.resourceVersion`.
+pub(crate) fn resource_version(object: &Value) -> &str {
+    text(object, "/metadata/resourceVersion")
+}
+
+/// One label; `None` where the object does not carry it.
+pub(crate) fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object.get("metadata")?.get("labels")?.get(key)?.as_str()
+}
+
+/// One annotation; `None` where the object does not carry it.
+pub(crate) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object.get("metadata")?.get("annotations")?.get(key)?.as_str()
+}
+
+/// The map at `path`, created where it is missing. `None` where the object has a value of another type
+/// there; such an object is left alone, the API server rejects it with a better message than ours.
+pub(crate) fn map_mut<'a>(object: &'a mut Value, path: &[&str]) -> Option<&'a mut Map<String, Value>> {
+    let mut map = object.as_object_mut()?;
+    for key in path {
+        let entry = map.entry(*key).or_insert(Value::Null);
+        if entry.is_null() {
+            *entry = Value::Object(Map::new());
+        }
+        map = entry.as_object_mut()?;
+    }
+    Some(map)
+}
+
+/// Sets one label.
+pub(crate) fn set_label(object: &mut Value, key: &str, value: &str) {
+    if let Some(labels) = map_mut(object, &["metadata", "labels"]) {
+        labels.insert(key.to_owned(), Value::from(value));
+    }
+}
+
+/// Sets one annotation.
+pub(crate) fn set_annotation(object: &mut Value, key: &str, value: &str) {
+    if let Some(annotations) = map_mut(object, &["metadata", "annotations"]) {
+        annotations.insert(key.to_owned(), Value::from(value));
+    }
+}

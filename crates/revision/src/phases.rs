@@ -1,0 +1,189 @@
+//! From the plain objects of a bundle to the phases of its revision (spec 05 §4.1–4.2).
+//!
+//! Pure. The result decides digests and Secret keys, so every rule here shows on the wire.
+
+use kube::core::GroupVersionKind;
+use olm_api::limits::MAX_OBJECTS_PER_PHASE;
+use olm_api::{annotations, labels};
+use serde_json::Value;
+
+use crate::object::{self, ObjectKey, map_mut};
+
+/// The phases in rollout order with the kinds, as `group/kind`, that belong to each; the core group is
+/// empty. Kinds without a row go to [`DEPLOY`].
+const PHASES: [(&str, &[&str]); 13] = [
+    ("namespaces", &["/Namespace"]),
+    (
+        "policies",
+        &["networking.k8s.io/NetworkPolicy", "policy/PodDisruptionBudget", "scheduling.k8s.io/PriorityClass"],
+    ),
+    ("identity", &["/ServiceAccount"]),
+    ("configuration", &["/Secret", "/ConfigMap"]),
+    ("storage", &["/PersistentVolume", "/PersistentVolumeClaim", "storage.k8s.io/StorageClass"]),
+    ("crds", &["apiextensions.k8s.io/CustomResourceDefinition"]),
+    ("roles", &["rbac.authorization.k8s.io/ClusterRole", "rbac.authorization.k8s.io/Role"]),
+    ("bindings", &["rbac.authorization.k8s.io/ClusterRoleBinding", "rbac.authorization.k8s.io/RoleBinding"]),
+    ("infrastructure", &["/Service", "cert-manager.io/Issuer", "cert-manager.io/Certificate"]),
+    (DEPLOY, &["apps/Deployment"]),
+    ("scaling", &["autoscaling.k8s.io/VerticalPodAutoscaler"]),
+    (
+        "publish",
+        &[
+            "monitoring.coreos.com/PrometheusRule",
+            "monitoring.coreos.com/ServiceMonitor",
+            "monitoring.coreos.com/PodMonitor",
+            "networking.k8s.io/Ingress",
+            "route.openshift.io/Route",
+            "console.openshift.io/ConsoleYAMLSample",
+            "console.openshift.io/ConsoleQuickStart",
+            "console.openshift.io/ConsoleCLIDownload",
+            "console.openshift.io/ConsoleLink",
+            "console.openshift.io/ConsolePlugin",
+        ],
+    ),
+    (
+        "admission",
+        &[
+            "admissionregistration.k8s.io/ValidatingWebhookConfiguration",
+            "admissionregistration.k8s.io/MutatingWebhookConfiguration",
+        ],
+    ),
+];
+
+/// The phase of every kind that has no phase of its own.
+const DEPLOY: &str = "deploy";
+
+/// A phase with its content.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Phase {
+    /// Name, a DNS-1035 label.
+    pub name: String,
+    /// Objects in the order in which they are applied.
+    pub objects: Vec<Value>,
+}
+
+/// What is written on every object of a bundle.
+#[derive(Clone, Copy, Debug)]
+pub struct Marks<'a> {
+    /// Name of the ClusterExtension.
+    pub extension: &'a str,
+    /// Package name; not written when empty.
+    pub package: &'a str,
+    /// Bundle version; not written when empty. Because of it two versions with equal manifests differ.
+    pub version: &'a str,
+    /// Bundle release; `Some("")` is written too. Only content taken over from a Helm release has it on
+    /// its objects (spec 05 §16.3).
+    pub release: Option<&'a str>,
+}
+
+/// Prepares the rendered objects and sorts them into phases. Objects with equal sort keys keep their
+/// order. A phase with more than [`MAX_OBJECTS_PER_PHASE`] objects is continued as `<name>-2`,
+/// `<name>-3` … (spec 05 §17.2).
+pub fn phases(objects: Vec<Value>, marks: Marks<'_>) -> Vec<Phase> {
+    let mut sorted: Vec<(ObjectKey, Value)> = objects
+        .into_iter()
+        .map(|object| {
+            let object = mark(object, marks);
+            (ObjectKey::of(&object), object)
+        })
+        .collect();
+    sorted.sort_by(|(a, _), (b, _)| sort_key(a).cmp(&sort_key(b)));
+    let mut by_phase: Vec<Vec<Value>> = vec![Vec::new(); PHASES.len()];
+    for (key, object) in sorted {
+        by_phase[phase_index(&key.gvk)].push(object);
+    }
+    PHASES.iter().zip(by_phase).flat_map(|((name, _), objects)| split(name, objects)).collect()
+}
+
+/// The object with owner labels and bundle annotations, and without everything that a cluster would
+/// fill in (spec 05 §4.1.3).
+fn mark(mut object: Value, marks: Marks<'_>) -> Value {
+    object::set_label(&mut object, labels::OWNER_KIND, labels::OWNER_KIND_EXTENSION);
+    object::set_label(&mut object, labels::OWNER_NAME, marks.extension);
+    if let Some(map) = map_mut(&mut object, &["metadata", "annotations"]) {
+        map.remove(annotations::LAST_APPLIED);
+        for (key, value) in
+            [(annotations::BUNDLE_VERSION, marks.version), (annotations::PACKAGE_NAME, marks.package)]
+        {
+            if !value.is_empty() {
+                map.insert(key.to_owned(), value.into());
+            }
+        }
+        if let Some(release) = marks.release {
+            map.insert(annotations::BUNDLE_RELEASE.to_owned(), release.into());
+        }
+    }
+    if let Some(metadata) = map_mut(&mut object, &["metadata"]) {
+        metadata.retain(|key, value| match key.as_str() {
+            "name" | "namespace" | "labels" => true,
+            "annotations" => value.as_object().is_none_or(|map| !map.is_empty()),
+            _ => false,
+        });
+    }
+    if let Some(root) = object.as_object_mut() {
+        root.remove("status");
+    }
+    object
+}
+
+fn sort_key(key: &ObjectKey) -> (&str, &str, &str, &str, &str) {
+    (&key.gvk.group, &key.gvk.version, &key.gvk.kind, &key.namespace, &key.name)
+}
+
+fn phase_index(gvk: &GroupVersionKind) -> usize {
+    let group_kind = format!("{}/{}", gvk.group, gvk.kind);
+    PHASES
+        .iter()
+        .position(|(_, kinds)| kinds.contains(&group_kind.as_str()))
+        .or_else(|| PHASES.iter().position(|(name, _)| *name == DEPLOY))
+        .unwrap_or_default()
+}
+
+fn split(name: &str, objects: Vec<Value>) -> Vec<Phase> {
+    let mut parts = Vec::new();
+    let mut rest = objects;
+    while !rest.is_empty() {
+        let tail = rest.split_off(rest.len().min(MAX_OBJECTS_PER_PHASE));
+        let number = parts.len() + 1;
+        let name = if number == 1 { name.to_owned() } else { format!("{name}-{number}") };
+        parts.push(Phase { name, objects: rest });
+        rest = tail;
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const MARKS: Marks<'static> = Marks { extension: "demo", package: "", version: "", release: None };
+
+    // spec 05 acceptance 65
+    #[test]
+    fn a_phase_with_too_many_objects_is_continued() {
+        let roles = (0..120)
+            .map(|n| {
+                json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+                       "metadata": {"name": format!("r-{n:03}")}})
+            })
+            .collect();
+        let phases = phases(roles, MARKS);
+        let shape: Vec<_> = phases.iter().map(|p| (p.name.as_str(), p.objects.len())).collect();
+        assert_eq!(shape, [("roles", 50), ("roles-2", 50), ("roles-3", 20)]);
+        assert_eq!(phases[1].objects[0]["metadata"]["name"], "r-050");
+    }
+
+    #[test]
+    fn an_object_without_metadata_gets_its_labels() {
+        let phases = phases(vec![json!({"apiVersion": "v1", "kind": "Pod", "status": {}})], MARKS);
+        assert_eq!(phases[0].name, "deploy");
+        assert_eq!(
+            phases[0].objects[0],
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {
+                "olm.operatorframework.io/owner-kind": "ClusterExtension",
+                "olm.operatorframework.io/owner-name": "demo"}}})
+        );
+    }
+}

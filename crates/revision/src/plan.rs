@@ -1,0 +1,241 @@
+//! What to do about one object: the decision table of spec 05 §7.3 and the body that is written.
+//!
+//! Pure. Whether an object of ours still is what it should be is not decided here: the API server answers
+//! that with a dry run.
+
+use olm_api::cluster_object_set::CollisionProtection;
+use olm_api::names::REVISION_ENGINE_MANAGER;
+use olm_api::{annotations, labels, names};
+use serde_json::{Map, Value, json};
+
+use crate::content::ContentObject;
+use crate::object::{annotation, label, map_mut, resource_version, set_annotation, set_label, text};
+
+/// Field manager of installations that the reference made with Helm.
+const HELM_ERA_MANAGER: &str = "operator-controller";
+
+/// The revision on whose behalf objects are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Name of the ClusterObjectSet.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// `spec.revision`.
+    pub number: i64,
+    /// Value of its label owner-name; empty where it has none.
+    pub extension: String,
+}
+
+impl Owner {
+    /// The owner reference on objects that this revision controls.
+    pub(crate) fn reference(&self) -> Value {
+        json!({
+            "apiVersion": format!("{}/{}", names::GROUP, names::VERSION), "kind": "ClusterObjectSet",
+            "name": self.name, "uid": self.uid, "controller": true, "blockOwnerDeletion": true})
+    }
+
+    pub(crate) fn is(&self, reference: &Value) -> bool {
+        is_of_kind(reference, "ClusterObjectSet")
+            && text(reference, "/name") == self.name
+            && text(reference, "/uid") == self.uid
+    }
+}
+
+fn is_of_kind(reference: &Value, kind: &str) -> bool {
+    let group = text(reference, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
+    group == names::GROUP && text(reference, "/kind") == kind
+}
+
+/// What to do about an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// It does not exist.
+    Create,
+    /// It exists and becomes ours.
+    Adopt,
+    /// It is ours: repair it if it differs.
+    Repair,
+    /// It is ours and known to be as it should. [`plan`] alone cannot tell.
+    Keep,
+    /// It is ours and being deleted; it can be created again once it is gone.
+    AwaitDeletion,
+    /// A newer revision has it.
+    Leave,
+    /// It is somebody else's.
+    Collide,
+}
+
+/// An object that carries a revision number which is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("getting revision of object: annotation {} is {value:?}, not an integer", annotations::REVISION)]
+pub struct RevisionAnnotationError {
+    /// Value of the annotation.
+    pub value: String,
+}
+
+/// Decides about `actual`. `siblings` are the UIDs of the other active revisions of the extension.
+pub fn plan(
+    actual: Option<&Value>,
+    owner: &Owner,
+    siblings: &[String],
+    protection: &CollisionProtection,
+) -> Result<Plan, RevisionAnnotationError> {
+    let Some(actual) = actual else {
+        return Ok(Plan::Create);
+    };
+    let number = revision_of(actual)?;
+    Ok(match controller(actual) {
+        Some(reference) if owner.is(reference) && is_deleting(actual) => Plan::AwaitDeletion,
+        Some(reference) if owner.is(reference) => Plan::Repair,
+        Some(reference) if siblings.iter().any(|uid| uid == text(reference, "/uid")) => {
+            match number.cmp(&owner.number) {
+                std::cmp::Ordering::Greater => Plan::Leave,
+                std::cmp::Ordering::Less => Plan::Adopt,
+                std::cmp::Ordering::Equal => Plan::Collide,
+            }
+        }
+        Some(_) if *protection == CollisionProtection::None => Plan::Adopt,
+        Some(_) => Plan::Collide,
+        None if is_marked(actual) => {
+            if is_abandoned(actual, owner, protection) {
+                Plan::Adopt
+            } else {
+                Plan::Collide
+            }
+        }
+        None => match protection {
+            CollisionProtection::IfNoController | CollisionProtection::None => Plan::Adopt,
+            CollisionProtection::Prevent | CollisionProtection::Other(_) => Plan::Collide,
+        },
+    })
+}
+
+/// An object without controller but with our mark may be about to be collected together with its former
+/// revision. It is safe to take when no owner is left that could be collected (spec 05 §18.15).
+fn is_abandoned(actual: &Value, owner: &Owner, protection: &CollisionProtection) -> bool {
+    let is_of_this_extension =
+        !owner.extension.is_empty() && label(actual, labels::OWNER_NAME) == Some(&owner.extension);
+    owners(actual).is_empty()
+        && !is_deleting(actual)
+        && (is_of_this_extension
+            || matches!(protection, CollisionProtection::IfNoController | CollisionProtection::None))
+}
+
+fn is_deleting(object: &Value) -> bool {
+    object.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null())
+}
+
+fn is_marked(object: &Value) -> bool {
+    annotation(object, annotations::REVISION).is_some()
+}
+
+/// The revision number that an object carries; 0 if none.
+fn revision_of(object: &Value) -> Result<i64, RevisionAnnotationError> {
+    match annotation(object, annotations::REVISION).unwrap_or_default() {
+        "" => Ok(0),
+        text => text.parse().map_err(|_| RevisionAnnotationError { value: text.to_owned() }),
+    }
+}
+
+pub(crate) fn owners(object: &Value) -> &[Value] {
+    object.pointer("/metadata/ownerReferences").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// The owner reference that controls the object.
+pub(crate) fn controller(object: &Value) -> Option<&Value> {
+    owners(object).iter().find(|reference| reference.get("controller") == Some(&Value::Bool(true)))
+}
+
+/// The object as its revision wants it: with label managed-by and owner-name, revision annotation and owner
+/// reference.
+pub fn desired(content: &ContentObject, owner: &Owner) -> Value {
+    let mut object = content.object.clone();
+    set_label(&mut object, labels::MANAGED_BY, labels::MANAGED_BY_OLM);
+    set_label(&mut object, labels::OWNER_NAME, &owner.extension);
+    set_annotation(&mut object, annotations::REVISION, &owner.number.to_string());
+    if let Some(metadata) = map_mut(&mut object, &["metadata"]) {
+        metadata.insert("ownerReferences".to_owned(), json!([owner.reference()]));
+    }
+    object
+}
+
+/// The body of the dry run of `desired` over `actual`: other owners stay, without control. A change since
+/// `actual` was read is no verdict on the object, so the resource version is not in it.
+pub(crate) fn check_body(desired: &Value, actual: &Value, owner: &Owner) -> Value {
+    let mut references = without(actual, owner);
+    for reference in &mut references {
+        if let Some(controller) = reference.get_mut("controller") {
+            *controller = Value::Bool(false);
+        }
+    }
+    references.push(owner.reference());
+    let mut body = desired.clone();
+    if let Some(metadata) = map_mut(&mut body, &["metadata"]) {
+        metadata.insert("ownerReferences".to_owned(), references.into());
+    }
+    body
+}
+
+/// The body of the server-side apply of `desired` over `actual`, whose superseded managers have been taken
+/// over. The resource version turns a change that we have not seen into a conflict.
+pub(crate) fn write_body(desired: &Value, actual: &Value, owner: &Owner) -> Value {
+    let mut body = check_body(desired, actual, owner);
+    if let Some(metadata) = map_mut(&mut body, &["metadata"]) {
+        if let Some(Value::Array(references)) = metadata.get_mut("ownerReferences") {
+            references.retain(|reference| !is_helm_era_owner(reference, owner));
+        }
+        metadata.insert("resourceVersion".to_owned(), resource_version(actual).into());
+    }
+    body
+}
+
+/// The owners of the object other than `owner`.
+pub(crate) fn without(actual: &Value, owner: &Owner) -> Vec<Value> {
+    owners(actual).iter().filter(|reference| !owner.is(reference)).cloned().collect()
+}
+
+/// Whether the reference left the extension itself as owner, as it did with Helm.
+fn is_helm_era_owner(reference: &Value, owner: &Owner) -> bool {
+    is_of_kind(reference, labels::OWNER_KIND_EXTENSION) && text(reference, "/name") == owner.extension
+}
+
+/// The managers whose plain updates of `actual` become our applies: our own, and that of the Helm era on
+/// objects that it installed; fields would otherwise be owned twice and never be dropped (spec 05 §16.3).
+pub(crate) fn superseded_managers(actual: &Value, owner: &Owner) -> &'static [&'static str] {
+    if owners(actual).iter().any(|reference| is_helm_era_owner(reference, owner)) {
+        &[REVISION_ENGINE_MANAGER, HELM_ERA_MANAGER]
+    } else {
+        &[REVISION_ENGINE_MANAGER]
+    }
+}
+
+/// What counts when two states of an object are compared: everything but its status, field ownership and
+/// what the API server counts up by itself.
+pub(crate) fn comparable(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(root) = object.as_object_mut() {
+        root.remove("status");
+    }
+    if let Some(metadata) = map_mut(&mut object, &["metadata"]) {
+        for volatile in ["managedFields", "resourceVersion", "generation"] {
+            metadata.remove(volatile);
+        }
+    }
+    object
+}
+
+/// The merge patch that sets `metadata` members of exactly the state that was read.
+pub(crate) fn metadata_patch(
+    actual: &Value,
+    members: impl IntoIterator<Item = (&'static str, Value)>,
+) -> Value {
+    let mut metadata: Map<String, Value> =
+        members.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    metadata.insert("resourceVersion".to_owned(), resource_version(actual).into());
+    json!({"metadata": metadata})
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

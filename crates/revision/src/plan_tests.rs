@@ -1,0 +1,141 @@
+use super::*;
+
+const OURS: &str = "uid-2";
+
+fn owner() -> Owner {
+    Owner { name: "demo-2".to_owned(), uid: OURS.to_owned(), number: 2, extension: "demo".to_owned() }
+}
+
+fn reference(kind: &str, name: &str, uid: &str, controller: bool) -> Value {
+    json!({"apiVersion": "olm.operatorframework.io/v1", "kind": kind, "name": name, "uid": uid, "controller": controller})
+}
+
+fn set(name: &str, uid: &str) -> Value {
+    reference("ClusterObjectSet", name, uid, true)
+}
+
+fn foreign() -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "uid-rs", "controller": true})
+}
+
+fn actual(owners: &[Value], revision: Option<&str>) -> Value {
+    let annotations = json!(revision.map(|n| json!({"olm.operatorframework.io/revision": n})));
+    json!({"metadata": {"ownerReferences": owners, "annotations": annotations}})
+}
+
+fn decide(actual: &Value, protection: &str) -> Plan {
+    let siblings = ["uid-1".to_owned(), "uid-3".to_owned()];
+    let protection = CollisionProtection::from(protection.to_owned());
+    plan(Some(actual), &owner(), &siblings, &protection).unwrap()
+}
+
+/// Rows: actual object, then the plan under Prevent, IfNoController and None (spec 05 §7.3, §9.1).
+#[test]
+fn decision_table() {
+    use Plan::*;
+    let deleting = |mut object: Value| {
+        object["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z");
+        object
+    };
+    let labelled = |mut object: Value, name: &str| {
+        object["metadata"]["labels"] = json!({"olm.operatorframework.io/owner-name": name});
+        object
+    };
+    let plain_owner = reference("ClusterObjectSet", "demo-1", "uid-1", false);
+    let rows = [
+        ("no owner, never ours", actual(&[], None), [Collide, Adopt, Adopt]),
+        (
+            "no controller, never ours",
+            actual(std::slice::from_ref(&plain_owner), None),
+            [Collide, Adopt, Adopt],
+        ),
+        ("no controller, marked, an owner left", actual(&[plain_owner], Some("1")), [Collide; 3]),
+        ("no owner, marked, being deleted", deleting(actual(&[], Some("1"))), [Collide; 3]),
+        ("no owner, marked, of this extension", labelled(actual(&[], Some("1")), "demo"), [Adopt; 3]),
+        (
+            "no owner, marked, of another extension",
+            labelled(actual(&[], Some("1")), "x"),
+            [Collide, Adopt, Adopt],
+        ),
+        ("foreign controller", actual(&[foreign()], None), [Collide, Collide, Adopt]),
+        (
+            "controlled by a Helm-era extension",
+            actual(&[reference("ClusterExtension", "demo", "uid-ce", true)], None),
+            [Collide, Collide, Adopt],
+        ),
+        (
+            "revision of another extension",
+            actual(&[set("other-1", "uid-o")], Some("1")),
+            [Collide, Collide, Adopt],
+        ),
+        ("older sibling", actual(&[set("demo-1", "uid-1")], Some("1")), [Adopt; 3]),
+        ("sibling, no number", actual(&[set("demo-1", "uid-1")], None), [Adopt; 3]),
+        ("newer sibling", actual(&[set("demo-3", "uid-3")], Some("3")), [Leave; 3]),
+        ("sibling with our number", actual(&[set("demo-3", "uid-3")], Some("2")), [Collide; 3]),
+        ("ours", actual(&[set("demo-2", OURS)], Some("2")), [Repair; 3]),
+        ("ours, number altered", actual(&[set("demo-2", OURS)], Some("7")), [Repair; 3]),
+        ("ours, being deleted", deleting(actual(&[set("demo-2", OURS)], Some("2"))), [AwaitDeletion; 3]),
+        ("our name, other UID", actual(&[set("demo-2", "uid-old")], Some("2")), [Collide, Collide, Adopt]),
+    ];
+    for (name, object, plans) in rows {
+        for (protection, expected) in ["Prevent", "IfNoController", "None"].into_iter().zip(plans) {
+            assert_eq!(decide(&object, protection), expected, "{name}, {protection}");
+        }
+    }
+    assert_eq!(plan(None, &owner(), &[], &CollisionProtection::Prevent), Ok(Create));
+}
+
+#[test]
+fn a_revision_number_must_be_one() {
+    let object = actual(&[set("demo-1", "uid-1")], Some("one"));
+    assert_eq!(
+        plan(Some(&object), &owner(), &[], &CollisionProtection::Prevent).unwrap_err().to_string(),
+        "getting revision of object: annotation olm.operatorframework.io/revision is \"one\", not an integer"
+    );
+}
+
+#[test]
+fn desired_object_is_marked() {
+    let content = ContentObject {
+        object: json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "labels": {"a": "b"}}}),
+        numbers: crate::canonical::Numbers::Exact,
+        collision_protection: CollisionProtection::Prevent,
+    };
+    assert_eq!(
+        desired(&content, &owner())["metadata"],
+        json!({
+            "name": "c",
+            "labels": {"a": "b", "app.kubernetes.io/managed-by": "olm.operatorframework.io",
+                       "olm.operatorframework.io/owner-name": "demo"},
+            "annotations": {"olm.operatorframework.io/revision": "2"},
+            "ownerReferences": [owner().reference()]})
+    );
+}
+
+#[test]
+fn applying_keeps_other_owners_without_control() {
+    let extension = reference("ClusterExtension", "demo", "uid-ce", true);
+    let mut object = actual(&[set("demo-1", "uid-1"), extension, foreign()], None);
+    object["metadata"]["resourceVersion"] = json!("7");
+    let body = write_body(&json!({"metadata": {}}), &object, &owner());
+    let mut foreign = foreign();
+    foreign["controller"] = json!(false);
+    assert_eq!(
+        body["metadata"],
+        json!({"resourceVersion": "7", "ownerReferences": [
+            reference("ClusterObjectSet", "demo-1", "uid-1", false), foreign, owner().reference()]})
+    );
+    assert_eq!(superseded_managers(&object, &owner()), ["olm.operatorframework.io", "operator-controller"]);
+    assert_eq!(superseded_managers(&body, &owner()), ["olm.operatorframework.io"]);
+}
+
+#[test]
+fn status_and_counters_do_not_count() {
+    let object = |rv: &str, status: &str, time: &str| {
+        json!({"metadata": {"name": "d", "resourceVersion": rv, "generation": 3,
+                   "managedFields": [{"manager": "m", "time": time}]},
+               "status": {"phase": status}, "spec": {}})
+    };
+    assert_eq!(comparable(&object("1", "a", "t1")), comparable(&object("2", "b", "t2")));
+    assert_eq!(comparable(&object("1", "a", "t1")), json!({"metadata": {"name": "d"}, "spec": {}}));
+}

@@ -1,0 +1,241 @@
+//! From the probes of a ClusterObjectSet to compiled ones, and the fixed list that every generated
+//! revision carries (spec 05 §4.3, §8).
+
+use std::collections::BTreeMap;
+
+use olm_api::cluster_object_set::{
+    Assertion as AssertionSpec, AssertionType, ConditionEqual, FieldValue, FieldsEqual, GroupKind,
+    ObjectSelector, ProgressionProbe, SelectorType, WantedStatus,
+};
+use olm_api::{LabelSelector, LabelSelectorRequirement};
+
+use super::{Assertion, Operator, Probe, Probes, Requirement, Selector};
+
+/// A probe that cannot be evaluated.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ProbeError {
+    /// Selector of a kind that this version does not know.
+    #[error("unknown progressionProbe selector type: {0}")]
+    SelectorType(String),
+    /// Assertion of a kind that this version does not know.
+    #[error("unknown progressionProbe assertion probe type: {0}")]
+    AssertionType(String),
+    /// Label selector that cannot select.
+    #[error("invalid label selector in progressionProbe ({selector}): {problem}")]
+    LabelSelector {
+        /// The selector, as `{map[] [{key operator [values]}]}`.
+        selector: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+impl Probes {
+    /// Compiles `spec.progressionProbes`.
+    pub fn new(specs: &[ProgressionProbe]) -> Result<Self, ProbeError> {
+        let probe = |spec: &ProgressionProbe| {
+            Ok(Probe {
+                selector: selector(&spec.selector)?,
+                assertions: spec.assertions.iter().map(assertion).collect::<Result<_, _>>()?,
+            })
+        };
+        specs.iter().map(probe).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+fn selector(spec: &ObjectSelector) -> Result<Selector, ProbeError> {
+    match (&spec.type_, &spec.group_kind, &spec.label) {
+        (SelectorType::GroupKind, Some(GroupKind { group, kind }), _) => {
+            Ok(Selector::GroupKind { group: group.clone(), kind: kind.clone() })
+        }
+        (SelectorType::Label, _, Some(label)) => requirements(label).map(Selector::Labels),
+        (SelectorType::GroupKind, None, _) | (SelectorType::Label, _, None) => Ok(Selector::Nothing),
+        (SelectorType::Other(unknown), ..) => Err(ProbeError::SelectorType(unknown.clone())),
+    }
+}
+
+fn requirements(selector: &LabelSelector) -> Result<Vec<Requirement>, ProbeError> {
+    let labels = selector.match_labels.iter().flatten().map(|(key, value)| Requirement {
+        key: key.clone(),
+        operator: Operator::In,
+        values: vec![value.clone()],
+    });
+    let mut requirements: Vec<Requirement> = labels.collect();
+    for expression in selector.match_expressions.iter().flatten() {
+        let problem = |problem: String| ProbeError::LabelSelector { selector: go_text(selector), problem };
+        let values = expression.values.clone().unwrap_or_default();
+        let operator = match expression.operator.as_str() {
+            "In" => Operator::In,
+            "NotIn" => Operator::NotIn,
+            "Exists" => Operator::Exists,
+            "DoesNotExist" => Operator::DoesNotExist,
+            other => {
+                return Err(problem(format!("{other:?} is not a valid label selector operator")));
+            }
+        };
+        let wants_values = matches!(operator, Operator::In | Operator::NotIn);
+        if wants_values && values.is_empty() {
+            let rule = "for 'in', 'notin' operators, values set can't be empty";
+            return Err(problem(format!("values: Invalid value: []: {rule}")));
+        }
+        if !wants_values && !values.is_empty() {
+            let rule = "values set must be empty for exists and does not exist";
+            return Err(problem(format!("values: Invalid value: {values:?}: {rule}")));
+        }
+        requirements.push(Requirement { key: expression.key.clone(), operator, values });
+    }
+    Ok(requirements)
+}
+
+/// A selector in Go's plain notation, as the reference prints it.
+fn go_text(selector: &LabelSelector) -> String {
+    let labels: BTreeMap<_, _> = selector.match_labels.iter().flatten().collect();
+    let labels: Vec<String> = labels.into_iter().map(|(key, value)| format!("{key}:{value}")).collect();
+    let expression = |LabelSelectorRequirement { key, operator, values }: &LabelSelectorRequirement| {
+        format!("{{{key} {operator} [{}]}}", values.iter().flatten().cloned().collect::<Vec<_>>().join(" "))
+    };
+    let expressions: Vec<String> = selector.match_expressions.iter().flatten().map(expression).collect();
+    format!("{{map[{}] [{}]}}", labels.join(" "), expressions.join(" "))
+}
+
+fn assertion(spec: &AssertionSpec) -> Result<Assertion, ProbeError> {
+    let AssertionSpec { type_, condition_equal, fields_equal, field_value } = spec;
+    match (type_, condition_equal, fields_equal, field_value) {
+        (AssertionType::ConditionEqual, Some(ConditionEqual { type_, status }), ..) => {
+            Ok(Assertion::ConditionEqual { r#type: type_.clone(), status: status.to_string() })
+        }
+        (AssertionType::FieldsEqual, _, Some(FieldsEqual { field_a, field_b }), _) => {
+            Ok(Assertion::FieldsEqual { a: field_a.clone(), b: field_b.clone() })
+        }
+        (AssertionType::FieldValue, _, _, Some(FieldValue { field_path, value })) => {
+            Ok(Assertion::FieldValue { path: field_path.clone(), value: value.clone() })
+        }
+        // A member that does not fit its type is refused by the API server.
+        (unknown, ..) => Err(ProbeError::AssertionType(unknown.to_string())),
+    }
+}
+
+/// The probes of every generated revision, in their fixed order.
+pub fn default_probes() -> Vec<ProgressionProbe> {
+    let replicas = || AssertionSpec {
+        type_: AssertionType::FieldsEqual,
+        condition_equal: None,
+        fields_equal: Some(FieldsEqual {
+            field_a: "status.updatedReplicas".to_owned(),
+            field_b: "status.replicas".to_owned(),
+        }),
+        field_value: None,
+    };
+    vec![
+        kind_probe("apiextensions.k8s.io", "CustomResourceDefinition", vec![condition("Established")]),
+        kind_probe("cert-manager.io", "Certificate", vec![condition("Ready")]),
+        kind_probe("cert-manager.io", "Issuer", vec![condition("Ready")]),
+        kind_probe("", "Namespace", vec![phase("Active")]),
+        kind_probe("", "PersistentVolumeClaim", vec![phase("Bound")]),
+        kind_probe("apps", "StatefulSet", vec![replicas(), condition("Available")]),
+        kind_probe("apps", "Deployment", vec![replicas(), condition("Available")]),
+    ]
+}
+
+fn kind_probe(group: &str, kind: &str, assertions: Vec<AssertionSpec>) -> ProgressionProbe {
+    ProgressionProbe {
+        selector: ObjectSelector {
+            type_: SelectorType::GroupKind,
+            group_kind: Some(GroupKind { group: group.to_owned(), kind: kind.to_owned() }),
+            label: None,
+        },
+        assertions,
+    }
+}
+
+fn condition(name: &str) -> AssertionSpec {
+    AssertionSpec {
+        type_: AssertionType::ConditionEqual,
+        condition_equal: Some(ConditionEqual { type_: name.to_owned(), status: WantedStatus::True }),
+        fields_equal: None,
+        field_value: None,
+    }
+}
+
+fn phase(value: &str) -> AssertionSpec {
+    AssertionSpec {
+        type_: AssertionType::FieldValue,
+        condition_equal: None,
+        fields_equal: None,
+        field_value: Some(FieldValue { field_path: "status.phase".to_owned(), value: value.to_owned() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn build(selector: Value, assertion: Value) -> Result<Probes, ProbeError> {
+        let spec = json!({"selector": selector, "assertions": [assertion]});
+        Probes::new(&[serde_json::from_value(spec).unwrap()])
+    }
+
+    fn labels(expression: Value) -> Value {
+        json!({"type": "Label", "label": {"matchExpressions": [expression]}})
+    }
+
+    fn field_value() -> Value {
+        json!({"type": "FieldValue", "fieldValue": {"fieldPath": "data.s", "value": "ok"}})
+    }
+
+    #[test]
+    fn probes_that_cannot_be_built() {
+        let near = json!({"key": "a", "operator": "Near", "values": ["b", "c"]});
+        for (selector, assertion, message) in [
+            (json!({"type": "Name"}), field_value(), "unknown progressionProbe selector type: Name"),
+            (
+                labels(json!({"key": "a", "operator": "Exists"})),
+                json!({"type": "Cel"}),
+                "unknown progressionProbe assertion probe type: Cel",
+            ),
+            (
+                labels(near),
+                field_value(),
+                "invalid label selector in progressionProbe ({map[] [{a Near [b c]}]}): \
+                 \"Near\" is not a valid label selector operator",
+            ),
+            (
+                labels(json!({"key": "a", "operator": "In"})),
+                field_value(),
+                "invalid label selector in progressionProbe ({map[] [{a In []}]}): \
+                 values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty",
+            ),
+            (
+                labels(json!({"key": "a", "operator": "Exists", "values": ["b"]})),
+                field_value(),
+                "invalid label selector in progressionProbe ({map[] [{a Exists [b]}]}): \
+                 values: Invalid value: [\"b\"]: values set must be empty for exists and does not exist",
+            ),
+        ] {
+            assert_eq!(build(selector, assertion).unwrap_err().to_string(), message);
+        }
+    }
+
+    #[test]
+    fn label_operators() {
+        let object = json!({"metadata": {"labels": {"a": "1"}}, "data": {"s": "no"}});
+        for (key, operator, values, is_selected) in [
+            ("a", "In", json!(["1", "2"]), true),
+            ("a", "In", json!(["2"]), false),
+            ("a", "NotIn", json!(["2"]), true),
+            ("a", "NotIn", json!(["1"]), false),
+            ("b", "NotIn", json!(["1"]), true),
+            ("a", "Exists", json!([]), true),
+            ("b", "Exists", json!([]), false),
+            ("b", "DoesNotExist", json!([]), true),
+            ("a", "DoesNotExist", json!([]), false),
+        ] {
+            let selector = labels(json!({"key": key, "operator": operator, "values": values}));
+            // What is selected fails, what is not passes.
+            let result = build(selector, field_value()).unwrap().probe(&object);
+            assert_eq!(!result.is_ready(), is_selected, "{key} {operator} {values}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What the probes of spec 05 §4.3 mean for Deployments and StatefulSets whose status leaves fields out
+//! (spec 05 §17.2).
+//!
+//! Pure. Each function gives a verdict only where the literal reading could never become True, and `None`
+//! everywhere else.
+
+use serde_json::Value;
+
+use super::{ProbeResult, ProbeStatus};
+use crate::object::gvk;
+
+fn is_apps(object: &Value, kinds: &[&str]) -> bool {
+    let gvk = gvk(object);
+    gvk.group == "apps" && kinds.contains(&gvk.kind.as_str())
+}
+
+/// The API server omits counters that are 0: a workload scaled to nothing has neither, or only one,
+/// and that one is 0.
+pub(super) fn no_replicas(object: &Value, a: &str, b: &str) -> Option<ProbeResult> {
+    let counters = ["status.updatedReplicas", "status.replicas"];
+    if !is_apps(object, &["Deployment", "StatefulSet"]) || !counters.contains(&a) || !counters.contains(&b) {
+        return None;
+    }
+    let status = object.get("status")?.as_object()?;
+    let zero = |key: &str| status.get(key).is_none_or(|value| value.as_i64() == Some(0));
+    (zero("updatedReplicas") && zero("replicas"))
+        .then(|| ProbeResult { status: ProbeStatus::True, messages: vec![format!("{a:?} == {b:?}")] })
+}
+
+/// StatefulSets never carry conditions; ready means that all their replicas are.
+pub(super) fn stateful_set_available(object: &Value, condition: &str, wanted: &str) -> Option<ProbeResult> {
+    if !is_apps(object, &["StatefulSet"]) || (condition, wanted) != ("Available", "True") {
+        return None;
+    }
+    let status = object.get("status")?.as_object()?;
+    status.get("observedGeneration")?.as_i64()?;
+    if status.contains_key("conditions") {
+        return None;
+    }
+    let count = |value: Option<&Value>| value.and_then(Value::as_i64);
+    let replicas =
+        count(object.pointer("/spec/replicas")).or_else(|| count(status.get("replicas"))).unwrap_or(1);
+    let ready = count(status.get("readyReplicas")).unwrap_or(0);
+    let verdict = if ready >= replicas { ProbeStatus::True } else { ProbeStatus::False };
+    Some(ProbeResult { status: verdict, messages: vec![format!("{ready} of {replicas} replicas are ready")] })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::probes::{Probes, default_probes};
+
+    fn default_verdict(kind: &str, status: Value) -> (ProbeStatus, Vec<String>) {
+        let object = json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"generation": 1},
+            "spec": {"replicas": 2}, "status": status});
+        let result = Probes::new(&default_probes()).unwrap().probe(&object);
+        (result.status, result.messages)
+    }
+
+    #[test]
+    fn workloads_without_the_fields_that_the_probes_read() {
+        let available = json!([{"type": "Available", "status": "True"}]);
+        for (kind, status, expected, last_message) in [
+            (
+                "Deployment",
+                json!({"conditions": available}),
+                ProbeStatus::True,
+                ".status.condition[\"Available\"] is True",
+            ),
+            (
+                "Deployment",
+                json!({"replicas": 1, "conditions": available}),
+                ProbeStatus::False,
+                "\"status.updatedReplicas\" missing",
+            ),
+            (
+                "StatefulSet",
+                json!({"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2}),
+                ProbeStatus::True,
+                "2 of 2 replicas are ready",
+            ),
+            (
+                "StatefulSet",
+                json!({"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 1}),
+                ProbeStatus::False,
+                "1 of 2 replicas are ready",
+            ),
+            ("StatefulSet", json!({"replicas": 0}), ProbeStatus::Unknown, "missing .status.conditions"),
+        ] {
+            let (verdict, messages) = default_verdict(kind, status.clone());
+            assert_eq!(verdict, expected, "{kind} {status}");
+            assert_eq!(messages.last().map(String::as_str), Some(last_message), "{kind} {status}");
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The engine against a real API server: only that decides what server-side apply, dry runs and owner
+//! references do. One control plane serves all cases; each has its own namespace.
+
+#![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+mod ownership;
+mod removal;
+mod rollout;
+mod world;
+
+use world::World;
+
+#[tokio::test]
+async fn engine_on_a_control_plane() {
+    let mut world = World::start().await;
+    rollout::created_once_and_then_left_alone(&mut world).await;
+    rollout::drift_is_repaired_and_foreign_fields_are_kept(&world).await;
+    rollout::atomic_lists_are_ours_and_keyed_lists_shared(&world).await;
+    ownership::collisions(&world).await;
+    ownership::adoption_by_protection(&world).await;
+    ownership::handover_to_the_next_revision(&world).await;
+    ownership::abandoned_objects_are_taken_back(&world).await;
+    rollout::validation_by_dry_run(&world).await;
+    rollout::custom_resource_after_its_definition(&world).await;
+    rollout::failing_probes_hold_the_next_phase(&world).await;
+    removal::teardown_waits_for_each_phase(&world).await;
+    ownership::heirs_get_objects_back(&world).await;
+    removal::definitions_in_use(&world).await;
+    ownership::helm_era_objects(&world).await;
+}

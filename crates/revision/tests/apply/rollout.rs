@@ -1,0 +1,180 @@
+//! Phases, drift and checks: what the engine does about objects that nobody else claims.
+
+use olm_revision::result::Action;
+use serde_json::json;
+
+use crate::world::{
+    World, actions, config_map, crd, deployment, our_managers, owner_names, phase, until, version,
+};
+
+// spec 05 acceptance 5, 7, 38, 68
+pub(crate) async fn created_once_and_then_left_alone(world: &mut World) {
+    let ns = "create";
+    world.namespace(ns).await;
+    let objects = [config_map(ns, "a", json!({"k": "v"})), deployment(ns, "op")];
+    let mut revision = world
+        .revision("create", 1, vec![phase("configuration", &[&objects[0]]), phase("deploy", &[&objects[1]])])
+        .await;
+    revision.probes = Default::default();
+    world.calls();
+    let result = world.complete(&revision).await;
+    assert_eq!(actions(&result), [Action::Created, Action::Created]);
+    assert_eq!(world.calls(), ["dry-run a", "create a", "merge a", "dry-run op", "create op", "merge op"]);
+    let live = world.get(&objects[1]).await.unwrap();
+    assert_eq!(live["metadata"]["labels"]["app.kubernetes.io/managed-by"], "olm.operatorframework.io");
+    assert_eq!(live["metadata"]["annotations"]["olm.operatorframework.io/revision"], "1");
+    assert_eq!(owner_names(&live), [("create-1".to_owned(), Some(true))]);
+    assert_eq!(our_managers(&live), ["Apply"]);
+
+    let result = world.complete(&revision).await;
+    assert_eq!(actions(&result), [Action::Idle, Action::Idle]);
+    assert_eq!(world.calls(), [""; 0]);
+
+    world.restart();
+    let result = world.complete(&revision).await;
+    assert_eq!(actions(&result), [Action::Idle, Action::Idle]);
+    assert_eq!(world.calls(), ["dry-run a", "dry-run op"]);
+    world.complete(&revision).await;
+    assert_eq!(world.calls(), [""; 0]);
+    assert_eq!(version(&world.get(&objects[1]).await.unwrap()), version(&live));
+}
+
+// spec 05 acceptance 15, 16, 17, 18, 19
+pub(crate) async fn drift_is_repaired_and_foreign_fields_are_kept(world: &World) {
+    let ns = "drift";
+    world.namespace(ns).await;
+    let op = deployment(ns, "op");
+    let mut revision = world.revision("drift", 1, vec![phase("deploy", &[&op])]).await;
+    revision.probes = Default::default();
+    world.complete(&revision).await;
+
+    // Foreign fields: nothing is written.
+    world
+        .edit(
+            &op,
+            json!({"metadata": {"labels": {"mine": "1"}}, "spec": {"replicas": 3, "template": {
+            "metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}}}}),
+        )
+        .await;
+    assert_eq!(actions(&world.complete(&revision).await), [Action::Idle]);
+
+    let drifts = [
+        (json!({"spec": {"template": {"metadata": {"labels": {"app": "op", "x": "y"}}}}}), Action::Idle),
+        (json!({"metadata": {"labels": {"olm.operatorframework.io/owner-name": null}}}), Action::Updated),
+        (json!({"metadata": {"annotations": {"olm.operatorframework.io/revision": "9"}}}), Action::Recovered),
+    ];
+    for (drift, expected) in drifts {
+        world.edit(&op, drift.clone()).await;
+        assert_eq!(actions(&world.complete(&revision).await), [expected], "{drift}");
+        assert_eq!(actions(&world.complete(&revision).await), [Action::Idle], "{drift}");
+    }
+    let live = world.get(&op).await.unwrap();
+    assert_eq!(live["metadata"]["labels"]["olm.operatorframework.io/owner-name"], "drift");
+    assert_eq!(live["metadata"]["annotations"]["olm.operatorframework.io/revision"], "1");
+    assert_eq!(live["metadata"]["labels"]["mine"], "1");
+    assert_eq!(live["spec"]["replicas"], 3);
+    assert_eq!(
+        live["spec"]["template"]["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"],
+        "now"
+    );
+
+    let mut containers = live["spec"]["template"]["spec"]["containers"].clone();
+    containers[0]["image"] = json!("example.test/other");
+    world.edit(&op, json!({"spec": {"template": {"spec": {"containers": containers}}}})).await;
+    assert_eq!(actions(&world.complete(&revision).await), [Action::Recovered]);
+    let live = world.get(&op).await.unwrap();
+    assert_eq!(live["spec"]["template"]["spec"]["containers"][0]["image"], "example.test/op:v1");
+    assert_eq!(our_managers(&live), ["Apply"]);
+
+    world.delete(&op).await;
+    assert_eq!(actions(&world.complete(&revision).await), [Action::Created]);
+}
+
+pub(crate) async fn atomic_lists_are_ours_and_keyed_lists_shared(world: &World) {
+    let ns = "lists";
+    world.namespace(ns).await;
+    let op = deployment(ns, "op");
+    let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]);
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+        "metadata": {"name": "r", "namespace": ns}, "rules": rules});
+    let mut revision = world.revision("lists", 1, vec![phase("deploy", &[&op, &role])]).await;
+    revision.probes = Default::default();
+    world.complete(&revision).await;
+    let mut containers = world.get(&op).await.unwrap()["spec"]["template"]["spec"]["containers"].clone();
+    containers[0]["env"] = json!([{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]);
+    world.edit(&op, json!({"spec": {"template": {"spec": {"containers": containers}}}})).await;
+    let more = json!([rules[0], {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]);
+    world.edit(&role, json!({"rules": more})).await;
+    let result = world.complete(&revision).await;
+    assert_eq!(actions(&result), [Action::Idle, Action::Recovered]);
+    let live = world.get(&op).await.unwrap();
+    assert_eq!(live["spec"]["template"]["spec"]["containers"][0]["env"][1]["name"], "B");
+    assert_eq!(world.get(&role).await.unwrap()["rules"], rules);
+}
+
+// spec 05 acceptance 30, 48
+pub(crate) async fn validation_by_dry_run(world: &World) {
+    let ns = "late";
+    let map = config_map(ns, "a", json!({}));
+    let revision = world.revision("late", 1, vec![phase("configuration", &[&map])]).await;
+    let expected = "phase 0 validation error: phase \"configuration\": \
+                    /v1, Kind=ConfigMap late/a: namespaces \"late\" not found";
+    assert_eq!(world.reconcile(&revision).await.obstacle().unwrap(), expected);
+    world.namespace(ns).await;
+    world.complete(&revision).await;
+
+    let good = config_map(ns, "good", json!({}));
+    let mut bad = config_map(ns, "BAD", json!({}));
+    let unknown = json!({"apiVersion": "acme.example/v1", "kind": "Nothing", "metadata": {"name": "n", "namespace": ns}});
+    bad["metadata"]["namespace"] = json!(ns);
+    let revision = world.revision("bad", 1, vec![phase("a", &[&good, &bad, &unknown])]).await;
+    let first = world.reconcile(&revision).await;
+    let message = first.obstacle().unwrap();
+    let head = "phase 0 validation error: phase \"a\": /v1, Kind=ConfigMap late/BAD: ConfigMap \"BAD\" is invalid: metadata.name: ";
+    assert!(message.starts_with(head), "{message}");
+    let tail = ", acme.example/v1, Kind=Nothing late/n: no matches for kind \"Nothing\" in version \"acme.example/v1\"";
+    assert!(message.ends_with(tail), "{message}");
+    assert_eq!(world.get(&good).await, None);
+    assert_eq!(world.reconcile(&revision).await, first);
+
+    let undeclared = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "u", "namespace": ns}, "nope": 1});
+    let revision = world.revision("undeclared", 1, vec![phase("a", &[&undeclared])]).await;
+    let message = world.reconcile(&revision).await.obstacle().unwrap();
+    assert!(message.contains("failed to create typed patch object"), "{message}");
+}
+
+// spec 05 acceptance 64
+pub(crate) async fn custom_resource_after_its_definition(world: &World) {
+    let ns = "custom";
+    world.namespace(ns).await;
+    let definition = crd("widgets", "Widget");
+    let widget = json!({"apiVersion": "acme.example/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": ns}});
+    let revision =
+        world.revision("custom", 1, vec![phase("crds", &[&definition]), phase("deploy", &[&widget])]).await;
+    // The definition is established a moment after its creation; until then its phase is incomplete.
+    let result = until(async || Some(world.reconcile(&revision).await).filter(|r| r.is_complete())).await;
+    let watched: Vec<&str> = result.watch.iter().map(|gvk| gvk.kind.as_str()).collect();
+    assert_eq!(watched, ["CustomResourceDefinition", "Widget"]);
+    assert!(world.get(&widget).await.is_some());
+}
+
+// spec 05 acceptance 36
+pub(crate) async fn failing_probes_hold_the_next_phase(world: &World) {
+    let ns = "probes";
+    world.namespace(ns).await;
+    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "test-pvc", "namespace": ns},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}});
+    let map = config_map(ns, "later", json!({}));
+    let revision =
+        world.revision("probes", 1, vec![phase("pvc", &[&claim]), phase("configuration", &[&map])]).await;
+    let result = world.reconcile(&revision).await;
+    assert!(!result.is_complete() && result.is_in_transition());
+    assert_eq!(result.obstacle(), None);
+    assert_eq!(
+        result.probe_failures().unwrap(),
+        "Object PersistentVolumeClaim.v1 probes/test-pvc: \
+         value at key \"status.phase\" != \"Bound\"; expected: \"Bound\" got: \"Pending\""
+    );
+    assert_eq!(world.get(&map).await, None);
+}
