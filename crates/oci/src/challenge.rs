@@ -1,0 +1,116 @@
+//! What a registry asks for in `WWW-Authenticate`.
+
+/// How to authenticate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Challenge {
+    /// User and password with every request.
+    Basic,
+    /// A token from the server at `realm`.
+    Bearer { realm: String, service: String },
+}
+
+/// The challenge that we can answer in the values of `WWW-Authenticate` headers; a bearer token is preferred.
+pub(crate) fn parse<'a>(headers: impl Iterator<Item = &'a str>) -> Option<Challenge> {
+    let mut chosen = None;
+    for header in headers {
+        let header = header.trim();
+        let (scheme, rest) = header.split_once(' ').unwrap_or((header, ""));
+        if scheme.eq_ignore_ascii_case("basic") {
+            chosen = chosen.or(Some(Challenge::Basic));
+        } else if scheme.eq_ignore_ascii_case("bearer") {
+            let mut realm = None;
+            let mut service = String::new();
+            for (key, value) in parameters(rest) {
+                match key.to_ascii_lowercase().as_str() {
+                    "realm" => realm = Some(value),
+                    "service" => service = value,
+                    _ => {}
+                }
+            }
+            if let Some(realm) = realm {
+                return Some(Challenge::Bearer { realm, service });
+            }
+        }
+    }
+    chosen
+}
+
+/// `key=value, key="quoted \" value"`; what is malformed ends the list.
+fn parameters(mut text: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    loop {
+        text = text.trim_start_matches([' ', '\t', ',']);
+        let Some((key, rest)) = text.split_once('=') else {
+            return found;
+        };
+        let value;
+        if let Some(quoted) = rest.trim_start().strip_prefix('"') {
+            let Some((unquoted, after)) = unquote(quoted) else {
+                return found;
+            };
+            (value, text) = (unquoted, after);
+        } else {
+            let end = rest.find(',').unwrap_or(rest.len());
+            (value, text) = (rest[..end].trim().to_owned(), &rest[end..]);
+        }
+        found.push((key.trim().to_owned(), value));
+    }
+}
+
+/// The text up to the closing quote, and what follows it.
+fn unquote(text: &str) -> Option<(String, &str)> {
+    let mut value = String::new();
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => return Some((value, &text[at + 1..])),
+            '\\' => value.push(chars.next()?.1),
+            _ => value.push(c),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bearer(realm: &str, service: &str) -> Option<Challenge> {
+        Some(Challenge::Bearer { realm: realm.to_owned(), service: service.to_owned() })
+    }
+
+    #[test]
+    fn challenges() {
+        for (headers, expected) in [
+            (
+                &[r#"Bearer realm="https://a/token",service="s",scope="x,y""#][..],
+                bearer("https://a/token", "s"),
+            ),
+            (&["bearer realm=https://a/token, service=s"], bearer("https://a/token", "s")),
+            (&[r#"Bearer service="a \" b",realm="r""#], bearer("r", "a \" b")),
+            (&["Basic realm=\"x\"", "Bearer realm=\"r\""], bearer("r", "")),
+            (&["BASIC"], Some(Challenge::Basic)),
+            (&["Bearer service=\"s\""], None),
+            (&["Bearer realm=\"open"], None),
+            (&["Negotiate"], None),
+            (&[], None),
+        ] {
+            assert_eq!(parse(headers.iter().copied()), expected, "{headers:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_taken(header in "(Bearer )?.{0,40}") {
+            parse([header.as_str()].into_iter());
+        }
+
+        #[test]
+        fn quoted_values_come_back(realm in "[ -~]{0,30}") {
+            let quoted = realm.replace('\\', "\\\\").replace('"', "\\\"");
+            prop_assert_eq!(parse([format!("Bearer realm=\"{quoted}\"").as_str()].into_iter()), bearer(&realm, ""));
+        }
+    }
+}

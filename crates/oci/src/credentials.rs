@@ -1,0 +1,214 @@
+//! Registry credentials from a `.dockerconfigjson`, `.dockercfg` or `auth.json` file (spec 02 §B4).
+//!
+//! Nothing here prints a secret: neither `Debug` nor an error shows what a file holds besides registry names.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// What a client shows to a registry.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Login {
+    /// User name; may be empty with an identity token.
+    pub username: String,
+    /// Password; may be empty with an identity token.
+    pub password: String,
+    /// Refresh token, which is exchanged for an access token in place of a password.
+    pub identity_token: Option<String>,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").field("username", &self.username).finish_non_exhaustive()
+    }
+}
+
+/// Why a credentials file cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CredentialsError {
+    /// No JSON object of the expected shape. The parser's own text is left out, since it quotes values.
+    #[error("line {line} column {column}: expected a JSON object of registries, alone or under \"auths\"")]
+    Shape {
+        /// Line, from 1.
+        line: usize,
+        /// Column, from 1.
+        column: usize,
+    },
+    /// An `auth` value that is not base64 of `user:password`.
+    #[error("entry \"{0}\": \"auth\" must be the base64 form of user:password")]
+    Auth(String),
+}
+
+/// Logins by registry, or by a part of a registry.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Credentials {
+    /// Keys as written: `host[:port][/path]`.
+    exact: BTreeMap<String, Login>,
+    /// Host of every key, with URL decoration and Docker's aliases removed.
+    hosts: BTreeMap<String, Login>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    #[serde(default)]
+    auth: String,
+    #[serde(default)]
+    username: String,
+    #[serde(default)]
+    password: String,
+    #[serde(default)]
+    identitytoken: String,
+}
+
+impl Credentials {
+    /// Parses `{"auths": {registry: entry}}` or the older `{registry: entry}`. An entry has `auth` (base64 of
+    /// `user:password`) or `username` and `password`, and possibly `identitytoken`; one without any of them is skipped, and
+    /// credential helpers are never run.
+    ///
+    /// # Errors
+    /// The text is no such JSON.
+    pub fn parse(text: &[u8]) -> Result<Self, CredentialsError> {
+        let shape =
+            |error: serde_json::Error| CredentialsError::Shape { line: error.line(), column: error.column() };
+        let mut file: BTreeMap<String, Value> = serde_json::from_slice(text).map_err(shape)?;
+        let auths = match file.remove("auths") {
+            Some(auths) => serde_json::from_value(auths).map_err(shape)?,
+            None => file,
+        };
+        let mut credentials = Self::default();
+        for (key, entry) in auths {
+            // Other programs keep their own settings beside the entries of the older form.
+            let Ok(entry) = Entry::deserialize(entry) else {
+                continue;
+            };
+            if let Some(login) = login(&key, entry)? {
+                if let Some(host) = host_of(&key) {
+                    credentials.hosts.insert(host.to_owned(), login.clone());
+                }
+                credentials.exact.insert(key, login);
+            }
+        }
+        Ok(credentials)
+    }
+
+    /// The login for repository `path` of registry `host`: that of the longest key among `host/path`, its parents and `host`.
+    #[must_use]
+    pub fn lookup(&self, host: &str, path: &str) -> Option<&Login> {
+        let full = format!("{host}/{path}");
+        let mut key = full.as_str();
+        loop {
+            if let Some(login) = self.exact.get(key) {
+                return Some(login);
+            }
+            match key.rsplit_once('/') {
+                Some((parent, _)) => key = parent,
+                None => return self.hosts.get(unalias(host)),
+            }
+        }
+    }
+}
+
+fn login(key: &str, entry: Entry) -> Result<Option<Login>, CredentialsError> {
+    let identity_token = Some(entry.identitytoken).filter(|token| !token.is_empty());
+    let (username, password) = if entry.auth.is_empty() {
+        (entry.username, entry.password)
+    } else {
+        let malformed = || CredentialsError::Auth(key.to_owned());
+        let bytes = BASE64_STANDARD.decode(entry.auth.trim()).map_err(|_| malformed())?;
+        let text = String::from_utf8(bytes).map_err(|_| malformed())?;
+        let (username, password) = text.split_once(':').ok_or_else(malformed)?;
+        (username.to_owned(), password.trim_matches('\0').to_owned())
+    };
+    let empty = username.is_empty() && identity_token.is_none();
+    Ok((!empty).then_some(Login { username, password, identity_token }))
+}
+
+/// The host that a key stands for, `None` where it stands for a part of a registry only.
+fn host_of(key: &str) -> Option<&str> {
+    let stripped = key.strip_prefix("https://").or_else(|| key.strip_prefix("http://"));
+    match stripped {
+        Some(url) => url.split('/').next().map(unalias),
+        None => (!key.contains('/')).then(|| unalias(key)),
+    }
+}
+
+fn unalias(host: &str) -> &str {
+    match host {
+        "index.docker.io" | "registry-1.docker.io" => "docker.io",
+        _ => host,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Credentials {
+        Credentials::parse(text.as_bytes()).unwrap()
+    }
+
+    fn user<'a>(credentials: &'a Credentials, host: &str, path: &str) -> Option<&'a str> {
+        credentials.lookup(host, path).map(|login| login.username.as_str())
+    }
+
+    #[test]
+    fn the_most_specific_key_wins() {
+        // aG9zdDpw = host:p, bnM6cA== = ns:p, cmVwbzpw = repo:p
+        let credentials = parse(
+            r#"{"auths":{"r.io:5000":{"auth":"aG9zdDpw"},"r.io:5000/ns":{"auth":"bnM6cA=="},"r.io:5000/ns/repo":{"auth":"cmVwbzpw"}}}"#,
+        );
+        for (host, path, expected) in [
+            ("r.io:5000", "ns/repo", Some("repo")),
+            ("r.io:5000", "ns/repo/deeper", Some("repo")),
+            ("r.io:5000", "ns/repository", Some("ns")),
+            ("r.io:5000", "ns", Some("ns")),
+            ("r.io:5000", "other/repo", Some("host")),
+            ("r.io", "ns/repo", None),
+        ] {
+            assert_eq!(user(&credentials, host, path), expected, "{host}/{path}");
+        }
+    }
+
+    #[test]
+    fn urls_and_aliases_of_docker_are_hosts() {
+        let credentials =
+            parse(r#"{"auths":{"https://index.docker.io/v1/":{"username":"u","password":"p"}}}"#);
+        assert_eq!(user(&credentials, "docker.io", "library/busybox"), Some("u"));
+        assert_eq!(user(&credentials, "index.docker.io", "a/b"), Some("u"));
+        assert_eq!(user(&parse(r#"{"https://r.io/x/y":{"auth":"dTpw"}}"#), "r.io", "z"), Some("u"));
+        assert_eq!(user(&parse(r#"{"r.io/x":{"auth":"dTpw"}}"#), "r.io", "z"), None);
+    }
+
+    #[test]
+    fn every_kind_of_entry_is_read() {
+        let credentials = parse(
+            r#"{"auths":{"a":{"auth":"dTpwOnE=","email":"e"},"b":{"identitytoken":"t"},"c":{},"d":{"username":"u"}},
+               "credHelpers":{"e":"x"}}"#,
+        );
+        let login = credentials.lookup("a", "x").unwrap();
+        assert_eq!((login.username.as_str(), login.password.as_str()), ("u", "p:q"));
+        assert_eq!(credentials.lookup("b", "x").unwrap().identity_token.as_deref(), Some("t"));
+        assert_eq!(credentials.lookup("c", "x"), None);
+        assert_eq!(user(&credentials, "d", "x"), Some("u"));
+        assert_eq!(user(&parse(r#"{"old":{"auth":"dTpw"},"flag":true}"#), "old", "x"), Some("u"));
+    }
+
+    #[test]
+    fn errors_and_debug_show_no_secret() {
+        let error = |text: &str| Credentials::parse(text.as_bytes()).unwrap_err().to_string();
+        assert_eq!(
+            error(r#"["s3cret"]"#),
+            "line 1 column 0: expected a JSON object of registries, alone or under \"auths\""
+        );
+        assert_eq!(
+            error(r#"{"auths":{"r.io":{"auth":"s3cret"}}}"#),
+            "entry \"r.io\": \"auth\" must be the base64 form of user:password"
+        );
+        let credentials = parse(r#"{"r.io":{"username":"u","password":"s3cret","identitytoken":"s3cret"}}"#);
+        assert!(!format!("{credentials:?}").contains("s3cret"));
+    }
+}

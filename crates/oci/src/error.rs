@@ -1,0 +1,89 @@
+//! What a failed pull means for its caller.
+
+use crate::ReferenceError;
+
+/// Whether trying again can help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// The same input fails in the same way until somebody changes it.
+    Terminal,
+    /// It may work later: network, registry, disk, or a tag that can move.
+    Retry,
+}
+
+/// A failed resolve or pull. The text is a condition message of spec 02 §H1 without its first part, which names the caller
+/// (`source catalog content: `).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{stage}{mark}{cause}", mark = if *class == Class::Terminal { "terminal error: " } else { "" })]
+pub struct PullError {
+    class: Class,
+    /// What was being done, ending in a colon and a blank; may be empty.
+    stage: &'static str,
+    cause: String,
+}
+
+impl PullError {
+    /// Whether trying again can help.
+    #[must_use]
+    pub fn class(&self) -> Class {
+        self.class
+    }
+
+    /// The text without the words `terminal error: `, which ClusterExtensions do not show (spec 01 §7.1 rule 7).
+    #[must_use]
+    pub fn unmarked(&self) -> String {
+        format!("{}{}", self.stage, self.cause)
+    }
+
+    /// The tag could not be resolved.
+    pub(crate) fn resolving(cause: impl ToString) -> Self {
+        Self { class: Class::Retry, stage: "error creating image source: ", cause: cause.to_string() }
+    }
+
+    /// The registry did not give us the image.
+    pub(crate) fn copying(cause: impl ToString) -> Self {
+        Self { class: Class::Retry, stage: "error copying image: ", cause: cause.to_string() }
+    }
+
+    /// Something failed here, for instance the disk.
+    pub(crate) fn applying(cause: impl ToString) -> Self {
+        Self { class: Class::Retry, stage: "error applying image: ", cause: cause.to_string() }
+    }
+
+    /// Something is wrong with the content itself: final where the user pinned its digest.
+    pub(crate) fn content(pinned: bool, cause: impl ToString) -> Self {
+        let class = if pinned { Class::Terminal } else { Class::Retry };
+        Self { class, ..Self::applying(cause) }
+    }
+}
+
+impl From<ReferenceError> for PullError {
+    fn from(error: ReferenceError) -> Self {
+        Self { class: Class::Terminal, stage: "", cause: error.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mark_of_terminal_errors_stands_before_the_cause() {
+        for (error, shown, unmarked) in [
+            (
+                PullError::content(true, "c"),
+                "error applying image: terminal error: c",
+                "error applying image: c",
+            ),
+            (PullError::content(false, "c"), "error applying image: c", "error applying image: c"),
+            (PullError::copying("c"), "error copying image: c", "error copying image: c"),
+            (
+                ReferenceError::Bare("r".to_owned()).into(),
+                "terminal error: error creating reference: Docker reference r is not for an unknown digest case; tag or digest is needed",
+                "error creating reference: Docker reference r is not for an unknown digest case; tag or digest is needed",
+            ),
+        ] {
+            assert_eq!((error.to_string(), error.unmarked()), (shown.to_owned(), unmarked.to_owned()));
+        }
+    }
+}

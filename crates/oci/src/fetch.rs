@@ -1,0 +1,126 @@
+//! A layer on its way from the network to a blocking thread, with its digest computed as it passes.
+
+use std::io::{self, Read};
+
+use bytes::Bytes;
+use sha2::{Digest as _, Sha256, Sha384, Sha512};
+use tokio::sync::mpsc;
+
+use crate::Digest;
+
+/// Chunks that may wait between network and thread: enough to keep both busy, little enough to bound memory.
+pub(crate) const QUEUE: usize = 16;
+
+/// One of the algorithms that a [`Digest`] can name.
+pub(crate) enum Hasher {
+    Sha256(Sha256),
+    Sha384(Sha384),
+    Sha512(Sha512),
+}
+
+impl Hasher {
+    pub(crate) fn new(digest: &Digest) -> Self {
+        match digest.algorithm() {
+            "sha384" => Self::Sha384(Sha384::new()),
+            "sha512" => Self::Sha512(Sha512::new()),
+            _ => Self::Sha256(Sha256::new()),
+        }
+    }
+
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Sha256(hasher) => hasher.update(bytes),
+            Self::Sha384(hasher) => hasher.update(bytes),
+            Self::Sha512(hasher) => hasher.update(bytes),
+        }
+    }
+
+    pub(crate) fn finish(self) -> String {
+        match self {
+            Self::Sha256(hasher) => format!("sha256:{}", hex::encode(hasher.finalize())),
+            Self::Sha384(hasher) => format!("sha384:{}", hex::encode(hasher.finalize())),
+            Self::Sha512(hasher) => format!("sha512:{}", hex::encode(hasher.finalize())),
+        }
+    }
+
+    /// The sha256 digest of `bytes`.
+    pub(crate) fn sha256(bytes: &[u8]) -> Digest {
+        Digest::of_sha256(&hex::encode(Sha256::digest(bytes)))
+    }
+
+    /// Digest of `bytes` in the algorithm of `like`.
+    pub(crate) fn digest(like: &Digest, bytes: &[u8]) -> String {
+        let mut hasher = Self::new(like);
+        hasher.update(bytes);
+        hasher.finish()
+    }
+}
+
+/// The receiving end, for a blocking thread. It ends where the sender is dropped, complete or not: only the digest tells.
+pub(crate) struct LayerReader {
+    chunks: mpsc::Receiver<Bytes>,
+    current: Bytes,
+    hasher: Hasher,
+}
+
+impl LayerReader {
+    pub(crate) fn new(chunks: mpsc::Receiver<Bytes>, digest: &Digest) -> Self {
+        Self { chunks, current: Bytes::new(), hasher: Hasher::new(digest) }
+    }
+
+    /// Reads to the end and returns the digest of all that came.
+    pub(crate) fn finish(mut self) -> String {
+        while self.fill() {
+            self.current.clear();
+        }
+        self.hasher.finish()
+    }
+
+    /// Whether there is something in `current`.
+    fn fill(&mut self) -> bool {
+        while self.current.is_empty() {
+            match self.chunks.blocking_recv() {
+                None => return false,
+                Some(chunk) => {
+                    self.hasher.update(&chunk);
+                    self.current = chunk;
+                }
+            }
+        }
+        true
+    }
+}
+
+impl Read for LayerReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if !self.fill() {
+            return Ok(0);
+        }
+        let length = buffer.len().min(self.current.len());
+        buffer[..length].copy_from_slice(&self.current.split_to(length));
+        Ok(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_and_hashes_what_was_sent() {
+        let digest: Digest =
+            Hasher::digest(&format!("sha512:{}", "0".repeat(128)).parse().unwrap(), b"one two")
+                .parse()
+                .unwrap();
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        for chunk in ["one", "", " two"] {
+            sender.blocking_send(Bytes::from_static(chunk.as_bytes())).unwrap();
+        }
+        drop(sender);
+        let mut reader = LayerReader::new(receiver, &digest);
+        let mut start = [0; 4];
+        reader.read_exact(&mut start).unwrap();
+        assert_eq!(&start, b"one ");
+        assert_eq!(reader.finish(), digest.as_str());
+    }
+}

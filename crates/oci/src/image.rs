@@ -1,0 +1,174 @@
+//! One image at its registry: manifest, labels, and its layers on their way through an [`Unpacker`].
+
+use std::collections::BTreeMap;
+
+use oci_distribution::manifest::{ImageIndexEntry, OciDescriptor, OciImageManifest, OciManifest};
+use serde::Deserialize;
+use tokio::sync::mpsc;
+
+use crate::fetch::{Hasher, LayerReader, QUEUE};
+use crate::limits::{Exceeded, Limits};
+use crate::refusal::RequestError;
+use crate::session::{MAX_MANIFEST, Session, check_digest};
+use crate::store::Store;
+use crate::unpack::{UnpackError, Unpacker};
+use crate::{CanonicalRef, Digest, Platform, PullError};
+
+/// Labels of an image's configuration.
+pub type ImageLabels = BTreeMap<String, String>;
+
+/// An image whose manifest and configuration are known.
+pub(crate) struct Image<'a> {
+    session: Session,
+    reference: &'a CanonicalRef,
+    /// Digest and size of each, lowest first.
+    layers: Vec<(Digest, u64)>,
+    pub(crate) labels: ImageLabels,
+}
+
+/// Of an image configuration, what matters here; catalogs often have nothing else in it.
+#[derive(Default, Deserialize)]
+struct ImageConfig {
+    #[serde(default)]
+    config: Option<ImageSettings>,
+}
+
+#[derive(Default, Deserialize)]
+struct ImageSettings {
+    #[serde(default, rename = "Labels")]
+    labels: Option<ImageLabels>,
+}
+
+impl<'a> Image<'a> {
+    /// Reads manifest and configuration and checks them against the digests and limits.
+    pub(crate) async fn open(
+        session: Session,
+        reference: &'a CanonicalRef,
+        platform: &Platform,
+        limits: &Limits,
+    ) -> Result<Self, PullError> {
+        let manifest = manifest_for(&session, reference, platform).await?;
+        let content = |cause: String| PullError::content(reference.is_pinned(), cause);
+        let layers = layers(&manifest, limits).map_err(content)?;
+        let (config, size) = descriptor(&manifest.config).map_err(content)?;
+        let config = session
+            .blob(&config, size.min(MAX_MANIFEST))
+            .await
+            .map_err(|error| PullError::copying(error.within(&format!("reading config blob {config}"))))?;
+        // Artifacts without a real configuration have no labels.
+        let config: ImageConfig = serde_json::from_slice(&config).unwrap_or_default();
+        let labels = config.config.and_then(|settings| settings.labels).unwrap_or_default();
+        Ok(Self { session, reference, layers, labels })
+    }
+
+    /// Streams every layer through `unpacker`: one at a time, the archive on a blocking thread while the network runs ahead of
+    /// it by at most [`QUEUE`] chunks. Dropping the future ends the thread's work too.
+    pub(crate) async fn unpack<S: Store>(&self, mut unpacker: Unpacker<S>) -> Result<Unpacker<S>, PullError> {
+        for (index, (digest, size)) in self.layers.iter().enumerate() {
+            let (sink, chunks) = mpsc::channel(QUEUE);
+            let mut reader = LayerReader::new(chunks, digest);
+            let blocking = tokio::task::spawn_blocking(move || {
+                let applied = unpacker.apply(&mut reader);
+                (unpacker, applied, reader.finish())
+            });
+            let fetched = self.session.stream_blob(digest, *size, sink).await;
+            let (back, applied, actual) = blocking.await.map_err(PullError::applying)?;
+            unpacker = back;
+            // A broken transfer explains everything after it, a wrong digest any oddity of the archive.
+            fetched
+                .and_then(|()| check_digest(digest, &actual))
+                .map_err(|error| PullError::copying(error.within(&format!("reading blob {digest}"))))?;
+            applied.map_err(|error| self.unpack_error(error, Some(index)))?;
+        }
+        Ok(unpacker)
+    }
+
+    /// What `error` means to the caller; `layer` where it arose in one.
+    pub(crate) fn unpack_error(&self, error: UnpackError, layer: Option<usize>) -> PullError {
+        let cause = match (&error, layer) {
+            (UnpackError::Limit(_), _) | (_, None) => error.to_string(),
+            (_, Some(index)) => format!("error applying layer[{index}]: {error}"),
+        };
+        match error {
+            UnpackError::Disk(_) => PullError::applying(cause),
+            _ => PullError::content(self.reference.is_pinned(), cause),
+        }
+    }
+}
+
+/// The manifest of an image, or that of the right platform where `reference` names an index.
+async fn manifest_for(
+    session: &Session,
+    reference: &CanonicalRef,
+    platform: &Platform,
+) -> Result<OciImageManifest, PullError> {
+    let entries = match verified_manifest(session, reference, reference.digest()).await? {
+        OciManifest::Image(manifest) => return Ok(manifest),
+        OciManifest::ImageIndex(index) => index.manifests,
+    };
+    let choosing = |error| {
+        let error = RequestError::fatal(error);
+        PullError::copying(
+            error.within(&format!("choosing an image from manifest list docker://{reference}")),
+        )
+    };
+    let chosen = choose(&entries, platform).map_err(choosing)?;
+    match verified_manifest(session, reference, &chosen).await? {
+        OciManifest::Image(manifest) => Ok(manifest),
+        OciManifest::ImageIndex(_) => Err(choosing(format!("{chosen} is an index again"))),
+    }
+}
+
+fn choose(entries: &[ImageIndexEntry], platform: &Platform) -> Result<Digest, String> {
+    let Platform { os, architecture, variant } = platform;
+    let entry = platform.choose(entries).ok_or_else(|| {
+        format!(
+            "no image found in image index for architecture \"{architecture}\", variant \"{variant}\", OS \"{os}\""
+        )
+    })?;
+    entry.digest.parse().map_err(|error| format!("digest {:?}: {error}", entry.digest))
+}
+
+async fn verified_manifest(
+    session: &Session,
+    reference: &CanonicalRef,
+    digest: &Digest,
+) -> Result<OciManifest, PullError> {
+    let source = |error: RequestError| PullError::copying(error.within(&initializing(reference)));
+    let reading = format!("reading manifest {digest} in {}", reference.reference().name());
+    let body = session.manifest(digest.as_str()).await.map_err(|error| source(error.within(&reading)))?;
+    if Hasher::digest(digest, &body) != digest.as_str() {
+        let text = format!("Manifest does not match provided manifest digest {digest}");
+        return Err(source(RequestError::fatal(text)));
+    }
+    serde_json::from_slice(&body).map_err(|_| {
+        PullError::content(
+            reference.is_pinned(),
+            format!("manifest {digest} is neither an image nor an index in a known format"),
+        )
+    })
+}
+
+/// The step of a pull in which the registry and the manifest are found.
+pub(crate) fn initializing(reference: &CanonicalRef) -> String {
+    format!("initializing source docker://{reference}")
+}
+
+fn layers(manifest: &OciImageManifest, limits: &Limits) -> Result<Vec<(Digest, u64)>, String> {
+    let exceeded = |error: Exceeded| error.to_string();
+    Exceeded::check("layers", manifest.layers.len() as u64, limits.layers).map_err(exceeded)?;
+    let checked = |layer: &OciDescriptor| {
+        let (digest, size) = descriptor(layer)?;
+        Exceeded::check("blob-bytes", size, limits.blob_bytes).map_err(exceeded)?;
+        Ok((digest, size))
+    };
+    manifest.layers.iter().map(checked).collect()
+}
+
+/// Digest and size of a blob, which the manifest may have wrong.
+fn descriptor(descriptor: &OciDescriptor) -> Result<(Digest, u64), String> {
+    let OciDescriptor { digest, size, .. } = descriptor;
+    let parsed = digest.parse().map_err(|error| format!("manifest: digest {digest:?}: {error}"))?;
+    let size = u64::try_from(*size).map_err(|_| format!("manifest: blob {digest} has size {size}"))?;
+    Ok((parsed, size))
+}

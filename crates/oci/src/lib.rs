@@ -1,0 +1,50 @@
+//! Images from OCI registries: references, credentials, resolving tags, and pulling the wanted folders of an image.
+//!
+//! [`Puller::pull_folder`] brings a catalog's folder to disk, [`Puller::pull_files`] a bundle's files into memory. Layers stream
+//! through the filter; what is not wanted is never kept, and an archive cannot make links, devices or paths of its choice.
+//! Every call has a deadline, every size a limit, and errors say whether trying again can help.
+//!
+//! This crate does not cache, does not know what the files mean, and does not decide when to pull.
+
+mod challenge;
+mod client;
+mod config;
+mod credentials;
+mod error;
+mod fetch;
+mod image;
+mod limits;
+mod platform;
+mod puller;
+mod reference;
+mod refusal;
+mod session;
+mod store;
+mod tree;
+mod unpack;
+
+pub use config::{Config, Retry};
+pub use credentials::{Credentials, CredentialsError, Login};
+pub use error::{Class, PullError};
+pub use image::ImageLabels;
+pub use limits::Limits;
+pub use platform::Platform;
+pub use puller::{PulledFolder, Puller};
+pub use reference::{CanonicalRef, Digest, DigestError, Reference, ReferenceError, Selector};
+pub use store::remove_folder;
+
+/// Label of catalog images that names the folder of their content (spec 02 §B5).
+pub const CATALOG_LABEL: &str = "operators.operatorframework.io.index.configs.v1";
+/// The folders of a bundle image (spec 04 §2).
+pub const BUNDLE_FOLDERS: [&str; 2] = ["manifests", "metadata"];
+
+/// The folder of a catalog image, for [`Puller::pull_folder`].
+///
+/// # Errors
+/// The label is missing; the text is the reference's.
+pub fn catalog_folder(labels: &ImageLabels) -> Result<String, String> {
+    labels
+        .get(CATALOG_LABEL)
+        .cloned()
+        .ok_or_else(|| format!("catalog image is missing the required label \"{CATALOG_LABEL}\""))
+}

@@ -1,0 +1,77 @@
+//! How much an image may cost us (spec 06 §10.4).
+
+use std::fmt;
+
+/// Sizes are bytes. A field's key in messages is its name with dashes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Layers of an image.
+    pub layers: u64,
+    /// One layer as stored in the registry.
+    pub blob_bytes: u64,
+    /// All layers unpacked, also what is not kept of them.
+    pub unpacked_bytes: u64,
+    /// What is kept of the layers, links counted as the files that they stand for.
+    pub kept_bytes: u64,
+    /// Files, folders and links that are kept.
+    pub files: u64,
+    /// One kept file.
+    pub file_bytes: u64,
+    /// Segments of a kept path.
+    pub path_depth: u64,
+    /// Length of a kept path.
+    pub path_bytes: u64,
+    /// How many times larger than stored the layers may become, once they are larger than [`Limits::RATIO_FROM`].
+    pub ratio: u64,
+}
+
+impl Limits {
+    /// Up to this many unpacked bytes any ratio is fine: small text compresses well.
+    pub const RATIO_FROM: u64 = 64 << 20;
+
+    /// For catalogs, which are unpacked to disk.
+    pub const CATALOG: Self = Self {
+        layers: 128,
+        blob_bytes: 2 << 30,
+        unpacked_bytes: 4 << 30,
+        kept_bytes: 4 << 30,
+        files: 200_000,
+        file_bytes: 512 << 20,
+        path_depth: 64,
+        path_bytes: 4096,
+        ratio: 200,
+    };
+
+    /// For bundles, which are unpacked to memory.
+    pub const BUNDLE: Self = Self {
+        layers: 128,
+        blob_bytes: 2 << 30,
+        unpacked_bytes: 512 << 20,
+        kept_bytes: 64 << 20,
+        files: 20_000,
+        file_bytes: 32 << 20,
+        path_depth: 64,
+        path_bytes: 4096,
+        ratio: 200,
+    };
+}
+
+/// An image is larger than a limit allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Exceeded {
+    pub(crate) key: &'static str,
+    pub(crate) value: u64,
+    pub(crate) max: u64,
+}
+
+impl Exceeded {
+    pub(crate) fn check(key: &'static str, value: u64, max: u64) -> Result<(), Self> {
+        if value > max { Err(Self { key, value, max }) } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for Exceeded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "image exceeds limit {}: {} > {}", self.key, self.value, self.max)
+    }
+}

@@ -1,0 +1,426 @@
+//! Image references: `registry[:port]/path:tag` or `registry[:port]/path@algorithm:hex`.
+//!
+//! Only names in full form are accepted ("canonical" in the messages): nothing is guessed about a registry that the user did
+//! not write. Rules and messages: spec 02 §B1.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Longest repository path, in bytes.
+const MAX_PATH: usize = 255;
+/// Longest tag, in bytes.
+const MAX_TAG: usize = 128;
+
+/// Why a text is no image reference. Always terminal: the same text never becomes right.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReferenceError {
+    /// The text does not follow the grammar, or is a short name.
+    #[error("error parsing image reference \"{text}\": {why}")]
+    Syntax {
+        /// The text as given.
+        text: String,
+        /// The rule that it breaks.
+        why: String,
+    },
+    /// Neither tag nor digest.
+    #[error(
+        "error creating reference: Docker reference {0} is not for an unknown digest case; tag or digest is needed"
+    )]
+    Bare(String),
+    /// Tag and digest.
+    #[error(
+        "error creating reference: Docker references with both a tag and digest are currently not supported"
+    )]
+    TagAndDigest,
+}
+
+/// A digest of an algorithm that we can compute: `sha256:…`, `sha384:…` or `sha512:…` with lower-case hex of full length.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest(String);
+
+impl Digest {
+    /// The digest with these 64 lower-case hex digits.
+    pub(crate) fn of_sha256(hex: &str) -> Self {
+        Self(format!("sha256:{hex}"))
+    }
+
+    /// The digest as `algorithm:hex`.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The algorithm: `sha256`, `sha384` or `sha512`.
+    #[must_use]
+    pub fn algorithm(&self) -> &str {
+        self.0.split(':').next().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Why a text is no digest that we can check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DigestError {
+    /// An algorithm other than sha256, sha384 and sha512.
+    #[error("unsupported digest algorithm")]
+    Algorithm,
+    /// More or fewer digits than the algorithm gives.
+    #[error("invalid checksum digest length")]
+    Length,
+    /// Not `algorithm:hex` in lower case.
+    #[error("invalid checksum digest format")]
+    Format,
+}
+
+impl FromStr for Digest {
+    type Err = DigestError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (algorithm, hex) = text.split_once(':').ok_or(DigestError::Format)?;
+        let length = match algorithm {
+            "sha256" => 64,
+            "sha384" => 96,
+            "sha512" => 128,
+            _ if is_algorithm(algorithm, false) => return Err(DigestError::Algorithm),
+            _ => return Err(DigestError::Format),
+        };
+        if hex.len() != length {
+            return Err(DigestError::Length);
+        }
+        if !hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+            return Err(DigestError::Format);
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// Which image of a repository is meant.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Selector {
+    /// A name that can move.
+    Tag(String),
+    /// The content itself.
+    Digest(Digest),
+}
+
+/// A parsed image reference.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Reference {
+    host: String,
+    path: String,
+    selector: Selector,
+}
+
+impl Reference {
+    /// The registry as written, `host[:port]`.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The repository within the registry.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// `host/path`, the reference without tag and digest.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.host, self.path)
+    }
+
+    /// Tag or digest.
+    #[must_use]
+    pub fn selector(&self) -> &Selector {
+        &self.selector
+    }
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mark, selector) = match &self.selector {
+            Selector::Tag(tag) => (':', tag.as_str()),
+            Selector::Digest(digest) => ('@', digest.as_str()),
+        };
+        write!(f, "{}/{}{mark}{selector}", self.host, self.path)
+    }
+}
+
+impl FromStr for Reference {
+    type Err = ReferenceError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parts = split(text).map_err(|why| ReferenceError::Syntax { text: text.to_owned(), why })?;
+        let selector = match (parts.tag, parts.digest) {
+            (Some(_), Some(_)) => return Err(ReferenceError::TagAndDigest),
+            (None, None) => return Err(ReferenceError::Bare(text.to_owned())),
+            (Some(tag), None) => Selector::Tag(tag.to_owned()),
+            (None, Some(digest)) => Selector::Digest(digest),
+        };
+        Ok(Self { host: parts.host.to_owned(), path: parts.path.to_owned(), selector })
+    }
+}
+
+/// What a reference was resolved to: the content by its digest, and how it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CanonicalRef {
+    pub(crate) reference: Reference,
+    pub(crate) digest: Digest,
+}
+
+impl CanonicalRef {
+    /// The canonical form of `reference` where it names a digest; a tag must be resolved at its registry.
+    #[must_use]
+    pub fn from_digest(reference: &Reference) -> Option<Self> {
+        match &reference.selector {
+            Selector::Tag(_) => None,
+            Selector::Digest(digest) => Some(Self { reference: reference.clone(), digest: digest.clone() }),
+        }
+    }
+
+    /// Digest of the top-level manifest or index.
+    #[must_use]
+    pub fn digest(&self) -> &Digest {
+        &self.digest
+    }
+
+    /// The reference that was resolved.
+    #[must_use]
+    pub fn reference(&self) -> &Reference {
+        &self.reference
+    }
+
+    /// Whether the user named the digest: then what is wrong with the content stays wrong.
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
+        matches!(self.reference.selector, Selector::Digest(_))
+    }
+}
+
+/// `host/path@digest`.
+impl fmt::Display for CanonicalRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}@{}", self.reference.host, self.reference.path, self.digest)
+    }
+}
+
+struct Parts<'a> {
+    host: &'a str,
+    path: &'a str,
+    tag: Option<&'a str>,
+    digest: Option<Digest>,
+}
+
+fn split(text: &str) -> Result<Parts<'_>, String> {
+    const FORMAT: &str = "invalid reference format";
+    const CANONICAL: &str = "repository name must be canonical";
+    if text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+        return Err("invalid repository name, cannot specify 64-byte hexadecimal strings".to_owned());
+    }
+    let first = text.split_once('/').filter(|(host, _)| is_registry(host));
+    let remainder = first.map_or(text, |(_, remainder)| remainder);
+    let path_end = remainder.find([':', '@']).unwrap_or(remainder.len());
+    let path = &remainder[..path_end];
+    if path.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        return Err("invalid reference format: repository name must be lowercase".to_owned());
+    }
+    let (name_and_tag, digest) = match remainder.split_once('@') {
+        None => (remainder, None),
+        Some((before, digest)) => (before, Some(digest)),
+    };
+    let tag = name_and_tag.get(path_end + 1..);
+    let well_formed = first.is_none_or(|(host, _)| is_domain(host))
+        && path.split('/').all(is_path_component)
+        && tag.is_none_or(is_tag)
+        && digest.is_none_or(is_digest);
+    if !well_formed {
+        return Err(FORMAT.to_owned());
+    }
+    if path.len() > MAX_PATH {
+        return Err("repository name must not be more than 255 characters".to_owned());
+    }
+    let digest = digest.map(Digest::from_str).transpose().map_err(|error| error.to_string())?;
+    match first {
+        // Short names and the aliases of Docker's registry are what normalisation would rewrite.
+        None | Some(("index.docker.io", _)) => Err(CANONICAL.to_owned()),
+        Some(("docker.io", _)) if !path.contains('/') => Err(CANONICAL.to_owned()),
+        Some((host, _)) => Ok(Parts { host, path, tag, digest }),
+    }
+}
+
+/// Whether the first segment of a name is a registry rather than a part of the path.
+fn is_registry(segment: &str) -> bool {
+    segment == "localhost"
+        || segment.bytes().any(|byte| matches!(byte, b'.' | b':') || byte.is_ascii_uppercase())
+}
+
+fn is_domain(text: &str) -> bool {
+    let (name, port) = text.split_once(':').map_or((text, None), |(name, port)| (name, Some(port)));
+    let label = |label: &str| {
+        !label.is_empty()
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    name.split('.').all(label)
+        && port.is_none_or(|port| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// Runs of lower-case letters and digits, joined by one of `.`, `_`, `__` or any number of `-`.
+fn is_path_component(text: &str) -> bool {
+    let alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let separators = text.split(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
+    text.bytes().next().is_some_and(alphanumeric)
+        && text.bytes().next_back().is_some_and(alphanumeric)
+        && separators
+            .into_iter()
+            .all(|run| matches!(run, "" | "." | "_" | "__") || run.bytes().all(|b| b == b'-'))
+}
+
+fn is_tag(text: &str) -> bool {
+    let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    text.len() <= MAX_TAG
+        && text.bytes().next().is_some_and(word)
+        && text.bytes().all(|byte| word(byte) || matches!(byte, b'.' | b'-'))
+}
+
+/// The loose form that references allow; [`Digest`] is the strict one.
+fn is_digest(text: &str) -> bool {
+    text.split_once(':').is_some_and(|(algorithm, hex)| {
+        is_algorithm(algorithm, true) && hex.len() >= 32 && hex.bytes().all(|byte| byte.is_ascii_hexdigit())
+    })
+}
+
+/// Parts of letters and digits joined by one of `+`, `.`, `_`, `-`. In references (`loose`) a part starts with a letter and
+/// may have capitals.
+fn is_algorithm(text: &str, loose: bool) -> bool {
+    text.split(['+', '.', '_', '-']).all(|part| {
+        let start = part.bytes().next().is_some_and(|byte| !loose || byte.is_ascii_alphabetic());
+        start
+            && part
+                .bytes()
+                .all(|b| b.is_ascii_digit() || b.is_ascii_lowercase() || (loose && b.is_ascii_uppercase()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SHA256: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+    fn error(text: &str) -> String {
+        text.parse::<Reference>().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn accepted() {
+        let digest = format!("r.example.com/a/b@{SHA256}");
+        let long_tag = format!("r.io/a:{}", "t".repeat(128));
+        for (text, host, path) in [
+            ("docker.io/library/busybox:v1", "docker.io", "library/busybox"),
+            ("docker.io/a/b/c:v1", "docker.io", "a/b/c"),
+            ("localhost/a:v1", "localhost", "a"),
+            ("reg:443/a/b:v1", "reg:443", "a/b"),
+            ("127.0.0.1:5000/a__b/c-d--e.f:_1.2-x", "127.0.0.1:5000", "a__b/c-d--e.f"),
+            ("Reg/a:v1", "Reg", "a"),
+            (&digest, "r.example.com", "a/b"),
+            (&long_tag, "r.io", "a"),
+        ] {
+            let reference: Reference = text.parse().unwrap();
+            assert_eq!((reference.host(), reference.path()), (host, path));
+            assert_eq!(reference.to_string(), text);
+        }
+    }
+
+    // spec 02 acceptance 25
+    #[test]
+    fn refused_by_the_grammar() {
+        const CANONICAL: &str = "repository name must be canonical";
+        const FORMAT: &str = "invalid reference format";
+        const LOWER: &str = "invalid reference format: repository name must be lowercase";
+        let x = "x".repeat(300);
+        for (text, why) in [
+            ("busybox:latest", CANONICAL),
+            ("docker.io/busybox:1", CANONICAL),
+            ("foo/bar:v1", CANONICAL),
+            ("index.docker.io/a/b:v1", CANONICAL),
+            ("r.io/A/b:v1", LOWER),
+            ("Foo:v1", LOWER),
+            ("", FORMAT),
+            ("https://r.io/a:v1", FORMAT),
+            ("r.io/a:", FORMAT),
+            ("r.io/a:.x", FORMAT),
+            ("r.io/a b:v1", FORMAT),
+            ("r.io//a:v1", FORMAT),
+            ("r.io/a/:v1", FORMAT),
+            ("r.io/a___b:v1", FORMAT),
+            ("r.io/a..b:v1", FORMAT),
+            ("r.io:/a:v1", FORMAT),
+            ("r.io:x/a:v1", FORMAT),
+            ("-r.io/a:v1", FORMAT),
+            ("r..io/a:v1", FORMAT),
+            ("r.io/a:v1:v2", FORMAT),
+            ("r.io/a@sha256:abc", FORMAT),
+            ("r.io/a@", FORMAT),
+            ("r.io/ä:v1", FORMAT),
+            (&format!("r.io/a:{}", "t".repeat(129)), FORMAT),
+            (&format!("r.io/{x}:v1"), "repository name must not be more than 255 characters"),
+            (&"a".repeat(64), "invalid repository name, cannot specify 64-byte hexadecimal strings"),
+            (&format!("r.io/a@md5:{}", "0".repeat(32)), "unsupported digest algorithm"),
+            (&format!("r.io/a@SHA256:{}", "0".repeat(64)), "invalid checksum digest format"),
+            (&format!("r.io/a@sha256:{}", "0".repeat(63)), "invalid checksum digest length"),
+            (&format!("r.io/a@sha256:{}", "A".repeat(64)), "invalid checksum digest format"),
+            (&format!("r.io/a@sha512:{}", "0".repeat(64)), "invalid checksum digest length"),
+        ] {
+            assert_eq!(error(text), format!("error parsing image reference \"{text}\": {why}"));
+        }
+    }
+
+    // spec 02 acceptance 26
+    #[test]
+    fn exactly_one_of_tag_and_digest() {
+        assert_eq!(
+            error("r.example.com/a/b"),
+            "error creating reference: Docker reference r.example.com/a/b is not for an unknown digest case; \
+             tag or digest is needed"
+        );
+        assert_eq!(
+            error(&format!("r.example.com/a/b:v1@{SHA256}")),
+            "error creating reference: Docker references with both a tag and digest are currently not supported"
+        );
+    }
+
+    #[test]
+    fn canonical_form() {
+        let pinned: Reference = format!("r.io/a@{SHA256}").parse().unwrap();
+        let canonical = CanonicalRef::from_digest(&pinned).unwrap();
+        assert_eq!(canonical.to_string(), pinned.to_string());
+        assert!(canonical.is_pinned());
+        assert_eq!(CanonicalRef::from_digest(&"r.io/a:v1".parse().unwrap()), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_taken(text in "[a-zA-Z0-9:/@._ -]{0,60}|.{0,20}") {
+            if let Ok(reference) = text.parse::<Reference>() {
+                prop_assert_eq!(reference.to_string(), text);
+            }
+        }
+
+        #[test]
+        fn well_formed_references_are_accepted(
+            text in "([a-z0-9]{1,8}\\.)?(localhost|[a-z0-9]{1,5}\\.[a-z]{2,3})(:[0-9]{1,4})?(/[a-z0-9]{1,5}([._-][a-z0-9]{1,3})?){2,4}:[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,20}"
+        ) {
+            prop_assert_eq!(text.parse::<Reference>().unwrap().to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Where the bytes of kept files go while layers are applied, and how they become the result: on disk for catalogs, in memory
+//! for bundles. File names of an image reach the disk only in [`DiskStore::publish`], when the whole tree is known to be sound.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tempfile::TempDir;
+
+use crate::tree::Tree;
+use crate::unpack::{EntryReader, UnpackError};
+
+/// Keeps file contents.
+pub(crate) trait Store: Send + 'static {
+    /// A kept file's content; cheap to clone.
+    type Content: Clone + Send;
+
+    /// Takes the whole of `entry`.
+    fn save(&mut self, entry: &mut EntryReader<'_>) -> Result<Self::Content, UnpackError>;
+
+    /// Size of a kept file in bytes.
+    fn size(content: &Self::Content) -> u64;
+}
+
+/// Keeps contents in memory.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryStore;
+
+impl Store for MemoryStore {
+    type Content = Arc<Vec<u8>>;
+
+    fn save(&mut self, entry: &mut EntryReader<'_>) -> Result<Self::Content, UnpackError> {
+        let mut bytes = Vec::new();
+        while let Some(chunk) = entry.next_chunk()? {
+            bytes.extend_from_slice(chunk);
+        }
+        Ok(Arc::new(bytes))
+    }
+
+    fn size(content: &Self::Content) -> u64 {
+        content.len() as u64
+    }
+}
+
+/// Keeps contents in numbered files of a folder beside the final one.
+#[derive(Debug)]
+pub(crate) struct DiskStore {
+    staging: TempDir,
+    next: u64,
+}
+
+/// A numbered file and its size.
+#[derive(Debug, Clone)]
+pub(crate) struct Spooled {
+    number: u64,
+    size: u64,
+}
+
+impl DiskStore {
+    /// A store that can publish to `destination`, whose parent folder must exist.
+    pub(crate) fn new(destination: &Path) -> io::Result<Self> {
+        let parent = destination.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or_else(|| Path::new("."));
+        let staging = tempfile::Builder::new().prefix(".unpack-").tempdir_in(parent)?;
+        Ok(Self { staging, next: 0 })
+    }
+
+    fn spool(&self, number: u64) -> PathBuf {
+        self.staging.path().join(number.to_string())
+    }
+
+    /// Makes the folder of `tree` appear at `destination` in one step: folders 0500, files 0400, no links.
+    pub(crate) fn publish(self, tree: &Tree<Spooled>, destination: &Path) -> Result<(), UnpackError> {
+        let root = self.staging.path().join("root");
+        let mut builder = DirBuilder::new();
+        builder.mode(0o700);
+        builder.create(&root)?;
+        for dir in tree.dirs() {
+            builder.create(root.join(dir))?;
+        }
+        let mut moved = BTreeMap::new();
+        for file in tree.files() {
+            let (path, content) = file?;
+            let to = root.join(path);
+            match moved.get(&content.number) {
+                None => {
+                    fs::rename(self.spool(content.number), &to)?;
+                    moved.insert(content.number, to);
+                }
+                Some(same) => {
+                    fs::copy(same, &to)?;
+                }
+            }
+        }
+        for dir in tree.dirs().collect::<Vec<_>>().into_iter().rev() {
+            fs::set_permissions(root.join(dir), Permissions::from_mode(0o500))?;
+        }
+        // The folder itself stays writable until it has its name: renaming one that is not needs privileges on some systems.
+        fs::rename(&root, destination)?;
+        Ok(fs::set_permissions(destination, Permissions::from_mode(0o500))?)
+    }
+}
+
+impl Store for DiskStore {
+    type Content = Spooled;
+
+    fn save(&mut self, entry: &mut EntryReader<'_>) -> Result<Spooled, UnpackError> {
+        let number = self.next;
+        self.next += 1;
+        let mut file: File =
+            OpenOptions::new().write(true).create_new(true).mode(0o400).open(self.spool(number))?;
+        let mut size = 0;
+        while let Some(chunk) = entry.next_chunk()? {
+            file.write_all(chunk)?;
+            size += chunk.len() as u64;
+        }
+        Ok(Spooled { number, size })
+    }
+
+    fn size(content: &Spooled) -> u64 {
+        content.size
+    }
+}
+
+/// Removes a folder that [`crate::Puller::pull_folder`] made, whose parts are read-only. Absent is fine.
+///
+/// # Errors
+/// Something below `folder` cannot be removed.
+pub fn remove_folder(folder: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+        Ok(metadata) if !metadata.is_dir() => return fs::remove_file(folder),
+        Ok(_) => {}
+    }
+    let mut pending = vec![folder.to_owned()];
+    while let Some(path) = pending.pop() {
+        fs::set_permissions(&path, Permissions::from_mode(0o700))?;
+        for entry in fs::read_dir(&path)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                pending.push(entry.path());
+            }
+        }
+    }
+    fs::remove_dir_all(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn read_only_folders_files_and_nothing_are_removed() {
+        let parent = TempDir::new().unwrap();
+        let folder = parent.path().join("image");
+        fs::create_dir_all(folder.join("configs/deep")).unwrap();
+        fs::write(folder.join("configs/deep/x"), "x").unwrap();
+        for path in ["configs/deep", "configs", ""] {
+            fs::set_permissions(folder.join(path), Permissions::from_mode(0o500)).unwrap();
+        }
+        remove_folder(&folder).unwrap();
+        remove_folder(&folder).unwrap();
+        fs::write(&folder, "a file").unwrap();
+        remove_folder(&folder).unwrap();
+        assert!(!folder.exists());
+    }
+}

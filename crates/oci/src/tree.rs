@@ -1,0 +1,386 @@
+//! The file tree that layers build up, as a value: paths, layer order, whiteouts and links, but no file system.
+//!
+//! A path is relative to the image root without `.`, `..` or empty segments; the root itself is `""`. Links are only ever
+//! followed within the tree, where a target that climbs above the root stays at the root.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// Links followed for one path before it counts as a loop.
+const MAX_HOPS: usize = 40;
+
+/// What stands at a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Node<C> {
+    Dir,
+    File(C),
+    /// A symbolic link with its target as written.
+    Link(String),
+}
+
+#[derive(Debug)]
+struct Placed<C> {
+    layer: usize,
+    node: Node<C>,
+}
+
+/// Why an entry or a link has no place in the tree.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TreeError {
+    #[error("mkparent {0}: not a directory")]
+    Parent(String),
+    #[error("link {0}: no such file or directory")]
+    HardLink(String),
+    #[error("link {path} to {target:?}: no file of the unpacked folder")]
+    Link { path: String, target: String },
+}
+
+/// The tree after some layers.
+#[derive(Debug)]
+pub(crate) struct Tree<C> {
+    nodes: BTreeMap<String, Placed<C>>,
+    layer: usize,
+}
+
+impl<C: Clone> Tree<C> {
+    pub(crate) fn new() -> Self {
+        Self { nodes: BTreeMap::new(), layer: 0 }
+    }
+
+    /// From here on entries belong to the layer above; whiteouts hide what was there before.
+    pub(crate) fn next_layer(&mut self) {
+        self.layer += 1;
+    }
+
+    /// How many nodes there are, implied folders included.
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The place that `path` means when links to folders on the way are followed; `None` for a loop.
+    pub(crate) fn locate(&self, path: &str) -> Option<String> {
+        self.walk(path, false)
+    }
+
+    fn walk(&self, path: &str, follow_last: bool) -> Option<String> {
+        let mut pending: Vec<&str> = path.split('/').rev().collect();
+        let mut at: Vec<&str> = Vec::new();
+        let mut hops = 0;
+        while let Some(segment) = pending.pop() {
+            match segment {
+                "" | "." => continue,
+                ".." => {
+                    at.pop();
+                    continue;
+                }
+                _ => at.push(segment),
+            }
+            if pending.is_empty() && !follow_last {
+                break;
+            }
+            if let Some(Placed { node: Node::Link(target), .. }) = self.nodes.get(&at.join("/")) {
+                hops += 1;
+                if hops > MAX_HOPS {
+                    return None;
+                }
+                at.pop();
+                if target.starts_with('/') {
+                    at.clear();
+                }
+                pending.extend(target.split('/').rev());
+            }
+        }
+        Some(at.join("/"))
+    }
+
+    /// Puts `node` at `path` (as [`Tree::locate`] returned it). What stood there goes, except that a folder joins a folder.
+    /// The root stays what it is.
+    pub(crate) fn put(&mut self, path: &str, node: Node<C>) -> Result<(), TreeError> {
+        if path.is_empty() {
+            return Ok(());
+        }
+        for (end, _) in path.match_indices('/') {
+            let parent = &path[..end];
+            match self.nodes.get(parent).map(|placed| &placed.node) {
+                Some(Node::Dir) => {}
+                Some(Node::File(_) | Node::Link(_)) => return Err(TreeError::Parent(path.to_owned())),
+                None => self.insert(parent, Node::Dir),
+            }
+        }
+        if !matches!(node, Node::Dir) {
+            self.remove_below(path, usize::MAX);
+        }
+        self.insert(path, node);
+        Ok(())
+    }
+
+    fn insert(&mut self, path: &str, node: Node<C>) {
+        self.nodes.insert(path.to_owned(), Placed { layer: self.layer, node });
+    }
+
+    /// Gives `path` the content of the file at `target`, as a hard link does.
+    pub(crate) fn put_hard_link(&mut self, path: &str, target: &str) -> Result<(), TreeError> {
+        let place = self.walk(target, false);
+        match place.and_then(|place| self.nodes.get(&place)).map(|placed| placed.node.clone()) {
+            Some(node @ (Node::File(_) | Node::Link(_))) => self.put(path, node),
+            Some(Node::Dir) | None => Err(TreeError::HardLink(path.to_owned())),
+        }
+    }
+
+    /// A whiteout: hides `path` and all below it, as far as it comes from lower layers.
+    pub(crate) fn hide(&mut self, path: &str) {
+        self.hide_below(path);
+        self.remove(path, self.layer);
+    }
+
+    /// An opaque folder: hides all below `path` that comes from lower layers.
+    pub(crate) fn hide_below(&mut self, path: &str) {
+        self.remove_below(path, self.layer);
+    }
+
+    /// Removes what is below `path` and of a layer under `layer`.
+    fn remove_below(&mut self, path: &str, layer: usize) {
+        let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
+        let paths: Vec<String> = self.below(&prefix).map(|(path, _)| path.to_owned()).collect();
+        for path in paths.iter().rev() {
+            self.remove(path, layer);
+        }
+    }
+
+    /// Removes the node at `path` if it is of a layer under `layer`, but no folder that still has something in it.
+    fn remove(&mut self, path: &str, layer: usize) {
+        let Some(placed) = self.nodes.get(path) else {
+            return;
+        };
+        let needed = matches!(placed.node, Node::Dir) && self.below(&format!("{path}/")).next().is_some();
+        if placed.layer < layer && !needed {
+            self.nodes.remove(path);
+        }
+    }
+
+    fn below<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a Placed<C>)> {
+        self.nodes
+            .range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
+            .take_while(move |(path, _)| path.starts_with(prefix))
+            .map(|(path, placed)| (path.as_str(), placed))
+    }
+
+    /// Whether there is a folder at `path`, stated or implied.
+    pub(crate) fn is_dir(&self, path: &str) -> bool {
+        path.is_empty()
+            || matches!(self.nodes.get(path), Some(Placed { node: Node::Dir, .. }))
+            || self.below(&format!("{path}/")).next().is_some()
+    }
+
+    /// All folders in order, parents first.
+    pub(crate) fn dirs(&self) -> impl Iterator<Item = &str> {
+        self.nodes
+            .iter()
+            .filter(|(_, placed)| matches!(placed.node, Node::Dir))
+            .map(|(path, _)| path.as_str())
+    }
+
+    /// All files in order, each link as the file that it leads to.
+    pub(crate) fn files(&self) -> impl Iterator<Item = Result<(&str, &C), TreeError>> {
+        self.nodes.iter().filter_map(|(path, placed)| match &placed.node {
+            Node::Dir => None,
+            Node::File(content) => Some(Ok((path.as_str(), content))),
+            Node::Link(target) => {
+                let place = self.walk(path, true).and_then(|place| self.nodes.get(&place));
+                Some(match place.map(|placed| &placed.node) {
+                    Some(Node::File(content)) => Ok((path.as_str(), content)),
+                    _ => Err(TreeError::Link { path: path.clone(), target: target.clone() }),
+                })
+            }
+        })
+    }
+}
+
+/// The parts of an image that are wanted: folders by their paths, `""` for everything.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted(Vec<String>);
+
+impl Wanted {
+    pub(crate) fn new(folders: impl IntoIterator<Item = String>) -> Self {
+        Self(folders.into_iter().collect())
+    }
+
+    /// Whether `path` is a wanted folder or in one.
+    pub(crate) fn covers(&self, path: &str) -> bool {
+        self.0.iter().any(|folder| is_within(path, folder))
+    }
+
+    /// The wanted folders in `path`.
+    pub(crate) fn within<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().map(String::as_str).filter(move |folder| is_within(folder, path))
+    }
+}
+
+fn is_within(path: &str, folder: &str) -> bool {
+    folder.is_empty()
+        || path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// The path that an archive's entry name means; `None` where it leaves the image root. Absolute names start at the root.
+pub(crate) fn clean(name: &str) -> Option<String> {
+    let mut segments = Vec::new();
+    for segment in name.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." if segments.pop().is_none() && !name.starts_with('/') => return None,
+            ".." => {}
+            _ => segments.push(segment),
+        }
+    }
+    Some(segments.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// One line of a scripted image: `+path content`, `/path` for a folder, `@path target`, `=path target` for a hard link,
+    /// `-path` for a whiteout, `%path` for an opaque folder, `^` for the next layer.
+    fn build(script: &[&str]) -> Result<Tree<String>, TreeError> {
+        let mut tree = Tree::new();
+        for line in script {
+            let (command, rest) = line.split_at(1);
+            let (path, value) = rest.split_once(' ').unwrap_or((rest, ""));
+            let path = tree.locate(path).unwrap();
+            match command {
+                "+" => tree.put(&path, Node::File(value.to_owned()))?,
+                "/" => tree.put(&path, Node::Dir)?,
+                "@" => tree.put(&path, Node::Link(value.to_owned()))?,
+                "=" => tree.put_hard_link(&path, value)?,
+                "-" => tree.hide(&path),
+                "%" => tree.hide_below(&path),
+                _ => tree.next_layer(),
+            }
+        }
+        Ok(tree)
+    }
+
+    fn files(script: &[&str]) -> Result<Vec<String>, String> {
+        let tree = build(script).map_err(|error| error.to_string())?;
+        tree.files()
+            .map(|file| {
+                file.map(|(path, content)| format!("{path}={content}")).map_err(|error| error.to_string())
+            })
+            .collect()
+    }
+
+    #[test]
+    fn layers_and_whiteouts() {
+        for (script, expected) in [
+            (&["+a 1", "^", "+a 2"][..], &["a=2"][..]),
+            (&["+d/a 1", "+d/b 1", "^", "-d/a"], &["d/b=1"]),
+            (&["+d/a 1", "^", "-d"], &[]),
+            // A whiteout hides lower layers only, wherever it stands in its own.
+            (&["+d/a 1", "^", "+d/b 2", "-d"], &["d/b=2"]),
+            (&["+d/a 1", "^", "-d", "+d/a 2"], &["d/a=2"]),
+            (&["+d/a 1", "+d/e/b 1", "^", "+d/c 2", "%d"], &["d/c=2"]),
+            (&["+d/a 1", "^", "%"], &[]),
+            (&["+d/a 1", "^", "+d x"], &["d=x"]),
+            (&["+d x", "^", "/d", "+d/a 1"], &["d/a=1"]),
+            (&["+d/a 1", "^", "/d"], &["d/a=1"]),
+            (&["+d/a 1", "+da 1", "^", "-d"], &["da=1"]),
+        ] {
+            let expected: Vec<String> = expected.iter().map(ToString::to_string).collect();
+            assert_eq!(files(script), Ok(expected), "{script:?}");
+        }
+    }
+
+    #[test]
+    fn links() {
+        for (script, expected) in [
+            (&["+c/a 1", "@c/s a"][..], Ok(&["c/a=1", "c/s=1"][..])),
+            (&["+c/a 1", "@c/s /c/a"], Ok(&["c/a=1", "c/s=1"])),
+            (&["+c/a 1", "@c/s ./x/../a", "@c/t s"], Ok(&["c/a=1", "c/s=1", "c/t=1"])),
+            (&["@c/s a", "^", "+c/a 2"], Ok(&["c/a=2", "c/s=2"])),
+            (&["+c/a 1", "=c/h c/a", "^", "+c/a 2"], Ok(&["c/a=2", "c/h=1"])),
+            (&["@c/d e", "+c/d/x 1"], Err("link c/d to \"e\": no file of the unpacked folder")),
+            (&["@c/d e", "+c/d/x 1", "-c/d", "^", "-c/d"], Ok(&["c/e/x=1"])),
+            (
+                &["@c/s ../../etc/passwd"],
+                Err("link c/s to \"../../etc/passwd\": no file of the unpacked folder"),
+            ),
+            (&["@c/s s"], Err("link c/s to \"s\": no file of the unpacked folder")),
+            (&["@c/a b", "@c/b a"], Err("link c/a to \"b\": no file of the unpacked folder")),
+            (&["=c/h c/missing"], Err("link c/h: no such file or directory")),
+            (&["/c/d", "=c/h c/d"], Err("link c/h: no such file or directory")),
+            (&["+c/f 1", "+c/f/g 1"], Err("mkparent c/f/g: not a directory")),
+        ] {
+            let expected = expected.map(|lines| lines.iter().map(ToString::to_string).collect::<Vec<_>>());
+            assert_eq!(files(script), expected.map_err(str::to_owned), "{script:?}");
+        }
+    }
+
+    #[test]
+    fn folders() {
+        let tree = build(&["/a/b", "+c/d 1"]).unwrap();
+        assert_eq!(tree.dirs().collect::<Vec<_>>(), ["a", "a/b", "c"]);
+        assert!(["", "a", "a/b", "c"].iter().all(|path| tree.is_dir(path)));
+        assert!(["c/d", "x", "a/b/c"].iter().all(|path| !tree.is_dir(path)));
+        assert_eq!(tree.len(), 4);
+    }
+
+    #[test]
+    fn wanted_folders() {
+        let wanted = Wanted::new(["configs".to_owned(), "a/b".to_owned()]);
+        for (path, expected) in
+            [("configs", true), ("configs/x", true), ("configs2", false), ("a", false), ("a/b/c", true)]
+        {
+            assert_eq!(wanted.covers(path), expected, "{path}");
+        }
+        assert!(Wanted::new([String::new()]).covers("anything"));
+        assert_eq!(wanted.within("a").collect::<Vec<_>>(), ["a/b"]);
+        assert_eq!(wanted.within("").count(), 2);
+    }
+
+    #[test]
+    fn names_are_cleaned() {
+        for (name, expected) in [
+            ("configs/a", Some("configs/a")),
+            ("./configs//a/", Some("configs/a")),
+            ("/configs/a", Some("configs/a")),
+            ("/../configs/a", Some("configs/a")),
+            ("configs/../../evil", None),
+            ("../configs/x", None),
+            ("x/../configs/a", Some("configs/a")),
+            (".", Some("")),
+        ] {
+            assert_eq!(clean(name).as_deref(), expected, "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn clean_never_leaves_the_root(name in "[a./]{0,24}") {
+            if let Some(path) = clean(&name) {
+                prop_assert!(path.is_empty() || path.split('/').all(|s| !matches!(s, "" | "." | "..")), "{}", path);
+                prop_assert_eq!(clean(&path), Some(path.clone()));
+            }
+        }
+
+        /// Whatever the links say, every place is a clean path and every walk ends.
+        #[test]
+        fn links_never_leave_the_tree(script in proptest::collection::vec(("[@+/=-]", "[abc]{1}(/[abc]){0,2}", "(\\.\\./|/|[abc]/){0,3}[abc.]"), 0..24)) {
+            let mut tree = Tree::new();
+            for (command, path, target) in &script {
+                let Some(path) = tree.locate(path) else { continue };
+                prop_assert!(path.is_empty() || path.split('/').all(|s| !matches!(s, "" | "." | "..")), "{}", path);
+                // Refusals are fine here; the shape of what is accepted is what counts.
+                let _ = match command.as_str() {
+                    "+" => tree.put(&path, Node::File(target.clone())),
+                    "/" => tree.put(&path, Node::Dir),
+                    "@" => tree.put(&path, Node::Link(target.clone())),
+                    "=" => tree.put_hard_link(&path, target),
+                    _ => { tree.hide(&path); Ok(()) }
+                };
+            }
+            prop_assert_eq!(tree.files().filter_map(Result::ok).filter(|(path, _)| path.is_empty()).count(), 0);
+        }
+    }
+}

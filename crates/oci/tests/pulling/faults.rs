@@ -1,0 +1,485 @@
+//! Registries that fail and images that mean harm.
+
+use std::io::Write;
+use std::time::Duration;
+
+use crate::setting::*;
+use olm_image::registry::{Fault, Registry};
+use olm_oci::{Class, Limits};
+
+const HANG: Duration = Duration::from_millis(200);
+
+#[tokio::test]
+async fn messages_name_registry_and_cause() {
+    let setting = Setting::new().await;
+    setting.registry.add_image("a/cat", "v1", &catalog());
+    let host = setting.registry.host();
+    let status = |code: u16, body: &str| Fault::Status(code, Vec::new(), body.to_owned());
+    let source = |rest: &str| format!("error creating image source: {rest}");
+    for (request, fault, tag, expected) in [
+        (
+            "GET /v2/",
+            Some(status(500, "")),
+            "v1",
+            format!(
+                "fetching manifest v1 in {host}/a/cat: pinging container registry {host}: \
+                 received unexpected HTTP status: 500 Internal Server Error"
+            ),
+        ),
+        ("", None, "v9", format!("reading manifest v9 in {host}/a/cat: manifest unknown: manifest unknown")),
+        (
+            "/manifests/",
+            Some(status(403, r#"{"errors":[{"code":"DENIED","message":"not you"}]}"#)),
+            "v1",
+            format!("reading manifest v1 in {host}/a/cat: denied: not you"),
+        ),
+        (
+            "/manifests/",
+            Some(status(401, r#"{"errors":[{"code":"UNAUTHORIZED","message":"who?"}]}"#)),
+            "v1",
+            format!("reading manifest v1 in {host}/a/cat: unauthorized: who?"),
+        ),
+        (
+            "/manifests/",
+            Some(status(418, "tea")),
+            "v1",
+            format!("reading manifest v1 in {host}/a/cat: StatusCode: 418, \"tea\""),
+        ),
+    ] {
+        setting.registry.add_fault(
+            request,
+            if fault.is_some() { 5 } else { 0 },
+            fault.unwrap_or(Fault::Hang),
+        );
+        let error = setting.try_resolve(&format!("a/cat:{tag}")).await.unwrap_err();
+        assert_eq!((error.to_string(), error.class()), (source(&expected), Class::Retry));
+        // Use up what is left of the fault.
+        while setting.try_resolve("a/cat:v1").await.is_err() {}
+    }
+
+    let absent = setting.reference("b/none:v1");
+    let error = setting.puller.resolve(&absent).await.unwrap_err().to_string();
+    assert_eq!(
+        error,
+        source(&format!(
+            "reading manifest v1 in {host}/b/none: name unknown: repository name not known to registry"
+        ))
+    );
+    let digest = format!("sha256:{}", "0".repeat(64));
+    let error = setting.pull(&setting.resolve(&format!("a/cat@{digest}")).await).await.unwrap_err();
+    assert_eq!(
+        (error.to_string(), error.class()),
+        (
+            format!(
+                "error copying image: initializing source docker://{host}/a/cat@{digest}: reading manifest {digest} in \
+                 {host}/a/cat: manifest unknown: manifest unknown"
+            ),
+            Class::Retry
+        )
+    );
+}
+
+#[tokio::test]
+async fn no_registry_at_all() {
+    let setting = Setting::new().await;
+    let Setting { registry, puller, .. } = &setting;
+    // A port that was free a moment ago.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let host = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let error = puller.resolve(&format!("{host}/a/cat:v1").parse().unwrap()).await.unwrap_err();
+    let ping = |host: &str, cause: &str| {
+        format!(
+            "error creating image source: fetching manifest v1 in {host}/a/cat: pinging container registry {host}: \
+             Get \"https://{host}/v2/\": {cause}"
+        )
+    };
+    assert_eq!(error.to_string(), ping(&host, &format!("dial tcp {host}: connect: connection refused")));
+    assert_eq!(registry.take_requests(), [""; 0]);
+
+    // A server without TLS.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let host = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().take(1).flatten() {
+            let _ = (&stream).write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let error = puller.resolve(&format!("{host}/a/cat:v1").parse().unwrap()).await.unwrap_err();
+    assert_eq!(error.to_string(), ping(&host, "http: server gave HTTP response to HTTPS client"));
+}
+
+#[tokio::test]
+async fn a_busy_registry_is_asked_again() {
+    let setting = Setting::new().await;
+    setting.registry.add_image("a/cat", "v1", &catalog());
+    let busy = || Fault::Status(429, vec![("retry-after", "0".to_owned())], "slow down".to_owned());
+    setting.registry.add_fault("/manifests/", 4, busy());
+    setting.resolve("a/cat:v1").await;
+
+    setting.registry.add_fault("/manifests/", 5, busy());
+    let error = setting.try_resolve("a/cat:v1").await.unwrap_err().to_string();
+    let host = setting.registry.host();
+    // HEAD has no body.
+    assert_eq!(
+        error,
+        format!("error creating image source: reading manifest v1 in {host}/a/cat: StatusCode: 429, \"\"")
+    );
+
+    // A wait that would end after the deadline is not begun.
+    setting.registry.add_fault(
+        "/manifests/",
+        1,
+        Fault::Status(429, vec![("retry-after", "61".to_owned())], String::new()),
+    );
+    let error = setting.try_resolve("a/cat:v1").await.unwrap_err().to_string();
+    assert!(error.ends_with("StatusCode: 429, \"\""), "{error}");
+}
+
+#[tokio::test]
+async fn a_manifest_without_digest_header_is_read() {
+    let setting = Setting::new().await;
+    let digest = setting.registry.add_image("a/cat", "v1", &catalog());
+    setting.registry.add_fault("HEAD", 1, Fault::NoDigestHeader);
+    assert_eq!(setting.resolve("a/cat:v1").await.digest().as_str(), digest);
+    setting.registry.add_fault("HEAD", 1, Fault::Status(405, Vec::new(), String::new()));
+    assert_eq!(setting.resolve("a/cat:v1").await.digest().as_str(), digest);
+}
+
+#[tokio::test]
+async fn a_broken_stream_goes_on_where_it_broke() {
+    let setting = Setting::new().await;
+    // Text that does not compress away: several chunks on the wire.
+    let text: String =
+        (0..200_000_u64).map(|n| (n.wrapping_mul(n).wrapping_mul(2_654_435_761) % 10).to_string()).collect();
+    let layer = tar_layer(&[file("configs/x", &text)]);
+    let blob = format!("GET /v2/a/cat/blobs/{}", olm_image::digest_of(&layer.blob));
+    let length = layer.blob.len();
+    for cut in [0, 1, length / 2, length - 1] {
+        setting.registry.add_fault(&blob, 1, Fault::Cut(cut));
+        setting.pull_layers(std::slice::from_ref(&layer)).await.unwrap();
+        assert_eq!(setting.listing(), [format!("configs/x={text}")]);
+        olm_oci::remove_folder(&setting.destination()).unwrap();
+        let requests = setting.registry.take_requests();
+        assert_eq!(requests.iter().filter(|request| **request == blob).count(), 2);
+    }
+    // Without progress there is an end to patience.
+    setting.registry.add_fault(&blob, 5, Fault::Cut(0));
+    let error = setting.pull_layers(std::slice::from_ref(&layer)).await.unwrap_err();
+    assert!(error.contains(&format!("reading blob {}", olm_image::digest_of(&layer.blob))), "{error}");
+    assert_eq!(setting.leftovers(), [""; 0]);
+}
+
+#[tokio::test]
+async fn wrong_bytes_are_noticed_and_may_be_right_next_time() {
+    let setting = Setting::new().await;
+    let layer = tar_layer(&[file("configs/x", "content")]);
+    let digest = olm_image::digest_of(&layer.blob);
+    setting.registry.add_fault(&digest, 1, Fault::Corrupt);
+    let pinned = setting.registry.add_image("a/cat", "v1", &image(&[layer], "/configs"));
+    let canonical = setting.resolve(&format!("a/cat@{pinned}")).await;
+    let error = setting.pull(&canonical).await.unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.starts_with(&format!(
+            "error copying image: reading blob {digest}: Digest did not match, expected {digest}, got"
+        )),
+        "{text}"
+    );
+    assert_eq!(error.class(), Class::Retry);
+    assert_eq!(setting.leftovers(), [""; 0]);
+
+    setting.registry.add_fault("GET /v2/a/cat/manifests/", 1, Fault::Corrupt);
+    let error = setting.pull(&canonical).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "error copying image: initializing source docker://{canonical}: Manifest does not match provided manifest \
+             digest {pinned}"
+        )
+    );
+    assert_eq!(error.class(), Class::Retry);
+    setting.pull(&canonical).await.unwrap();
+}
+
+#[tokio::test]
+async fn endless_answers_end() {
+    let setting = Setting::new().await;
+    let layer = tar_layer(&[file("configs/x", "content")]);
+    let (digest, length) = (olm_image::digest_of(&layer.blob), layer.blob.len());
+    setting.registry.add_image("a/cat", "v1", &image(&[layer], "/configs"));
+    let canonical = setting.resolve("a/cat:v1").await;
+    for (request, expected) in [
+        ("GET /v2/a/cat/manifests/", "the answer is larger than 4194304 bytes".to_owned()),
+        (&format!("blobs/{digest}"), format!("the blob is longer than the {length} bytes of its descriptor")),
+    ] {
+        setting.registry.add_fault(request, 1, Fault::Endless);
+        let error = setting.pull(&canonical).await.unwrap_err();
+        assert!(error.to_string().ends_with(&expected), "{error}");
+        assert_eq!(error.class(), Class::Retry);
+    }
+    assert_eq!(setting.leftovers(), [""; 0]);
+}
+
+#[tokio::test]
+async fn silence_has_a_deadline() {
+    let setting = Setting::with(|config| {
+        config.read_timeout = HANG;
+        config.retry.attempts = 1;
+    })
+    .await;
+    setting.registry.add_image("a/cat", "v1", &catalog());
+    setting.registry.add_fault("GET /v2/", 1, Fault::Hang);
+    let error = setting.try_resolve("a/cat:v1").await.unwrap_err().to_string();
+    assert!(error.ends_with("/v2/\": i/o timeout"), "{error}");
+
+    let setting = Setting::with(|config| {
+        config.resolve_timeout = HANG;
+        config.pull_timeout = HANG;
+    })
+    .await;
+    let digest = setting.registry.add_image("a/cat", "v1", &catalog());
+    setting.registry.add_fault("HEAD", 1, Fault::Hang);
+    let error = setting.try_resolve("a/cat:v1").await.unwrap_err();
+    assert!(error.to_string().ends_with("not done within 0.2 s"), "{error}");
+    setting.registry.add_fault("GET /v2/a/cat/blobs/", 9, Fault::Hang);
+    let error = setting.pull(&setting.resolve(&format!("a/cat@{digest}")).await).await.unwrap_err();
+    assert!(error.to_string().ends_with("not done within 0.2 s"), "{error}");
+    assert_eq!(error.class(), Class::Retry);
+    while !setting.leftovers().is_empty() {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A registry that hangs holds up its own pulls and nobody else's.
+#[tokio::test]
+async fn a_slow_registry_does_not_take_every_place() {
+    let setting = Setting::with(|config| {
+        config.concurrency = 2;
+        config.concurrency_per_registry = 1;
+    })
+    .await;
+    let slow = Registry::start().await.unwrap();
+    std::fs::write(setting.cas_dir().join("slow.crt"), slow.ca_pem()).unwrap();
+    slow.add_fault("", usize::MAX, Fault::Hang);
+    setting.registry.add_image("a/cat", "v1", &catalog());
+    let canonical = setting.resolve("a/cat:v1").await;
+    let digest = canonical.digest();
+    let stuck = format!("{}/a/cat@{digest}", slow.host()).parse().unwrap();
+    let stuck = setting.puller.resolve(&stuck).await.unwrap();
+    let folder = setting.destination().with_file_name("stuck");
+    let hang = || setting.puller.pull_folder(&stuck, olm_oci::catalog_folder, &folder);
+    tokio::select! {
+        biased;
+        _ = hang() => panic!("the first slow pull ended"),
+        _ = hang() => panic!("the second slow pull ended"),
+        _ = hang() => panic!("the third slow pull ended"),
+        pulled = setting.pull(&canonical) => { pulled.unwrap(); }
+    }
+}
+
+// spec 02 acceptance 31, 32 and 33; spec 06 A54
+#[tokio::test]
+async fn hostile_entries() {
+    let a = || file("configs/a.yaml", "a");
+    for (entries, expected) in [
+        (
+            &[a(), file("configs/../../evil", "x"), file("../configs/x", "x")][..],
+            Ok(&["configs/a.yaml=a"][..]),
+        ),
+        (&[a(), file("/configs/abs", "x")], Ok(&["configs/a.yaml=a", "configs/abs=x"])),
+        (&[a(), link("configs/s.yaml", "a.yaml")], Ok(&["configs/a.yaml=a", "configs/s.yaml=a"])),
+        (
+            &[a(), hard_link("configs/h.yaml", "configs/a.yaml")],
+            Ok(&["configs/a.yaml=a", "configs/h.yaml=a"]),
+        ),
+        (
+            &[a(), file("etc/passwd", "root"), link("configs/s.yaml", "/etc/passwd")],
+            Err("link configs/s.yaml to \"/etc/passwd\": no file of the unpacked folder"),
+        ),
+        (
+            &[a(), link("configs/s.yaml", "../../../../../../etc/passwd")],
+            Err("link configs/s.yaml to \"../../../../../../etc/passwd\": no file of the unpacked folder"),
+        ),
+        (
+            &[a(), link("configs/s.yaml", "gone.yaml")],
+            Err("link configs/s.yaml to \"gone.yaml\": no file of the unpacked folder"),
+        ),
+        (
+            &[a(), link("configs/up", ".."), file("configs/up/up/evil", "x")],
+            Err("link configs/up to \"..\": no file of the unpacked folder"),
+        ),
+        (
+            &[hard_link("configs/h", "etc/passwd")],
+            Err("error applying layer[0]: link configs/h: no such file or directory"),
+        ),
+        (
+            &[a(), entry("configs/f", b'6', "")],
+            Err(
+                "error applying layer[0]: entry \"configs/f\" is a FIFO: only files, folders and links are allowed",
+            ),
+        ),
+        (
+            &[a(), entry("configs/c", b'3', "")],
+            Err(
+                "error applying layer[0]: entry \"configs/c\" is a character device: only files, folders and links are allowed",
+            ),
+        ),
+        (&[a(), entry("dev/f", b'6', ""), entry("dev/c", b'3', "")], Ok(&["configs/a.yaml=a"])),
+        (&[entry("configs/z", b'Z', "")], Err("error applying layer[0]: unhandled tar header type 90")),
+        (
+            &[a(), file("configs/.wh..", "")],
+            Err("error applying layer[0]: invalid whiteout name: .wh..: invalid archive"),
+        ),
+        (
+            &[file("configs/x", "1"), file("configs/x/y", "2")],
+            Err("error applying layer[0]: mkparent configs/x/y: not a directory"),
+        ),
+        (
+            &[a(), file("configs", "a file")],
+            Err("the image's labels name the folder \"configs\", which is not in the image"),
+        ),
+    ] {
+        let setting = Setting::new().await;
+        let result = setting.pull_layers(&[tar_layer(entries)]).await;
+        let names: Vec<_> = entries.iter().map(|entry| &entry.name).collect();
+        match expected {
+            Ok(listing) => {
+                result.unwrap();
+                assert_eq!(setting.listing(), listing, "{names:?}");
+                assert_eq!(setting.leftovers(), ["out"]);
+            }
+            Err(text) => {
+                assert_eq!(result, Err(format!("error applying image: {text}")), "{names:?}");
+                assert_eq!(setting.leftovers(), [""; 0]);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn broken_archives() {
+    let tar = tar(&[file("configs/x", &"x".repeat(2000))]);
+    let mut checksum = tar.clone();
+    checksum[0] ^= 1;
+    let gzip = tar_layer(&[file("configs/x", "x")]).blob;
+    for (name, blob, expected) in [
+        ("text", b"this is no archive at all".to_vec(), "failed to read entire block"),
+        ("cut in a file", tar[..1000].to_vec(), "unexpected EOF"),
+        ("checksum", checksum, "archive header checksum mismatch"),
+        ("cut gzip", gzip[..gzip.len() / 2].to_vec(), ""),
+        ("bzip2", b"BZh91AY&SY....".to_vec(), "bzip2 layers are not supported: use gzip or zstd"),
+        ("xz", b"\xfd7zXZ\0....".to_vec(), "xz layers are not supported: use gzip or zstd"),
+    ] {
+        let setting = Setting::new().await;
+        let digest = setting.registry.add_image("a/cat", "v1", &image(&[stored(&blob)], "/configs"));
+        let error = setting.pull(&setting.resolve(&format!("a/cat@{digest}")).await).await.unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.starts_with("error applying image: terminal error: error applying layer[0]: "),
+            "{name}: {text}"
+        );
+        assert!(text.contains(expected), "{name}: {text}");
+        assert_eq!(error.class(), Class::Terminal, "{name}");
+        assert_eq!(setting.leftovers(), [""; 0]);
+    }
+}
+
+// spec 06 A54
+#[tokio::test]
+async fn limits_hold() {
+    let limits = Limits {
+        layers: 2,
+        blob_bytes: 100_000,
+        unpacked_bytes: 100_000,
+        kept_bytes: 3_000,
+        files: 8,
+        file_bytes: 2_000,
+        path_depth: 4,
+        path_bytes: 40,
+        ratio: 200,
+    };
+    let text = |length: usize| "x".repeat(length);
+    let many: Vec<Entry> = (0..9).map(|n| file(&format!("configs/{n}"), "")).collect();
+    let links: Vec<Entry> = [file("configs/a", &text(1000))]
+        .into_iter()
+        .chain((0..3).map(|n| link(&format!("configs/l{n}"), "a")))
+        .collect();
+    for (layers, expected) in [
+        (vec![tar_layer(&[]), tar_layer(&[]), tar_layer(&[])], "layers: 3 > 2"),
+        (vec![stored(&vec![0; 100_001])], "blob-bytes: 100001 > 100000"),
+        (vec![tar_layer(&[file("bin/opm", &text(200_000))])], "unpacked-bytes: "),
+        (vec![tar_layer(&[file("configs/x", &text(2001))])], "file-bytes: 2001 > 2000"),
+        (
+            vec![tar_layer(&[file("configs/x", &text(2000)), file("configs/y", &text(2000))])],
+            "kept-bytes: 4000 > 3000",
+        ),
+        (vec![tar_layer(&links)], "kept-bytes: 4000 > 3000"),
+        (vec![tar_layer(&many)], "files: 9 > 8"),
+        (vec![tar_layer(&[file("configs/a/b/c/d", "")])], "path-depth: 5 > 4"),
+        (vec![tar_layer(&[file(&format!("configs/{}", text(40)), "")])], "path-bytes: 48 > 40"),
+    ] {
+        let setting = Setting::with(|config| config.limits = limits.clone()).await;
+        let error = setting.pull_layers(&layers).await.unwrap_err();
+        assert!(
+            error.starts_with(&format!("error applying image: image exceeds limit {expected}")),
+            "{error}"
+        );
+        assert_eq!(setting.leftovers(), [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn bombs_are_defused() {
+    // 128 MiB of zeros in 128 KiB of gzip, outside the folder.
+    let size = 128 << 20;
+    let mut header = tar::Header::new_gnu();
+    header.set_path("bin/zeros").unwrap();
+    header.set_size(size);
+    header.set_cksum();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    gzip.write_all(header.as_bytes()).unwrap();
+    std::io::copy(&mut std::io::Read::take(std::io::repeat(0), size), &mut gzip).unwrap();
+    let setting = Setting::new().await;
+    let error = setting.pull_layers(&[stored(&gzip.finish().unwrap())]).await.unwrap_err();
+    assert!(error.starts_with("error applying image: image exceeds limit ratio: "), "{error}");
+
+    // Long names are read into memory by the archive reader, so they have a limit of their own.
+    let mut long_name = tar(&[Entry { content: vec![b'x'; 3 << 20], ..entry("././@LongLink", b'L', "") }]);
+    long_name.truncate(long_name.len() - 1024);
+    let error = setting.pull_layers(&[stored(&long_name)]).await.unwrap_err();
+    assert_eq!(error, "error applying image: image exceeds limit header-bytes: 1048577 > 1048576");
+}
+
+#[tokio::test]
+async fn manifests_of_other_kinds_are_named() {
+    let setting = Setting::new().await;
+    let add = |text: String| setting.registry.add_manifest("a/cat", "v1", "", text.into());
+    let digest = format!("sha256:{}", "0".repeat(64));
+    let nested = add(r#"{"schemaVersion":2,"manifests":[]}"#.to_owned());
+    let entry = |digest: &str| {
+        format!(r#"{{"schemaVersion":2,"manifests":[{{"mediaType":"","size":1,"digest":"{digest}"}}]}}"#)
+    };
+    let image = |config: &str, size: i64| {
+        format!(
+            r#"{{"schemaVersion":2,"config":{{"mediaType":"","size":{size},"digest":"{config}"}},"layers":[]}}"#
+        )
+    };
+    for (manifest, expected) in [
+        (
+            r#"{"schemaVersion":1,"fsLayers":[]}"#.to_owned(),
+            "is neither an image nor an index in a known format".to_owned(),
+        ),
+        ("garbage".to_owned(), "is neither an image nor an index in a known format".to_owned()),
+        (entry(&nested), format!("{nested} is an index again")),
+        (entry("sha256:short"), "digest \"sha256:short\": invalid checksum digest length".to_owned()),
+        (image("md5:00", 2), "manifest: digest \"md5:00\": unsupported digest algorithm".to_owned()),
+        (image(&digest, -1), format!("manifest: blob {digest} has size -1")),
+        (image(&digest, 2), format!("reading config blob {digest}: blob unknown: blob unknown to registry")),
+    ] {
+        let pinned = add(manifest.clone());
+        let canonical = setting.resolve(&format!("a/cat@{pinned}")).await;
+        let error = setting.pull(&canonical).await.unwrap_err().to_string();
+        assert!(error.ends_with(&expected), "{manifest}: {error}");
+    }
+}

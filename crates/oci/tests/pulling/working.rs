@@ -1,0 +1,338 @@
+//! Resolving and pulling against a registry that works.
+
+use std::os::unix::fs::PermissionsExt;
+
+use crate::setting::*;
+use olm_image::registry::{Access, Registry};
+use olm_image::{Image, Layer, Runtime};
+use olm_oci::{BUNDLE_FOLDERS, CanonicalRef, Class, Platform, catalog_folder, remove_folder};
+
+// spec 02 acceptance 19
+#[tokio::test]
+async fn only_the_labelled_folder_reaches_the_disk() {
+    let setting = Setting::new().await;
+    let layer = tar_layer(&[
+        file("configs/a/index.yaml", "schema: a"),
+        file("configs/b.json", "{}"),
+        file("configs2/c", "sibling"),
+        file("bin/opm", "binary"),
+        dir("configs/empty"),
+    ]);
+    setting.registry.add_image("a/cat", "v1", &image(&[layer], "/configs"));
+
+    let image = setting.resolve("a/cat:v1").await;
+    let pulled = setting.pull(&image).await.unwrap();
+    assert_eq!(pulled.path, setting.destination().join("configs"));
+    assert_eq!((pulled.files, pulled.bytes), (2, 11));
+    assert_eq!(setting.listing(), ["configs/a/index.yaml=schema: a", "configs/b.json={}", "configs/empty/"]);
+    for (path, mode) in
+        [("", 0o500), ("configs/a", 0o500), ("configs/empty", 0o500), ("configs/b.json", 0o400)]
+    {
+        let metadata = std::fs::metadata(setting.destination().join(path)).unwrap();
+        assert_eq!(metadata.permissions().mode() & 0o7777, mode, "{path}");
+    }
+    assert_eq!(setting.leftovers(), ["out"]);
+    remove_folder(&setting.destination()).unwrap();
+    assert_eq!(setting.leftovers(), [""; 0]);
+}
+
+// spec 02 acceptance 20 and 21
+#[tokio::test]
+async fn resolving_costs_two_requests_and_a_digest_none() {
+    let setting = Setting::new().await;
+    let digest = setting.registry.add_image("a/cat", "v1", &catalog());
+    let canonical = setting.resolve("a/cat:v1").await;
+    assert_eq!(canonical.to_string(), format!("{}/a/cat@{digest}", setting.registry.host()));
+    assert_eq!(setting.registry.take_requests(), ["GET /v2/", "HEAD /v2/a/cat/manifests/v1"]);
+
+    let pinned = setting.resolve(&format!("a/cat@{digest}")).await;
+    assert_eq!(pinned.to_string(), canonical.to_string());
+    assert!(pinned.is_pinned() && !canonical.is_pinned());
+    assert_eq!(setting.registry.take_requests(), [""; 0]);
+}
+
+// spec 02 acceptance 22 and 23
+#[tokio::test]
+async fn an_index_keeps_its_digest_and_gives_our_platform() {
+    let setting = Setting::new().await;
+    let wanted = setting.registry.add_image("a/cat", "wanted", &catalog());
+    let other = setting.registry.add_image("a/cat", "other", &image(&[], "/other"));
+    let platform = Platform::current();
+    let index = |architecture: &str| {
+        let entry = |digest: &str, architecture: &str| {
+            serde_json::json!({
+                "mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": digest, "size": 1,
+                "platform": { "os": "linux", "architecture": architecture },
+            })
+        };
+        let entries = [entry(&other, "mips64le"), entry(&wanted, architecture)];
+        let index = serde_json::json!({ "schemaVersion": 2, "manifests": entries });
+        serde_json::to_vec(&index).unwrap().into()
+    };
+    let media_type = "application/vnd.oci.image.index.v1+json";
+    let digest = setting.registry.add_manifest("a/cat", "v1", media_type, index(&platform.architecture));
+    let canonical = setting.resolve("a/cat:v1").await;
+    assert_eq!(canonical.digest().as_str(), digest);
+    setting.pull(&canonical).await.unwrap();
+
+    setting.registry.add_manifest("a/cat", "v2", media_type, index("riscv64"));
+    let canonical = setting.resolve("a/cat:v2").await;
+    let error = setting.pull_to("v2", &canonical).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "error copying image: choosing an image from manifest list docker://{canonical}: no image found in image \
+             index for architecture \"{}\", variant \"{}\", OS \"linux\"",
+            platform.architecture, platform.variant
+        )
+    );
+    assert_eq!(error.class(), Class::Retry);
+}
+
+// spec 02 acceptance 24
+#[tokio::test]
+async fn a_missing_label_is_final_for_digests_only() {
+    let setting = Setting::new().await;
+    let unlabelled = Image::new(Vec::new(), &Default::default(), &Runtime::default()).unwrap();
+    let digest = setting.registry.add_image("a/cat", "v1", &unlabelled);
+    let text =
+        "catalog image is missing the required label \"operators.operatorframework.io.index.configs.v1\"";
+
+    let error = setting.pull(&setting.resolve("a/cat:v1").await).await.unwrap_err();
+    assert_eq!((error.to_string(), error.class()), (format!("error applying image: {text}"), Class::Retry));
+    let error = setting.pull(&setting.resolve(&format!("a/cat@{digest}")).await).await.unwrap_err();
+    assert_eq!(
+        (error.to_string(), error.class()),
+        (format!("error applying image: terminal error: {text}"), Class::Terminal)
+    );
+}
+
+// spec 02 acceptance 28; every file of the folder counts, also one that comes later
+#[tokio::test]
+async fn certificates_come_from_the_folder_as_it_is_now() {
+    let setting = Setting::new().await;
+    setting.registry.add_image("a/cat", "v1", &catalog());
+    std::fs::remove_dir_all(setting.cas_dir()).unwrap();
+    std::fs::create_dir(setting.cas_dir()).unwrap();
+    let host = setting.registry.host();
+    let error = setting.try_resolve("a/cat:v1").await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "error creating image source: fetching manifest v1 in {host}/a/cat: pinging container registry {host}: \
+             Get \"https://{host}/v2/\": tls: failed to verify certificate: x509: certificate signed by unknown authority"
+        )
+    );
+    // As a ConfigMap is mounted: links to a hidden folder, and other files beside.
+    let mounted = setting.cas_dir().join("..data");
+    std::fs::create_dir(&mounted).unwrap();
+    std::fs::write(setting.cas_dir().join("README"), "no certificate here").unwrap();
+    let ca = setting.registry.write_ca(&mounted).unwrap();
+    std::os::unix::fs::symlink("gone", setting.cas_dir().join("dangling.crt")).unwrap();
+    std::os::unix::fs::symlink(ca, setting.cas_dir().join("ca.pem")).unwrap();
+    setting.try_resolve("a/cat:v1").await.unwrap();
+
+    std::fs::remove_dir_all(setting.cas_dir()).unwrap();
+    let error = setting.try_resolve("a/cat:v1").await.unwrap_err().to_string();
+    assert!(error.starts_with("error creating image source: reading CA folder "), "{error}");
+}
+
+// spec 02 acceptance 29
+#[tokio::test]
+async fn credentials_count_from_when_they_are_there() {
+    for access in [
+        Access::Basic("user".to_owned(), "secret".to_owned()),
+        Access::Bearer(Some(("user".to_owned(), "secret".to_owned()))),
+    ] {
+        let setting = Setting::new().await;
+        setting.registry.add_image("a/cat", "v1", &catalog());
+        setting.registry.set_access(access.clone());
+        let host = setting.registry.host();
+        let error = setting.try_resolve("a/cat:v1").await.unwrap_err();
+        assert_eq!(error.class(), Class::Retry);
+        let text = error.to_string();
+        assert!(text.contains("unauthorized: authentication required") && text.contains(&host), "{text}");
+
+        setting.write_auth(&format!(r#"{{"auths":{{"{host}/a":{{"auth":"dXNlcjpzZWNyZXQ="}}}}}}"#));
+        let canonical = setting.try_resolve("a/cat:v1").await.unwrap();
+        setting.pull(&canonical).await.unwrap();
+
+        setting.write_auth(&format!(r#"{{"{host}":{{"username":"user","password":"wrong"}}}}"#));
+        let text = setting.try_resolve("a/cat:v1").await.unwrap_err().to_string();
+        assert!(text.contains("unauthorized: authentication required") && !text.contains("wrong"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn anonymous_tokens_are_fetched() {
+    let setting = Setting::new().await;
+    setting.registry.add_image("a/cat", "v1", &catalog());
+    setting.registry.set_access(Access::Bearer(None));
+    setting.pull(&setting.resolve("a/cat:v1").await).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_identity_token_is_exchanged() {
+    let setting = Setting::new().await;
+    setting.registry.add_image("a/cat", "v1", &catalog());
+    setting.registry.set_access(Access::Bearer(None));
+    setting.write_auth(&format!(
+        r#"{{"auths":{{"{}":{{"identitytoken":"refresh"}}}}}}"#,
+        setting.registry.host()
+    ));
+    setting.resolve("a/cat:v1").await;
+    assert_eq!(setting.registry.take_requests()[1], "POST /token");
+}
+
+#[tokio::test]
+async fn a_corrupt_credentials_file_is_named() {
+    let setting = Setting::new().await;
+    setting.write_auth("{\"auths\": \"s3cret\"}");
+    let file = setting.auth_file();
+    let file = file.display();
+    let error = setting.try_resolve("a/cat:v1").await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "error creating image source: getting username and password: reading JSON file \"{file}\": unmarshaling JSON \
+             at \"{file}\": line 0 column 0: expected a JSON object of registries, alone or under \"auths\""
+        )
+    );
+}
+
+// spec 02 acceptance 30
+#[tokio::test]
+async fn upper_layers_hide_lower_ones() {
+    let lower = || tar_layer(&[file("configs/a.yaml", "a"), file("configs/d/c.yaml", "c")]);
+    for (upper, expected) in [
+        (&[file("configs/.wh.a.yaml", "")][..], &["configs/d/c.yaml=c"][..]),
+        (&[file("configs/.wh..wh..opq", ""), file("configs/b.yaml", "b")], &["configs/b.yaml=b"]),
+        (&[file("configs/d/.wh..wh..opq", "")], &["configs/a.yaml=a", "configs/d/"]),
+        // Above the folder too, unlike the reference.
+        (&[file(".wh.configs", ""), file("configs/n", "n")], &["configs/n=n"]),
+        (&[file(".wh..wh..opq", ""), file("configs/n", "n")], &["configs/n=n"]),
+        (&[file("configs/.wh..wh.plnk", "")], &["configs/a.yaml=a", "configs/d/c.yaml=c"]),
+    ] {
+        let setting = Setting::new().await;
+        setting.registry.add_image("a/cat", "v1", &image(&[lower(), tar_layer(upper)], "/configs"));
+        setting.pull(&setting.resolve("a/cat:v1").await).await.unwrap();
+        assert_eq!(setting.listing(), expected);
+    }
+}
+
+#[tokio::test]
+async fn the_folder_must_exist() {
+    let setting = Setting::new().await;
+    let layer = || tar_layer(&[file("bin/opm", "x")]);
+    for (label, expected) in [
+        ("/configs", Err("the image's labels name the folder \"configs\", which is not in the image")),
+        ("../x", Err("the image's labels name the folder \"../x\", which is outside the image")),
+        ("/", Ok(())),
+        ("", Ok(())),
+    ] {
+        setting.registry.add_image("a/cat", "v1", &image(&[layer()], label));
+        let result = setting.pull(&setting.resolve("a/cat:v1").await).await;
+        assert_eq!(
+            result.map(|_| ()).map_err(|error| error.to_string()),
+            expected.map_err(|text| format!("error applying image: {text}")),
+            "{label:?}"
+        );
+        remove_folder(&setting.destination()).unwrap();
+    }
+}
+
+// spec 02 acceptance 34
+#[tokio::test]
+async fn a_tag_that_moves_between_resolve_and_pull_changes_nothing() {
+    let setting = Setting::new().await;
+    setting.registry.add_image("a/cat", "v1", &image(&[tar_layer(&[file("configs/x", "old")])], "/configs"));
+    let canonical = setting.resolve("a/cat:v1").await;
+    setting.registry.add_image("a/cat", "v1", &image(&[tar_layer(&[file("configs/x", "new")])], "/configs"));
+    setting.pull(&canonical).await.unwrap();
+    assert_eq!(setting.listing(), ["configs/x=old"]);
+}
+
+#[tokio::test]
+async fn every_compression_is_recognised() {
+    let tar = tar(&[file("configs/x", "content")]);
+    let zstd: Vec<u8> = zstd::encode_all(&tar[..], 0).unwrap();
+    let mut two_frames = zstd::encode_all(&tar[..512], 0).unwrap();
+    two_frames.extend(zstd::encode_all(&tar[512..], 0).unwrap());
+    let mut two_members = Layer::from_tar(&tar[..512]).unwrap().blob.to_vec();
+    two_members.extend_from_slice(&Layer::from_tar(&tar[512..]).unwrap().blob);
+    for (name, blob) in [
+        ("plain", tar.clone()),
+        ("zstd", zstd),
+        ("zstd frames", two_frames),
+        ("gzip members", two_members),
+        // spec 02 §B5: missing end-of-archive blocks are accepted
+        ("no end", tar[..1024].to_vec()),
+    ] {
+        let setting = Setting::new().await;
+        setting.registry.add_image("a/cat", "v1", &image(&[stored(&blob)], "/configs"));
+        setting.pull(&setting.resolve("a/cat:v1").await).await.unwrap();
+        assert_eq!(setting.listing(), ["configs/x=content"], "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_zero_byte_layer_is_empty() {
+    let setting = Setting::new().await;
+    setting.registry.add_image(
+        "a/cat",
+        "v1",
+        &image(&[stored(b""), tar_layer(&[file("configs/x", "1")])], "/configs"),
+    );
+    setting.pull(&setting.resolve("a/cat:v1").await).await.unwrap();
+    assert_eq!(setting.listing(), ["configs/x=1"]);
+}
+
+#[tokio::test]
+async fn a_bundle_comes_into_memory() {
+    let setting = Setting::new().await;
+    let layer = tar_layer(&[
+        file("manifests/csv.yaml", "kind: ClusterServiceVersion"),
+        file("metadata/annotations.yaml", "annotations: {}"),
+        file("tests/scorecard/config.yaml", "x"),
+        link("manifests/again.yaml", "csv.yaml"),
+    ]);
+    setting.registry.add_image("a/bundle", "v1", &image(&[layer], "unused"));
+    let canonical = setting.resolve("a/bundle:v1").await;
+    let files = setting.puller.pull_files(&canonical, &BUNDLE_FOLDERS).await.unwrap();
+    let files: Vec<_> = files.iter().map(|(path, bytes)| (path.as_str(), bytes.as_slice())).collect();
+    assert_eq!(
+        files,
+        [
+            ("manifests/again.yaml", &b"kind: ClusterServiceVersion"[..]),
+            ("manifests/csv.yaml", b"kind: ClusterServiceVersion"),
+            ("metadata/annotations.yaml", b"annotations: {}"),
+        ]
+    );
+}
+
+/// The servers run these in tasks.
+#[tokio::test]
+async fn futures_can_be_spawned() {
+    fn sendable(_: &(impl Future + Send)) {}
+    let setting = Setting::new().await;
+    let digest = setting.registry.add_image("a/cat", "v1", &catalog());
+    let reference = setting.reference(&format!("a/cat@{digest}"));
+    let canonical = CanonicalRef::from_digest(&reference).unwrap();
+    let destination = setting.destination();
+    sendable(&setting.puller.resolve(&reference));
+    sendable(&setting.puller.pull_files(&canonical, &BUNDLE_FOLDERS));
+    sendable(&setting.puller.pull_folder(&canonical, catalog_folder, &destination));
+}
+
+/// Two registries with their own CAs do not get in each other's way.
+#[tokio::test]
+async fn one_folder_serves_several_registries() {
+    let setting = Setting::new().await;
+    let other = Registry::start().await.unwrap();
+    std::fs::write(setting.cas_dir().join("other.pem"), other.ca_pem()).unwrap();
+    let digest = other.add_image("b/cat", "v1", &catalog());
+    setting.registry.add_image("a/cat", "v1", &catalog());
+    setting.resolve("a/cat:v1").await;
+    let reference = format!("{}/b/cat:v1", other.host()).parse().unwrap();
+    assert_eq!(setting.puller.resolve(&reference).await.unwrap().digest().as_str(), digest);
+}

@@ -1,0 +1,84 @@
+//! What a dynamically linked program needs in an otherwise empty image.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::LayerEntry;
+
+const CA_BUNDLE: &str = "etc/ssl/certs/ca-certificates.crt";
+/// The user that our servers run as.
+const USERS: &str = "root:x:0:0:root:/:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/tmp:/sbin/nologin\n";
+const GROUPS: &str = "root:x:0:\nnonroot:x:65532:\n";
+
+/// The files of an image that runs `program` as `/<file name>`: the program, the loader and libraries that `ldd` names for
+/// it, the machine's CA certificates, `/etc/passwd`, `/etc/group` and an empty `/tmp`.
+///
+/// # Errors
+/// `program` or one of its libraries cannot be read, or `ldd` does not find one.
+pub fn runtime_files(program: &Path) -> Result<BTreeMap<String, LayerEntry>> {
+    let name = program
+        .file_name()
+        .and_then(|name| name.to_str())
+        .with_context(|| format!("{program:?} names no file"))?;
+    let mut files = BTreeMap::from([
+        ("etc/group".to_owned(), LayerEntry::file(GROUPS)),
+        ("etc/passwd".to_owned(), LayerEntry::file(USERS)),
+        (CA_BUNDLE.to_owned(), LayerEntry::file(read(Path::new(&format!("/{CA_BUNDLE}")))?)),
+        (name.to_owned(), LayerEntry::File { mode: 0o755, content: read(program)? }),
+        ("tmp".to_owned(), LayerEntry::Dir { mode: 0o1777 }),
+    ]);
+    let ldd = Command::new("ldd").arg(program).output().context("run ldd")?;
+    let listing = String::from_utf8_lossy(&ldd.stdout);
+    for path in libraries(&listing)? {
+        files.insert(
+            path.trim_start_matches('/').to_owned(),
+            LayerEntry::File { mode: 0o755, content: read(Path::new(path))? },
+        );
+    }
+    Ok(files)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("read {}", path.display()))
+}
+
+/// The absolute paths in the output of `ldd`: `name => /path (address)` or `/path (address)`. A statically linked
+/// program has none.
+fn libraries(listing: &str) -> Result<Vec<&str>> {
+    let mut paths = Vec::new();
+    for line in listing.lines().map(str::trim) {
+        let target = line.split_once("=> ").map_or(line, |(_, target)| target);
+        ensure!(target != "not found", "ldd: {line}");
+        if target.starts_with('/') {
+            paths.push(target.split(" (").next().unwrap_or(target));
+        }
+    }
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_of_ldd_output() {
+        let listing = "\tlinux-vdso.so.1 (0x00007ffc)\n\tlibm.so.6 => /lib/x86_64-linux-gnu/libm.so.6 (0x00007f)\n\
+                       \t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
+        let expected = ["/lib/x86_64-linux-gnu/libm.so.6", "/lib64/ld-linux-x86-64.so.2"];
+        assert_eq!(libraries(listing).unwrap(), expected);
+        assert_eq!(libraries("\tstatically linked\n").unwrap(), [""; 0]);
+        let error = libraries("\tlibx.so => not found\n").unwrap_err().to_string();
+        assert_eq!(error, "ldd: libx.so => not found");
+    }
+
+    #[test]
+    fn this_program_brings_its_loader() {
+        let files = runtime_files(&std::env::current_exe().unwrap()).unwrap();
+        assert!(files.keys().any(|path| path.contains("ld-linux")), "{:?}", files.keys());
+        assert!(files.keys().any(|path| path.ends_with("libc.so.6")), "{:?}", files.keys());
+        assert_eq!(files["tmp"], LayerEntry::Dir { mode: 0o1777 });
+    }
+}

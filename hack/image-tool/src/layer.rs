@@ -1,0 +1,137 @@
+//! One image layer: a deterministic tar of files, compressed with gzip.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use flate2::{Compression, GzBuilder};
+
+use crate::digest_of;
+
+/// What stands at one path of a layer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LayerEntry {
+    /// A directory with its permission bits.
+    Dir {
+        /// Permission bits, e.g. `0o755`.
+        mode: u32,
+    },
+    /// A regular file.
+    File {
+        /// Permission bits, e.g. `0o644`.
+        mode: u32,
+        /// Its bytes.
+        content: Vec<u8>,
+    },
+}
+
+impl LayerEntry {
+    /// A readable file, mode 0644.
+    #[must_use]
+    pub fn file(content: impl Into<Vec<u8>>) -> Self {
+        Self::File { mode: 0o644, content: content.into() }
+    }
+}
+
+/// A finished layer: the compressed bytes that a registry stores and the digest of what is inside.
+#[derive(Debug, Clone)]
+pub struct Layer {
+    /// The layer as stored: gzip of a tar.
+    pub blob: Bytes,
+    /// Digest of the uncompressed tar, as the image configuration lists it.
+    pub diff_id: String,
+}
+
+impl Layer {
+    /// Builds a layer of `entries` (path relative to the image root → entry). Parent directories are added with mode 0755;
+    /// owner, times and order are fixed.
+    ///
+    /// # Errors
+    /// A path that is empty, absolute or has `.` or `..` in it.
+    pub fn new(entries: &BTreeMap<String, LayerEntry>) -> Result<Self> {
+        let mut tar = tar::Builder::new(Vec::new());
+        let mut written = BTreeSet::new();
+        for (path, entry) in entries {
+            ensure!(
+                path.split('/').all(|part| !matches!(part, "" | "." | "..")),
+                "{path:?} is not a path relative to the image root"
+            );
+            for (end, _) in path.match_indices('/') {
+                let parent = &path[..end];
+                if !entries.contains_key(parent) && written.insert(parent) {
+                    append(&mut tar, parent, &LayerEntry::Dir { mode: 0o755 })?;
+                }
+            }
+            append(&mut tar, path, entry)?;
+        }
+        Self::from_tar(&tar.into_inner()?)
+    }
+
+    /// A layer of the given bytes, which tests need not make a tar.
+    ///
+    /// # Errors
+    /// None but those of writing to memory.
+    pub fn from_tar(tar: &[u8]) -> Result<Self> {
+        let mut gzip = GzBuilder::new().mtime(0).write(Vec::new(), Compression::default());
+        gzip.write_all(tar)?;
+        Ok(Self { blob: gzip.finish()?.into(), diff_id: digest_of(tar) })
+    }
+}
+
+fn append(tar: &mut tar::Builder<Vec<u8>>, path: &str, entry: &LayerEntry) -> Result<()> {
+    let (name, kind, mode, content) = match entry {
+        LayerEntry::Dir { mode } => (format!("{path}/"), tar::EntryType::Directory, *mode, &[][..]),
+        LayerEntry::File { mode, content } => {
+            (path.to_owned(), tar::EntryType::Regular, *mode, content.as_slice())
+        }
+    };
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(mode);
+    header.set_mtime(0);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_size(content.len() as u64);
+    tar.append_data(&mut header, &name, content).with_context(|| format!("add {path} to the layer"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layer_is_deterministic_and_has_parents() {
+        let long = format!("configs/{}/index.yaml", "deep/".repeat(30).trim_end_matches('/'));
+        let entries = BTreeMap::from([
+            (long.clone(), LayerEntry::file("a: b")),
+            ("tmp".to_owned(), LayerEntry::Dir { mode: 0o1777 }),
+            ("usr/bin/x".to_owned(), LayerEntry::File { mode: 0o755, content: b"elf".to_vec() }),
+        ]);
+        let layer = Layer::new(&entries).unwrap();
+        assert_eq!(layer.blob, Layer::new(&entries).unwrap().blob);
+
+        let tar = flate2::read::GzDecoder::new(&layer.blob[..]);
+        let mut archive = tar::Archive::new(tar);
+        let mut paths = Vec::new();
+        for entry in archive.entries().unwrap() {
+            let entry = entry.unwrap();
+            let header = entry.header();
+            assert_eq!((header.mtime().unwrap(), header.uid().unwrap()), (0, 0));
+            paths.push((entry.path().unwrap().to_string_lossy().into_owned(), header.mode().unwrap()));
+        }
+        assert_eq!(paths.first().unwrap(), &("configs/".to_owned(), 0o755));
+        assert!(paths.contains(&(long, 0o644)));
+        assert!(paths.contains(&("tmp/".to_owned(), 0o1777)));
+        assert!(paths.contains(&("usr/bin/x".to_owned(), 0o755)));
+    }
+
+    #[test]
+    fn odd_paths_are_refused() {
+        for path in ["/etc/passwd", "a//b", "../a", "a/./b", ""] {
+            let entries = BTreeMap::from([(path.to_owned(), LayerEntry::file(""))]);
+            let error = Layer::new(&entries).unwrap_err().to_string();
+            assert_eq!(error, format!("{path:?} is not a path relative to the image root"));
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! `olm-image`: makes an OCI image of a server binary, a catalog folder or a bundle folder, without a container engine.
+//!
+//! Prints the image's name with its digest. `hack/image` calls it for our servers.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, Subcommand};
+use olm_image::{Image, Layer, Push, Runtime, push, runtime_files, write_archive};
+use olm_oci::Credentials;
+
+/// Numeric user and group of our servers.
+const NONROOT: &str = "65532:65532";
+
+/// Makes OCI images without a container engine.
+#[derive(Parser)]
+#[command(name = "olm-image")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// An image that runs a program, with the shared libraries that it loads
+    Binary {
+        /// Program to run; the image's entrypoint is its file name in the image root
+        #[arg(long)]
+        binary: PathBuf,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// A catalog image of a folder of file-based catalog content
+    Catalog {
+        /// Folder with the content
+        folder: PathBuf,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// A bundle image of a folder with manifests/ and metadata/
+    Bundle {
+        /// Folder with the bundle
+        folder: PathBuf,
+        #[command(flatten)]
+        target: Target,
+    },
+}
+
+#[derive(Args)]
+struct Target {
+    /// Name of the image in the archive, REGISTRY/REPOSITORY:TAG
+    #[arg(long, requires = "output")]
+    name: Option<String>,
+    /// Write an OCI archive to this file
+    #[arg(long, requires = "name", required_unless_present = "push")]
+    output: Option<PathBuf>,
+    /// Push to this reference, REGISTRY/REPOSITORY:TAG
+    #[arg(long, value_name = "REFERENCE")]
+    push: Option<String>,
+    /// PEM file with certificates to trust in addition to the system's
+    #[arg(long, requires = "push")]
+    ca: Option<PathBuf>,
+    /// Registry credentials, in the format of ~/.docker/config.json
+    #[arg(long, env = "REGISTRY_AUTH_FILE")]
+    auth_file: Option<PathBuf>,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    // The only installation in this process, hence never refused.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    match run(Cli::parse().command).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("olm-image: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Binary { binary, target } => deliver(&program(&binary)?, &target).await,
+        Command::Catalog { folder, target } => {
+            deliver(&Image::catalog(&read_folder(&folder)?)?, &target).await
+        }
+        Command::Bundle { folder, target } => {
+            let image =
+                Image::bundle(&read_folder(&folder)?).with_context(|| folder.display().to_string())?;
+            deliver(&image, &target).await
+        }
+    }
+}
+
+fn program(binary: &Path) -> Result<Image> {
+    let name = binary.file_name().and_then(|name| name.to_str()).context("--binary names no file")?;
+    let runtime = Runtime {
+        entrypoint: vec![format!("/{name}")],
+        user: Some(NONROOT.to_owned()),
+        env: vec!["PATH=/".to_owned()],
+    };
+    Image::new(vec![Layer::new(&runtime_files(binary)?)?], &BTreeMap::new(), &runtime)
+}
+
+async fn deliver(image: &Image, target: &Target) -> Result<()> {
+    if let (Some(path), Some(name)) = (&target.output, &target.name) {
+        let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
+        write_archive(image, name, BufWriter::new(file))?;
+        print_reference(name, image);
+    }
+    if let Some(reference) = &target.push {
+        let read = |path: &PathBuf| std::fs::read(path).with_context(|| format!("read {}", path.display()));
+        let options = Push {
+            ca_pem: target.ca.as_ref().map(read).transpose()?,
+            credentials: match &target.auth_file {
+                None => Credentials::default(),
+                Some(path) => Credentials::parse(&read(path)?)
+                    .with_context(|| format!("credentials {}", path.display()))?,
+            },
+        };
+        push(reference, image, &options).await?;
+        print_reference(reference, image);
+    }
+    Ok(())
+}
+
+/// `registry/repository@digest`: the tag of `name` is after its last colon, unless that one starts a port.
+fn print_reference(name: &str, image: &Image) {
+    let repository = match name.rsplit_once(':') {
+        Some((repository, tag)) if !tag.contains('/') => repository,
+        _ => name,
+    };
+    println!("{repository}@{}", image.digest());
+}
+
+/// Every regular file below `folder` by its path from there, links followed.
+fn read_folder(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
+    let mut files = BTreeMap::new();
+    let mut pending = vec![String::new()];
+    while let Some(parent) = pending.pop() {
+        let path = folder.join(&parent);
+        let listing = std::fs::read_dir(&path).with_context(|| format!("read {}", path.display()))?;
+        for entry in listing {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|name| name.to_str());
+            let name = name.with_context(|| format!("{} is not UTF-8", path.display()))?;
+            let inside = if parent.is_empty() { name.to_owned() } else { format!("{parent}/{name}") };
+            if path.is_dir() {
+                pending.push(inside);
+            } else {
+                let content = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+                files.insert(inside, content);
+            }
+        }
+    }
+    Ok(files)
+}

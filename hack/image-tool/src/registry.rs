@@ -1,0 +1,391 @@
+//! An OCI registry inside a test: real HTTP over TLS on a free loopback port, with faults on demand.
+//!
+//! It takes pushes and serves pulls (`HEAD`, `GET`, ranges), can ask for credentials, records every request, and misbehaves
+//! where a test says so. It holds everything in memory and is gone when dropped.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context, Result};
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use axum_server::tls_rustls::RustlsConfig;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use futures::stream;
+use http::{HeaderMap, Method, StatusCode, header};
+use oci_distribution::manifest::OCI_IMAGE_MEDIA_TYPE;
+use serde_json::json;
+
+use crate::{Image, digest_of};
+
+/// Largest body that a push may send.
+const MAX_BODY: usize = 1 << 30;
+
+/// What the registry asks of a client.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing.
+    #[default]
+    Open,
+    /// User and password with every request.
+    Basic(String, String),
+    /// A bearer token, which `/token` gives to everybody (`None`) or against user and password.
+    Bearer(Option<(String, String)>),
+}
+
+/// How a faulty answer differs from the right one.
+#[derive(Debug, Clone)]
+pub enum Fault {
+    /// This status, headers and body instead.
+    Status(u16, Vec<(&'static str, String)>, String),
+    /// The connection breaks after so many bytes of the body.
+    Cut(usize),
+    /// The first byte of the body is another one.
+    Corrupt,
+    /// The body never ends.
+    Endless,
+    /// No answer at all.
+    Hang,
+    /// No `Docker-Content-Digest` header.
+    NoDigestHeader,
+}
+
+struct Rule {
+    request: String,
+    times: usize,
+    fault: Fault,
+}
+
+#[derive(Default)]
+struct Content {
+    access: Access,
+    blobs: HashMap<String, Bytes>,
+    /// By repository and tag or digest: media type and bytes.
+    manifests: HashMap<(String, String), (String, Bytes)>,
+    rules: Vec<Rule>,
+    requests: Vec<String>,
+}
+
+/// The running registry.
+pub struct Registry {
+    address: SocketAddr,
+    ca_pem: String,
+    content: Arc<Mutex<Content>>,
+    server: axum_server::Handle<SocketAddr>,
+}
+
+impl Registry {
+    /// Starts a registry on a free port of 127.0.0.1, with a certificate from a CA of its own. Installs the process's TLS
+    /// provider if none is installed.
+    ///
+    /// # Errors
+    /// No port or no certificate could be had.
+    pub async fn start() -> Result<Self> {
+        // A second installation is refused; the first one serves as well.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let (ca_pem, certificate, key) = certificates()?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let content = Arc::new(Mutex::new(Content::default()));
+        let server = axum_server::Handle::new();
+        let tls = RustlsConfig::from_pem(certificate.into(), key.into()).await?;
+        let app = axum::Router::new().fallback(answer).with_state(Arc::clone(&content));
+        let running = axum_server::from_tcp_rustls(listener, tls)?
+            .handle(server.clone())
+            .serve(app.into_make_service());
+        tokio::spawn(running);
+        Ok(Self { address, ca_pem, content, server })
+    }
+
+    /// `127.0.0.1:<port>`, the registry part of references.
+    #[must_use]
+    pub fn host(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// The certificate that a client must trust, PEM.
+    #[must_use]
+    pub fn ca_pem(&self) -> &str {
+        &self.ca_pem
+    }
+
+    /// Writes the certificate into `folder`, as `--pull-cas-dir` wants it, and returns the file's path.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write_ca(&self, folder: &Path) -> Result<PathBuf> {
+        let path = folder.join("registry-ca.crt");
+        std::fs::write(&path, &self.ca_pem).with_context(|| format!("write {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// Asks clients for this from now on.
+    pub fn set_access(&self, access: Access) {
+        self.content().access = access;
+    }
+
+    /// Stores `image` and returns its digest.
+    pub fn add_image(&self, repository: &str, tag: &str, image: &Image) -> String {
+        for blob in image.blobs() {
+            self.content().blobs.insert(digest_of(blob), blob.clone());
+        }
+        self.add_manifest(repository, tag, OCI_IMAGE_MEDIA_TYPE, image.manifest.clone())
+    }
+
+    /// Stores any bytes as a manifest (an index, an old format, garbage) and returns their digest.
+    pub fn add_manifest(&self, repository: &str, tag: &str, media_type: &str, bytes: Bytes) -> String {
+        self.content().add_manifest(repository, tag, media_type, bytes)
+    }
+
+    /// The next `times` answers to requests whose `METHOD /path` contains `request` have `fault`.
+    pub fn add_fault(&self, request: &str, times: usize, fault: Fault) {
+        self.content().rules.push(Rule { request: request.to_owned(), times, fault });
+    }
+
+    /// Every request so far as `METHOD /path`, and forgets them.
+    #[must_use]
+    pub fn take_requests(&self) -> Vec<String> {
+        std::mem::take(&mut self.content().requests)
+    }
+
+    fn content(&self) -> MutexGuard<'_, Content> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        self.server.shutdown();
+    }
+}
+
+/// CA certificate, server certificate and server key, all PEM.
+fn certificates() -> Result<(String, String, String)> {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+    let mut ca = CertificateParams::new(Vec::new())?;
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca_key = KeyPair::generate()?;
+    let ca_pem = ca.self_signed(&ca_key)?.pem();
+    let key = KeyPair::generate()?;
+    let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
+    let certificate = CertificateParams::new(names)?.signed_by(&key, &Issuer::new(ca, ca_key))?;
+    Ok((ca_pem, certificate.pem(), key.serialize_pem()))
+}
+
+impl Content {
+    fn add_manifest(&mut self, repository: &str, tag: &str, media_type: &str, bytes: Bytes) -> String {
+        let digest = digest_of(&bytes);
+        for reference in [tag, &digest] {
+            let key = (repository.to_owned(), reference.to_owned());
+            self.manifests.insert(key, (media_type.to_owned(), bytes.clone()));
+        }
+        digest
+    }
+
+    fn next_fault(&mut self, request: &str) -> Option<Fault> {
+        let rule = self.rules.iter_mut().find(|rule| rule.times > 0 && request.contains(&rule.request))?;
+        rule.times -= 1;
+        Some(rule.fault.clone())
+    }
+
+    /// `None` where the request may pass.
+    fn refusal(&self, host: &str, path: &str, headers: &HeaderMap) -> Option<Response> {
+        let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let (wanted, challenge) = match &self.access {
+            Access::Open => return None,
+            Access::Basic(user, password) => (basic(user, password), "Basic realm=\"registry\"".to_owned()),
+            Access::Bearer(login) if path == "/token" => {
+                let (user, password) = login.as_ref()?;
+                (basic(user, password), String::new())
+            }
+            Access::Bearer(_) => (
+                format!("Bearer {TOKEN}"),
+                format!("Bearer realm=\"https://{host}/token\",service=\"test\",scope=\"repository:x:pull\""),
+            ),
+        };
+        if given == Some(&wanted) {
+            return None;
+        }
+        let mut response = problem(StatusCode::UNAUTHORIZED, "UNAUTHORIZED", "authentication required");
+        if let Ok(value) = challenge.parse() {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, value);
+        }
+        Some(response)
+    }
+}
+
+const TOKEN: &str = "token-of-the-test-registry";
+
+fn basic(user: &str, password: &str) -> String {
+    format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}")))
+}
+
+fn problem(status: StatusCode, code: &str, message: &str) -> Response {
+    (status, axum::Json(json!({ "errors": [{ "code": code, "message": message }] }))).into_response()
+}
+
+async fn answer(State(content): State<Arc<Mutex<Content>>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let path = parts.uri.path().to_owned();
+    let line = format!("{} {path}", parts.method);
+    let host =
+        parts.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default().to_owned();
+    let Ok(body) = axum::body::to_bytes(body, MAX_BODY).await else {
+        return problem(StatusCode::PAYLOAD_TOO_LARGE, "SIZE_INVALID", "body too large");
+    };
+    let (fault, response) = {
+        let mut content = content.lock().unwrap_or_else(PoisonError::into_inner);
+        content.requests.push(line.clone());
+        let refusal = content.refusal(&host, &path, &parts.headers);
+        let response = refusal.unwrap_or_else(|| {
+            content.respond(&parts.method, &path, parts.uri.query().unwrap_or_default(), &parts.headers, body)
+        });
+        (content.next_fault(&line), response)
+    };
+    match fault {
+        None => response,
+        Some(fault) => spoil(response, fault).await,
+    }
+}
+
+async fn spoil(response: Response, fault: Fault) -> Response {
+    let (mut parts, body) = response.into_parts();
+    let body = axum::body::to_bytes(body, MAX_BODY).await.unwrap_or_default();
+    match fault {
+        Fault::Status(code, headers, text) => {
+            let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            let mut response = (status, text).into_response();
+            for (name, value) in headers {
+                if let Ok(value) = value.parse() {
+                    response.headers_mut().insert(name, value);
+                }
+            }
+            response
+        }
+        Fault::Cut(after) => {
+            parts.headers.insert(header::CONTENT_LENGTH, body.len().into());
+            let sent = body.slice(..after.min(body.len()));
+            let broken = Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
+            Response::from_parts(parts, Body::from_stream(stream::iter([Ok(sent), broken])))
+        }
+        Fault::Corrupt => {
+            let mut body = body.to_vec();
+            if let Some(first) = body.first_mut() {
+                *first ^= 0xff;
+            }
+            Response::from_parts(parts, Body::from(body))
+        }
+        Fault::Endless => {
+            parts.headers.remove(header::CONTENT_LENGTH);
+            let chunk = Bytes::from_static(&[b' '; 1 << 16]);
+            let endless = stream::repeat_with(move || Ok::<_, std::io::Error>(chunk.clone()));
+            Response::from_parts(parts, Body::from_stream(endless))
+        }
+        Fault::Hang => std::future::pending().await,
+        Fault::NoDigestHeader => {
+            parts.headers.remove("docker-content-digest");
+            Response::from_parts(parts, Body::from(body))
+        }
+    }
+}
+
+impl Content {
+    fn respond(
+        &mut self,
+        method: &Method,
+        path: &str,
+        query: &str,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Response {
+        if path == "/token" {
+            return axum::Json(json!({ "token": TOKEN })).into_response();
+        }
+        let Some(path) = path.strip_prefix("/v2/") else {
+            return problem(StatusCode::NOT_FOUND, "NOT_FOUND", "no such path");
+        };
+        if path.is_empty() {
+            return axum::Json(json!({})).into_response();
+        }
+        if let Some((repository, upload)) = path.split_once("/blobs/uploads/") {
+            return self.upload(method, repository, upload, query, body);
+        }
+        if let Some((_, digest)) = path.split_once("/blobs/") {
+            return self.blob(digest, headers);
+        }
+        let Some((repository, reference)) = path.split_once("/manifests/") else {
+            return problem(StatusCode::NOT_FOUND, "NAME_UNKNOWN", "repository name not known to registry");
+        };
+        if method == Method::PUT {
+            let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+            let digest = self.add_manifest(repository, reference, media_type.unwrap_or_default(), body);
+            return created(&format!("/v2/{repository}/manifests/{digest}"));
+        }
+        self.manifest(repository, reference)
+    }
+
+    fn manifest(&self, repository: &str, reference: &str) -> Response {
+        let key = (repository.to_owned(), reference.to_owned());
+        if let Some((media_type, bytes)) = self.manifests.get(&key) {
+            let headers = [
+                (header::CONTENT_TYPE.as_str(), media_type.clone()),
+                ("docker-content-digest", digest_of(bytes)),
+            ];
+            return (headers, bytes.clone()).into_response();
+        }
+        if self.manifests.keys().any(|(known, _)| known == repository) {
+            problem(StatusCode::NOT_FOUND, "MANIFEST_UNKNOWN", "manifest unknown")
+        } else {
+            problem(StatusCode::NOT_FOUND, "NAME_UNKNOWN", "repository name not known to registry")
+        }
+    }
+
+    fn blob(&self, digest: &str, headers: &HeaderMap) -> Response {
+        let Some(bytes) = self.blobs.get(digest) else {
+            return problem(StatusCode::NOT_FOUND, "BLOB_UNKNOWN", "blob unknown to registry");
+        };
+        let range = headers.get(header::RANGE).and_then(|range| range.to_str().ok());
+        let start = range
+            .and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-')?.parse::<usize>().ok())
+            .filter(|start| *start < bytes.len());
+        match start {
+            None => bytes.clone().into_response(),
+            Some(start) => {
+                let range = format!("bytes {start}-{}/{}", bytes.len() - 1, bytes.len());
+                (StatusCode::PARTIAL_CONTENT, [(header::CONTENT_RANGE, range)], bytes.slice(start..))
+                    .into_response()
+            }
+        }
+    }
+
+    /// One PUT per blob; the session has no state.
+    fn upload(
+        &mut self,
+        method: &Method,
+        repository: &str,
+        upload: &str,
+        query: &str,
+        body: Bytes,
+    ) -> Response {
+        if method == Method::POST && upload.is_empty() {
+            let location = format!("/v2/{repository}/blobs/uploads/session");
+            return (StatusCode::ACCEPTED, [(header::LOCATION, location)]).into_response();
+        }
+        let digest = digest_of(&body);
+        if method != Method::PUT || query.replace("%3A", ":") != format!("digest={digest}") {
+            return problem(StatusCode::BAD_REQUEST, "DIGEST_INVALID", "digest does not match the body");
+        }
+        self.blobs.insert(digest.clone(), body);
+        created(&format!("/v2/{repository}/blobs/{digest}"))
+    }
+}
+
+fn created(location: &str) -> Response {
+    (StatusCode::CREATED, [(header::LOCATION, location)]).into_response()
+}
