@@ -14,7 +14,7 @@ use support::Case;
 #[test]
 fn field_bundles() {
     let Some(root) = std::env::var_os("OLM_FIELD_DATA") else {
-        support::say(&format!("field bundles: SKIPPED, OLM_FIELD_DATA is not set"));
+        support::say("field bundles: SKIPPED, OLM_FIELD_DATA is not set");
         return;
     };
     support::check_all("field bundles", &support::folders(&PathBuf::from(root).join("bundles")), check);

@@ -10,7 +10,7 @@ use olm_yaml::Limits;
 #[test]
 fn community_catalog() {
     let Some(data) = std::env::var_os("OLM_FIELD_DATA") else {
-        say(&format!("community_catalog: skipped, OLM_FIELD_DATA is not set"));
+        say("community_catalog: skipped, OLM_FIELD_DATA is not set");
         return;
     };
     let catalog = PathBuf::from(data).join("catalogs/community-v4.20");

@@ -12,7 +12,7 @@ use olm_resolve::{Catalog, Installed, PackageIndex, Request, ResolveError, Upgra
 #[test]
 fn real_packages_resolve_and_never_go_down() {
     let Some(data) = std::env::var_os("OLM_FIELD_DATA") else {
-        say(&format!("SKIPPED real_packages_resolve_and_never_go_down: OLM_FIELD_DATA is unset"));
+        say("SKIPPED real_packages_resolve_and_never_go_down: OLM_FIELD_DATA is unset");
         return;
     };
     let packages = packages(&PathBuf::from(data).join("catalogs"));

@@ -132,7 +132,7 @@ fn difference(rendered: &Value, expected: &Value) -> Option<String> {
 }
 
 /// Prints past the test runner's capture: the line is for whoever runs the tests.
-pub fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     use std::io::Write;
     // Nothing can be said where standard output is closed.
     let _ = writeln!(std::io::stdout(), "{line}");
