@@ -123,7 +123,7 @@ fn stored<'a>(object: &'a PhaseObject, system_namespace: &str) -> Option<(Secret
     Some((key, &reference.key))
 }
 
-/// Resolves every object of `spec`. `found` holds those of [`secrets`] that exist.
+/// Resolves every object of `spec` from Secrets that cannot change. `found` holds those of [`secrets`] that exist.
 pub fn resolve(
     spec: &ClusterObjectSetSpec,
     system_namespace: &str,
@@ -136,6 +136,16 @@ pub fn resolve(
     if !mutable.is_empty() {
         return Err(ContentError::Mutable(mutable));
     }
+    resolve_as_is(spec, system_namespace, found)
+}
+
+/// Like [`resolve`], from Secrets that may have changed: good enough to know what to remove, since a removal touches
+/// only what the revision controls.
+pub fn resolve_as_is(
+    spec: &ClusterObjectSetSpec,
+    system_namespace: &str,
+    found: &BTreeMap<SecretKey, Secret>,
+) -> Result<Vec<ContentPhase>, ContentError> {
     let mut phases = Vec::with_capacity(spec.phases.len());
     for phase in &spec.phases {
         let mut objects = Vec::with_capacity(phase.objects.len());

@@ -113,7 +113,8 @@ impl Cluster for KubeCluster {
     }
 
     async fn delete(&self, key: &ObjectKey, uid: &str, resource_version: &str) -> Result<(), ClusterError> {
-        let params = DeleteParams::default().preconditions(Preconditions {
+        // A Job would keep its pods by default.
+        let params = DeleteParams::background().preconditions(Preconditions {
             uid: Some(uid.to_owned()),
             resource_version: Some(resource_version.to_owned()),
         });

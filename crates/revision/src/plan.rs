@@ -98,7 +98,7 @@ pub fn plan(
         Some(_) if *protection == CollisionProtection::None => Plan::Adopt,
         Some(_) => Plan::Collide,
         None if is_marked(actual) => {
-            if is_abandoned(actual, owner, protection) {
+            if is_abandoned(actual, owner, siblings, protection) {
                 Plan::Adopt
             } else {
                 Plan::Collide
@@ -112,11 +112,19 @@ pub fn plan(
 }
 
 /// An object without controller but with our mark may be about to be collected together with its former
-/// revision. It is safe to take when no owner is left that could be collected (spec 05 §18.15).
-fn is_abandoned(actual: &Value, owner: &Owner, protection: &CollisionProtection) -> bool {
+/// revision. It is safe to take when no owner is left that could be collected, which is everyone but us and our
+/// active siblings (spec 05 §18.15).
+fn is_abandoned(
+    actual: &Value,
+    owner: &Owner,
+    siblings: &[String],
+    protection: &CollisionProtection,
+) -> bool {
     let is_of_this_extension =
         !owner.extension.is_empty() && label(actual, labels::OWNER_NAME) == Some(&owner.extension);
-    owners(actual).is_empty()
+    let is_living =
+        |reference: &Value| owner.is(reference) || siblings.iter().any(|uid| uid == text(reference, "/uid"));
+    owners(actual).iter().all(is_living)
         && !is_deleting(actual)
         && (is_of_this_extension
             || matches!(protection, CollisionProtection::IfNoController | CollisionProtection::None))

@@ -49,7 +49,16 @@ fn decision_table() {
             actual(std::slice::from_ref(&plain_owner), None),
             [Collide, Adopt, Adopt],
         ),
-        ("no controller, marked, an owner left", actual(&[plain_owner], Some("1")), [Collide; 3]),
+        (
+            "no controller, marked, an owner left that may be going",
+            actual(&[reference("ClusterObjectSet", "demo-0", "uid-0", false)], Some("1")),
+            [Collide; 3],
+        ),
+        (
+            "no controller, marked, only an active sibling left",
+            labelled(actual(&[plain_owner], Some("1")), "demo"),
+            [Adopt; 3],
+        ),
         ("no owner, marked, being deleted", deleting(actual(&[], Some("1"))), [Collide; 3]),
         ("no owner, marked, of this extension", labelled(actual(&[], Some("1")), "demo"), [Adopt; 3]),
         (
