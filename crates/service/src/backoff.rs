@@ -1,0 +1,56 @@
+//! Per-object retry delays: 5 ms · 2ⁿ, at most 1000 s (spec 01 §7.1). Pure.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::time::Duration;
+
+const BASE: Duration = Duration::from_millis(5);
+const CAP: Duration = Duration::from_secs(1000);
+
+/// Counts consecutive failures by object.
+#[derive(Debug)]
+pub struct Backoff<K> {
+    failures: HashMap<K, u32>,
+}
+
+impl<K> Default for Backoff<K> {
+    fn default() -> Self {
+        Self { failures: HashMap::new() }
+    }
+}
+
+impl<K: Eq + Hash> Backoff<K> {
+    /// Records one more failure of `key` and returns how long to wait before the next attempt.
+    pub fn next(&mut self, key: K) -> Duration {
+        let failures = self.failures.entry(key).or_insert(0);
+        let delay = BASE.saturating_mul(2u32.saturating_pow(*failures)).min(CAP);
+        *failures = failures.saturating_add(1);
+        delay
+    }
+
+    /// Forgets the failures of `key`.
+    pub fn reset<Q: ?Sized + Eq + Hash>(&mut self, key: &Q)
+    where
+        K: std::borrow::Borrow<Q>,
+    {
+        self.failures.remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubles_up_to_the_cap_and_starts_again() {
+        let mut backoff = Backoff::default();
+        let delays: Vec<u128> = (0..20).map(|_| backoff.next("a").as_millis()).collect();
+        assert_eq!(&delays[..4], [5, 10, 20, 40]);
+        assert_eq!(delays[17], 655_360);
+        assert_eq!(delays[18..], [1_000_000, 1_000_000]);
+        assert_eq!(backoff.next("b").as_millis(), 5);
+        backoff.reset("a");
+        assert_eq!(backoff.next("a").as_millis(), 5);
+        assert_eq!((0..1000).map(|_| backoff.next("b")).last(), Some(CAP));
+    }
+}

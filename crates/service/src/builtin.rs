@@ -1,0 +1,338 @@
+//! Built-in certificates: a CA and a serving certificate that the servers keep in Secrets and rotate
+//! themselves, so that an installation needs nothing else (architecture ruling 3, spec 06 §3.6).
+//!
+//! Every replica may write: a Secret is created if absent and replaced only at the version that was read;
+//! who comes second reads again. The key of a retired CA is forgotten; its certificate stays in the bundle
+//! `ca.crt` until the next rotation, so that what it signed stays trusted while it is in use.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp, ToSpan};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, ObjectMeta, PostParams};
+use kube::{Client, Resource, ResourceExt};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio::sync::watch;
+
+use crate::certificate::{CertificateError, PemPair};
+use crate::cluster::within_deadline;
+use crate::component::Component;
+
+/// Secret of the CA, shared by both servers of a namespace.
+pub const CA_SECRET: &str = "olmv1-ca";
+const CA_DAYS: i64 = 3650;
+const LEAF_DAYS: i64 = 90;
+/// Rounds of read and write against other writers before giving up until the next poll.
+const ATTEMPTS: usize = 5;
+
+const CERTIFICATE_KEY: &str = "tls.crt";
+const PRIVATE_KEY: &str = "tls.key";
+const BUNDLE_KEY: &str = "ca.crt";
+
+/// What the Secrets hold after a round.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issued {
+    /// The serving pair.
+    pub serving: PemPair,
+    /// CA certificates that clients trust, PEM.
+    pub ca_bundle: Vec<u8>,
+}
+
+/// Keeps the CA and one serving certificate.
+#[derive(Debug)]
+pub struct BuiltinCertificates {
+    secrets: Api<Secret>,
+    /// Name of the serving Secret.
+    pub serving_secret: String,
+    dns_names: Vec<String>,
+    bundle: watch::Sender<Vec<u8>>,
+}
+
+impl BuiltinCertificates {
+    /// The certificates of `component` in the Secrets of `namespace`.
+    pub fn new(client: Client, namespace: &str, component: Component) -> Self {
+        Self {
+            secrets: Api::namespaced(client, namespace),
+            serving_secret: component.serving_secret().to_owned(),
+            dns_names: component.dns_names(namespace),
+            bundle: watch::Sender::new(Vec::new()),
+        }
+    }
+
+    /// The CA bundle (PEM), empty before the first successful [`Self::ensure`]; changes are announced.
+    pub fn ca_bundle(&self) -> watch::Receiver<Vec<u8>> {
+        self.bundle.subscribe()
+    }
+
+    /// Reads both Secrets, making or renewing what is missing or due.
+    ///
+    /// # Errors
+    /// The API server refuses, or other writers win every round.
+    pub async fn ensure(&self) -> Result<Issued, CertificateError> {
+        let now = Timestamp::now();
+        let ca = self.ensure_secret(CA_SECRET, |held| next_ca(held, now)).await?;
+        let leaf = self
+            .ensure_secret(&self.serving_secret, |held| next_leaf(held, &ca, &self.dns_names, now))
+            .await?;
+        let issued = Issued { serving: leaf.pair, ca_bundle: ca.bundle };
+        self.bundle.send_if_modified(|bundle| {
+            let differs = *bundle != issued.ca_bundle;
+            bundle.clone_from(&issued.ca_bundle);
+            differs
+        });
+        Ok(issued)
+    }
+
+    /// Brings one Secret to what `next` wants, which says `None` when it is content.
+    async fn ensure_secret(
+        &self,
+        name: &str,
+        next: impl Fn(Option<&Held>) -> Result<Option<Held>, CertificateError>,
+    ) -> Result<Held, CertificateError> {
+        let failed = |source| CertificateError::Secret { name: name.to_owned(), source };
+        let mut last_conflict = None;
+        for _ in 0..ATTEMPTS {
+            let secret = within_deadline(self.secrets.get_opt(name)).await.map_err(failed)?;
+            let held = secret.as_ref().and_then(Held::read);
+            let Some(wanted) = next(held.as_ref())? else {
+                if let Some(held) = held {
+                    return Ok(held);
+                }
+                continue;
+            };
+            let desired = wanted.to_secret(name, secret.as_ref());
+            let params = PostParams::default();
+            let written = match secret {
+                None => within_deadline(self.secrets.create(&params, &desired)).await,
+                Some(_) => within_deadline(self.secrets.replace(name, &params, &desired)).await,
+            };
+            match written {
+                Ok(_) => {
+                    tracing::info!(secret = name, "certificate issued");
+                    return Ok(wanted);
+                }
+                Err(kube::Error::Api(status)) if status.code == 409 => {
+                    last_conflict = Some(kube::Error::Api(status));
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        let unstable = || kube::Error::Service("the Secret changes under every write".into());
+        Err(failed(last_conflict.unwrap_or_else(unstable)))
+    }
+}
+
+/// Certificate, key and bundle of one Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Held {
+    pair: PemPair,
+    bundle: Vec<u8>,
+}
+
+impl Held {
+    /// `None` where a key is missing: such a Secret is written anew.
+    fn read(secret: &Secret) -> Option<Self> {
+        let data = secret.data.as_ref()?;
+        let value = |key: &str| data.get(key).map(|value| value.0.clone());
+        let pair = PemPair { certificate: value(CERTIFICATE_KEY)?, key: value(PRIVATE_KEY)? };
+        let bundle = value(BUNDLE_KEY).unwrap_or_else(|| pair.certificate.clone());
+        Some(Self { pair, bundle })
+    }
+
+    /// The Secret to write, at the version of `stored` and with its labels.
+    fn to_secret(&self, name: &str, stored: Option<&Secret>) -> Secret {
+        let part_of = ("app.kubernetes.io/part-of".to_owned(), "olm".to_owned());
+        let mut metadata = ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some(BTreeMap::from([part_of])),
+            ..ObjectMeta::default()
+        };
+        if let Some(stored) = stored {
+            metadata.resource_version = stored.resource_version();
+            metadata.annotations.clone_from(&stored.meta().annotations);
+            metadata.labels.get_or_insert_default().extend(stored.labels().clone());
+        }
+        let data = [
+            (CERTIFICATE_KEY, &self.pair.certificate),
+            (PRIVATE_KEY, &self.pair.key),
+            (BUNDLE_KEY, &self.bundle),
+        ];
+        Secret {
+            metadata,
+            type_: Some(
+                stored
+                    .and_then(|secret| secret.type_.clone())
+                    .unwrap_or_else(|| "kubernetes.io/tls".to_owned()),
+            ),
+            data: Some(
+                data.into_iter().map(|(key, value)| (key.to_owned(), ByteString(value.clone()))).collect(),
+            ),
+            ..Secret::default()
+        }
+    }
+}
+
+/// The CA to write, or `None` while the held one has more than a third of its life left.
+fn next_ca(held: Option<&Held>, now: Timestamp) -> Result<Option<Held>, CertificateError> {
+    let usable = held.filter(|held| issuer(&held.pair).is_ok());
+    if usable.is_some_and(|held| !is_due(&held.pair.certificate, now)) {
+        return Ok(None);
+    }
+    let key = KeyPair::generate()?;
+    let mut params = dated(CertificateParams::new(Vec::new())?, CA_DAYS, now);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, CA_SECRET);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let certificate = params.self_signed(&key)?.pem().into_bytes();
+    let mut bundle = certificate.clone();
+    bundle.extend(usable.map(|held| held.pair.certificate.clone()).unwrap_or_default());
+    let pair = PemPair { certificate, key: key.serialize_pem().into_bytes() };
+    Ok(Some(Held { pair, bundle }))
+}
+
+/// The serving certificate to write, or `None` while clients with the CA bundle accept the held one for
+/// every name and it has more than a third of its life left.
+fn next_leaf(
+    held: Option<&Held>,
+    ca: &Held,
+    dns_names: &[String],
+    now: Timestamp,
+) -> Result<Option<Held>, CertificateError> {
+    let usable = held.filter(|held| {
+        held.pair.parse("serving certificate", &aws_lc_rs::default_provider()).is_ok()
+            && !is_due(&held.pair.certificate, now)
+            && is_trusted(&held.pair.certificate, &ca.bundle, dns_names, now)
+    });
+    let pair = match usable {
+        Some(held) if held.bundle == ca.bundle => return Ok(None),
+        Some(held) => held.pair.clone(),
+        None => {
+            let key = KeyPair::generate()?;
+            let mut params = dated(CertificateParams::new(dns_names.to_vec())?, LEAF_DAYS, now);
+            params.distinguished_name.push(DnType::CommonName, dns_names.first().map_or("", String::as_str));
+            params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+            params.use_authority_key_identifier_extension = true;
+            let certificate = params.signed_by(&key, &issuer(&ca.pair)?)?.pem().into_bytes();
+            PemPair { certificate, key: key.serialize_pem().into_bytes() }
+        }
+    };
+    Ok(Some(Held { pair, bundle: ca.bundle.clone() }))
+}
+
+fn issuer(ca: &PemPair) -> Result<Issuer<'static, KeyPair>, CertificateError> {
+    let wrong = |why: String| CertificateError::Pem { origin: format!("Secret {CA_SECRET}"), why };
+    let key = std::str::from_utf8(&ca.key).map_err(|error| wrong(error.to_string()))?;
+    let certificate = std::str::from_utf8(&ca.certificate).map_err(|error| wrong(error.to_string()))?;
+    let key = KeyPair::from_pem(key)?;
+    Ok(Issuer::from_ca_cert_pem(certificate, key)?)
+}
+
+/// Valid from the start of today on, in whole days.
+fn dated(mut params: CertificateParams, days: i64, now: Timestamp) -> CertificateParams {
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    let today = now.to_zoned(jiff::tz::TimeZone::UTC).date();
+    let day = |date: jiff::civil::Date| {
+        rcgen::date_time_ymd(i32::from(date.year()), date.month().unsigned_abs(), date.day().unsigned_abs())
+    };
+    params.not_before = day(today);
+    params.not_after = day(today.saturating_add(days.days()));
+    params
+}
+
+/// Whether two thirds of the validity are over; also where the text is no certificate.
+fn is_due(certificate: &[u8], now: Timestamp) -> bool {
+    let Ok(der) = CertificateDer::from_pem_slice(certificate) else {
+        return true;
+    };
+    let Ok((_, parsed)) = x509_parser::parse_x509_certificate(&der) else {
+        return true;
+    };
+    let (from, until) = (parsed.validity().not_before.timestamp(), parsed.validity().not_after.timestamp());
+    now.duration_since(Timestamp::UNIX_EPOCH) >= SignedDuration::from_secs(from + (until - from) / 3 * 2)
+}
+
+/// Whether a client that trusts `bundle` accepts `certificate` for each name.
+fn is_trusted(certificate: &[u8], bundle: &[u8], dns_names: &[String], now: Timestamp) -> bool {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(bundle).flatten());
+    let Ok(leaf) = CertificateDer::from_pem_slice(certificate) else {
+        return false;
+    };
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let Ok(verifier) = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build() else {
+        return false;
+    };
+    let seconds = u64::try_from(now.as_second()).unwrap_or_default();
+    let at = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+    dns_names.iter().all(|name| {
+        ServerName::try_from(name.as_str())
+            .is_ok_and(|name| verifier.verify_server_cert(&leaf, &[], &name, &[], at).is_ok())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMES: [&str; 2] = ["localhost", "catalogd-service.ns.svc"];
+
+    fn names() -> Vec<String> {
+        NAMES.map(str::to_owned).to_vec()
+    }
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_pair_is_made_once_and_renewed_at_two_thirds() {
+        let start = at("2026-01-01T12:00:00Z");
+        let ca = next_ca(None, start).unwrap().unwrap();
+        assert_eq!(next_ca(Some(&ca), start).unwrap(), None);
+        let leaf = next_leaf(None, &ca, &names(), start).unwrap().unwrap();
+        assert_eq!(next_leaf(Some(&leaf), &ca, &names(), start).unwrap(), None);
+        let rows = [("2026-02-28T00:00:00Z", false), ("2026-03-03T00:00:00Z", true)];
+        for (time, due) in rows {
+            assert_eq!(next_leaf(Some(&leaf), &ca, &names(), at(time)).unwrap().is_some(), due, "{time}");
+        }
+        // Another name, or somebody's text in the Secret: issued anew.
+        assert!(next_leaf(Some(&leaf), &ca, &["other.svc".to_owned()], start).unwrap().is_some());
+        let garbage =
+            Held { pair: PemPair { certificate: b"x".to_vec(), key: b"y".to_vec() }, bundle: Vec::new() };
+        assert!(next_leaf(Some(&garbage), &ca, &names(), start).unwrap().is_some());
+        assert!(next_ca(Some(&garbage), start).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_new_ca_keeps_what_the_old_one_signed_trusted() {
+        let start = at("2026-01-01T00:00:00Z");
+        let later = at("2032-12-01T00:00:00Z");
+        let old = next_ca(None, start).unwrap().unwrap();
+        let leaf = next_leaf(None, &old, &names(), at("2032-11-20T00:00:00Z")).unwrap().unwrap();
+        let new = next_ca(Some(&old), later).unwrap().unwrap();
+        assert_ne!(new.pair, old.pair);
+        assert!(is_trusted(&leaf.pair.certificate, &new.bundle, &names(), later));
+        // Same certificate, newer bundle.
+        let refreshed = next_leaf(Some(&leaf), &new, &names(), later).unwrap().unwrap();
+        assert_eq!((&refreshed.pair, &refreshed.bundle), (&leaf.pair, &new.bundle));
+        // A CA made after its Secret was deleted knows nothing of the old one.
+        let stranger = next_ca(None, later).unwrap().unwrap();
+        let reissued = next_leaf(Some(&leaf), &stranger, &names(), later).unwrap().unwrap();
+        assert_ne!(reissued.pair, leaf.pair);
+        assert!(is_trusted(&reissued.pair.certificate, &stranger.bundle, &names(), later));
+    }
+}

@@ -1,0 +1,247 @@
+//! The CA certificates by which a client trusts catalogd, and a client that follows their changes
+//! (spec 06 §3.5): system roots, the files of one directory, and the built-in CA bundle.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use arc_swap::ArcSwap;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::certificate::{CertificateError, FILE_POLL, read_limited};
+use crate::tls_profile::TlsProfile;
+
+/// Bundles of Linux distributions; the first that exists is read.
+const SYSTEM_FILES: [&str; 6] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/tls/cacert.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+const SYSTEM_DIRECTORIES: [&str; 2] = ["/etc/ssl/certs", "/etc/pki/tls/certs"];
+/// Longest time of a whole request (spec 06 §6.4).
+const REQUEST_DEADLINE: Duration = Duration::from_secs(300);
+const CONNECT_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Why there is no pool.
+#[derive(Debug, thiserror::Error)]
+pub enum CaPoolError {
+    /// The directory gives no certificate.
+    #[error("no certificates found in {0:?}")]
+    Empty(PathBuf),
+    /// The directory cannot be read.
+    #[error("open {path}: {source}")]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// A file of the directory cannot be read.
+    #[error(transparent)]
+    File(#[from] CertificateError),
+    /// The TLS profile cannot be used by a client.
+    #[error("TLS client: {0}")]
+    Tls(#[from] rustls::Error),
+    /// No HTTP client could be made.
+    #[error("HTTP client: {0}")]
+    Client(#[from] reqwest::Error),
+}
+
+/// Where trust comes from.
+#[derive(Debug)]
+pub struct CaSources {
+    /// `--catalogd-cas-dir`: every file in it.
+    pub directory: Option<PathBuf>,
+    /// The bundle of built-in certificates, see [`crate::builtin::BuiltinCertificates::ca_bundle`].
+    pub bundle: Option<watch::Receiver<Vec<u8>>>,
+}
+
+/// A pool that follows its sources.
+#[derive(Debug)]
+pub struct CaPool {
+    sources: CaSources,
+    profile: TlsProfile,
+    client: ArcSwap<reqwest::Client>,
+}
+
+impl CaPool {
+    /// Reads the sources and makes the first client.
+    ///
+    /// # Errors
+    /// A source that cannot be read, or a directory without any certificate.
+    pub fn load(sources: CaSources, profile: TlsProfile) -> Result<Self, CaPoolError> {
+        let client = build(&sources, &profile)?;
+        Ok(Self { sources, profile, client: ArcSwap::from_pointee(client) })
+    }
+
+    /// The client of the current pool: HTTP/1.1, connections pooled, 5 minutes for a whole request.
+    pub fn client(&self) -> reqwest::Client {
+        self.client.load().as_ref().clone()
+    }
+
+    /// Rebuilds the pool when a source changes, until `stop`; a pool that cannot be built keeps the last.
+    pub async fn follow(self: Arc<Self>, stop: CancellationToken) {
+        let mut bundle = self.sources.bundle.clone();
+        let mut seen = self.fingerprint();
+        loop {
+            let bundle_changed = async {
+                if let Some(receiver) = &mut bundle
+                    && receiver.changed().await.is_ok()
+                {
+                    return true;
+                }
+                std::future::pending().await
+            };
+            let is_new_bundle = tokio::select! {
+                () = stop.cancelled() => return,
+                changed = bundle_changed => changed,
+                () = tokio::time::sleep(FILE_POLL) => false,
+            };
+            let fingerprint = self.fingerprint();
+            if !is_new_bundle && fingerprint == seen {
+                continue;
+            }
+            match build(&self.sources, &self.profile) {
+                Ok(client) => {
+                    self.client.store(Arc::new(client));
+                    seen = fingerprint;
+                    tracing::info!("CA pool rebuilt");
+                }
+                Err(error) => tracing::error!(%error, "CA pool not rebuilt, the last one stays"),
+            }
+        }
+    }
+
+    /// Identity, size and time of every file that may change while the process runs.
+    fn fingerprint(&self) -> Vec<(PathBuf, u64, Option<SystemTime>)> {
+        let mut paths = system_override("SSL_CERT_FILE");
+        let mut directories = system_override("SSL_CERT_DIR");
+        directories.extend(self.sources.directory.clone());
+        paths.extend(directories.iter().flat_map(|directory| files(directory).unwrap_or_default()));
+        let identify = |path: PathBuf| {
+            let metadata = std::fs::metadata(&path).ok();
+            let length = metadata.as_ref().map_or(0, std::fs::Metadata::len);
+            (path, length, metadata.and_then(|metadata| metadata.modified().ok()))
+        };
+        paths.into_iter().map(identify).collect()
+    }
+}
+
+fn build(sources: &CaSources, profile: &TlsProfile) -> Result<reqwest::Client, CaPoolError> {
+    let mut certificates = Certificates { roots: RootCertStore::empty(), seen: HashSet::new() };
+    add_system_roots(&mut certificates);
+    if let Some(directory) = &sources.directory {
+        let failed = |source| CaPoolError::Directory { path: directory.clone(), source };
+        let mut found = 0;
+        for file in files(directory).map_err(failed)? {
+            found += certificates.add(&read_limited(&file)?);
+        }
+        if found == 0 {
+            return Err(CaPoolError::Empty(directory.clone()));
+        }
+    }
+    if let Some(bundle) = &sources.bundle {
+        certificates.add(&bundle.borrow());
+    }
+    let mut config = ClientConfig::builder_with_provider(Arc::clone(&profile.provider))
+        .with_protocol_versions(&profile.versions)?
+        .with_root_certificates(certificates.roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(reqwest::Client::builder()
+        .tls_backend_preconfigured(config)
+        .http1_only()
+        .connect_timeout(CONNECT_DEADLINE)
+        .timeout(REQUEST_DEADLINE)
+        .build()?)
+}
+
+/// Root certificates, each once.
+struct Certificates {
+    roots: RootCertStore,
+    seen: HashSet<Vec<u8>>,
+}
+
+impl Certificates {
+    /// Adds every usable certificate of a PEM text; returns how many it held.
+    fn add(&mut self, pem: &[u8]) -> usize {
+        let mut found = 0;
+        for certificate in CertificateDer::pem_slice_iter(pem).flatten() {
+            found += 1;
+            if self.seen.insert(certificate.to_vec()) {
+                self.roots.add_parsable_certificates([certificate]);
+            }
+        }
+        found
+    }
+}
+
+/// `SSL_CERT_FILE` replaces the list of bundles and `SSL_CERT_DIR` the list of directories, each alone.
+/// What cannot be read is passed over, as a distribution lays out only some of them.
+fn add_system_roots(certificates: &mut Certificates) {
+    let own_files = system_override("SSL_CERT_FILE");
+    let bundle = if own_files.is_empty() {
+        SYSTEM_FILES.iter().map(PathBuf::from).find(|path| path.is_file())
+    } else {
+        own_files.into_iter().next()
+    };
+    let mut directories = system_override("SSL_CERT_DIR");
+    if directories.is_empty() {
+        directories = SYSTEM_DIRECTORIES.map(PathBuf::from).to_vec();
+    }
+    let in_directories = directories.iter().flat_map(|directory| files(directory).unwrap_or_default());
+    for path in bundle.into_iter().chain(in_directories) {
+        if let Ok(pem) = read_limited(&path) {
+            certificates.add(&pem);
+        }
+    }
+}
+
+/// The paths of a colon-separated variable.
+fn system_override(variable: &str) -> Vec<PathBuf> {
+    let value = std::env::var_os(variable).unwrap_or_default();
+    std::env::split_paths(&value).filter(|path| !path.as_os_str().is_empty()).collect()
+}
+
+/// Everything in a directory but directories, sorted; links are followed.
+fn files(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(directory)?
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| path.is_file())
+        .collect();
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tls_profile::{ProfileName, Version};
+
+    #[test]
+    fn a_directory_without_certificates_is_an_error() {
+        let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let load = || {
+            let sources = CaSources { directory: Some(dir.path().to_owned()), bundle: None };
+            CaPool::load(sources, profile.clone()).map_err(|error| error.to_string())
+        };
+        assert_eq!(load().err(), Some(format!("no certificates found in {:?}", dir.path())));
+        std::fs::write(dir.path().join("note.txt"), "no certificate").unwrap();
+        assert!(load().is_err());
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        std::fs::write(dir.path().join("ca.pem"), made.cert.pem()).unwrap();
+        let pool = load().unwrap();
+        let before = pool.fingerprint();
+        std::fs::write(dir.path().join("second.crt"), made.cert.pem()).unwrap();
+        assert_ne!(pool.fingerprint(), before);
+    }
+}

@@ -1,0 +1,261 @@
+//! The serving certificate of the HTTPS servers: read from files or from the built-in Secret, and replaced
+//! in place when it changes. A pair that cannot be used never replaces one that can (spec 06 §3.4).
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use tokio_util::sync::CancellationToken;
+
+use crate::builtin::BuiltinCertificates;
+use crate::metrics::Metrics;
+use crate::tls_profile::TlsProfile;
+
+/// Wait between two looks at certificate files (spec 06 §3.4).
+pub const FILE_POLL: Duration = Duration::from_secs(10);
+/// Wait between two looks at the Secrets of built-in certificates.
+pub const SECRET_POLL: Duration = Duration::from_secs(30);
+/// No certificate or key file is larger.
+const FILE_LIMIT: u64 = 1 << 20;
+
+/// Why a certificate cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// A file cannot be read.
+    #[error("open {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// A file is far larger than any certificate.
+    #[error("{0}: larger than 1 MiB, which no certificate or key is")]
+    TooLarge(PathBuf),
+    /// No usable certificate and key in the PEM text.
+    #[error("{origin}: {why}")]
+    Pem {
+        /// File or Secret.
+        origin: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// The API server refused or did not answer.
+    #[error("Secret {name}: {source}")]
+    Secret {
+        /// The Secret.
+        name: String,
+        /// The cause.
+        source: kube::Error,
+    },
+    /// A certificate could not be made.
+    #[error("making a certificate: {0}")]
+    Make(#[from] rcgen::Error),
+}
+
+/// A certificate chain and its key as PEM text, equal when nothing has to be replaced.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PemPair {
+    /// The chain, leaf first.
+    pub certificate: Vec<u8>,
+    /// The key; never logged.
+    pub key: Vec<u8>,
+}
+
+impl std::fmt::Debug for PemPair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PemPair").finish_non_exhaustive()
+    }
+}
+
+impl PemPair {
+    /// Parses the pair and checks that key and leaf belong together; `origin` names it in errors.
+    ///
+    /// # Errors
+    /// No certificate, no key, or two that do not match.
+    pub fn parse(&self, origin: &str, provider: &CryptoProvider) -> Result<CertifiedKey, CertificateError> {
+        let wrong = |why: String| CertificateError::Pem { origin: origin.to_owned(), why };
+        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&self.certificate)
+            .collect::<Result<_, _>>()
+            .map_err(|error| wrong(error.to_string()))?;
+        if chain.is_empty() {
+            return Err(wrong("no certificate in the PEM text".to_owned()));
+        }
+        let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|error| wrong(error.to_string()))?;
+        CertifiedKey::from_der(chain, key, provider).map_err(|error| wrong(error.to_string()))
+    }
+}
+
+/// Where the serving pair comes from.
+#[derive(Debug)]
+pub enum CertificateSource {
+    /// `--tls-cert` and `--tls-key`.
+    Files {
+        /// Certificate file.
+        certificate: PathBuf,
+        /// Key file.
+        key: PathBuf,
+    },
+    /// Secrets that the servers keep themselves.
+    Builtin(Arc<BuiltinCertificates>),
+}
+
+impl CertificateSource {
+    async fn read(&self) -> Result<PemPair, CertificateError> {
+        match self {
+            Self::Files { certificate, key } => {
+                Ok(PemPair { certificate: read_limited(certificate)?, key: read_limited(key)? })
+            }
+            Self::Builtin(builtin) => Ok(builtin.ensure().await?.serving),
+        }
+    }
+
+    fn origin(&self) -> String {
+        match self {
+            Self::Files { certificate, .. } => certificate.display().to_string(),
+            Self::Builtin(builtin) => format!("Secret {}", builtin.serving_secret),
+        }
+    }
+
+    fn poll(&self) -> Duration {
+        match self {
+            Self::Files { .. } => FILE_POLL,
+            Self::Builtin(_) => SECRET_POLL,
+        }
+    }
+}
+
+/// Reads a small file whole.
+///
+/// # Errors
+/// The file is missing, unreadable or larger than a certificate can be.
+pub fn read_limited(path: &std::path::Path) -> Result<Vec<u8>, CertificateError> {
+    let failed = |source| CertificateError::Read { path: path.to_owned(), source };
+    if std::fs::metadata(path).map_err(failed)?.len() > FILE_LIMIT {
+        return Err(CertificateError::TooLarge(path.to_owned()));
+    }
+    std::fs::read(path).map_err(failed)
+}
+
+/// The pair that handshakes use now.
+#[derive(Debug, Default)]
+struct Current(ArcSwapOption<CertifiedKey>);
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.0.load_full()
+    }
+}
+
+/// A serving certificate that follows its source.
+#[derive(Debug)]
+pub struct ServingCertificate {
+    source: CertificateSource,
+    profile: TlsProfile,
+    current: Arc<Current>,
+    metrics: Arc<Metrics>,
+}
+
+impl ServingCertificate {
+    /// A certificate that is not read yet: handshakes fail until [`Self::load`] succeeded once.
+    pub fn new(source: CertificateSource, profile: TlsProfile, metrics: Arc<Metrics>) -> Self {
+        Self { source, profile, current: Arc::default(), metrics }
+    }
+
+    /// Reads the source once; returns the pair that is served from now on.
+    ///
+    /// # Errors
+    /// The source gives no usable pair; the one before stays.
+    pub async fn load(&self, before: Option<&PemPair>) -> Result<PemPair, CertificateError> {
+        self.metrics.certificate_reads.inc();
+        let read = async {
+            let pair = self.source.read().await?;
+            if before != Some(&pair) {
+                let certified = pair.parse(&self.source.origin(), &self.profile.provider)?;
+                self.current.0.store(Some(Arc::new(certified)));
+                tracing::info!(origin = self.source.origin(), "serving certificate loaded");
+            }
+            Ok(pair)
+        };
+        let result = read.await;
+        if result.is_err() {
+            self.metrics.certificate_read_errors.inc();
+        }
+        result
+    }
+
+    /// Re-reads the source until `stop`.
+    pub async fn follow(self: Arc<Self>, mut pair: PemPair, stop: CancellationToken) {
+        while stop.run_until_cancelled(tokio::time::sleep(self.source.poll())).await.is_some() {
+            match self.load(Some(&pair)).await {
+                Ok(read) => pair = read,
+                Err(error) => {
+                    tracing::error!(%error, "serving certificate not replaced");
+                }
+            }
+        }
+    }
+
+    /// TLS for an HTTP/1.1 server with the current and all later pairs.
+    ///
+    /// # Errors
+    /// The profile's versions and suites do not fit together.
+    pub fn server_config(&self) -> Result<Arc<ServerConfig>, rustls::Error> {
+        let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.profile.provider))
+            .with_protocol_versions(&self.profile.versions)?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::clone(&self.current) as Arc<dyn ResolvesServerCert>);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tls_profile::{ProfileName, Version};
+
+    fn pair() -> PemPair {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        PemPair {
+            certificate: made.cert.pem().into_bytes(),
+            key: made.signing_key.serialize_pem().into_bytes(),
+        }
+    }
+
+    // spec 02 acceptance 57
+    #[tokio::test]
+    async fn a_broken_pair_keeps_the_old_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let (certificate, key) = (dir.path().join("tls.crt"), dir.path().join("tls.key"));
+        let write = |pair: &PemPair| {
+            std::fs::write(&certificate, &pair.certificate).unwrap();
+            std::fs::write(&key, &pair.key).unwrap();
+        };
+        let profile = TlsProfile::new(ProfileName::Intermediate, Version::Tls12, &[], &[]).unwrap();
+        let source = CertificateSource::Files { certificate: certificate.clone(), key: key.clone() };
+        let serving = ServingCertificate::new(source, profile, Arc::new(Metrics::new()));
+        let leaf = || serving.current.0.load_full().map(|pair| pair.cert[0].to_vec());
+
+        let missing = serving.load(None).await.unwrap_err().to_string();
+        assert!(missing.starts_with(&format!("open {}: ", certificate.display())), "{missing}");
+        let (first, second) = (pair(), pair());
+        write(&first);
+        let served = serving.load(None).await.unwrap();
+        let before = leaf();
+        write(&PemPair { certificate: second.certificate.clone(), key: first.key.clone() });
+        assert!(serving.load(Some(&served)).await.is_err(), "certificate and key of two pairs");
+        assert_eq!(leaf(), before);
+        write(&second);
+        serving.load(Some(&served)).await.unwrap();
+        assert_ne!(leaf(), before);
+        assert!(serving.server_config().is_ok());
+    }
+}

@@ -1,0 +1,186 @@
+//! The connection to the API server: client construction, and a deadline around each call.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::{Stream, TryStreamExt};
+use http::{Request, Response};
+use kube::client::ClientBuilder;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::watcher;
+use kube::{Client, Config};
+use tokio_util::sync::CancellationToken;
+use tower::{Layer, Service};
+
+use crate::metrics::Metrics;
+
+/// Longest wait for one answer of the API server. Watches are not calls: they have their own idle guard.
+pub const CALL_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Why no client could be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// `--kubeconfig` names a file that cannot be used.
+    #[error("kubeconfig {path}: {source}")]
+    Kubeconfig {
+        /// The file.
+        path: String,
+        /// The cause.
+        source: kube::config::KubeconfigError,
+    },
+    /// Neither `KUBECONFIG`, nor a pod's service account, nor `$HOME/.kube/config` gives a cluster.
+    #[error("no cluster configuration: {0}")]
+    Infer(#[from] kube::config::InferConfigError),
+    /// The configuration does not make a client.
+    #[error("cluster client: {0}")]
+    Client(#[from] kube::Error),
+}
+
+/// Reads the cluster configuration: `kubeconfig` if given, else as `kubectl` and pods do (spec 06 §2.2).
+///
+/// # Errors
+/// Names the file or the environment that does not give a cluster.
+pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
+    let mut config = match kubeconfig {
+        Some(path) => {
+            let named = |source| ConnectError::Kubeconfig { path: path.display().to_string(), source };
+            let file = Kubeconfig::read_from(path).map_err(named)?;
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(named)?
+        }
+        None => Config::infer().await?,
+    };
+    config.connect_timeout = Some(Duration::from_secs(10));
+    Ok(config)
+}
+
+/// A client for general use, which retries what the API server asks to retry. Its requests are counted.
+///
+/// # Errors
+/// A configuration that does not make a client.
+pub fn client(config: &Config, metrics: &Arc<Metrics>) -> Result<Client, ConnectError> {
+    let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
+    let count = CountRequests { metrics: Arc::clone(metrics), host: host.into() };
+    Ok(ClientBuilder::try_from(config.clone())?.with_layer(&count).build())
+}
+
+/// A client that never retries by itself: a lease renewal must not outlive its deadline inside a retry.
+///
+/// # Errors
+/// A configuration that does not make a client.
+pub fn client_without_retry(config: &Config, metrics: &Arc<Metrics>) -> Result<Client, ConnectError> {
+    let mut config = config.clone();
+    config.default_retry = false;
+    client(&config, metrics)
+}
+
+/// Counts requests to the API server by code, method and host.
+#[derive(Clone)]
+struct CountRequests {
+    metrics: Arc<Metrics>,
+    host: Arc<str>,
+}
+
+impl<S> Layer<S> for CountRequests {
+    type Service = Counted<S>;
+
+    fn layer(&self, service: S) -> Counted<S> {
+        Counted { service, count: self.clone() }
+    }
+}
+
+/// A service whose requests are counted.
+struct Counted<S> {
+    service: S,
+    count: CountRequests,
+}
+
+impl<S, B, C> Service<Request<B>> for Counted<S>
+where
+    S: Service<Request<B>, Response = Response<C>>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<C>;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<Response<C>, S::Error>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.service.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let (count, method) = (self.count.clone(), request.method().to_string());
+        let answer = self.service.call(request);
+        Box::pin(async move {
+            let answer = answer.await;
+            let code =
+                answer.as_ref().map_or_else(|_| "<error>".to_owned(), |ok| ok.status().as_str().to_owned());
+            count.metrics.api_request(code, method, &count.host);
+            answer
+        })
+    }
+}
+
+/// Passes the events of a watch on, and cancels `listed` once everything that existed was among them.
+///
+/// Not [`kube::runtime::reflector::Store::wait_until_ready`]: of several waiters it wakes one only, and the
+/// controller on the store is one of them.
+pub fn announce_listed<K>(
+    events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
+    listed: CancellationToken,
+) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> {
+    events.inspect_ok(move |event| {
+        if let watcher::Event::InitDone = event {
+            listed.cancel();
+        }
+    })
+}
+
+/// The error for people and conditions: the API server's own words, else the error with its causes, each once.
+/// Equal failures give equal texts.
+pub fn describe(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        other => with_causes(other),
+    }
+}
+
+/// An error with its causes, each once: `outer: inner`.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        cause = inner.source();
+    }
+    text
+}
+
+/// Waits for one API call, at most [`CALL_DEADLINE`].
+///
+/// # Errors
+/// The call's own error, or a timeout as [`kube::Error::Service`].
+pub async fn within_deadline<T>(
+    call: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, kube::Error> {
+    within(CALL_DEADLINE, call).await
+}
+
+/// Waits for one API call, at most `limit`.
+///
+/// # Errors
+/// The call's own error, or a timeout as [`kube::Error::Service`].
+pub async fn within<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, kube::Error> {
+    tokio::time::timeout(limit, call).await.unwrap_or_else(|_| {
+        let message = format!("the API server did not answer within {} s", limit.as_secs_f32());
+        Err(kube::Error::Service(std::io::Error::new(std::io::ErrorKind::TimedOut, message).into()))
+    })
+}

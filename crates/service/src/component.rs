@@ -1,0 +1,64 @@
+//! The two servers and the names that are contract for each (spec 06 §§1, 2.9, 3.6, 5.1).
+
+/// One of the two servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Component {
+    /// Serves catalog content.
+    Catalogd,
+    /// Installs and upgrades extensions.
+    OperatorController,
+}
+
+impl Component {
+    /// Binary and log name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Catalogd => "catalogd",
+            Self::OperatorController => "operator-controller",
+        }
+    }
+
+    /// Name of the Lease in the system namespace (spec 06 §5.1).
+    pub fn lease_name(self) -> &'static str {
+        match self {
+            Self::Catalogd => "catalogd-operator-lock",
+            Self::OperatorController => "9c4404e7.operatorframework.io",
+        }
+    }
+
+    /// Metrics address used when a certificate is configured and no address is given.
+    pub fn default_metrics_address(self) -> &'static str {
+        match self {
+            Self::Catalogd => ":7443",
+            Self::OperatorController => ":8443",
+        }
+    }
+
+    /// Secret of the built-in serving certificate.
+    pub fn serving_secret(self) -> &'static str {
+        match self {
+            Self::Catalogd => "catalogd-service-cert",
+            Self::OperatorController => "operator-controller-cert",
+        }
+    }
+
+    /// DNS names of the serving certificate in `namespace` (spec 06 §1.10).
+    pub fn dns_names(self, namespace: &str) -> Vec<String> {
+        let service = format!("{}-service.{namespace}.svc", self.name());
+        let cluster_local = format!("{service}.cluster.local");
+        match self {
+            Self::Catalogd => vec!["localhost".to_owned(), service, cluster_local],
+            Self::OperatorController => vec![service, cluster_local],
+        }
+    }
+}
+
+/// Version, commit, date and state of the source this binary was built from; what the build was not told is
+/// `unknown` (spec 06 §2.1).
+pub fn version_text() -> String {
+    let commit = option_env!("OLM_BUILD_COMMIT").unwrap_or("unknown");
+    let date = option_env!("OLM_BUILD_DATE").unwrap_or("unknown");
+    let state = option_env!("OLM_BUILD_STATE").unwrap_or("unknown");
+    let version = env!("CARGO_PKG_VERSION");
+    format!("version: {version:?}, commit: {commit:?}, date: {date:?}, state: {state:?}")
+}

@@ -1,0 +1,468 @@
+//! The flags of both servers, and Go-style parsing of a command line over clap (spec 06 §§2.1–2.5, 2.9).
+//!
+//! A server flattens [`ServiceFlags`] into its own clap parser and calls [`parse`].
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::builder::BoolishValueParser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, ValueEnum};
+
+use crate::component::Component;
+use crate::go_value;
+use crate::tls_profile::{self, Curve, ProfileName, Suite};
+
+/// Where the serving certificate comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CertManagement {
+    /// From the files of `--tls-cert` and `--tls-key`.
+    External,
+    /// Made, kept in Secrets and rotated by the servers.
+    Builtin,
+}
+
+/// Layout of log records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// One klog text line per record.
+    Klog,
+    /// One JSON object per record.
+    Json,
+}
+
+/// Flags that both servers have.
+#[derive(Args, Clone, Debug)]
+pub struct ServiceFlags {
+    /// Certificate file (PEM) of the HTTPS servers; needs --tls-key
+    #[arg(long, default_value = "", value_name = "FILE")]
+    pub tls_cert: String,
+    /// Key file (PEM) of the HTTPS servers; needs --tls-cert
+    #[arg(long, default_value = "", value_name = "FILE")]
+    pub tls_key: String,
+    /// Where the serving certificate comes from
+    #[arg(long, value_enum, default_value = "external")]
+    pub cert_management: CertManagement,
+    /// Address of the HTTPS metrics endpoint; 0 disables it
+    #[arg(long, default_value = "", value_name = "ADDRESS")]
+    pub metrics_bind_address: String,
+    /// Address of the plain HTTP probes /healthz and /readyz; 0 disables them
+    #[arg(long, default_value = ":8081", value_name = "ADDRESS")]
+    pub health_probe_bind_address: String,
+    /// Accepted for compatibility: profiling is not part of this build
+    #[arg(long, default_value = "0", value_name = "ADDRESS")]
+    pub pprof_bind_address: String,
+    /// Directory with CA files (*.crt) and client certificates for registries
+    #[arg(long, default_value = "", value_name = "DIR")]
+    pub pull_cas_dir: String,
+    /// Pull secret used for every registry, as <namespace>/<name>
+    #[arg(long, default_value = "", value_name = "NAMESPACE/NAME")]
+    pub global_pull_secret: String,
+    /// Namespace of Secrets and the Lease; default: the pod's, else olmv1-system
+    #[arg(long, default_value = "", value_name = "NAMESPACE")]
+    pub system_namespace: String,
+    /// kubeconfig file; default: $KUBECONFIG, then the pod's service account, then ~/.kube/config
+    #[arg(long, default_value = "", value_name = "FILE")]
+    pub kubeconfig: String,
+    /// Lead only while holding the Lease
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false",
+          default_missing_value = "true", value_parser = go_value::boolean, value_name = "BOOL")]
+    pub leader_elect: bool,
+    /// How long a silent leader keeps the Lease
+    #[arg(long, default_value = "137s", value_parser = go_value::duration, value_name = "DURATION")]
+    pub leader_elect_lease_duration: Duration,
+    /// How long a leader tries to renew before it gives up
+    #[arg(long, default_value = "107s", value_parser = go_value::duration, value_name = "DURATION")]
+    pub leader_elect_renew_deadline: Duration,
+    /// How long to wait between two attempts on the Lease
+    #[arg(long, default_value = "26s", value_parser = go_value::duration, value_name = "DURATION")]
+    pub leader_elect_retry_period: Duration,
+    /// Feature gates as NAME=true|false, comma separated, repeatable
+    #[arg(long, value_name = "GATES")]
+    pub feature_gates: Vec<String>,
+    /// How long open connections may take to end after SIGTERM
+    #[arg(long, default_value = "30s", value_parser = go_value::duration, value_name = "DURATION")]
+    pub shutdown_grace: Duration,
+    /// TLS profile: modern, intermediate, old or custom
+    #[arg(long, default_value = "intermediate", value_parser = tls_profile::profile_name)]
+    pub tls_profile: ProfileName,
+    /// Least TLS version of the custom profile: TLSv1.0 to TLSv1.3
+    #[arg(long, default_value = "TLSv1.2", value_parser = tls_profile::version, value_name = "VERSION")]
+    pub tls_custom_version: tls_profile::Version,
+    /// Cipher suites of the custom profile, comma separated; empty: the library's
+    #[arg(long, default_value = "", value_parser = tls_profile::suites, value_name = "SUITES")]
+    pub tls_custom_ciphers: std::sync::Arc<[Suite]>,
+    /// Curves of the custom profile, comma separated; empty: the library's
+    #[arg(long, default_value = "", value_parser = tls_profile::curves, value_name = "CURVES")]
+    pub tls_custom_curves: std::sync::Arc<[Curve]>,
+    /// Layout of log records
+    #[arg(long, value_enum, default_value = "klog")]
+    pub log_format: LogFormat,
+    /// Log verbosity, 0 to 8
+    #[arg(short = 'v', long = "v", default_value_t = 0, value_name = "LEVEL")]
+    pub verbosity: u8,
+    /// Leave severity, time and place out of klog records
+    #[arg(long = "skip_headers", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+          default_value = "false", default_missing_value = "true", value_parser = go_value::boolean,
+          value_name = "BOOL")]
+    pub skip_headers: bool,
+    #[command(flatten)]
+    klog: IgnoredKlogFlags,
+}
+
+/// klog flags that existing manifests may carry; they change nothing, which is said once at start.
+#[derive(Args, Clone, Debug)]
+struct IgnoredKlogFlags {
+    #[arg(long = "vmodule", hide = true, value_name = "IGNORED")]
+    vmodule: Option<String>,
+    #[arg(long = "logtostderr", hide = true, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = BoolishValueParser::new())]
+    logtostderr: Option<bool>,
+    #[arg(long = "alsologtostderr", hide = true, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = BoolishValueParser::new())]
+    alsologtostderr: Option<bool>,
+    #[arg(long = "stderrthreshold", hide = true)]
+    stderrthreshold: Option<String>,
+    #[arg(long = "alsologtostderrthreshold", hide = true)]
+    alsologtostderrthreshold: Option<String>,
+    #[arg(long = "legacy_stderr_threshold_behavior", hide = true, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = BoolishValueParser::new())]
+    legacy_stderr_threshold_behavior: Option<bool>,
+    #[arg(long = "log_dir", hide = true)]
+    log_dir: Option<String>,
+    #[arg(long = "log_file", hide = true)]
+    log_file: Option<String>,
+    #[arg(long = "log_file_max_size", hide = true)]
+    log_file_max_size: Option<String>,
+    #[arg(long = "add_dir_header", hide = true, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = BoolishValueParser::new())]
+    add_dir_header: Option<bool>,
+    #[arg(long = "skip_log_headers", hide = true, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = BoolishValueParser::new())]
+    skip_log_headers: Option<bool>,
+    #[arg(long = "one_output", hide = true, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = BoolishValueParser::new())]
+    one_output: Option<bool>,
+    #[arg(long = "log_backtrace_at", hide = true)]
+    log_backtrace_at: Option<String>,
+}
+
+impl ServiceFlags {
+    /// Checks what concerns several flags at once (spec 06 §2.9).
+    ///
+    /// # Errors
+    /// The start-up error text of `component`.
+    pub fn check(&self, component: Component) -> Result<(), String> {
+        if self.tls_cert.is_empty() != self.tls_key.is_empty() {
+            let text = "tls-cert and tls-key flags must be used together";
+            return Err(match component {
+                Component::Catalogd => text.to_owned(),
+                Component::OperatorController => format!("unable to configure TLS certificates: {text}"),
+            });
+        }
+        if !self.metrics_bind_address.is_empty() && !self.has_certificate() {
+            let text = "metrics-bind-address requires tls-cert and tls-key flags";
+            return Err(match component {
+                Component::Catalogd => text.to_owned(),
+                Component::OperatorController => format!("{text} to be set"),
+            });
+        }
+        let halves: Vec<&str> = self.global_pull_secret.split('/').collect();
+        if !self.global_pull_secret.is_empty() && (halves.len() != 2 || halves.contains(&"")) {
+            return Err(match component {
+                Component::Catalogd => {
+                    "value of global-pull-secret should be of the format <namespace>/<name>".to_owned()
+                }
+                Component::OperatorController => "incorrect number of components".to_owned(),
+            });
+        }
+        if !(self.leader_elect_retry_period < self.leader_elect_renew_deadline
+            && self.leader_elect_renew_deadline < self.leader_elect_lease_duration)
+        {
+            return Err("want leader-elect-retry-period < leader-elect-renew-deadline < \
+                        leader-elect-lease-duration"
+                .to_owned());
+        }
+        self.metrics_address(component)?;
+        self.probe_address()?;
+        Ok(())
+    }
+
+    /// Whether the HTTPS servers have a certificate at all.
+    pub fn has_certificate(&self) -> bool {
+        self.cert_management == CertManagement::Builtin || !self.tls_cert.is_empty()
+    }
+
+    /// Address of the metrics endpoint; `None` where it is off.
+    ///
+    /// # Errors
+    /// An address that is none.
+    pub fn metrics_address(&self, component: Component) -> Result<Option<SocketAddr>, String> {
+        match self.metrics_bind_address.as_str() {
+            "0" => Ok(None),
+            "" if !self.has_certificate() => Ok(None),
+            "" => go_value::listen_address(component.default_metrics_address()).map(Some),
+            text => go_value::listen_address(text).map(Some),
+        }
+        .map_err(|why| format!("metrics-bind-address: {why}"))
+    }
+
+    /// Address of the probes; `None` where they are off.
+    ///
+    /// # Errors
+    /// An address that is none.
+    pub fn probe_address(&self) -> Result<Option<SocketAddr>, String> {
+        match self.health_probe_bind_address.as_str() {
+            "" | "0" => Ok(None),
+            text => go_value::listen_address(text)
+                .map(Some)
+                .map_err(|why| format!("health-probe-bind-address: {why}")),
+        }
+    }
+
+    /// `--kubeconfig` where given.
+    pub fn kubeconfig(&self) -> Option<PathBuf> {
+        (!self.kubeconfig.is_empty()).then(|| PathBuf::from(&self.kubeconfig))
+    }
+
+    /// `--pull-cas-dir` where given.
+    pub fn pull_cas_dir(&self) -> Option<PathBuf> {
+        (!self.pull_cas_dir.is_empty()).then(|| PathBuf::from(&self.pull_cas_dir))
+    }
+
+    /// Names of the given flags that have no effect.
+    pub fn without_effect(&self) -> Vec<&'static str> {
+        let klog = &self.klog;
+        let given = [
+            ("pprof-bind-address", !matches!(self.pprof_bind_address.as_str(), "" | "0")),
+            ("vmodule", klog.vmodule.is_some()),
+            ("logtostderr", klog.logtostderr == Some(false)),
+            ("alsologtostderr", klog.alsologtostderr.is_some()),
+            ("stderrthreshold", klog.stderrthreshold.is_some()),
+            ("alsologtostderrthreshold", klog.alsologtostderrthreshold.is_some()),
+            ("legacy_stderr_threshold_behavior", klog.legacy_stderr_threshold_behavior.is_some()),
+            ("log_dir", klog.log_dir.is_some()),
+            ("log_file", klog.log_file.is_some()),
+            ("log_file_max_size", klog.log_file_max_size.is_some()),
+            ("add_dir_header", klog.add_dir_header.is_some()),
+            ("skip_log_headers", klog.skip_log_headers.is_some()),
+            ("one_output", klog.one_output.is_some()),
+            ("log_backtrace_at", klog.log_backtrace_at.is_some()),
+        ];
+        given.iter().filter(|(_, is_given)| *is_given).map(|(name, _)| *name).collect()
+    }
+}
+
+/// What a command line asks for.
+#[derive(Debug)]
+pub enum Invocation<P> {
+    /// Run with these flags.
+    Run(P),
+    /// Print this text and end well (`--help`).
+    Print(String),
+}
+
+/// Parses the process's own command line; prints help and errors as spec 06 §2.1 says.
+///
+/// # Errors
+/// The code to exit with, where the server is not to run.
+pub fn from_command_line<P: CommandFactory + FromArgMatches>() -> Result<P, ExitCode> {
+    let arguments: Vec<String> =
+        std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
+    match parse(&arguments) {
+        Ok(Invocation::Run(flags)) => Ok(flags),
+        Ok(Invocation::Print(text)) => {
+            print!("{text}");
+            Err(ExitCode::SUCCESS)
+        }
+        Err(error) => {
+            let usage = P::command().render_usage();
+            eprintln!("Error: {error}\n{usage}\n\nError: {error}");
+            Err(ExitCode::FAILURE)
+        }
+    }
+}
+
+/// Parses the arguments after the program name as Go's flag library would.
+///
+/// # Errors
+/// The error text of spec 06 §2.9, without its `Error: ` prefix.
+pub fn parse<P: CommandFactory + FromArgMatches>(arguments: &[String]) -> Result<Invocation<P>, String> {
+    let command = P::command().args_override_self(true).disable_version_flag(true).no_binary_name(true);
+    let name = command.get_name().to_owned();
+    let parsed = command.try_get_matches_from(arguments).and_then(|matches| P::from_arg_matches(&matches));
+    match parsed {
+        Ok(flags) => Ok(Invocation::Run(flags)),
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => Ok(Invocation::Print(error.to_string())),
+        Err(error) => Err(go_wording(&error, &name, arguments)),
+    }
+}
+
+/// Puts a clap error into the words of Go's flag library.
+fn go_wording(error: &clap::Error, command: &str, arguments: &[String]) -> String {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        Some(ContextValue::Strings(texts)) => texts.join(" "),
+        _ => String::new(),
+    };
+    let argument = text(ContextKind::InvalidArg);
+    let value = text(ContextKind::InvalidValue);
+    let flag = argument.split([' ', '=', '[']).next().unwrap_or_default();
+    match error.kind() {
+        ErrorKind::UnknownArgument if argument.starts_with("--") => format!("unknown flag: {flag}"),
+        ErrorKind::UnknownArgument if argument.len() > 1 && argument.starts_with('-') => {
+            let letter = argument.chars().nth(1).unwrap_or('-');
+            let whole = arguments
+                .iter()
+                .find(|given| given.starts_with('-') && !given.starts_with("--") && given.contains(letter))
+                .map_or(argument.as_str(), String::as_str);
+            format!("unknown shorthand flag: {letter:?} in {whole}")
+        }
+        ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand => {
+            let subcommand = text(ContextKind::InvalidSubcommand);
+            let word = if subcommand.is_empty() { argument } else { subcommand };
+            format!("unknown command {word:?} for {command:?}")
+        }
+        ErrorKind::InvalidValue if value.is_empty() => format!("flag needs an argument: {flag}"),
+        ErrorKind::ValueValidation => {
+            let why = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+            format!("invalid argument {value:?} for {flag:?} flag: {why}")
+        }
+        ErrorKind::InvalidValue => {
+            let allowed = text(ContextKind::ValidValue);
+            format!("invalid argument {value:?} for {flag:?} flag: want one of {allowed}")
+        }
+        _ => error.to_string().trim_start_matches("error: ").trim().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(clap::Parser, Debug)]
+    #[command(name = "catalogd")]
+    struct Flags {
+        #[command(flatten)]
+        service: ServiceFlags,
+    }
+
+    fn flags(arguments: &[&str]) -> Result<ServiceFlags, String> {
+        let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        match parse::<Flags>(&arguments)? {
+            Invocation::Run(flags) => Ok(flags.service),
+            Invocation::Print(text) => Err(text),
+        }
+    }
+
+    #[test]
+    fn accepts_go_forms() {
+        let got = flags(&[
+            "--leader-elect",
+            "--metrics-bind-address=:7443",
+            "--feature-gates=A=true",
+            "--feature-gates=B=false,C=true",
+            "--tls-cert",
+            "/x",
+            "--tls-key=/y",
+            "-v=2",
+            "--leader-elect-retry-period=1m0s",
+            "--tls-key=/z",
+            "--tls-profile=Modern",
+        ])
+        .unwrap();
+        assert!(got.leader_elect);
+        assert_eq!(got.feature_gates, ["A=true", "B=false,C=true"]);
+        assert_eq!((got.tls_cert.as_str(), got.tls_key.as_str()), ("/x", "/z"));
+        assert_eq!(got.verbosity, 2);
+        assert_eq!(got.leader_elect_retry_period, Duration::from_secs(60));
+        for v in [["-v2"].as_slice(), &["-v", "2"], &["--v=2"], &["--v", "2"]] {
+            assert_eq!(flags(v).unwrap().verbosity, 2, "{v:?}");
+        }
+        assert!(!flags(&["--leader-elect", "--leader-elect=false"]).unwrap().leader_elect);
+        assert_eq!(
+            flags(&["--logtostderr=true", "--log_dir=/x", "--vmodule=a=2"]).unwrap().without_effect(),
+            ["vmodule", "log_dir"]
+        );
+    }
+
+    #[test]
+    fn refuses_in_gos_words() {
+        let rows: [(&[&str], &str); 12] = [
+            (&["--foo"], "unknown flag: --foo"),
+            (&["--foo=1"], "unknown flag: --foo"),
+            (&["-leader-elect"], "unknown shorthand flag: 'l' in -leader-elect"),
+            (&["foo"], "unknown command \"foo\" for \"catalogd\""),
+            (
+                &["--tls-profile=foo"],
+                "invalid argument \"foo\" for \"--tls-profile\" flag: unknown TLS profile: \"foo\"",
+            ),
+            (
+                &["--tls-custom-ciphers=A"],
+                "invalid argument \"A\" for \"--tls-custom-ciphers\" flag: unknown cipher \"A\"",
+            ),
+            (
+                &["--tls-custom-curves=zzz"],
+                "invalid argument \"zzz\" for \"--tls-custom-curves\" flag: unknown curve \"zzz\"",
+            ),
+            (
+                &["--tls-custom-version=1.2"],
+                "invalid argument \"1.2\" for \"--tls-custom-version\" flag: unknown TLS version: \"1.2\"",
+            ),
+            (&["--tls-cert"], "flag needs an argument: --tls-cert"),
+            (
+                &["--shutdown-grace=5"],
+                "invalid argument \"5\" for \"--shutdown-grace\" flag: time: invalid duration \"5\"",
+            ),
+            (
+                &["--leader-elect=maybe"],
+                "invalid argument \"maybe\" for \"--leader-elect\" flag: strconv.ParseBool: parsing \"maybe\": invalid syntax",
+            ),
+            (
+                &["--log-format=xml"],
+                "invalid argument \"xml\" for \"--log-format\" flag: want one of klog json",
+            ),
+        ];
+        for (arguments, expect) in rows {
+            assert_eq!(flags(arguments).err().as_deref(), Some(expect), "{arguments:?}");
+        }
+    }
+
+    // spec 02 acceptance 56
+    #[test]
+    fn checks_flags_together() {
+        let rows: [(&[&str], &str, &str); 4] = [
+            (
+                &["--tls-cert=/x"],
+                "tls-cert and tls-key flags must be used together",
+                "unable to configure TLS certificates: tls-cert and tls-key flags must be used together",
+            ),
+            (
+                &["--metrics-bind-address=:7443"],
+                "metrics-bind-address requires tls-cert and tls-key flags",
+                "metrics-bind-address requires tls-cert and tls-key flags to be set",
+            ),
+            (
+                &["--global-pull-secret=a"],
+                "value of global-pull-secret should be of the format <namespace>/<name>",
+                "incorrect number of components",
+            ),
+            (
+                &["--global-pull-secret=a/"],
+                "value of global-pull-secret should be of the format <namespace>/<name>",
+                "incorrect number of components",
+            ),
+        ];
+        for (arguments, catalogd, operator_controller) in rows {
+            let got = flags(arguments).unwrap();
+            assert_eq!(got.check(Component::Catalogd), Err(catalogd.to_owned()));
+            assert_eq!(got.check(Component::OperatorController), Err(operator_controller.to_owned()));
+        }
+        let builtin = flags(&["--cert-management=builtin"]).unwrap();
+        assert_eq!(builtin.check(Component::Catalogd), Ok(()));
+        assert!(builtin.metrics_address(Component::Catalogd).unwrap().is_some());
+        assert_eq!(flags(&[]).unwrap().metrics_address(Component::Catalogd), Ok(None));
+    }
+}

@@ -1,0 +1,323 @@
+//! Leader election on a Lease, with the record and the timing of client-go, so that servers of either
+//! implementation exclude each other (spec 06 §5.1).
+//!
+//! A candidate judges by its own clock since it last saw the record change; clocks are never compared.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use kube::api::{Api, ObjectMeta, PostParams};
+use kube::{Client, ResourceExt};
+use tokio::time::Instant;
+
+use crate::cluster::within;
+
+/// The three times of an election.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// How long a silent holder keeps the Lease.
+    pub lease_duration: Duration,
+    /// How long a holder tries to renew before it stops leading.
+    pub renew_deadline: Duration,
+    /// Wait between two attempts.
+    pub retry_period: Duration,
+}
+
+impl Timing {
+    fn call_deadline(self) -> Duration {
+        (self.renew_deadline / 2).max(Duration::from_secs(1))
+    }
+}
+
+/// What an attempt on the Lease came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Attempt {
+    /// We hold it.
+    Held,
+    /// Somebody else holds it.
+    HeldBy(String),
+    /// Somebody wrote between our read and our write.
+    Conflict,
+}
+
+/// What to do about a record that was read.
+#[derive(Debug, PartialEq)]
+enum Decision {
+    Write(LeaseSpec),
+    Wait(String),
+}
+
+/// Takes, renews or leaves the Lease: pure, `unchanged_for` is the time since the record last changed.
+fn decide(
+    record: &LeaseSpec,
+    identity: &str,
+    unchanged_for: Duration,
+    timing: Timing,
+    now: Timestamp,
+) -> Decision {
+    let holder = record.holder_identity.as_deref().unwrap_or_default();
+    let valid_for = u64::try_from(record.lease_duration_seconds.unwrap_or(0)).unwrap_or(0);
+    if !holder.is_empty() && holder != identity && unchanged_for < Duration::from_secs(valid_for) {
+        return Decision::Wait(holder.to_owned());
+    }
+    let is_ours = holder == identity;
+    let transitions = record.lease_transitions.unwrap_or(0);
+    Decision::Write(LeaseSpec {
+        holder_identity: Some(identity.to_owned()),
+        lease_duration_seconds: Some(i32::try_from(timing.lease_duration.as_secs()).unwrap_or(i32::MAX)),
+        acquire_time: record.acquire_time.clone().filter(|_| is_ours).or(Some(MicroTime(now))),
+        renew_time: Some(MicroTime(now)),
+        lease_transitions: Some(if is_ours { transitions } else { transitions.saturating_add(1) }),
+        ..LeaseSpec::default()
+    })
+}
+
+/// One candidate for one Lease.
+#[derive(Debug)]
+pub struct Election {
+    leases: Api<Lease>,
+    events: Api<Event>,
+    name: String,
+    namespace: String,
+    identity: String,
+    timing: Timing,
+    seen: Option<(LeaseSpec, Instant)>,
+}
+
+impl Election {
+    /// A candidate; `client` must not retry by itself.
+    pub fn new(client: Client, namespace: &str, name: &str, identity: String, timing: Timing) -> Self {
+        Self {
+            leases: Api::namespaced(client.clone(), namespace),
+            events: Api::namespaced(client, namespace),
+            name: name.to_owned(),
+            namespace: namespace.to_owned(),
+            identity,
+            timing,
+            seen: None,
+        }
+    }
+
+    /// Waits until this candidate holds the Lease.
+    pub async fn acquire(&mut self) {
+        tracing::info!(lease = self.name, identity = self.identity, "attempting to acquire leader lease");
+        let mut other = String::new();
+        loop {
+            match self.attempt().await {
+                Ok(Attempt::Held) => break,
+                Ok(Attempt::HeldBy(holder)) if holder != other => {
+                    tracing::info!(lease = self.name, holder, "lease is held by another process");
+                    other = holder;
+                }
+                Ok(_) => {}
+                Err(error) => tracing::error!(lease = self.name, %error, "lease not acquired"),
+            }
+            tokio::time::sleep(self.timing.retry_period.mul_f64(1.0 + random_fraction() * 1.2)).await;
+        }
+        tracing::info!(lease = self.name, identity = self.identity, "successfully acquired lease");
+        self.announce("became leader").await;
+    }
+
+    /// Renews for as long as that succeeds; returns when the Lease is lost.
+    pub async fn hold(&mut self) {
+        loop {
+            tokio::time::sleep(self.timing.retry_period).await;
+            let renewed = tokio::time::timeout(self.timing.renew_deadline, async {
+                loop {
+                    match self.attempt().await {
+                        Ok(Attempt::Held) => return true,
+                        Ok(Attempt::HeldBy(holder)) => {
+                            tracing::error!(lease = self.name, holder, "lease was taken over");
+                            return false;
+                        }
+                        Ok(Attempt::Conflict) => {}
+                        Err(error) => tracing::error!(lease = self.name, %error, "lease not renewed"),
+                    }
+                    tokio::time::sleep(self.timing.retry_period).await;
+                }
+            });
+            if !renewed.await.unwrap_or(false) {
+                return;
+            }
+        }
+    }
+
+    /// Gives the Lease up so that a successor need not wait.
+    pub async fn release(&mut self) {
+        match within(self.timing.call_deadline(), self.try_release()).await {
+            Ok(()) => self.announce("stopped leading").await,
+            Err(error) => tracing::error!(lease = self.name, %error, "lease not released"),
+        }
+    }
+
+    /// A renewal that was broken off may still arrive and change the Lease under us: then once more.
+    async fn try_release(&self) -> Result<(), kube::Error> {
+        loop {
+            let mut lease = self.leases.get(&self.name).await?;
+            let held = lease.spec.get_or_insert_default();
+            if held.holder_identity.as_deref() != Some(&self.identity) {
+                return Ok(());
+            }
+            let now = MicroTime(now());
+            *held = LeaseSpec {
+                holder_identity: Some(String::new()),
+                lease_duration_seconds: Some(1),
+                acquire_time: Some(now.clone()),
+                renew_time: Some(now),
+                lease_transitions: held.lease_transitions,
+                ..LeaseSpec::default()
+            };
+            match self.leases.replace(&self.name, &PostParams::default(), &lease).await {
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                other => return other.map(drop),
+            }
+        }
+    }
+
+    async fn attempt(&mut self) -> Result<Attempt, kube::Error> {
+        let limit = self.timing.call_deadline();
+        let Some(lease) = within(limit, self.leases.get_opt(&self.name)).await? else {
+            return self.create(limit).await;
+        };
+        let record = lease.spec.clone().unwrap_or_default();
+        if self.seen.as_ref().is_none_or(|(seen, _)| *seen != record) {
+            self.seen = Some((record.clone(), Instant::now()));
+        }
+        let unchanged_for = self.seen.as_ref().map_or(Duration::ZERO, |(_, since)| since.elapsed());
+        let spec = match decide(&record, &self.identity, unchanged_for, self.timing, now()) {
+            Decision::Wait(holder) => return Ok(Attempt::HeldBy(holder)),
+            Decision::Write(spec) => spec,
+        };
+        let desired = Lease { spec: Some(spec), ..lease };
+        let name = desired.name_any();
+        let replaced = within(limit, self.leases.replace(&name, &PostParams::default(), &desired)).await;
+        self.written(replaced)
+    }
+
+    async fn create(&mut self, limit: Duration) -> Result<Attempt, kube::Error> {
+        let nobody = LeaseSpec { lease_transitions: Some(-1), ..LeaseSpec::default() };
+        let Decision::Write(spec) = decide(&nobody, &self.identity, Duration::ZERO, self.timing, now())
+        else {
+            return Ok(Attempt::Conflict);
+        };
+        let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
+        let lease = Lease { metadata, spec: Some(spec) };
+        let created = within(limit, self.leases.create(&PostParams::default(), &lease)).await;
+        self.written(created)
+    }
+
+    fn written(&mut self, result: Result<Lease, kube::Error>) -> Result<Attempt, kube::Error> {
+        match result {
+            Ok(lease) => {
+                self.seen = Some((lease.spec.unwrap_or_default(), Instant::now()));
+                Ok(Attempt::Held)
+            }
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Attempt::Conflict),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes the event that client-go writes; its loss is no failure.
+    async fn announce(&self, what: &str) {
+        let at = now();
+        let (pod, _) = self.identity.split_once('_').unwrap_or((&self.identity, ""));
+        let event = Event {
+            metadata: ObjectMeta {
+                name: Some(format!("{}.{:x}", self.name, at.as_nanosecond())),
+                namespace: Some(self.namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            involved_object: ObjectReference {
+                api_version: Some("coordination.k8s.io/v1".to_owned()),
+                kind: Some("Lease".to_owned()),
+                name: Some(self.name.clone()),
+                namespace: Some(self.namespace.clone()),
+                ..ObjectReference::default()
+            },
+            reason: Some("LeaderElection".to_owned()),
+            message: Some(format!("{} {what}", self.identity)),
+            type_: Some("Normal".to_owned()),
+            source: Some(EventSource { component: Some(self.identity.clone()), host: Some(pod.to_owned()) }),
+            count: Some(1),
+            first_timestamp: Some(Time(at)),
+            last_timestamp: Some(Time(at)),
+            ..Event::default()
+        };
+        let params = PostParams::default();
+        let written = within(self.timing.call_deadline(), self.events.create(&params, &event)).await;
+        if let Err(error) = written {
+            tracing::debug!(%error, "leader election event not written");
+        }
+    }
+}
+
+fn now() -> Timestamp {
+    // The API keeps microseconds; what we compare must be what we wrote.
+    Timestamp::from_microsecond(Timestamp::now().as_microsecond()).unwrap_or_default()
+}
+
+/// A number in [0, 1).
+fn random_fraction() -> f64 {
+    let (high, _) = uuid::Uuid::new_v4().as_u64_pair();
+    (high >> 32) as f64 / (u64::from(u32::MAX) + 1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMING: Timing = Timing {
+        lease_duration: Duration::from_secs(137),
+        renew_deadline: Duration::from_secs(107),
+        retry_period: Duration::from_secs(26),
+    };
+
+    fn record(holder: &str, seconds: i32, transitions: i32) -> LeaseSpec {
+        let early = MicroTime(Timestamp::from_second(100).unwrap());
+        LeaseSpec {
+            holder_identity: Some(holder.to_owned()),
+            lease_duration_seconds: Some(seconds),
+            acquire_time: Some(early.clone()),
+            renew_time: Some(early),
+            lease_transitions: Some(transitions),
+            ..LeaseSpec::default()
+        }
+    }
+
+    #[test]
+    fn decisions() {
+        let now = Timestamp::from_second(900).unwrap();
+        // (record, seconds unchanged) → Ok((acquired at, transitions)) where we take or renew it
+        let rows = [
+            (LeaseSpec::default(), 0, Ok((900, 1))),
+            (record("me_1", 137, 3), 0, Ok((100, 3))),
+            (record("me_1", 137, 3), 500, Ok((100, 3))),
+            (record("other_2", 137, 3), 136, Err("other_2")),
+            (record("other_2", 137, 3), 137, Ok((900, 4))),
+            (record("other_2", 15, 3), 20, Ok((900, 4))),
+            // released
+            (record("", 1, 3), 0, Ok((900, 4))),
+        ];
+        for (record, unchanged, expect) in rows {
+            let got = decide(&record, "me_1", Duration::from_secs(unchanged), TIMING, now);
+            let got = match got {
+                Decision::Wait(holder) => Err(holder),
+                Decision::Write(spec) => {
+                    assert_eq!(spec.holder_identity.as_deref(), Some("me_1"));
+                    assert_eq!(spec.lease_duration_seconds, Some(137));
+                    assert_eq!(spec.renew_time, Some(MicroTime(now)));
+                    Ok((spec.acquire_time.unwrap().0.as_second(), spec.lease_transitions.unwrap()))
+                }
+            };
+            assert_eq!(got, expect.map_err(str::to_owned), "{record:?} unchanged for {unchanged} s");
+        }
+    }
+
+    #[test]
+    fn fractions_are_below_one() {
+        assert!((0..1000).map(|_| random_fraction()).all(|fraction| (0.0..1.0).contains(&fraction)));
+    }
+}

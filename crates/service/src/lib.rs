@@ -1,0 +1,33 @@
+//! What the two servers share around their controllers: flags, logs, certificates, probes, metrics,
+//! leader election, backoff, status writes and an orderly end.
+//!
+//! A server's `main` parses its flags with [`flags::parse`] and hands an async body to [`service::run`].
+//! Nothing here knows what a catalog or an extension is.
+
+pub mod backoff;
+pub mod builtin;
+pub mod ca_pool;
+pub mod certificate;
+pub mod cluster;
+pub mod component;
+pub mod flags;
+pub mod gates;
+pub mod go_value;
+pub mod https;
+pub mod lease;
+pub mod logs;
+pub mod message;
+pub mod metrics;
+pub mod metrics_access;
+pub mod pod;
+pub mod probes;
+mod process;
+pub mod pull_secrets;
+pub mod reconcile;
+pub mod service;
+pub mod status;
+pub mod tls_profile;
+mod write_deadline;
+
+pub use component::Component;
+pub use service::{Service, run};

@@ -1,0 +1,142 @@
+//! Logs: klog text lines or JSON on stderr, filtered by `-v` or `RUST_LOG` (spec 06 §7).
+
+use std::fmt::{self, Write as _};
+
+use jiff::tz::TimeZone;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
+
+use crate::flags::{LogFormat, ServiceFlags};
+
+/// Starts logging for the whole process; a second call changes nothing.
+pub fn start(flags: &ServiceFlags) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
+        // The directives are ours and well-formed; a bad one would only be left out.
+        EnvFilter::new(directives(flags.verbosity))
+    });
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let started = match flags.log_format {
+        LogFormat::Klog => {
+            builder.event_format(Klog { headers: !flags.skip_headers, pid: std::process::id() }).try_init()
+        }
+        LogFormat::Json => {
+            builder.json().flatten_event(true).with_current_span(false).with_span_list(false).try_init()
+        }
+    };
+    drop(started);
+}
+
+/// What a klog verbosity shows: ours at debug from 1 and at trace from 4, libraries later.
+fn directives(verbosity: u8) -> &'static str {
+    match verbosity {
+        0 => "info,kube_runtime=warn,kube_client=warn",
+        1..=3 => {
+            "debug,kube_runtime=warn,kube_client=warn,hyper=warn,hyper_util=warn,reqwest=warn,rustls=warn,tower=warn,h2=warn,oci_client=warn"
+        }
+        4..=5 => {
+            "trace,kube_runtime=info,kube_client=info,hyper=warn,hyper_util=warn,reqwest=info,rustls=warn,tower=warn,h2=warn"
+        }
+        _ => "trace",
+    }
+}
+
+/// `I1121 07:24:25.876279   16594 reconcile:41] "reconcile ending" catalog="x"`
+struct Klog {
+    headers: bool,
+    pid: u32,
+}
+
+impl<S, N> FormatEvent<S, N> for Klog
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, _: &FmtContext<'_, S, N>, mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let metadata = event.metadata();
+        if self.headers {
+            let severity = match *metadata.level() {
+                Level::ERROR => 'E',
+                Level::WARN => 'W',
+                _ => 'I',
+            };
+            let now = jiff::Timestamp::now().to_zoned(TimeZone::UTC);
+            let (place, line) = (metadata.target(), metadata.line().unwrap_or(0));
+            write!(out, "{severity}{} {:>7} {place}:{line}] ", now.strftime("%m%d %H:%M:%S.%6f"), self.pid)?;
+        }
+        let mut record = Record::default();
+        event.record(&mut record);
+        writeln!(out, "{:?}{}", record.message, record.fields)
+    }
+}
+
+#[derive(Default)]
+struct Record {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Record {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "message" {
+            self.message.push_str(value);
+        } else {
+            // Writing to a String cannot fail.
+            let _ = write!(self.fields, " {}={value:?}", field.name());
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            let _ = write!(self.message, "{value:?}");
+            return;
+        }
+        let text = format!("{value:?}");
+        let is_bare =
+            text.starts_with('"') || text.parse::<f64>().is_ok() || text == "true" || text == "false";
+        if is_bare {
+            let _ = write!(self.fields, " {}={text}", field.name());
+        } else {
+            self.record_str(field, &text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Clone, Default)]
+    struct Sink(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn klog_layout() {
+        let sink = Sink::default();
+        let writer = sink.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .event_format(Klog { headers: false, pid: 1 })
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            let error = std::io::Error::other("no \"x\"");
+            tracing::info!(catalog = "a", attempt = 2, done = true, %error, "reconcile ending");
+        });
+        let text = String::from_utf8(sink.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text, "\"reconcile ending\" catalog=\"a\" attempt=2 done=true error=\"no \\\"x\\\"\"\n");
+    }
+}

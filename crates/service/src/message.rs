@@ -1,0 +1,40 @@
+//! Error text for conditions: without the parts that differ between two attempts that fail alike.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+/// Ephemeral address pairs that the network stack puts into errors (spec 01 §7.1 rule 6).
+static ADDRESS_PAIR: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    const ADDRESS: &str = r"(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3}|\[[0-9a-fA-F:.]+\])(?::[0-9]+)?";
+    Regex::new(&format!("(?:read|write) (?:tcp|udp) {ADDRESS}->{ADDRESS}(?:: )?")).ok()
+});
+
+/// Removes every `read|write tcp|udp source->destination: `, whose source port changes at each attempt.
+pub fn sanitize(text: &str) -> String {
+    match &*ADDRESS_PAIR {
+        Some(pair) => pair.replace_all(text, "").into_owned(),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // spec 02 acceptance 45
+    #[test]
+    fn address_pairs_go() {
+        let rows = [
+            ("lookup x: read udp 10.0.0.1:4242->10.0.0.2:53: i/o timeout", "lookup x: i/o timeout"),
+            ("write tcp [::1]:5->[fe80::1]:443: broken pipe", "broken pipe"),
+            ("read tcp 10.0.0.1->10.0.0.2", ""),
+            ("a read tcp 1.2.3.4:5->1.2.3.4:6: b write udp 1.2.3.4:5->1.2.3.4:6: c", "a b c"),
+            ("dial tcp 10.0.0.1:1->10.0.0.2:2: refused", "dial tcp 10.0.0.1:1->10.0.0.2:2: refused"),
+            ("read tcp host:1->10.0.0.2:2: x", "read tcp host:1->10.0.0.2:2: x"),
+        ];
+        for (text, expect) in rows {
+            assert_eq!(sanitize(text), expect);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! `/healthz` and `/readyz` (spec 06 §4.4).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::Router;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+
+/// What readiness waits for: named checks with the reason why each fails; `None` when it holds.
+#[derive(Clone, Debug, Default)]
+pub struct Readiness {
+    checks: Arc<Mutex<BTreeMap<&'static str, Option<&'static str>>>>,
+}
+
+impl Readiness {
+    /// Adds or updates a check: not ready because of `reason`.
+    pub fn not_ready(&self, check: &'static str, reason: &'static str) {
+        self.set(check, Some(reason));
+    }
+
+    /// The check holds from now on.
+    pub fn ready(&self, check: &'static str) {
+        self.set(check, None);
+    }
+
+    fn set(&self, check: &'static str, reason: Option<&'static str>) {
+        let before = self.checks.lock().unwrap_or_else(PoisonError::into_inner).insert(check, reason);
+        if let (Some(reason), true) = (reason, before != Some(reason)) {
+            tracing::debug!(check, reason, "readiness check fails");
+        }
+    }
+
+    fn snapshot(&self) -> BTreeMap<&'static str, Option<&'static str>> {
+        self.checks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The routes of both probes, each also per check.
+pub fn router(readiness: Readiness) -> Router {
+    Router::new()
+        .route("/healthz", get(healthz))
+        .route("/healthz/{check}", get(healthz_check))
+        .route("/readyz", get(readyz))
+        .route("/readyz/{check}", get(readyz_check))
+        .with_state(readiness)
+}
+
+async fn healthz(RawQuery(query): RawQuery) -> Response {
+    answer("healthz", &liveness(), query.as_deref())
+}
+
+async fn healthz_check(Path(check): Path<String>) -> Response {
+    answer_one("healthz", &liveness(), &check)
+}
+
+async fn readyz(State(readiness): State<Readiness>, RawQuery(query): RawQuery) -> Response {
+    answer("readyz", &with_own(&readiness), query.as_deref())
+}
+
+async fn readyz_check(State(readiness): State<Readiness>, Path(check): Path<String>) -> Response {
+    answer_one("readyz", &with_own(&readiness), &check)
+}
+
+type Checks = BTreeMap<&'static str, Option<&'static str>>;
+
+/// That this answer is given at all shows that the runtime turns.
+fn liveness() -> Checks {
+    Checks::from([("healthz", None)])
+}
+
+fn with_own(readiness: &Readiness) -> Checks {
+    let mut checks = readiness.snapshot();
+    checks.insert("readyz", None);
+    checks
+}
+
+fn answer(endpoint: &str, checks: &Checks, query: Option<&str>) -> Response {
+    let parameters = || query.unwrap_or_default().split('&');
+    let is_verbose = parameters().any(|one| one == "verbose" || one.starts_with("verbose="));
+    let excluded: Vec<&str> = parameters().filter_map(|one| one.strip_prefix("exclude=")).collect();
+    let mut lines = String::new();
+    let mut failed = false;
+    for (name, reason) in checks {
+        if excluded.contains(name) {
+            lines.push_str(&format!("[+]{name} excluded: ok\n"));
+        } else if reason.is_none() {
+            lines.push_str(&format!("[+]{name} ok\n"));
+        } else {
+            failed = true;
+            lines.push_str(&format!("[-]{name} failed: reason withheld\n"));
+        }
+    }
+    match (failed, is_verbose) {
+        (true, _) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{lines}{endpoint} check failed\n")),
+        (false, true) => text(StatusCode::OK, format!("{lines}{endpoint} check passed\n")),
+        (false, false) => text(StatusCode::OK, "ok".to_owned()),
+    }
+}
+
+fn answer_one(endpoint: &str, checks: &Checks, name: &str) -> Response {
+    match checks.get(name) {
+        Some(None) => text(StatusCode::OK, "ok".to_owned()),
+        Some(Some(reason)) => {
+            text(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {reason}\n"))
+        }
+        None => text(StatusCode::NOT_FOUND, format!("404 page not found: no check of /{endpoint}\n")),
+    }
+}
+
+fn text(status: StatusCode, body: String) -> Response {
+    (status, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::{Body, to_bytes};
+    use axum::http::Request;
+    use tower::ServiceExt;
+
+    async fn ask(router: &Router, path: &str) -> (u16, String) {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let response = router.clone().oneshot(request).await.unwrap();
+        let status = response.status().as_u16();
+        let body = to_bytes(response.into_body(), 1 << 16).await.unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn answers() {
+        let readiness = Readiness::default();
+        let router = router(readiness.clone());
+        readiness.not_ready("catalog-server", "catalog server not yet started");
+        let rows = [
+            ("/healthz", 200, "ok"),
+            (
+                "/readyz",
+                500,
+                "[-]catalog-server failed: reason withheld\n[+]readyz ok\nreadyz check failed\n",
+            ),
+            ("/readyz?exclude=catalog-server", 200, "ok"),
+            ("/readyz/catalog-server", 500, "internal server error: catalog server not yet started\n"),
+            ("/readyz/readyz", 200, "ok"),
+            ("/readyz/none", 404, "404 page not found: no check of /readyz\n"),
+        ];
+        for (path, status, body) in rows {
+            assert_eq!(ask(&router, path).await, (status, body.to_owned()), "{path}");
+        }
+        readiness.ready("catalog-server");
+        assert_eq!(ask(&router, "/readyz").await, (200, "ok".to_owned()));
+        let verbose = "[+]catalog-server ok\n[+]readyz ok\nreadyz check passed\n";
+        assert_eq!(ask(&router, "/readyz?verbose").await, (200, verbose.to_owned()));
+    }
+}

@@ -1,0 +1,318 @@
+//! A server's life: start in order, run its body, end in order (spec 06 §5.5).
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use kube::{Client, Config};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::builtin::BuiltinCertificates;
+use crate::certificate::{CertificateSource, PemPair, ServingCertificate};
+use crate::component::{Component, version_text};
+use crate::flags::{CertManagement, ServiceFlags};
+use crate::gates::FeatureGates;
+use crate::https::HttpServer;
+use crate::lease::{Election, Timing};
+use crate::metrics::Metrics;
+use crate::metrics_access::{self, MetricsAccess};
+use crate::probes::{self, Readiness};
+use crate::tls_profile::TlsProfile;
+use crate::{cluster, logs, pod};
+
+/// Holds once the body has registered its own checks.
+const STARTUP_CHECK: &str = "startup";
+/// Longest wait for running reconciles after SIGTERM before the lease is released anyway.
+const BODY_GRACE: Duration = Duration::from_secs(20);
+
+/// An error that ends the server with exit code 1.
+pub type Fatal = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a running server works with; cheap to clone.
+#[derive(Clone)]
+pub struct Service {
+    /// Which server this is.
+    pub component: Component,
+    /// Its flags.
+    pub flags: Arc<ServiceFlags>,
+    /// Its feature gates.
+    pub gates: Arc<FeatureGates>,
+    /// The system namespace.
+    pub namespace: String,
+    /// The cluster.
+    pub client: Client,
+    /// Its metrics; a server adds its own.
+    pub metrics: Arc<Metrics>,
+    /// Its readiness checks; a server adds its own.
+    pub readiness: Readiness,
+    /// Versions, suites and curves of `--tls-profile`.
+    pub tls_profile: TlsProfile,
+    /// Cancelled on SIGTERM or SIGINT: stop taking up work and end what runs.
+    pub shutdown: CancellationToken,
+    builtin: Option<Arc<BuiltinCertificates>>,
+    certificate: Option<Arc<ServingCertificate>>,
+    lease_client: Client,
+    servers: Arc<Mutex<Vec<HttpServer>>>,
+    election: Arc<Mutex<Option<Leadership>>>,
+}
+
+/// The Lease while it is held.
+#[derive(Debug)]
+struct Leadership {
+    renewal: JoinHandle<()>,
+    election: Arc<Mutex<Election>>,
+}
+
+/// Runs a server until it is told to stop: starts logs, probes, certificate and metrics, calls `body`, and
+/// afterwards releases the lease and drains connections.
+/// `body` returns soon after [`Service::shutdown`] is cancelled, or with an error that ends the process.
+pub fn run<B, F>(component: Component, flags: ServiceFlags, gates: FeatureGates, body: B) -> ExitCode
+where
+    B: FnOnce(Service) -> F,
+    F: Future<Output = Result<(), Fatal>>,
+{
+    logs::start(&flags);
+    // A second installation in one process (tests) keeps the first.
+    drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!(%error, "no async runtime");
+            return ExitCode::FAILURE;
+        }
+    };
+    let ended = runtime.block_on(async {
+        let service = Service::start(component, flags, gates).await?;
+        let result = service.run_body(body(service.clone())).await;
+        service.finish().await;
+        result
+    });
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(%error, "{} ends", component.name());
+            eprintln!("Error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Service {
+    async fn start(component: Component, flags: ServiceFlags, gates: FeatureGates) -> Result<Self, Fatal> {
+        flags.check(component)?;
+        announce(component, &flags, &gates);
+        let tls_profile = TlsProfile::new(
+            flags.tls_profile,
+            flags.tls_custom_version,
+            &flags.tls_custom_ciphers,
+            &flags.tls_custom_curves,
+        )?;
+        tls_profile.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        let shutdown = CancellationToken::new();
+        watch_signals(shutdown.clone())?;
+        let readiness = Readiness::default();
+        readiness.not_ready(STARTUP_CHECK, "the server is starting");
+        let mut servers = Vec::new();
+        if let Some(address) = flags.probe_address()? {
+            servers.push(HttpServer::start(address, None, probes::router(readiness.clone()))?);
+        }
+        let config: Config = cluster::config(flags.kubeconfig().as_deref()).await?;
+        let metrics = Arc::new(Metrics::new());
+        let client = cluster::client(&config, &metrics)?;
+        let namespace = pod::system_namespace(Some(&flags.system_namespace));
+        let builtin = (flags.cert_management == CertManagement::Builtin)
+            .then(|| Arc::new(BuiltinCertificates::new(client.clone(), &namespace, component)));
+        let service = Self {
+            component,
+            gates: Arc::new(gates),
+            client,
+            readiness,
+            shutdown,
+            certificate: None,
+            builtin,
+            tls_profile,
+            lease_client: cluster::client_without_retry(&config, &metrics)?,
+            servers: Arc::new(Mutex::new(servers)),
+            election: Arc::default(),
+            namespace,
+            metrics,
+            flags: Arc::new(flags),
+        };
+        service.with_certificate().await?.with_metrics().await
+    }
+
+    /// Reads the serving certificate. Files must be right at once; Secrets are tried until they are there.
+    async fn with_certificate(mut self) -> Result<Self, Fatal> {
+        let source = match &self.builtin {
+            Some(builtin) => CertificateSource::Builtin(Arc::clone(builtin)),
+            None if self.flags.has_certificate() => CertificateSource::Files {
+                certificate: self.flags.tls_cert.as_str().into(),
+                key: self.flags.tls_key.as_str().into(),
+            },
+            None => return Ok(self),
+        };
+        let certificate =
+            Arc::new(ServingCertificate::new(source, self.tls_profile.clone(), Arc::clone(&self.metrics)));
+        self.readiness.not_ready("certificates", "serving certificate not yet loaded");
+        let pair = self.first_pair(&certificate).await?;
+        self.readiness.ready("certificates");
+        tokio::spawn(Arc::clone(&certificate).follow(pair, self.shutdown.clone()));
+        self.certificate = Some(certificate);
+        Ok(self)
+    }
+
+    async fn first_pair(&self, certificate: &ServingCertificate) -> Result<PemPair, Fatal> {
+        let mut wait = Duration::from_millis(500);
+        loop {
+            match certificate.load(None).await {
+                Ok(pair) => return Ok(pair),
+                Err(error) if self.builtin.is_none() => return Err(error.into()),
+                Err(error) => tracing::error!(%error, "serving certificate not yet available"),
+            }
+            if self.shutdown.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
+                return Err("stopped before the serving certificate was available".into());
+            }
+            wait = (wait * 2).min(Duration::from_secs(10));
+        }
+    }
+
+    async fn with_metrics(self) -> Result<Self, Fatal> {
+        match self.flags.metrics_address(self.component)? {
+            Some(address) => {
+                let access = MetricsAccess::new(self.client.clone());
+                let router = metrics_access::router(Arc::clone(&self.metrics), access);
+                self.serve(address, true, router).await?;
+            }
+            None => tracing::warn!("metrics are off: no certificate, or address 0"),
+        }
+        Ok(self)
+    }
+
+    /// Serves `router` until the end of the process, with the serving certificate where `tls`.
+    /// Returns the address it listens on.
+    ///
+    /// # Errors
+    /// The address is taken, or there is no certificate to serve TLS with.
+    pub async fn serve(&self, address: SocketAddr, tls: bool, router: Router) -> Result<SocketAddr, Fatal> {
+        let config = match (&self.certificate, tls) {
+            (_, false) => None,
+            (Some(certificate), true) => Some(certificate.server_config()?),
+            (None, true) => return Err("no serving certificate is configured".into()),
+        };
+        let server = HttpServer::start(address, config, router)?;
+        let address = server.address;
+        self.servers.lock().await.push(server);
+        Ok(address)
+    }
+
+    /// The built-in certificates, where they are in use.
+    pub fn builtin_certificates(&self) -> Option<&Arc<BuiltinCertificates>> {
+        self.builtin.as_ref()
+    }
+
+    /// Waits until this process leads; without `--leader-elect` it leads at once.
+    /// Returns `false` where the process is to stop instead. A lost lease ends the process with code 1:
+    /// its writes could meet those of the next leader.
+    pub async fn lead(&self) -> bool {
+        let lease = self.component.lease_name();
+        if !self.flags.leader_elect {
+            self.metrics.set_leading(lease, true);
+            return true;
+        }
+        let timing = Timing {
+            lease_duration: self.flags.leader_elect_lease_duration,
+            renew_deadline: self.flags.leader_elect_renew_deadline,
+            retry_period: self.flags.leader_elect_retry_period,
+        };
+        let identity = pod::lease_identity();
+        let client = self.lease_client.clone();
+        let mut election = Election::new(client, &self.namespace, lease, identity, timing);
+        self.metrics.set_leading(lease, false);
+        if self.shutdown.run_until_cancelled(election.acquire()).await.is_none() {
+            return false;
+        }
+        self.metrics.set_leading(lease, true);
+        let election = Arc::new(Mutex::new(election));
+        let held = Arc::clone(&election);
+        let renewal = tokio::spawn(async move {
+            held.lock().await.hold().await;
+            tracing::error!("leader election lost");
+            std::process::exit(1);
+        });
+        *self.election.lock().await = Some(Leadership { renewal, election });
+        true
+    }
+
+    /// Runs the body. The server is ready no sooner than the body first waits for something; after the
+    /// signal to stop it has a limited time to end.
+    async fn run_body(&self, body: impl Future<Output = Result<(), Fatal>>) -> Result<(), Fatal> {
+        let overtime = async {
+            self.readiness.ready(STARTUP_CHECK);
+            self.shutdown.cancelled().await;
+            self.readiness.not_ready("shutdown", "the server is stopping");
+            tokio::time::sleep(BODY_GRACE).await;
+        };
+        tokio::select! {
+            biased;
+            result = body => result,
+            () = overtime => {
+                tracing::warn!("work did not end in time and is broken off");
+                Ok(())
+            }
+        }
+    }
+
+    /// Releases the lease, then drains connections.
+    async fn finish(&self) {
+        self.shutdown.cancel();
+        if let Some(leadership) = self.election.lock().await.take() {
+            leadership.renewal.abort();
+            // Only an abort is expected here.
+            drop(leadership.renewal.await);
+            leadership.election.lock().await.release().await;
+            self.metrics.set_leading(self.component.lease_name(), false);
+        }
+        let servers: Vec<HttpServer> = std::mem::take(&mut *self.servers.lock().await);
+        let grace = self.flags.shutdown_grace;
+        futures::future::join_all(servers.into_iter().map(|server| server.drain(grace))).await;
+        tracing::info!("stopped");
+    }
+}
+
+fn announce(component: Component, flags: &ServiceFlags, gates: &FeatureGates) {
+    tracing::info!(version = version_text(), "starting up {}", component.name());
+    let heading = match component {
+        Component::Catalogd => "catalogd feature gate status",
+        Component::OperatorController => "feature gate status",
+    };
+    for (feature, enabled) in gates.iter() {
+        tracing::info!(feature, enabled, "{heading}");
+    }
+    let ignored = flags.without_effect();
+    if !ignored.is_empty() {
+        tracing::warn!(flags = ignored.join(", "), "flags accepted without effect");
+    }
+}
+
+/// The first SIGTERM or SIGINT asks for an orderly end, the second ends the process.
+fn watch_signals(shutdown: CancellationToken) -> Result<(), Fatal> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::spawn(async move {
+        let mut next =
+            async || tokio::select! { got = terminate.recv() => got, got = interrupt.recv() => got };
+        next().await;
+        tracing::info!("stopping");
+        shutdown.cancel();
+        next().await;
+        tracing::error!("second signal: ending at once");
+        std::process::exit(1);
+    });
+    Ok(())
+}

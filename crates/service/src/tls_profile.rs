@@ -1,0 +1,299 @@
+//! TLS profiles: which versions, suites and curves the HTTPS servers and the catalog client use
+//! (spec 06 §§3.2–3.3). Known names that this build cannot offer are dropped with a warning.
+
+use std::sync::Arc;
+
+use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
+use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
+
+/// `--tls-profile`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProfileName {
+    /// TLS 1.3 only.
+    Modern,
+    /// TLS 1.2 with modern suites, and 1.3.
+    Intermediate,
+    /// As intermediate here: what it adds in the reference cannot be offered.
+    Old,
+    /// As the `--tls-custom-*` flags say.
+    Custom,
+}
+
+/// Least TLS version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// TLS 1.0 or 1.1, raised to 1.2.
+    Legacy,
+    /// TLS 1.2.
+    Tls12,
+    /// TLS 1.3.
+    Tls13,
+}
+
+/// A cipher suite known by name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Suite {
+    name: &'static str,
+    offered: Option<SupportedCipherSuite>,
+}
+
+/// A key exchange group known by name.
+#[derive(Clone, Copy, Debug)]
+pub struct Curve {
+    name: &'static str,
+    offered: Option<&'static dyn SupportedKxGroup>,
+}
+
+const fn offered(name: &'static str, suite: SupportedCipherSuite) -> Suite {
+    Suite { name, offered: Some(suite) }
+}
+
+const fn unavailable(name: &'static str) -> Suite {
+    Suite { name, offered: None }
+}
+
+use aws_lc_rs::cipher_suite as suite;
+use aws_lc_rs::kx_group as group;
+
+static SUITES: [Suite; 25] = [
+    offered("TLS_AES_128_GCM_SHA256", suite::TLS13_AES_128_GCM_SHA256),
+    offered("TLS_AES_256_GCM_SHA384", suite::TLS13_AES_256_GCM_SHA384),
+    offered("TLS_CHACHA20_POLY1305_SHA256", suite::TLS13_CHACHA20_POLY1305_SHA256),
+    offered("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
+    offered("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384),
+    offered("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256),
+    offered("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384),
+    offered(
+        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+        suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+    ),
+    offered(
+        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+        suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+    ),
+    unavailable("TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA"),
+    unavailable("TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA"),
+    unavailable("TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256"),
+    unavailable("TLS_ECDHE_ECDSA_WITH_RC4_128_SHA"),
+    unavailable("TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA"),
+    unavailable("TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA"),
+    unavailable("TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256"),
+    unavailable("TLS_ECDHE_RSA_WITH_RC4_128_SHA"),
+    unavailable("TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA"),
+    unavailable("TLS_RSA_WITH_RC4_128_SHA"),
+    unavailable("TLS_RSA_WITH_3DES_EDE_CBC_SHA"),
+    unavailable("TLS_RSA_WITH_AES_128_CBC_SHA"),
+    unavailable("TLS_RSA_WITH_AES_256_CBC_SHA"),
+    unavailable("TLS_RSA_WITH_AES_128_CBC_SHA256"),
+    unavailable("TLS_RSA_WITH_AES_128_GCM_SHA256"),
+    unavailable("TLS_RSA_WITH_AES_256_GCM_SHA384"),
+];
+
+static CURVES: [Curve; 8] = [
+    Curve { name: "X25519MLKEM768", offered: Some(group::X25519MLKEM768) },
+    Curve { name: "X25519", offered: Some(group::X25519) },
+    Curve { name: "prime256v1", offered: Some(group::SECP256R1) },
+    Curve { name: "secp256r1", offered: Some(group::SECP256R1) },
+    Curve { name: "secp384r1", offered: Some(group::SECP384R1) },
+    Curve { name: "secp521r1", offered: None },
+    Curve { name: "SecP256r1MLKEM768", offered: Some(group::SECP256R1MLKEM768) },
+    Curve { name: "SecP384r1MLKEM1024", offered: None },
+];
+
+/// Parses `--tls-profile`, case-insensitively.
+///
+/// # Errors
+/// An unknown name.
+pub fn profile_name(text: &str) -> Result<ProfileName, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "modern" => Ok(ProfileName::Modern),
+        "intermediate" => Ok(ProfileName::Intermediate),
+        "old" => Ok(ProfileName::Old),
+        "custom" => Ok(ProfileName::Custom),
+        _ => Err(format!("unknown TLS profile: {text:?}")),
+    }
+}
+
+/// Parses `--tls-custom-version`.
+///
+/// # Errors
+/// An unknown version.
+pub fn version(text: &str) -> Result<Version, String> {
+    match text {
+        "TLSv1.0" | "TLSv1.1" => Ok(Version::Legacy),
+        "TLSv1.2" => Ok(Version::Tls12),
+        "TLSv1.3" => Ok(Version::Tls13),
+        _ => Err(format!("unknown TLS version: {text:?}")),
+    }
+}
+
+/// Parses `--tls-custom-ciphers`.
+///
+/// # Errors
+/// The first unknown name.
+pub fn suites(text: &str) -> Result<Arc<[Suite]>, String> {
+    let find = |name| {
+        SUITES
+            .iter()
+            .find(|suite| suite.name == name)
+            .copied()
+            .ok_or_else(|| format!("unknown cipher {name:?}"))
+    };
+    names(text).map(find).collect()
+}
+
+/// Parses `--tls-custom-curves`.
+///
+/// # Errors
+/// The first unknown name.
+pub fn curves(text: &str) -> Result<Arc<[Curve]>, String> {
+    let find = |name| {
+        CURVES
+            .iter()
+            .find(|curve| curve.name == name)
+            .copied()
+            .ok_or_else(|| format!("unknown curve {name:?}"))
+    };
+    names(text).map(find).collect()
+}
+
+fn names(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|name| !name.is_empty())
+}
+
+/// What a profile comes to in this build.
+#[derive(Clone, Debug)]
+pub struct TlsProfile {
+    /// Suites and groups on offer.
+    pub provider: Arc<CryptoProvider>,
+    /// Protocol versions on offer.
+    pub versions: Vec<&'static SupportedProtocolVersion>,
+    /// One sentence for each thing asked for that is not on offer.
+    pub warnings: Vec<String>,
+}
+
+impl TlsProfile {
+    /// Maps a profile onto what this build offers (spec 06 §3.3).
+    ///
+    /// # Errors
+    /// Nothing of an explicit list is left.
+    pub fn new(
+        name: ProfileName,
+        custom_version: Version,
+        custom_suites: &[Suite],
+        custom_curves: &[Curve],
+    ) -> Result<Self, String> {
+        let profile_curves = &CURVES[..5];
+        let (least, asked_suites, asked_curves) = match name {
+            ProfileName::Modern => (Version::Tls13, &SUITES[..3], profile_curves),
+            ProfileName::Intermediate => (Version::Tls12, &SUITES[..9], profile_curves),
+            ProfileName::Old => (Version::Legacy, &SUITES[..9], profile_curves),
+            ProfileName::Custom => (custom_version, custom_suites, custom_curves),
+        };
+        let mut warnings = Vec::new();
+        for suite in asked_suites.iter().filter(|suite| suite.offered.is_none()) {
+            warnings.push(format!(
+                "TLS cipher suite {:?} is not supported by this build and was ignored",
+                suite.name
+            ));
+        }
+        for curve in asked_curves.iter().filter(|curve| curve.offered.is_none()) {
+            warnings
+                .push(format!("TLS curve {:?} is not supported by this build and was ignored", curve.name));
+        }
+        if least == Version::Legacy {
+            warnings.push("TLS versions below 1.2 are not supported; using TLSv1.2".to_owned());
+        }
+        let label = format!("{name:?}").to_lowercase();
+        let suites = usable_suites(asked_suites)
+            .ok_or_else(|| format!("no supported cipher suites remain for TLS profile {label:?}"))?;
+        let groups = usable_groups(asked_curves)
+            .ok_or_else(|| format!("no supported curves remain for TLS profile {label:?}"))?;
+        let has_tls12 = suites.iter().any(|suite| suite.version() == &rustls::version::TLS12);
+        let versions = if least < Version::Tls13 && has_tls12 {
+            vec![&rustls::version::TLS12, &rustls::version::TLS13]
+        } else {
+            vec![&rustls::version::TLS13]
+        };
+        let mut provider = aws_lc_rs::default_provider();
+        provider.cipher_suites = suites;
+        provider.kx_groups = groups;
+        Ok(Self { provider: Arc::new(provider), versions, warnings })
+    }
+}
+
+/// The suites on offer; a list that names no TLS 1.3 suite leaves all three of them on.
+/// `None` where nothing of an explicit list is left.
+fn usable_suites(asked: &[Suite]) -> Option<Vec<SupportedCipherSuite>> {
+    if asked.is_empty() {
+        return Some(aws_lc_rs::DEFAULT_CIPHER_SUITES.to_vec());
+    }
+    let mut usable: Vec<_> = asked.iter().filter_map(|suite| suite.offered).collect();
+    if usable.is_empty() {
+        return None;
+    }
+    if !usable.iter().any(|suite| suite.version() == &rustls::version::TLS13) {
+        usable.extend(SUITES[..3].iter().filter_map(|suite| suite.offered));
+    }
+    Some(usable)
+}
+
+/// The groups on offer; `None` where nothing of an explicit list is left.
+fn usable_groups(asked: &[Curve]) -> Option<Vec<&'static dyn SupportedKxGroup>> {
+    if asked.is_empty() {
+        return Some(aws_lc_rs::DEFAULT_KX_GROUPS.to_vec());
+    }
+    let mut usable: Vec<&'static dyn SupportedKxGroup> = Vec::new();
+    for group in asked.iter().filter_map(|curve| curve.offered) {
+        if !usable.iter().any(|known| known.name() == group.name()) {
+            usable.push(group);
+        }
+    }
+    (!usable.is_empty()).then_some(usable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn custom(version: Version, suite_names: &str, curve_names: &str) -> Result<TlsProfile, String> {
+        TlsProfile::new(
+            ProfileName::Custom,
+            version,
+            &suites(suite_names).unwrap(),
+            &curves(curve_names).unwrap(),
+        )
+    }
+
+    fn shape(profile: &TlsProfile) -> (usize, usize, usize) {
+        (profile.versions.len(), profile.provider.cipher_suites.len(), profile.provider.kx_groups.len())
+    }
+
+    #[test]
+    fn profiles() {
+        let named = |name| TlsProfile::new(name, Version::Tls12, &[], &[]).unwrap();
+        assert_eq!(shape(&named(ProfileName::Modern)), (1, 3, 4));
+        assert_eq!(shape(&named(ProfileName::Intermediate)), (2, 9, 4));
+        assert_eq!(shape(&named(ProfileName::Old)), (2, 9, 4));
+        assert_eq!(
+            named(ProfileName::Old).warnings,
+            ["TLS versions below 1.2 are not supported; using TLSv1.2"]
+        );
+        // A list without TLS 1.3 names does not switch TLS 1.3 off.
+        let one = custom(Version::Tls12, "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "SecP256r1MLKEM768");
+        assert_eq!(shape(&one.unwrap()), (2, 4, 1));
+        let tls13 = custom(Version::Tls13, "TLS_AES_128_GCM_SHA256", "X25519,prime256v1,secp256r1");
+        assert_eq!(shape(&tls13.unwrap()), (1, 1, 2));
+        // Every name parses; what cannot be offered is said.
+        let all: Vec<&str> = SUITES.iter().map(|suite| suite.name).collect();
+        assert_eq!(custom(Version::Tls12, &all.join(","), "").unwrap().warnings.len(), 16);
+        assert_eq!(
+            custom(Version::Tls12, "TLS_RSA_WITH_RC4_128_SHA", "").err().as_deref(),
+            Some("no supported cipher suites remain for TLS profile \"custom\"")
+        );
+        assert_eq!(
+            custom(Version::Tls12, "", "secp521r1").err().as_deref(),
+            Some("no supported curves remain for TLS profile \"custom\"")
+        );
+    }
+}
