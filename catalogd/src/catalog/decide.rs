@@ -1,0 +1,332 @@
+//! What a reconcile has to do (spec 02 §C4). Pure and total.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use olm_api::cluster_catalog::{AvailabilityMode, CatalogSourceType, ImageSource};
+use olm_api::conditions::{self, reasons, types};
+use olm_api::{ClusterCatalog, finalizers, labels};
+
+/// What the leader remembers of its last success with a catalog; lost with the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Generation that was resolved.
+    pub generation: i64,
+    /// When this process first served the content: `status.lastUnpacked`.
+    pub unpacked_at: Timestamp,
+    /// When the registry was last asked.
+    pub last_poll: Option<Timestamp>,
+}
+
+/// What is known when deciding.
+#[derive(Clone, Copy, Debug)]
+pub struct Observed<'a> {
+    /// The object.
+    pub catalog: &'a ClusterCatalog,
+    /// The image by digest whose content is held here.
+    pub held: Option<&'a str>,
+    /// The leader's memory of that content.
+    pub record: Option<Record>,
+    /// Whether this replica leads.
+    pub leading: bool,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Nothing concerns us.
+    Nothing,
+    /// Switched off: remove the content, say so, remove our finalizer.
+    Withdraw,
+    /// Being deleted: remove the content, say so, remove our finalizer.
+    Finalize,
+    /// Put our finalizer and the name label on the object; the update wakes us again.
+    Adopt,
+    /// The spec cannot be carried out: terminal, with this message.
+    Refuse(String),
+    /// Resolve the image and pull it unless its content is held.
+    Unpack {
+        /// The reference to resolve.
+        image: String,
+        /// Why, for the log.
+        reason: &'static str,
+    },
+    /// The content is right: make the status say so, and look again after the time.
+    Publish(Option<Duration>),
+    /// Follower: hold the content of this digest reference.
+    Mirror(String),
+    /// Follower: drop the content, quietly.
+    Drop,
+}
+
+/// Decides; checks stand in the order of spec 02 §C4.
+pub fn decide(observed: Observed<'_>) -> Decision {
+    let catalog = observed.catalog;
+    if !observed.leading {
+        return follow(catalog, observed.held);
+    }
+    let is_ours = has_finalizer(catalog);
+    if catalog.spec.availability_mode == Some(AvailabilityMode::Unavailable) {
+        return Decision::Withdraw;
+    }
+    if catalog.metadata.deletion_timestamp.is_some() {
+        return if is_ours { Decision::Finalize } else { Decision::Nothing };
+    }
+    if !is_ours || !has_name_label(catalog) {
+        return Decision::Adopt;
+    }
+    let image = match image(catalog) {
+        Ok(image) => image,
+        Err(message) => return Decision::Refuse(message),
+    };
+    let due = poll_due(image, observed.record, observed.now);
+    let reason = match observed.held {
+        None => Some("no stored content found for this catalog"),
+        Some(held) if !is_resolved_for_generation(catalog, held, observed.record) => {
+            Some("catalog generation differs from observed generation")
+        }
+        Some(_) if due == Some(Duration::ZERO) => Some("poll duration has elapsed"),
+        Some(_) => None,
+    };
+    match reason {
+        Some(reason) => Decision::Unpack { image: image.ref_.clone(), reason },
+        None => Decision::Publish(due),
+    }
+}
+
+/// Followers hold what the status says is served, and nothing else.
+fn follow(catalog: &ClusterCatalog, held: Option<&str>) -> Decision {
+    match served_reference(catalog) {
+        Some(reference) if held == Some(reference) => Decision::Nothing,
+        Some(reference) => Decision::Mirror(reference.to_owned()),
+        None if held.is_some() => Decision::Drop,
+        None => Decision::Nothing,
+    }
+}
+
+/// The digest reference that the status says is served.
+pub fn served_reference(catalog: &ClusterCatalog) -> Option<&str> {
+    let status = catalog.status.as_ref()?;
+    let reference = &status.resolved_source.as_ref()?.image.ref_;
+    conditions::is_true(&status.conditions, types::SERVING).then_some(reference.as_str())
+}
+
+/// Whether the current generation was resolved to the held image: by this process, or by one before it, as
+/// the status tells.
+fn is_resolved_for_generation(catalog: &ClusterCatalog, held: &str, record: Option<Record>) -> bool {
+    if let Some(record) = record {
+        return Some(record.generation) == catalog.metadata.generation;
+    }
+    let progressing =
+        catalog.status.as_ref().and_then(|status| conditions::find(&status.conditions, types::PROGRESSING));
+    served_reference(catalog) == Some(held)
+        && progressing.is_some_and(|condition| {
+            condition.reason == reasons::SUCCEEDED
+                && condition.observed_generation == catalog.metadata.generation
+        })
+}
+
+/// Time left until the next poll, zero where it is due; `None` where the image is not polled.
+fn poll_due(image: &ImageSource, record: Option<Record>, now: Timestamp) -> Option<Duration> {
+    let interval = poll_interval(image)?;
+    let Some(last) = record.and_then(|record| record.last_poll) else {
+        return Some(Duration::ZERO);
+    };
+    let elapsed = Duration::try_from(now.duration_since(last)).unwrap_or_default();
+    Some(interval.saturating_sub(elapsed))
+}
+
+/// `pollIntervalMinutes`, at most what timers can count.
+pub fn poll_interval(image: &ImageSource) -> Option<Duration> {
+    const LONGEST_MINUTES: u64 = 150_000_000;
+    let minutes = u64::try_from(image.poll_interval_minutes?).unwrap_or(1).clamp(1, LONGEST_MINUTES);
+    Some(Duration::from_secs(minutes * 60))
+}
+
+/// The image of the source, or the message of the terminal error (spec 02 §C4.8).
+pub fn image(catalog: &ClusterCatalog) -> Result<&ImageSource, String> {
+    let source = &catalog.spec.source;
+    if source.type_ != CatalogSourceType::Image {
+        return Err(format!("terminal error: unknown source type {:?}", source.type_.as_str()));
+    }
+    let name = catalog.metadata.name.as_deref().unwrap_or_default();
+    source
+        .image
+        .as_ref()
+        .ok_or_else(|| format!("terminal error: error parsing ClusterCatalog {name:?}, image source is nil"))
+}
+
+/// Whether the object carries our finalizer.
+pub fn has_finalizer(catalog: &ClusterCatalog) -> bool {
+    let finalizers = catalog.metadata.finalizers.iter().flatten();
+    finalizers.into_iter().any(|finalizer| finalizer == finalizers::DELETE_SERVER_CACHE)
+}
+
+fn has_name_label(catalog: &ClusterCatalog) -> bool {
+    let label = catalog.metadata.labels.as_ref().and_then(|all| all.get(labels::METADATA_NAME));
+    label.is_some() && label == catalog.metadata.name.as_ref()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    const DIGEST: &str =
+        "r.example/a/b@sha256:1111111111111111111111111111111111111111111111111111111111111111";
+
+    /// A catalog that is served from [`DIGEST`], with changes merged in.
+    fn catalog(change: Value) -> ClusterCatalog {
+        let mut object = json!({
+            "metadata": {"name": "cat", "generation": 2, "finalizers": [finalizers::DELETE_SERVER_CACHE],
+                "labels": {labels::METADATA_NAME: "cat"}},
+            "spec": {"source": {"type": "Image", "image": {"ref": "r.example/a/b:v1"}}},
+            "status": {
+                "conditions": [
+                    {"type": "Progressing", "status": "True", "reason": "Succeeded", "message": "",
+                     "observedGeneration": 2, "lastTransitionTime": "2026-01-01T00:00:00Z"},
+                    {"type": "Serving", "status": "True", "reason": "Available", "message": "",
+                     "observedGeneration": 2, "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+                "resolvedSource": {"type": "Image", "image": {"ref": DIGEST}}}
+        });
+        merge(&mut object, change);
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn merge(target: &mut Value, change: Value) {
+        match change {
+            Value::Object(members) => {
+                for (key, value) in members {
+                    merge(&mut target[&key], value);
+                }
+            }
+            Value::Null => {}
+            other => *target = other,
+        }
+    }
+
+    fn at(minute: i64) -> Timestamp {
+        Timestamp::from_second(1_000_000 + minute * 60).unwrap()
+    }
+
+    fn record(generation: i64, last_poll: Option<i64>) -> Option<Record> {
+        Some(Record { generation, unpacked_at: at(0), last_poll: last_poll.map(at) })
+    }
+
+    fn unpack(reason: &'static str) -> Decision {
+        Decision::Unpack { image: "r.example/a/b:v1".to_owned(), reason }
+    }
+
+    #[test]
+    fn the_leader() {
+        let poll = json!({"spec": {"source": {"image": {"pollIntervalMinutes": 10}}}});
+        let minutes = |n: u64| Some(Duration::from_secs(n * 60));
+        let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        let unavailable = json!({"spec": {"availabilityMode": "Unavailable"}});
+        let rows = [
+            ("new", json!({"metadata": {"finalizers": []}}), None, None, Decision::Adopt),
+            (
+                "label wrong",
+                json!({"metadata": {"labels": {labels::METADATA_NAME: "x"}}}),
+                Some(DIGEST),
+                None,
+                Decision::Adopt,
+            ),
+            ("nothing held", json!({}), None, None, unpack("no stored content found for this catalog")),
+            ("restart, content held", json!({}), Some(DIGEST), None, Decision::Publish(None)),
+            ("restart, polled", poll.clone(), Some(DIGEST), None, unpack("poll duration has elapsed")),
+            ("steady", poll.clone(), Some(DIGEST), record(2, Some(-3)), Decision::Publish(minutes(7))),
+            (
+                "poll due",
+                poll.clone(),
+                Some(DIGEST),
+                record(2, Some(-10)),
+                unpack("poll duration has elapsed"),
+            ),
+            (
+                "clock went back",
+                poll.clone(),
+                Some(DIGEST),
+                record(2, Some(5)),
+                Decision::Publish(minutes(10)),
+            ),
+            ("interval added", poll, Some(DIGEST), record(2, None), unpack("poll duration has elapsed")),
+            (
+                "spec changed",
+                json!({}),
+                Some(DIGEST),
+                record(1, None),
+                unpack("catalog generation differs from observed generation"),
+            ),
+            (
+                "changed while we were down",
+                json!({"metadata": {"generation": 3}}),
+                Some(DIGEST),
+                None,
+                unpack("catalog generation differs from observed generation"),
+            ),
+            ("deleted", deleted.clone(), Some(DIGEST), record(2, None), Decision::Finalize),
+            ("unavailable", unavailable.clone(), Some(DIGEST), record(2, None), Decision::Withdraw),
+            (
+                "no image",
+                json!({"spec": {"source": {"type": "Http"}}}),
+                None,
+                None,
+                Decision::Refuse("terminal error: unknown source type \"Http\"".to_owned()),
+            ),
+        ];
+        for (title, change, held, record, expect) in rows {
+            let catalog = catalog(change);
+            let observed = Observed { catalog: &catalog, held, record, leading: true, now: at(0) };
+            assert_eq!(decide(observed), expect, "{title}");
+        }
+        let observed = |catalog, held| Observed { catalog, held, record: None, leading: true, now: at(0) };
+        // Held content that the status does not name was brought here before something went wrong.
+        let moved = catalog(json!({}));
+        let expect = unpack("catalog generation differs from observed generation");
+        assert_eq!(decide(observed(&moved, Some("r.example/a/b@sha256:2"))), expect);
+        // spec 02 acceptance 42: only foreign finalizers are left
+        let mut foreign = catalog(deleted.clone());
+        foreign.metadata.finalizers = Some(vec!["example.org/x".to_owned()]);
+        assert_eq!(decide(observed(&foreign, None)), Decision::Nothing);
+        // Unavailable is checked before deletion.
+        let mut both = catalog(deleted);
+        both.spec.availability_mode = Some(AvailabilityMode::Unavailable);
+        assert_eq!(decide(observed(&both, None)), Decision::Withdraw);
+        let mut nil = catalog(json!({}));
+        nil.spec.source.image = None;
+        let message = "terminal error: error parsing ClusterCatalog \"cat\", image source is nil";
+        assert_eq!(decide(observed(&nil, None)), Decision::Refuse(message.to_owned()));
+    }
+
+    #[test]
+    fn followers() {
+        let other = "r.example/a/b@sha256:2";
+        let mut stopped = catalog(json!({}));
+        stopped.status = None;
+        let serving = catalog(json!({}));
+        let rows = [
+            (&serving, None, Decision::Mirror(DIGEST.to_owned())),
+            (&serving, Some(other), Decision::Mirror(DIGEST.to_owned())),
+            (&serving, Some(DIGEST), Decision::Nothing),
+            (&stopped, Some(DIGEST), Decision::Drop),
+            (&stopped, None, Decision::Nothing),
+        ];
+        for (catalog, held, expect) in rows {
+            let observed = Observed { catalog, held, record: None, leading: false, now: at(0) };
+            assert_eq!(decide(observed), expect);
+        }
+    }
+
+    #[test]
+    fn intervals() {
+        let interval =
+            |minutes| poll_interval(&ImageSource { ref_: String::new(), poll_interval_minutes: minutes });
+        assert_eq!(interval(None), None);
+        assert_eq!(interval(Some(1)), Some(Duration::from_secs(60)));
+        assert_eq!(interval(Some(i64::MAX)), Some(Duration::from_secs(9_000_000_000)));
+        assert_eq!(interval(Some(-1)), Some(Duration::from_secs(60)));
+    }
+}

@@ -1,0 +1,189 @@
+//! The status that belongs to an outcome (spec 01 §7.2, spec 02 §C3). Pure.
+
+use jiff::Timestamp;
+use olm_api::cluster_catalog::{CatalogSourceType, CatalogUrls, ResolvedCatalogSource, ResolvedImageSource};
+use olm_api::conditions::{self, Status, reasons, types};
+use olm_api::{ClusterCatalog, ClusterCatalogStatus, Time};
+use olm_service::message::sanitize;
+
+const UNPACKED: &str = "Successfully unpacked and stored content from resolved source";
+const SERVING: &str = "Serving desired content from resolved source";
+const SWITCHED_OFF: &str = "Catalog availability mode is set to Unavailable";
+
+/// What came of a reconcile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome<'a> {
+    /// The right content is served.
+    Served {
+        /// The image by digest.
+        canonical: &'a str,
+        /// Address of the catalog's endpoints.
+        base_url: &'a str,
+        /// When this process first served this content.
+        unpacked_at: Timestamp,
+    },
+    /// The attempt broke; what is served stays served.
+    Failed {
+        /// Text for people.
+        message: &'a str,
+        /// Whether only a change of the spec can help.
+        terminal: bool,
+    },
+    /// The content was removed because the catalog is switched off.
+    Withdrawn,
+    /// The content was removed because the catalog is being deleted.
+    Removed,
+}
+
+/// The status after `outcome`; equal to the one before where nothing changed.
+pub fn next(catalog: &ClusterCatalog, outcome: &Outcome<'_>, now: Timestamp) -> ClusterCatalogStatus {
+    let mut status = catalog.status.clone().unwrap_or_default();
+    let generation = catalog.metadata.generation;
+    let set = |status: &mut ClusterCatalogStatus, type_, value, reason, message| {
+        conditions::set(&mut status.conditions, type_, value, reason, message, generation, now);
+    };
+    match outcome {
+        Outcome::Served { canonical, base_url, unpacked_at } => {
+            set(&mut status, types::PROGRESSING, Status::True, reasons::SUCCEEDED, UNPACKED);
+            set(&mut status, types::SERVING, Status::True, reasons::AVAILABLE, SERVING);
+            status.resolved_source = Some(ResolvedCatalogSource {
+                type_: CatalogSourceType::Image,
+                image: ResolvedImageSource { ref_: (*canonical).to_owned() },
+            });
+            status.urls = Some(CatalogUrls { base: (*base_url).to_owned() });
+            status.last_unpacked = Some(Time(*unpacked_at));
+        }
+        Outcome::Failed { message, terminal } => {
+            let (value, reason) =
+                if *terminal { (Status::False, reasons::BLOCKED) } else { (Status::True, reasons::RETRYING) };
+            set(&mut status, types::PROGRESSING, value, reason, &sanitize(message));
+        }
+        Outcome::Withdrawn => {
+            clear(&mut status);
+            set(&mut status, types::PROGRESSING, Status::True, reasons::SUCCEEDED, SWITCHED_OFF);
+            let reason = reasons::USER_SPECIFIED_UNAVAILABLE;
+            set(&mut status, types::SERVING, Status::False, reason, SWITCHED_OFF);
+        }
+        Outcome::Removed => {
+            clear(&mut status);
+            set(&mut status, types::SERVING, Status::False, reasons::UNAVAILABLE, "");
+        }
+    }
+    status
+}
+
+fn clear(status: &mut ClusterCatalogStatus) {
+    status.resolved_source = None;
+    status.urls = None;
+    status.last_unpacked = None;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn catalog(status: Value) -> ClusterCatalog {
+        serde_json::from_value(json!({
+            "metadata": {"name": "cat", "generation": 2},
+            "spec": {"source": {"type": "Image", "image": {"ref": "r.example/a/b:v1"}}},
+            "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn condition(
+        type_: &str,
+        status: &str,
+        reason: &str,
+        message: &str,
+        generation: i64,
+        time: &str,
+    ) -> Value {
+        json!({"type": type_, "status": status, "reason": reason, "message": message,
+               "observedGeneration": generation, "lastTransitionTime": time})
+    }
+
+    fn served(generation: i64) -> Value {
+        let time = "2026-01-01T00:00:00Z";
+        json!({
+            "conditions": [
+                condition("Progressing", "True", "Succeeded",
+                    "Successfully unpacked and stored content from resolved source", generation, time),
+                condition("Serving", "True", "Available",
+                    "Serving desired content from resolved source", generation, time)],
+            "resolvedSource": {"type": "Image", "image": {"ref": "r.example/a/b@sha256:1"}},
+            "urls": {"base": "https://h/catalogs/cat"},
+            "lastUnpacked": "2026-01-01T00:00:00Z",
+        })
+    }
+
+    const SERVED: Outcome<'_> = Outcome::Served {
+        canonical: "r.example/a/b@sha256:1",
+        base_url: "https://h/catalogs/cat",
+        unpacked_at: Timestamp::UNIX_EPOCH,
+    };
+
+    fn outcome_served() -> Outcome<'static> {
+        match SERVED {
+            Outcome::Served { canonical, base_url, .. } => {
+                Outcome::Served { canonical, base_url, unpacked_at: at("2026-01-01T00:00:00Z") }
+            }
+            other => other,
+        }
+    }
+
+    // spec 02 acceptance 35, 37, 40, 45
+    #[test]
+    fn statuses() {
+        let later = "2026-02-02T00:00:00Z";
+        let mut failing = served(1);
+        failing["conditions"][0] =
+            condition("Progressing", "True", "Retrying", "lookup x: i/o timeout", 2, "2026-01-01T00:00:00Z");
+        let mut blocked = served(1);
+        blocked["conditions"][0] =
+            condition("Progressing", "False", "Blocked", "terminal error: x", 2, later);
+        let off = "Catalog availability mode is set to Unavailable";
+        let withdrawn = json!({"conditions": [
+            condition("Progressing", "True", "Succeeded", off, 2, "2026-01-01T00:00:00Z"),
+            condition("Serving", "False", "UserSpecifiedUnavailable", off, 2, later)]});
+        let removed = json!({"conditions": [
+            served(1)["conditions"][0],
+            condition("Serving", "False", "Unavailable", "", 2, later)]});
+        let retry = "lookup x: read udp 10.0.0.1:4242->10.0.0.2:53: i/o timeout";
+        let rows = [
+            ("first success", Value::Null, outcome_served(), {
+                let mut status = served(2);
+                status["conditions"][0]["lastTransitionTime"] = later.into();
+                status["conditions"][1]["lastTransitionTime"] = later.into();
+                status
+            }),
+            ("again", served(2), outcome_served(), served(2)),
+            ("new generation", served(1), outcome_served(), served(2)),
+            ("update fails", served(1), Outcome::Failed { message: retry, terminal: false }, failing),
+            (
+                "update blocked",
+                served(1),
+                Outcome::Failed { message: "terminal error: x", terminal: true },
+                blocked,
+            ),
+            ("switched off", served(1), Outcome::Withdrawn, withdrawn.clone()),
+            ("still off", withdrawn.clone(), Outcome::Withdrawn, withdrawn),
+            ("deleted", served(1), Outcome::Removed, removed),
+            (
+                "first failure",
+                Value::Null,
+                Outcome::Failed { message: "x", terminal: false },
+                json!({"conditions": [condition("Progressing", "True", "Retrying", "x", 2, later)]}),
+            ),
+        ];
+        for (title, before, outcome, expect) in rows {
+            let status = next(&catalog(before), &outcome, at(later));
+            assert_eq!(serde_json::to_value(status).unwrap(), expect, "{title}");
+        }
+    }
+}

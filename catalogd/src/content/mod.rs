@@ -1,0 +1,15 @@
+//! Catalog content on disk: one immutable file per catalog, written beside the old one and renamed over it,
+//! and an index in memory (spec 02 §§D1–D3). Readers hold the file open and never wait for a writer.
+
+pub mod answers;
+mod folder;
+pub mod index;
+mod snapshot;
+mod store;
+mod writer;
+
+pub use folder::UnpackedFolder;
+pub use index::Index;
+pub use snapshot::{Snapshot, read_range};
+pub use store::Store;
+pub use writer::{WriteError, Writer};

@@ -1,0 +1,124 @@
+//! The `Range` header (RFC 9110 §14), read as the reference does (spec 02 §D5). Pure.
+
+use std::ops::Range;
+
+/// What a `Range` header asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Everything: no header, one that is not understood, or ranges larger than the whole together.
+    Whole,
+    /// These parts, in the order asked for.
+    Parts(Vec<Range<u64>>),
+    /// 416 with this text.
+    Unsatisfiable(&'static str),
+}
+
+const INVALID: Wanted = Wanted::Unsatisfiable("invalid range");
+const NO_OVERLAP: Wanted = Wanted::Unsatisfiable("invalid range: failed to overlap");
+
+/// Reads the header for content of `size` bytes.
+pub fn wanted(header: Option<&str>, size: u64) -> Wanted {
+    let Some(header) = header else {
+        return Wanted::Whole;
+    };
+    let Some(list) = header.strip_prefix("bytes=") else {
+        return INVALID;
+    };
+    let mut parts = Vec::new();
+    let mut missed = false;
+    for item in list.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+        match part(item, size) {
+            Ok(Some(part)) => parts.push(part),
+            Ok(None) => missed = true,
+            Err(Invalid) => return INVALID,
+        }
+    }
+    if parts.is_empty() {
+        // Nothing asked for at all is everything.
+        return if missed { NO_OVERLAP } else { Wanted::Whole };
+    }
+    let total = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.end - part.start));
+    if total > size { Wanted::Whole } else { Wanted::Parts(parts) }
+}
+
+struct Invalid;
+
+/// One `first-last`, `first-` or `-length`; `None` where it begins behind the end.
+fn part(item: &str, size: u64) -> Result<Option<Range<u64>>, Invalid> {
+    let (first, last) = item.split_once('-').ok_or(Invalid)?;
+    let (first, last) = (first.trim(), last.trim());
+    if first.is_empty() {
+        let length = number(last)?.min(size);
+        // The last zero bytes are no bytes.
+        return Ok((length > 0).then(|| size - length..size));
+    }
+    let first = number(first)?;
+    let end = match last {
+        "" => size,
+        last => {
+            let last = number(last)?;
+            if last < first {
+                return Err(Invalid);
+            }
+            last.saturating_add(1).min(size)
+        }
+    };
+    Ok((first < size).then_some(first..end))
+}
+
+fn number(text: &str) -> Result<u64, Invalid> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(Invalid);
+    }
+    text.parse().map_err(|_| Invalid)
+}
+
+/// `Content-Range` of a part.
+pub fn content_range(part: &Range<u64>, size: u64) -> String {
+    format!("bytes {}-{}/{size}", part.start, part.end - 1)
+}
+
+#[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "a list of one range is meant")]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn headers() {
+        let rows = [
+            (None, Wanted::Whole),
+            (Some("bytes=0-9"), Wanted::Parts(vec![0..10])),
+            (Some("bytes=90-"), Wanted::Parts(vec![90..100])),
+            (Some("bytes=-5"), Wanted::Parts(vec![95..100])),
+            (Some("bytes=-500"), Wanted::Parts(vec![0..100])),
+            (Some("bytes=50-500"), Wanted::Parts(vec![50..100])),
+            (Some("bytes=0-1, 4-5"), Wanted::Parts(vec![0..2, 4..6])),
+            (Some("bytes=0-1,200-"), Wanted::Parts(vec![0..2])),
+            (Some("bytes=0-99,0-0"), Wanted::Whole),
+            (Some("bytes="), Wanted::Whole),
+            (Some("bytes=100-"), NO_OVERLAP),
+            (Some("bytes=-0"), NO_OVERLAP),
+            (Some("bytes=5-4"), INVALID),
+            (Some("bytes=a-"), INVALID),
+            (Some("bytes=+1-2"), INVALID),
+            (Some("bytes=--1"), INVALID),
+            (Some("lines=1-2"), INVALID),
+            (Some("bytes=99999999999999999999-"), INVALID),
+        ];
+        for (header, expect) in rows {
+            assert_eq!(wanted(header, 100), expect, "{header:?}");
+        }
+        assert_eq!(wanted(Some("bytes=0-"), 0), NO_OVERLAP);
+        assert_eq!(content_range(&(0..10), 100), "bytes 0-9/100");
+    }
+
+    proptest! {
+        #[test]
+        fn parts_lie_within(header in "bytes=[-0-9, ]{0,20}", size in 0u64..50) {
+            if let Wanted::Parts(parts) = wanted(Some(&header), size) {
+                prop_assert!(parts.iter().all(|part| part.start < part.end && part.end <= size));
+            }
+        }
+    }
+}

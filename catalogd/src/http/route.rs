@@ -1,0 +1,207 @@
+//! What a request path and query ask for (spec 02 §§D4, D6). Pure.
+
+use olm_fbc::Selector;
+
+/// Which of a catalog's endpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// `/api/v1/all`
+    All,
+    /// `/api/v1/metas`
+    Metas,
+}
+
+/// What a path asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// An endpoint of the catalog of this name, which may be none that a catalog can have.
+    Catalog(Endpoint, String),
+    /// The same path without empty and dot segments.
+    Redirect(String),
+    /// Nothing.
+    Unknown,
+}
+
+/// Reads a path as it stands in the request line.
+pub fn route(path: &str) -> Route {
+    let cleaned = clean(path);
+    if cleaned != path {
+        return Route::Redirect(cleaned);
+    }
+    let endpoint = match path.split('/').collect::<Vec<_>>()[..] {
+        ["", "catalogs", name, "api", "v1", "all"] => Some((Endpoint::All, name)),
+        ["", "catalogs", name, "api", "v1", "metas"] => Some((Endpoint::Metas, name)),
+        _ => None,
+    };
+    match endpoint {
+        Some((endpoint, name)) if !name.is_empty() => Route::Catalog(endpoint, decode_lossy(name)),
+        _ => Route::Unknown,
+    }
+}
+
+/// The path without `//`, `/.` and `/..`; a final slash stays.
+fn clean(path: &str) -> String {
+    let mut segments: Vec<&str> = Vec::new();
+    for segment in path.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => drop(segments.pop()),
+            segment => segments.push(segment),
+        }
+    }
+    let is_directory = path.ends_with('/') || path.ends_with("/.") || path.ends_with("/..");
+    let end = if is_directory && !segments.is_empty() { "/" } else { "" };
+    format!("/{}{end}", segments.join("/"))
+}
+
+/// The query of a `/metas` request, or `None` where it has a parameter that is not known.
+pub fn selector(query: &str) -> Option<Selector> {
+    let (mut schema, mut package, mut name) = (None, None, None);
+    for pair in query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        // A pair that is not well-formed counts as absent.
+        let (Some(key), Some(value)) = (decode_form(key), decode_form(value)) else {
+            continue;
+        };
+        let slot = match key.as_str() {
+            "schema" => &mut schema,
+            "package" => &mut package,
+            "name" => &mut name,
+            _ => return None,
+        };
+        slot.get_or_insert(value);
+    }
+    Some(Selector {
+        schema: schema.unwrap_or_default(),
+        package: package.unwrap_or_default(),
+        name: name.unwrap_or_default(),
+    })
+}
+
+fn decode_form(text: &str) -> Option<String> {
+    String::from_utf8(percent_decode(&text.replace('+', " "))?).ok()
+}
+
+/// A path segment; a malformed escape stays as it is and makes an invalid name.
+fn decode_lossy(text: &str) -> String {
+    match percent_decode(text) {
+        Some(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        None => text.to_owned(),
+    }
+}
+
+fn percent_decode(text: &str) -> Option<Vec<u8>> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            decoded.push(byte);
+            continue;
+        }
+        let digit = |byte: u8| char::from(byte).to_digit(16);
+        let (high, low) = (digit(bytes.next()?)?, digit(bytes.next()?)?);
+        decoded.push(u8::try_from(high * 16 + low).ok()?);
+    }
+    Some(decoded)
+}
+
+/// Why `name` cannot be that of a catalog; empty where it can.
+pub fn name_problems(name: &str) -> Vec<&'static str> {
+    let is_label = |label: &str| {
+        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        !label.is_empty() && !label.starts_with('-') && !label.ends_with('-') && label.bytes().all(inner)
+    };
+    let mut problems = Vec::new();
+    if name.len() > 253 {
+        problems.push("must be no more than 253 characters");
+    }
+    if !name.split('.').all(is_label) {
+        problems.push(
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
+             and must start and end with an alphanumeric character (e.g. 'example.com', regex used for \
+             validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
+        );
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn routes() {
+        let catalog = |endpoint, name: &str| Route::Catalog(endpoint, name.to_owned());
+        let redirect = |path: &str| Route::Redirect(path.to_owned());
+        let rows = [
+            ("/catalogs/a/api/v1/all", catalog(Endpoint::All, "a")),
+            ("/catalogs/a.b/api/v1/metas", catalog(Endpoint::Metas, "a.b")),
+            ("/catalogs/a%2Fb/api/v1/all", catalog(Endpoint::All, "a/b")),
+            ("/catalogs/a%zz/api/v1/all", catalog(Endpoint::All, "a%zz")),
+            ("/catalogs/Bad_Name/api/v1/all", catalog(Endpoint::All, "Bad_Name")),
+            ("/catalogs/a/api/v1/all/", Route::Unknown),
+            ("/catalogs/a", Route::Unknown),
+            ("/", Route::Unknown),
+            ("/catalogs/a/api/v1/graphql", Route::Unknown),
+            ("//catalogs/a/api/v1/all", redirect("/catalogs/a/api/v1/all")),
+            ("/catalogs/b/../a/api/v1/all", redirect("/catalogs/a/api/v1/all")),
+            ("/catalogs//api/v1/all", redirect("/catalogs/api/v1/all")),
+            ("/a/./", redirect("/a/")),
+            ("/..", redirect("/")),
+        ];
+        for (path, expect) in rows {
+            assert_eq!(route(path), expect, "{path}");
+        }
+    }
+
+    // spec 02 §D6, acceptance 52
+    #[test]
+    fn queries() {
+        let of = |schema: &str, package: &str, name: &str| {
+            Some(Selector { schema: schema.to_owned(), package: package.to_owned(), name: name.to_owned() })
+        };
+        let rows = [
+            ("", of("", "", "")),
+            ("schema=", of("", "", "")),
+            ("schema=olm.package&name=foo", of("olm.package", "", "foo")),
+            ("schema=a&schema=b", of("a", "", "")),
+            ("name=a%20b+c", of("", "", "a b c")),
+            ("package", of("", "", "")),
+            ("schema=a;b", of("", "", "")),
+            ("schema=%zz&name=x", of("", "", "x")),
+            ("foo", None),
+            ("foo=1", None),
+            ("Schema=x", None),
+            ("schema=a&version=1", None),
+        ];
+        for (query, expect) in rows {
+            assert_eq!(selector(query), expect, "{query}");
+        }
+    }
+
+    #[test]
+    fn names() {
+        for name in ["a", "a.b-c", "0", &"a".repeat(253)] {
+            assert_eq!(name_problems(name), [""; 0], "{name}");
+        }
+        for name in ["", "A", "a_b", "-a", "a-", "a..b", ".a", "a/b", "ä"] {
+            assert_eq!(name_problems(name).len(), 1, "{name}");
+        }
+        assert_eq!(name_problems(&"A".repeat(254)).len(), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn cleaning_is_idempotent(path in "(/|/\\.|/\\.\\.|/a|/b%2f){0,8}") {
+            let once = clean(&path);
+            prop_assert_eq!(clean(&once), once);
+        }
+
+        #[test]
+        fn any_text_is_a_query(query in ".*", path in ".*") {
+            let _ = selector(&query);
+            let _ = route(&path);
+        }
+    }
+}
