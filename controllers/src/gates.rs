@@ -1,0 +1,83 @@
+//! The feature gates of operator-controller (spec 06 §2.6, architecture: gates of the install files).
+
+use olm_bundle::Certificates;
+use olm_service::gates::{FeatureGates, Gate, Stage};
+
+/// Webhook certificates made by us.
+const BUILTIN: &str = "WebhookProviderBuiltin";
+const CERT_MANAGER: &str = "WebhookProviderCertManager";
+const OPENSHIFT: &str = "WebhookProviderOpenshiftServiceCA";
+const OWN_NAMESPACE: &str = "SingleOwnNamespaceInstallSupport";
+const DEPLOYMENT_CONFIG: &str = "DeploymentConfig";
+const RELEASES: &str = "BundleReleaseSupport";
+const REVISIONS: &str = "BoxcutterRuntime";
+
+/// Every gate that may be named in `--feature-gates`.
+pub(crate) const KNOWN: [Gate; 7] = [
+    Gate { name: RELEASES, default: false, stage: Stage::Alpha },
+    Gate { name: REVISIONS, default: true, stage: Stage::Alpha },
+    Gate { name: DEPLOYMENT_CONFIG, default: false, stage: Stage::Alpha },
+    Gate { name: OWN_NAMESPACE, default: false, stage: Stage::Alpha },
+    Gate { name: BUILTIN, default: false, stage: Stage::Alpha },
+    Gate { name: CERT_MANAGER, default: true, stage: Stage::Ga },
+    Gate { name: OPENSHIFT, default: true, stage: Stage::Ga },
+];
+
+/// What the gates mean for an extension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Features {
+    /// Bundles that only watch one namespace are accepted.
+    pub single_own_namespace: bool,
+    /// `deploymentConfig` is accepted.
+    pub deployment_config: bool,
+    /// Bundle releases count.
+    pub releases: bool,
+    /// Who issues webhook certificates.
+    pub certificates: Certificates,
+}
+
+impl Features {
+    /// Reads the gates; logs those whose value has no effect.
+    pub(crate) fn of(gates: &FeatureGates) -> Self {
+        if !gates.enabled(REVISIONS) {
+            tracing::warn!("BoxcutterRuntime=false has no effect: the revision-based runtime is always used");
+        }
+        if gates.enabled(BUILTIN) {
+            tracing::warn!(
+                "WebhookProviderBuiltin=true has no effect yet: without another provider bundles with webhooks are refused"
+            );
+        }
+        let certificates = if gates.enabled(CERT_MANAGER) {
+            Certificates::CertManager
+        } else if gates.enabled(OPENSHIFT) {
+            Certificates::OpenshiftServiceCa
+        } else {
+            Certificates::None
+        };
+        Self {
+            single_own_namespace: gates.enabled(OWN_NAMESPACE),
+            deployment_config: gates.enabled(DEPLOYMENT_CONFIG),
+            releases: gates.enabled(RELEASES),
+            certificates,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cert_manager_wins() {
+        let features = |flags: &[&str]| {
+            let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+            Features::of(&FeatureGates::parse(&KNOWN, &flags).unwrap())
+        };
+        assert_eq!(features(&[]).certificates, Certificates::CertManager);
+        let openshift = features(&["WebhookProviderCertManager=false"]);
+        assert_eq!(openshift.certificates, Certificates::OpenshiftServiceCa);
+        let none = features(&["WebhookProviderCertManager=false,WebhookProviderOpenshiftServiceCA=false"]);
+        assert_eq!(none.certificates, Certificates::None);
+        assert!(features(&["DeploymentConfig=true"]).deployment_config);
+    }
+}

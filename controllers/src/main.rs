@@ -1,0 +1,139 @@
+//! operator-controller: installs and upgrades extensions from catalogs.
+//!
+//! ```text
+//! ClusterExtension ─ extension ► choose, pull, render ► ClusterObjectSet ─ revision ► objects on the cluster
+//!                        ▲ catalogs: content fetched from catalogd
+//! ```
+
+mod bundles;
+mod catalogs;
+mod extension;
+mod failure;
+mod gates;
+mod revision;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Parser;
+use olm_oci::{Config, Limits, Puller};
+use olm_service::ca_pool::{CaPool, CaSources};
+use olm_service::component::version_text;
+use olm_service::flags::{ServiceFlags, from_command_line};
+use olm_service::gates::FeatureGates;
+use olm_service::pull_secrets::PullSecrets;
+use olm_service::service::Fatal;
+use olm_service::{Component, Service};
+use tokio_util::sync::CancellationToken;
+
+use bundles::Bundles;
+use catalogs::Catalogs;
+use gates::Features;
+
+/// Installs and upgrades extensions from catalogs.
+#[derive(Parser, Clone, Debug)]
+#[command(name = "operator-controller", subcommand_negates_reqs = true)]
+struct Flags {
+    /// Directory with CA files for catalogd, trusted in addition to the system's
+    #[arg(long, default_value = "", value_name = "DIR")]
+    catalogd_cas_dir: String,
+    /// Directory of catalog and bundle content; it is kept over restarts
+    #[arg(long, default_value = "/var/cache/operator-controller", value_name = "DIR")]
+    cache_path: PathBuf,
+    /// Flags that both servers have
+    #[command(flatten)]
+    service: ServiceFlags,
+    /// Instead of running
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+/// What operator-controller does instead of running.
+#[derive(clap::Subcommand, Clone, Copy, Debug)]
+enum Command {
+    /// Print the version
+    Version,
+}
+
+fn main() -> ExitCode {
+    let flags: Flags = match from_command_line() {
+        Ok(flags) => flags,
+        Err(code) => return code,
+    };
+    if let Some(Command::Version) = flags.command {
+        println!("{}", version_text());
+        return ExitCode::SUCCESS;
+    }
+    match FeatureGates::parse(&gates::KNOWN, &flags.service.feature_gates) {
+        Ok(gates) => {
+            olm_service::run(Component::OperatorController, flags.service.clone(), gates, |service| {
+                run(service, flags)
+            })
+        }
+        Err(error) => {
+            eprintln!("Error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
+    let (cache, cas_dir) = (&flags.cache_path, &flags.catalogd_cas_dir);
+    let features = Features::of(&service.gates);
+    let sources = CaSources {
+        directory: (!cas_dir.is_empty()).then(|| PathBuf::from(cas_dir)),
+        bundle: service.builtin_certificates().map(|certificates| certificates.ca_bundle()),
+    };
+    let pool = Arc::new(CaPool::load(sources, service.tls_profile.clone())?);
+    tokio::spawn(Arc::clone(&pool).follow(service.shutdown.clone()));
+    let catalogs = Arc::new(Catalogs::open(cache.join("catalogs"), pool, features.releases)?);
+    let mut secrets =
+        PullSecrets::new(service.client.clone(), service.component, &service.flags.global_pull_secret);
+    let puller = Puller::new(Config {
+        cas_dir: service.flags.pull_cas_dir(),
+        auth_file: Some(secrets.path().to_owned()),
+        ..Config::new(Limits::BUNDLE)
+    });
+    let bundles = Bundles::open(cache.join("unpack"), puller)?;
+    // Pulls that need credentials fail and are retried once those are there.
+    if let Err(error) = secrets.sync().await {
+        tracing::error!(%error, "registry credentials not read");
+    }
+    if !service.lead().await {
+        return Ok(());
+    }
+    let stop = &service.shutdown;
+    let woken = Arc::clone(&catalogs);
+    tokio::spawn(secrets.follow(move || woken.announce(), stop.clone()));
+    let listed = CancellationToken::new();
+    let (catalog_store, following) = catalogs::run(
+        service.client.clone(),
+        Arc::clone(&catalogs),
+        Arc::clone(&service.metrics),
+        listed.clone(),
+        stop.clone(),
+    );
+    let parts = extension::Parts {
+        client: service.client.clone(),
+        system_namespace: service.namespace.clone(),
+        features,
+        catalogs,
+        catalog_store,
+        bundles,
+    };
+    let revisions = revision::run(
+        service.client.clone(),
+        service.namespace.clone(),
+        Arc::clone(&service.metrics),
+        stop.clone(),
+    );
+    let extensions = async {
+        // Before the first list it would seem that there are no catalogs.
+        if stop.run_until_cancelled(listed.cancelled()).await.is_some() {
+            extension::run(parts, Arc::clone(&service.metrics), stop.clone()).await;
+        }
+    };
+    tokio::join!(following, revisions, extensions);
+    Ok(())
+}

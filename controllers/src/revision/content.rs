@@ -1,0 +1,139 @@
+//! Reads everything that a pass over a revision works with: its Secrets, its siblings, its probes
+//! (spec 05 §6.2 steps 3–5).
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{Api, ResourceExt};
+use olm_api::cluster_object_set::{LifecycleState, ObservedPhase, Phase};
+use olm_api::{ClusterObjectSet, labels};
+use olm_revision::content::{
+    ContentError, ContentPhase, SecretKey, digests, resolve, resolve_as_is, secrets,
+};
+use olm_revision::digest::changed_content;
+use olm_revision::engine::Revision;
+use olm_revision::plan::Owner;
+use olm_revision::probes::Probes;
+use olm_service::cluster::{describe, within_deadline};
+
+use super::Context;
+
+/// What a pass works with.
+pub(super) struct Content {
+    /// The revision for the engine.
+    pub(super) revision: Revision,
+    /// Phase digests that are not recorded yet.
+    pub(super) to_record: Option<Vec<ObservedPhase>>,
+}
+
+/// Why a revision's content cannot be used.
+pub(super) enum Unusable {
+    /// Somebody has to mend it.
+    Blocked(String),
+    /// It is not there, or cannot be read as it is.
+    Broken(String),
+    /// It could not be asked for; the next attempt may tell.
+    Unreachable(String),
+}
+
+impl Context {
+    /// Content to apply: from Secrets that cannot change, and the same as when it was first seen.
+    pub(super) async fn content(&self, set: &ClusterObjectSet) -> Result<Content, Unusable> {
+        let broken = |error: &dyn std::fmt::Display| Unusable::Broken(error.to_string());
+        let Some(spec) = &set.spec else {
+            return Err(Unusable::Blocked("spec: Required value: the revision says nothing".to_owned()));
+        };
+        let found = self.secrets(set).await?;
+        let phases = resolve(spec, &self.system_namespace, &found).map_err(|error| match error {
+            ContentError::Mutable(_) => Unusable::Blocked(error.to_string()),
+            other => broken(&other),
+        })?;
+        let probes = Probes::new(&spec.progression_probes).map_err(|error| broken(&error))?;
+        let current = tokio::task::block_in_place(|| digests(&phases));
+        let recorded =
+            set.status.as_ref().map(|status| status.observed_phases.as_slice()).unwrap_or_default();
+        let to_record = match recorded {
+            [] => Some(current).filter(|current| !current.is_empty()),
+            recorded => match changed_content(recorded, &current) {
+                Some(message) => return Err(Unusable::Blocked(message)),
+                None => None,
+            },
+        };
+        Ok(Content { revision: self.revision(set, phases, probes), to_record })
+    }
+
+    /// Content to remove, whatever has become of it: a removal touches only what the revision controls.
+    pub(super) async fn content_to_remove(&self, set: &ClusterObjectSet) -> Result<Revision, Unusable> {
+        let found = self.secrets(set).await?;
+        let phases = match &set.spec {
+            Some(spec) => resolve_as_is(spec, &self.system_namespace, &found)
+                .map_err(|error| Unusable::Broken(error.to_string()))?,
+            None => Vec::new(),
+        };
+        Ok(self.revision(set, phases, Probes::default()))
+    }
+
+    fn revision(&self, set: &ClusterObjectSet, phases: Vec<ContentPhase>, probes: Probes) -> Revision {
+        let siblings = self.siblings(set).iter().filter_map(ResourceExt::uid).collect();
+        Revision { owner: owner(set), siblings, phases, probes }
+    }
+
+    /// The Secrets of the revision that exist.
+    async fn secrets(&self, set: &ClusterObjectSet) -> Result<BTreeMap<SecretKey, Secret>, Unusable> {
+        let Some(spec) = &set.spec else { return Ok(BTreeMap::new()) };
+        let mut found = BTreeMap::new();
+        for key in secrets(spec, &self.system_namespace) {
+            let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
+            match within_deadline(api.get_opt(&key.name)).await {
+                Ok(Some(secret)) => drop(found.insert(key, secret)),
+                Ok(None) => {}
+                Err(error) => {
+                    let refers = |phase: &&Phase| {
+                        phase.objects.iter().any(|o| o.ref_.as_ref().is_some_and(|r| r.name == key.name))
+                    };
+                    let phase = spec.phases.iter().find(refers).map_or("", |phase| phase.name.as_str());
+                    let cause = describe(&error);
+                    let message = format!("resolving ref in phase {phase:?}: getting Secret {key}: {cause}");
+                    return Err(Unusable::Unreachable(message));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The other revisions of the same extension that are neither archived nor being deleted.
+    pub(super) fn siblings(&self, set: &ClusterObjectSet) -> Vec<ClusterObjectSet> {
+        let Some(extension) = set.labels().get(labels::OWNER_NAME) else {
+            return Vec::new();
+        };
+        let counts = |other: &ClusterObjectSet| {
+            other.labels().get(labels::OWNER_NAME) == Some(extension)
+                && other.metadata.uid != set.metadata.uid
+                && other.metadata.deletion_timestamp.is_none()
+                && has_same_extension(set, other)
+                && other.spec.as_ref().is_some_and(|spec| spec.lifecycle_state == LifecycleState::Active)
+        };
+        self.store.state().iter().filter(|other| counts(other)).map(|other| (**other).clone()).collect()
+    }
+}
+
+/// Whether nothing speaks against both belonging to one extension: a label alone would let a stranger in
+/// (spec 05 §18.24), while revisions that their extension left behind have no controller.
+fn has_same_extension(set: &ClusterObjectSet, other: &ClusterObjectSet) -> bool {
+    let extension = |set: &ClusterObjectSet| {
+        let is_controller = |owner: &&OwnerReference| owner.controller == Some(true);
+        set.owner_references().iter().find(is_controller).map(|owner| owner.uid.clone())
+    };
+    extension(set).zip(extension(other)).is_none_or(|(ours, theirs)| ours == theirs)
+}
+
+/// The revision as owner of objects.
+pub(super) fn owner(set: &ClusterObjectSet) -> Owner {
+    Owner {
+        name: set.name_any(),
+        uid: set.uid().unwrap_or_default(),
+        number: olm_revision::generate::number_of(set),
+        extension: set.labels().get(labels::OWNER_NAME).cloned().unwrap_or_default(),
+    }
+}

@@ -1,0 +1,82 @@
+//! The progress deadline of a revision (spec 05 §6.6). Pure.
+
+use jiff::{SignedDuration, Timestamp};
+use olm_api::ClusterObjectSet;
+use olm_api::cluster_object_set::LifecycleState;
+use olm_api::conditions::{self, types};
+
+/// A deadline that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Deadline {
+    /// Minutes that the revision was given.
+    pub minutes: i32,
+    /// When they are over.
+    pub at: Timestamp,
+}
+
+impl Deadline {
+    /// The minutes, if they are over.
+    pub(crate) fn exceeded(&self, now: Timestamp) -> Option<i32> {
+        (now >= self.at).then_some(self.minutes)
+    }
+
+    /// Time left, if any.
+    pub(crate) fn remaining(&self, now: Timestamp) -> Option<std::time::Duration> {
+        std::time::Duration::try_from(self.at.duration_since(now)).ok().filter(|left| !left.is_zero())
+    }
+}
+
+/// The deadline of an active revision that has never succeeded and is not being deleted; `None` without one.
+pub(crate) fn of(set: &ClusterObjectSet) -> Option<Deadline> {
+    let spec = set.spec.as_ref()?;
+    let minutes = spec.progress_deadline_minutes.filter(|minutes| *minutes > 0)?;
+    let succeeded =
+        set.status.as_ref().is_some_and(|status| conditions::is_true(&status.conditions, types::SUCCEEDED));
+    if succeeded
+        || spec.lifecycle_state != LifecycleState::Active
+        || set.metadata.deletion_timestamp.is_some()
+    {
+        return None;
+    }
+    let created = set.metadata.creation_timestamp.as_ref()?.0;
+    let at = created.checked_add(SignedDuration::from_mins(i64::from(minutes))).ok()?;
+    Some(Deadline { minutes, at })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn set(change: impl Fn(&mut serde_json::Value)) -> ClusterObjectSet {
+        let mut set = json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
+            "metadata": {"name": "demo-1", "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent", "progressDeadlineMinutes": 10},
+        });
+        change(&mut set);
+        serde_json::from_value(set).unwrap()
+    }
+
+    #[test]
+    fn counts_from_creation_while_it_matters() {
+        let deadline = of(&set(|_| ())).unwrap();
+        assert_eq!(deadline.at, "2026-01-01T00:10:00Z".parse().unwrap());
+        assert_eq!(deadline.exceeded("2026-01-01T00:09:59Z".parse().unwrap()), None);
+        assert_eq!(deadline.remaining("2026-01-01T00:09:59Z".parse().unwrap()).unwrap().as_secs(), 1);
+        assert_eq!(deadline.exceeded(deadline.at), Some(10));
+        assert_eq!(deadline.remaining(deadline.at), None);
+        let off: [fn(&mut serde_json::Value); 4] = [
+            |set| set["spec"]["progressDeadlineMinutes"] = json!(null),
+            |set| set["spec"]["lifecycleState"] = json!("Archived"),
+            |set| set["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"),
+            |set| {
+                set["status"] = json!({"conditions": [{"type": "Succeeded", "status": "True", "reason": "Succeeded",
+                    "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+            },
+        ];
+        for change in off {
+            assert_eq!(of(&set(change)), None);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The next status of a revision from what one pass came to (spec 05 §§6.5–6.6, spec 01 §7.4). Pure.
+
+use jiff::Timestamp;
+use olm_api::ClusterObjectSetStatus;
+use olm_api::conditions::{self, Status, reasons, types};
+
+use olm_service::message::sanitize;
+
+/// What one pass over a revision came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Its content is not what it was, or could change: nothing is done until somebody mends that.
+    Blocked(String),
+    /// The pass broke off.
+    Retrying(String),
+    /// Not every object is there and well yet. One line for each phase whose first failing object is known.
+    RollingOut(Option<String>),
+    /// Every object is there and well.
+    Complete,
+    /// Being archived: some objects are not gone yet.
+    Archiving,
+    /// Archived: nothing of it is left.
+    Archived,
+}
+
+/// The next status. `version` is the bundle's, for messages; `exceeded` gives the minutes of a progress deadline that
+/// has passed. The observed phases are kept.
+pub(crate) fn next(
+    old: &ClusterObjectSetStatus,
+    generation: Option<i64>,
+    version: &str,
+    outcome: &Outcome,
+    exceeded: Option<i32>,
+    now: Timestamp,
+) -> ClusterObjectSetStatus {
+    let mut status = old.clone();
+    let mut set = |type_: &str, value: Status, reason: &str, message: &str| {
+        conditions::set(&mut status.conditions, type_, value, reason, message, generation, now);
+    };
+    let progressing =
+        |reason: &str, message: &str, set: &mut dyn FnMut(&str, Status, &str, &str)| match exceeded {
+            Some(minutes) => {
+                let text =
+                    format!("Revision has not rolled out for {minutes} minute(s). Last status: {message}");
+                set(types::PROGRESSING, Status::False, reasons::PROGRESS_DEADLINE_EXCEEDED, &text);
+            }
+            None => set(types::PROGRESSING, Status::True, reason, message),
+        };
+    let had_available = conditions::find(&old.conditions, types::AVAILABLE).is_some();
+    let rolling_out = format!("Revision {version} is rolling out.");
+    match outcome {
+        Outcome::Blocked(message) => set(types::PROGRESSING, Status::False, reasons::BLOCKED, message),
+        Outcome::Retrying(message) => {
+            let message = sanitize(message);
+            progressing(reasons::RETRYING, &message, &mut set);
+            if had_available {
+                set(types::AVAILABLE, Status::Unknown, reasons::RECONCILING, &message);
+            }
+        }
+        Outcome::RollingOut(failing) => {
+            progressing(reasons::ROLLING_OUT, &rolling_out, &mut set);
+            match failing {
+                None => set(types::AVAILABLE, Status::False, reasons::ROLLING_OUT, &rolling_out),
+                Some(lines) => set(types::AVAILABLE, Status::False, reasons::PROBE_FAILURE, lines),
+            }
+        }
+        Outcome::Complete => {
+            let done = format!("Revision {version} has rolled out.");
+            set(types::PROGRESSING, Status::True, reasons::SUCCEEDED, &done);
+            let available = "Objects are available and pass all probes.";
+            set(types::AVAILABLE, Status::True, reasons::PROBES_SUCCEEDED, available);
+            set(types::SUCCEEDED, Status::True, reasons::SUCCEEDED, "Revision succeeded rolling out.");
+        }
+        Outcome::Archiving => {
+            let message = "removing revision resources that are not owned by another revision";
+            set(types::PROGRESSING, Status::True, reasons::RETRYING, message);
+            if had_available {
+                set(types::AVAILABLE, Status::Unknown, reasons::RECONCILING, message);
+            }
+        }
+        Outcome::Archived => {
+            set(types::PROGRESSING, Status::False, reasons::ARCHIVED, "revision is archived");
+            set(types::AVAILABLE, Status::Unknown, reasons::ARCHIVED, "revision is archived");
+        }
+    }
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+    fn lines(status: &ClusterObjectSetStatus) -> Vec<String> {
+        status
+            .conditions
+            .iter()
+            .map(|c| format!("{} {}/{} {}", c.type_, c.status, c.reason, c.message))
+            .collect()
+    }
+
+    fn after(outcomes: &[Outcome], exceeded: Option<i32>) -> Vec<String> {
+        let mut status = ClusterObjectSetStatus::default();
+        for outcome in outcomes {
+            status = next(&status, Some(2), "1.0.0", outcome, exceeded, NOW);
+        }
+        lines(&status)
+    }
+
+    // spec 05 §6.5, every row
+    #[test]
+    fn outcomes() {
+        let failing = || Outcome::RollingOut(Some("a\nb".into()));
+        let rolling = "Progressing True/RollingOut Revision 1.0.0 is rolling out.";
+        let late = "Progressing False/ProgressDeadlineExceeded Revision has not rolled out for 10 minute(s). Last status: ";
+        let succeeded = "Succeeded True/Succeeded Revision succeeded rolling out.";
+        let archived = [
+            "Progressing False/Archived revision is archived",
+            "Available Unknown/Archived revision is archived",
+        ];
+        let removing = "removing revision resources that are not owned by another revision";
+        assert_eq!(after(&[failing()], None), [rolling, "Available False/ProbeFailure a\nb"]);
+        assert_eq!(
+            after(&[Outcome::RollingOut(None)], None),
+            [rolling, "Available False/RollingOut Revision 1.0.0 is rolling out."]
+        );
+        assert_eq!(after(&[Outcome::Retrying("x".into())], None), ["Progressing True/Retrying x"]);
+        assert_eq!(
+            after(&[failing(), Outcome::Retrying("x".into())], None),
+            ["Progressing True/Retrying x", "Available Unknown/Reconciling x"]
+        );
+        assert_eq!(after(&[Outcome::Retrying("x".into())], Some(10)), [format!("{late}x")]);
+        assert_eq!(
+            after(&[failing()], Some(10)),
+            [format!("{late}Revision 1.0.0 is rolling out."), "Available False/ProbeFailure a\nb".into()]
+        );
+        assert_eq!(after(&[Outcome::Blocked("b".into())], Some(10)), ["Progressing False/Blocked b"]);
+        assert_eq!(
+            after(&[Outcome::Complete], Some(10)),
+            [
+                "Progressing True/Succeeded Revision 1.0.0 has rolled out.",
+                "Available True/ProbesSucceeded Objects are available and pass all probes.",
+                succeeded
+            ]
+        );
+        assert_eq!(
+            after(&[Outcome::Complete, Outcome::Archiving], Some(10)),
+            [
+                format!("Progressing True/Retrying {removing}"),
+                format!("Available Unknown/Reconciling {removing}"),
+                succeeded.into()
+            ]
+        );
+        assert_eq!(after(&[Outcome::Archived], None), archived);
+    }
+
+    #[test]
+    fn a_hand_made_revision_has_no_version() {
+        let status = next(&ClusterObjectSetStatus::default(), None, "", &Outcome::Complete, None, NOW);
+        assert_eq!(status.conditions[0].message, "Revision  has rolled out.");
+    }
+}
