@@ -1,0 +1,167 @@
+//! The cluster under test and its registry.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::core::NamespaceResourceScope;
+use kube::runtime::wait::{Condition, await_condition};
+use kube::{Api, Client, Resource};
+use olm_image::{Image, Push, push};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// How long anything may take that the cluster does for us; far above what it needs, because a test that passes
+/// never waits for it.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Namespace of the servers under test.
+const SYSTEM: &str = "olmv1-system";
+
+/// A cluster with our servers in it, and a registry that its pods reach.
+#[derive(Clone)]
+pub struct Cluster {
+    /// Administrator's client.
+    pub client: Client,
+    /// Registry as pods name it, `host:port`.
+    pub registry: String,
+    /// Image of the sample operator.
+    pub operator_image: String,
+    registry_from_here: String,
+    registry_ca: Vec<u8>,
+}
+
+impl Cluster {
+    /// Connects as the environment says: `KUBECONFIG`, `OLM_REGISTRY`, `OLM_REGISTRY_ADDRESS` (the registry from this
+    /// machine), `OLM_REGISTRY_CA` (a file) and `OLM_SAMPLE_IMAGE`.
+    pub async fn connect() -> Result<Self> {
+        // The first test of the process wins; all install the same.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let variable =
+            |name: &str| std::env::var(name).with_context(|| format!("{name} is not set; run hack/e2e"));
+        let ca = variable("OLM_REGISTRY_CA")?;
+        variable("KUBECONFIG")?;
+        Ok(Self {
+            client: Client::try_default().await.context("connecting to the cluster of KUBECONFIG")?,
+            registry: variable("OLM_REGISTRY")?,
+            operator_image: variable("OLM_SAMPLE_IMAGE")?,
+            registry_from_here: variable("OLM_REGISTRY_ADDRESS")?,
+            registry_ca: std::fs::read(&ca).with_context(|| format!("reading {ca}"))?,
+        })
+    }
+
+    /// Pushes an image to `repository:tag` and returns its digest reference for pods.
+    pub async fn push(&self, repository: &str, tag: &str, image: &Image) -> Result<String> {
+        let options = Push { ca_pem: Some(self.registry_ca.clone()), ..Push::default() };
+        let digest =
+            push(&format!("{}/{repository}:{tag}", self.registry_from_here), image, &options).await?;
+        Ok(format!("{}/{repository}@{digest}", self.registry))
+    }
+
+    /// All objects of a cluster-scoped kind.
+    pub fn all<K>(&self) -> Api<K>
+    where
+        K: Resource,
+        K::DynamicType: Default,
+    {
+        Api::all(self.client.clone())
+    }
+
+    /// Objects of a kind in a namespace.
+    pub fn within<K>(&self, namespace: &str) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// Creates a namespace.
+    pub async fn create_namespace(&self, name: &str) -> Result<()> {
+        let namespace: Namespace = serde_json::from_value(serde_json::json!({"metadata": {"name": name}}))?;
+        self.all::<Namespace>().create(&PostParams::default(), &namespace).await?;
+        Ok(())
+    }
+
+    /// Changes an object by a merge patch.
+    pub async fn merge<K>(&self, api: &Api<K>, name: &str, patch: serde_json::Value) -> Result<K>
+    where
+        K: Resource + Clone + DeserializeOwned + Debug,
+    {
+        api.patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .with_context(|| format!("patching {name}"))
+    }
+
+    /// Waits until the object satisfies the condition; the error shows the object as it was last.
+    pub async fn wait<K>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        what: &str,
+        condition: impl Condition<K>,
+    ) -> Result<K>
+    where
+        K: Resource + Clone + DeserializeOwned + Serialize + Debug + Send + 'static,
+    {
+        let waiting = await_condition(api.clone(), name, condition);
+        let failure = match tokio::time::timeout(PATIENCE, waiting).await {
+            Ok(Ok(Some(object))) => return Ok(object),
+            Ok(Ok(None)) => anyhow!("it does not exist"),
+            Ok(Err(error)) => error.into(),
+            Err(_) => anyhow!("not within {} s", PATIENCE.as_secs()),
+        };
+        let last = match api.get_opt(name).await {
+            Ok(Some(object)) => serde_saphyr::to_string(&object).unwrap_or_default(),
+            Ok(None) => "it does not exist".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        Err(failure.context(format!("waiting for {name}: {what}\nat last:\n{last}")))
+    }
+
+    /// Waits until the object is gone.
+    pub async fn wait_gone<K>(&self, api: &Api<K>, name: &str) -> Result<()>
+    where
+        K: Resource + Clone + DeserializeOwned + Serialize + Debug + Send + 'static,
+    {
+        let gone = await_condition(api.clone(), name, |object: Option<&K>| object.is_none());
+        match tokio::time::timeout(PATIENCE, gone).await {
+            Ok(result) => result.map(drop).with_context(|| format!("waiting for {name} to be gone")),
+            Err(_) => {
+                let last = api.get_opt(name).await?;
+                let last = last.map(|object| serde_saphyr::to_string(&object).unwrap_or_default());
+                Err(anyhow!(
+                    "{name} is not gone after {} s:\n{}",
+                    PATIENCE.as_secs(),
+                    last.unwrap_or_default()
+                ))
+            }
+        }
+    }
+
+    /// Pods of a server.
+    pub async fn pods_of(&self, component: &str) -> Result<Vec<Pod>> {
+        let selector = format!("control-plane={component}-controller-manager");
+        Ok(self.within::<Pod>(SYSTEM).list(&ListParams::default().labels(&selector)).await?.items)
+    }
+
+    /// Deletes an object without waiting; a missing one is fine.
+    pub async fn delete<K>(&self, api: &Api<K>, name: &str) -> Result<()>
+    where
+        K: Resource + Clone + DeserializeOwned + Debug,
+    {
+        match api.delete(name, &DeleteParams::default()).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            Err(error) => Err(error).with_context(|| format!("deleting {name}")),
+        }
+    }
+}
+
+/// Files of an image as a map that [`Image`] takes.
+pub(crate) fn one_file(path: &str, text: &str) -> BTreeMap<String, Vec<u8>> {
+    BTreeMap::from([(path.to_owned(), text.as_bytes().to_vec())])
+}

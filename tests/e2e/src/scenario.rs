@@ -1,0 +1,196 @@
+//! The content of one test: a package of its own in a catalog of its own.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use olm_api::{ClusterCatalog, ClusterExtension};
+use olm_image::Image;
+use sample_operator::content::Sample;
+use serde_json::{Value, json};
+
+use crate::cluster::one_file;
+use crate::{Cluster, PATIENCE, condition, describe, extension, is_installed};
+
+/// A package, a catalog, a namespace and an extension, all named after one test.
+pub struct Scenario {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// Name of the package, the catalog, the namespace and the extension.
+    pub name: String,
+    /// The package.
+    pub sample: Sample,
+    bundles: BTreeMap<String, String>,
+}
+
+impl Scenario {
+    /// A namespace and bundles of these versions, pushed. Nothing of OLM exists yet.
+    pub async fn new(test: &str, versions: &[&str]) -> Result<Self> {
+        let cluster = Cluster::connect().await?;
+        let ending: String = uuid::Uuid::new_v4().simple().to_string().chars().take(5).collect();
+        let name = format!("{test}-{ending}");
+        let sample = Sample::idle(&name, &cluster.operator_image);
+        cluster.create_namespace(&name).await?;
+        let mut scenario = Self { cluster, name, sample, bundles: BTreeMap::new() };
+        for version in versions {
+            scenario.push_bundle(version, |_| ()).await?;
+        }
+        Ok(scenario)
+    }
+
+    /// Pushes the bundle of this version, its files changed by `change`.
+    pub async fn push_bundle(
+        &mut self,
+        version: &str,
+        change: impl FnOnce(&mut BTreeMap<String, Vec<u8>>),
+    ) -> Result<()> {
+        let mut files = self.sample.bundle(version);
+        change(&mut files);
+        let image = Image::bundle(&files)?;
+        let pushed = self.cluster.push(&format!("e2e/{}", self.name), &format!("v{version}"), &image).await?;
+        self.bundles.insert(version.to_owned(), pushed);
+        Ok(())
+    }
+
+    /// Image of the bundle of this version.
+    pub fn bundle_image(&self, version: &str) -> &str {
+        self.bundles.get(version).map_or("", String::as_str)
+    }
+
+    /// An `olm.channel` entry for this version; `more` has `replaces` and the like.
+    pub fn entry(&self, version: &str, more: Value) -> Value {
+        let mut entry = json!({"name": self.sample.bundle_name(version)});
+        if let (Some(entry), Some(more)) = (entry.as_object_mut(), more.as_object()) {
+            entry.extend(more.clone());
+        }
+        entry
+    }
+
+    /// A channel in which each version replaces the one before.
+    pub fn chain(&self, versions: &[&str]) -> Vec<Value> {
+        let before = std::iter::once(None).chain(versions.iter().map(Some));
+        let entry = |(version, before): (&&str, Option<&&str>)| {
+            let replaces = before.map(|older| json!({"replaces": self.sample.bundle_name(older)}));
+            self.entry(version, replaces.unwrap_or_else(|| json!({})))
+        };
+        versions.iter().zip(before).map(entry).collect()
+    }
+
+    /// Catalog text with these channels and all bundles pushed so far.
+    pub fn catalog_text(&self, channels: &[(&str, Vec<Value>)]) -> String {
+        let bundles: Vec<(&str, String)> =
+            self.bundles.iter().map(|(version, image)| (version.as_str(), image.clone())).collect();
+        self.sample.catalog(channels, &bundles)
+    }
+
+    /// Reference of the catalog's image by tag.
+    pub fn catalog_tag(&self) -> String {
+        format!("{}/e2e/{}-catalog:latest", self.cluster.registry, self.name)
+    }
+
+    /// Pushes catalog text under the tag; returns the digest reference.
+    pub async fn push_catalog(&self, text: &str) -> Result<String> {
+        let image = Image::catalog(&one_file("catalog.json", text))?;
+        self.cluster.push(&format!("e2e/{}-catalog", self.name), "latest", &image).await
+    }
+
+    /// Pushes the channels and applies a ClusterCatalog of the tag; waits until it is Serving.
+    pub async fn serve(&self, channels: &[(&str, Vec<Value>)]) -> Result<()> {
+        let digest = self.push_catalog(&self.catalog_text(channels)).await?;
+        self.apply_catalog(json!({"ref": self.catalog_tag(), "pollIntervalMinutes": 1})).await?;
+        self.wait_served(&digest).await
+    }
+
+    /// Applies the ClusterCatalog with this `spec.source.image`.
+    pub async fn apply_catalog(&self, image: Value) -> Result<()> {
+        let catalog = json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
+            "metadata": {"name": self.name, "labels": {"e2e": self.name}},
+            "spec": {"source": {"type": "Image", "image": image}},
+        });
+        let apply = PatchParams::apply("olm-e2e").force();
+        let until = Instant::now() + PATIENCE;
+        let mut again = tokio::time::interval(Duration::from_millis(500));
+        loop {
+            again.tick().await;
+            match self.catalogs().patch(&self.name, &apply, &Patch::Apply(&catalog)).await {
+                Ok(_) => return Ok(()),
+                // catalogd's webhook is away while catalogd is; a user would try again as well.
+                Err(kube::Error::Api(status))
+                    if status.message.contains("webhook") && Instant::now() < until => {}
+                Err(error) => return Err(error).context("applying the catalog"),
+            }
+        }
+    }
+
+    /// Waits until the catalog serves the content of this digest reference.
+    pub async fn wait_served(&self, digest_reference: &str) -> Result<()> {
+        let wanted = digest_reference.to_owned();
+        let served = move |catalog: Option<&ClusterCatalog>| {
+            catalog.and_then(|catalog| catalog.status.as_ref()).is_some_and(|status| {
+                olm_api::conditions::is_true(&status.conditions, "Serving")
+                    && status.resolved_source.as_ref().is_some_and(|source| source.image.ref_ == wanted)
+            })
+        };
+        self.cluster.wait(&self.catalogs(), &self.name, "serving the pushed content", served).await?;
+        Ok(())
+    }
+
+    /// Makes the extension; `catalog` is merged into `spec.source.catalog`.
+    pub async fn install(&self, catalog: Value) -> Result<()> {
+        let mut selected = json!({"selector": {"matchLabels": {"e2e": self.name}}});
+        if let (Some(selected), Some(more)) = (selected.as_object_mut(), catalog.as_object()) {
+            selected.extend(more.clone());
+        }
+        let extension = extension(&self.name, &self.name, &self.name, selected);
+        self.extensions()
+            .create(&PostParams::default(), &extension)
+            .await
+            .context("creating the extension")?;
+        Ok(())
+    }
+
+    /// Merges into `spec.source.catalog` of the extension.
+    pub async fn edit(&self, catalog: Value) -> Result<()> {
+        let patch = json!({"spec": {"source": {"catalog": catalog}}});
+        self.cluster.merge(&self.extensions(), &self.name, patch).await?;
+        Ok(())
+    }
+
+    /// Waits until this version is installed and nothing more is being done.
+    pub async fn wait_installed(&self, version: &str) -> Result<ClusterExtension> {
+        let what = format!("version {version} installed");
+        self.cluster.wait(&self.extensions(), &self.name, &what, is_installed(version)).await
+    }
+
+    /// Waits until the condition, as `Status/Reason: message`, begins so for the latest generation.
+    pub async fn wait_condition(&self, type_: &'static str, begins: &str) -> Result<ClusterExtension> {
+        let what = format!("{type_} {begins}");
+        self.cluster.wait(&self.extensions(), &self.name, &what, condition(type_, begins)).await
+    }
+
+    /// The condition now, as `Status/Reason: message`.
+    pub async fn condition_now(&self, type_: &str) -> Result<String> {
+        Ok(describe(&self.extensions().get(&self.name).await?, type_))
+    }
+
+    /// Removes all that the scenario made, and waits until it is gone.
+    pub async fn finish(self) -> Result<()> {
+        self.cluster.delete(&self.extensions(), &self.name).await?;
+        self.cluster.wait_gone(&self.extensions(), &self.name).await?;
+        self.cluster.delete(&self.catalogs(), &self.name).await?;
+        self.cluster.delete(&self.cluster.all::<k8s_openapi::api::core::v1::Namespace>(), &self.name).await
+    }
+
+    /// The extensions of the cluster.
+    pub fn extensions(&self) -> Api<ClusterExtension> {
+        self.cluster.all()
+    }
+
+    /// The catalogs of the cluster.
+    pub fn catalogs(&self) -> Api<ClusterCatalog> {
+        self.cluster.all()
+    }
+}

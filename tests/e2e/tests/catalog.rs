@@ -1,0 +1,75 @@
+//! Catalogs that change or go while extensions use them.
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::DeleteParams;
+use olm_e2e::Scenario;
+use serde_json::json;
+
+// spec 05 acceptance 20, 22, 23; spec 03 acceptance 47, 49
+#[tokio::test(flavor = "multi_thread")]
+async fn deleted_while_installed_and_back() -> Result<()> {
+    let mut scenario = Scenario::new("gone", &["1.0.0"]).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
+    scenario.install(json!({"version": "1.x"})).await?;
+    scenario.wait_installed("1.0.0").await?;
+    scenario.cluster.delete(&scenario.catalogs(), &scenario.name).await?;
+    scenario.cluster.wait_gone(&scenario.catalogs(), &scenario.name).await?;
+
+    // What is installed is still kept in shape.
+    let settings = scenario.cluster.within::<ConfigMap>(&scenario.name);
+    let name = format!("{}-settings", scenario.name);
+    let before = settings.get(&name).await?;
+    settings.delete(&name, &DeleteParams::default()).await?;
+    let is_new =
+        move |found: Option<&ConfigMap>| found.is_some_and(|found| found.metadata.uid != before.metadata.uid);
+    scenario.cluster.wait(&settings, &name, "made again", is_new).await?;
+    scenario.wait_installed("1.0.0").await?;
+
+    scenario.edit(json!({"version": "1.1.0"})).await?;
+    let wanted =
+        "True/Retrying: error upgrading from currently installed version \"1.0.0\": no bundles found";
+    scenario.wait_condition("Progressing", wanted).await?;
+    scenario.wait_condition("Installed", "True/Succeeded").await?;
+    scenario.push_bundle("1.1.0", |_| ()).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.1.0"]))]).await?;
+    scenario.wait_installed("1.1.0").await?;
+    scenario.finish().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replaced_under_the_same_tag() -> Result<()> {
+    let mut scenario = Scenario::new("replaced", &["1.0.0"]).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
+    scenario.install(json!({})).await?;
+    scenario.wait_installed("1.0.0").await?;
+    scenario.push_bundle("1.1.0", |_| ()).await?;
+    let digest = scenario
+        .push_catalog(&scenario.catalog_text(&[("stable", scenario.chain(&["1.0.0", "1.1.0"]))]))
+        .await?;
+    // Polled every minute: found without anybody touching the catalog.
+    scenario.wait_served(&digest).await?;
+    scenario.wait_installed("1.1.0").await?;
+    scenario.finish().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn that_is_none_is_named_and_the_old_content_stays() -> Result<()> {
+    let scenario = Scenario::new("notfbc", &["1.0.0"]).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
+    let broken = scenario.push_catalog("{\"schema\": \"olm.package\", \"name\": ").await?;
+    scenario.apply_catalog(json!({"ref": broken})).await?;
+    let is_named = |catalog: Option<&olm_api::ClusterCatalog>| {
+        catalog.and_then(|catalog| catalog.status.as_ref()).is_some_and(|status| {
+            let progressing = olm_api::conditions::find(&status.conditions, "Progressing");
+            progressing.is_some_and(|c| c.reason == "Retrying" && c.message.contains("catalog.json"))
+        })
+    };
+    let what = "Progressing names the file";
+    let catalog = scenario.cluster.wait(&scenario.catalogs(), &scenario.name, what, is_named).await?;
+    let status = catalog.status.unwrap_or_default();
+    ensure!(olm_api::conditions::is_true(&status.conditions, "Serving"), "the old content is not served");
+    scenario.install(json!({})).await?;
+    scenario.wait_installed("1.0.0").await?;
+    scenario.finish().await
+}

@@ -1,0 +1,138 @@
+//! Which bundle is installed, and what an extension says when there is none.
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use olm_e2e::Scenario;
+use serde_json::json;
+
+async fn two_channels(test: &str) -> Result<Scenario> {
+    let scenario = Scenario::new(test, &["1.0.0", "1.1.0", "2.0.0"]).await?;
+    let channels = [
+        ("stable", scenario.chain(&["1.0.0", "1.1.0"])),
+        ("fast", scenario.chain(&["1.0.0", "1.1.0", "2.0.0"])),
+    ];
+    scenario.serve(&channels).await?;
+    Ok(scenario)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn newest_in_range_with_everything_it_says() -> Result<()> {
+    let scenario = two_channels("range").await?;
+    scenario.install(json!({"version": "1.x"})).await?;
+    let extension = scenario.wait_installed("1.1.0").await?;
+    let image = scenario.bundle_image("1.1.0");
+    for (type_, expect) in [
+        ("Installed", format!("True/Succeeded: Installed bundle {image} successfully")),
+        ("Progressing", "True/Succeeded: Revision 1.1.0 has rolled out.".to_owned()),
+        ("Available", "True/ProbesSucceeded: Objects are available and pass all probes.".to_owned()),
+        ("Deprecated", "False/NotDeprecated: not deprecated".to_owned()),
+        ("PackageDeprecated", "False/NotDeprecated: package not deprecated".to_owned()),
+        ("ChannelDeprecated", "False/NotDeprecated: channel not deprecated".to_owned()),
+        ("BundleDeprecated", "False/NotDeprecated: bundle not deprecated".to_owned()),
+    ] {
+        let shown = olm_e2e::describe(&extension, type_);
+        ensure!(shown == expect, "{type_}: {shown}");
+    }
+    let deployments = scenario.cluster.within::<Deployment>(&scenario.name);
+    let deployment = deployments.get(&scenario.name).await?;
+    let ready = deployment.status.and_then(|status| status.ready_replicas);
+    ensure!(ready == Some(1), "ready replicas: {ready:?}");
+    let entries = deployment.metadata.managed_fields.unwrap_or_default();
+    let ours: Vec<_> = entries
+        .iter()
+        .filter(|entry| entry.manager.as_deref() == Some("olm.operatorframework.io"))
+        .map(|entry| entry.operation.as_deref().unwrap_or_default())
+        .collect();
+    ensure!(ours == ["Apply"], "operations of our field manager: {ours:?}");
+    scenario.finish().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exact_version() -> Result<()> {
+    let scenario = two_channels("pin").await?;
+    scenario.install(json!({"version": "1.0.0"})).await?;
+    scenario.wait_installed("1.0.0").await?;
+    scenario.finish().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_named_channel() -> Result<()> {
+    let scenario = two_channels("channel").await?;
+    scenario.install(json!({"channels": ["stable"]})).await?;
+    scenario.wait_installed("1.1.0").await?;
+    scenario.finish().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deprecated_bundle_is_named() -> Result<()> {
+    let scenario = Scenario::new("deprecated", &["1.0.0"]).await?;
+    let channels = [("stable", scenario.chain(&["1.0.0"]))];
+    let deprecations = json!({"schema": "olm.deprecations", "package": scenario.name, "entries": [
+        {"reference": {"schema": "olm.package"}, "message": "the package is old"},
+        {"reference": {"schema": "olm.bundle", "name": scenario.sample.bundle_name("1.0.0")}, "message": "so is the bundle"},
+    ]});
+    let text = format!("{}{deprecations}\n", scenario.catalog_text(&channels));
+    let digest = scenario.push_catalog(&text).await?;
+    scenario.apply_catalog(json!({"ref": digest})).await?;
+    scenario.wait_served(&digest).await?;
+    scenario.install(json!({})).await?;
+    scenario.wait_installed("1.0.0").await?;
+    scenario.wait_condition("Deprecated", "True/Deprecated: the package is old\nso is the bundle").await?;
+    scenario.wait_condition("ChannelDeprecated", "False/NotDeprecated: channel not deprecated").await?;
+    scenario.finish().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_to_install() -> Result<()> {
+    let scenario = two_channels("none").await?;
+    let name = &scenario.name;
+    scenario.install(json!({"version": "9.9.9"})).await?;
+    let missing =
+        format!("True/Retrying: no bundles found for package \"{name}\" matching version \"9.9.9\"");
+    scenario.wait_condition("Progressing", &missing).await?;
+    scenario.wait_condition("Installed", "False/Failed: No bundle installed").await?;
+    scenario.edit(json!({"version": "1.0.0-01"})).await?;
+    let range = "True/Retrying: desired version range \"1.0.0-01\" is invalid: ";
+    scenario.wait_condition("Progressing", range).await?;
+    scenario.edit(json!({"version": null, "channels": ["nope"]})).await?;
+    let channel = format!("True/Retrying: no bundles found for package \"{name}\" in channels [nope]");
+    scenario.wait_condition("Progressing", &channel).await?;
+    scenario.edit(json!({"channels": null})).await?;
+    scenario.wait_installed("2.0.0").await?;
+    scenario.finish().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_package() -> Result<()> {
+    let scenario = Scenario::new("missing", &["1.0.0"]).await?;
+    let other = sample_operator::content::Sample::idle("other", &scenario.cluster.operator_image);
+    let digest = scenario
+        .push_catalog(&other.catalog(&[("stable", vec![json!({"name": "other.v1.0.0"})])], &[]))
+        .await?;
+    scenario.apply_catalog(json!({"ref": digest})).await?;
+    scenario.wait_served(&digest).await?;
+    scenario.install(json!({})).await?;
+    let missing = format!("True/Retrying: no bundles found for package \"{}\"", scenario.name);
+    scenario.wait_condition("Progressing", &missing).await?;
+    scenario.finish().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bundle_that_is_none_is_named() -> Result<()> {
+    let mut scenario = Scenario::new("broken", &[]).await?;
+    scenario
+        .push_bundle("1.0.0", |files| {
+            files.insert("manifests/operator.clusterserviceversion.yaml".into(), b"kind: [unclosed".to_vec());
+        })
+        .await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
+    scenario.install(json!({})).await?;
+    let begins = format!(
+        "True/Retrying: error for resolved bundle \"{}\" with version \"1.0.0\": ",
+        scenario.sample.bundle_name("1.0.0")
+    );
+    let extension = scenario.wait_condition("Progressing", &begins).await?;
+    let shown = olm_e2e::describe(&extension, "Progressing");
+    ensure!(shown.contains("operator.clusterserviceversion.yaml"), "the file is not named: {shown}");
+    scenario.finish().await
+}

@@ -1,0 +1,179 @@
+//! Objects that others change, own or remove.
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use olm_api::ClusterObjectSet;
+use olm_e2e::{Scenario, condition, extension};
+use serde_json::json;
+
+async fn installed(test: &str) -> Result<Scenario> {
+    let scenario = Scenario::new(test, &["1.0.0"]).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
+    scenario.install(json!({})).await?;
+    scenario.wait_installed("1.0.0").await?;
+    Ok(scenario)
+}
+
+// spec 05 acceptance 15–19
+#[tokio::test(flavor = "multi_thread")]
+async fn drift_is_repaired_and_additions_are_kept() -> Result<()> {
+    let scenario = installed("drift").await?;
+    let settings = scenario.cluster.within::<ConfigMap>(&scenario.name);
+    let name = format!("{}-settings", scenario.name);
+    let before = settings.get(&name).await?;
+    settings.delete(&name, &DeleteParams::default()).await?;
+    let is_new =
+        move |found: Option<&ConfigMap>| found.is_some_and(|found| found.metadata.uid != before.metadata.uid);
+    scenario.cluster.wait(&settings, &name, "made again", is_new).await?;
+
+    let edit = json!({"data": {"version": "0.0.0", "mine": "kept"}, "metadata": {"labels": {"mine": "kept",
+        "olm.operatorframework.io/owner-name": null}}});
+    scenario.cluster.merge(&settings, &name, edit).await?;
+    let is_repaired = |found: Option<&ConfigMap>| {
+        let Some(found) = found else { return false };
+        let (data, labels) =
+            (found.data.clone().unwrap_or_default(), found.metadata.labels.clone().unwrap_or_default());
+        data.get("version").is_some_and(|version| version == "1.0.0")
+            && data.get("mine").is_some_and(|mine| mine == "kept")
+            && labels.get("mine").is_some_and(|mine| mine == "kept")
+            && labels.contains_key("olm.operatorframework.io/owner-name")
+    };
+    scenario.cluster.wait(&settings, &name, "set back, additions kept", is_repaired).await?;
+
+    let deployments = scenario.cluster.within::<Deployment>(&scenario.name);
+    let scale = json!({"spec": {"template": {"spec": {"containers": [{"name": "operator", "image": "r.invalid/x:1"}]}}}});
+    deployments
+        .patch(&scenario.name, &kube::api::PatchParams::default(), &kube::api::Patch::Strategic(scale))
+        .await?;
+    let image = scenario.cluster.operator_image.clone();
+    let is_set_back = move |found: Option<&Deployment>| {
+        let containers =
+            found.and_then(|found| found.spec.as_ref()?.template.spec.as_ref().map(|pod| &pod.containers));
+        containers.is_some_and(|all| all.first().and_then(|first| first.image.as_ref()) == Some(&image))
+    };
+    scenario.cluster.wait(&deployments, &scenario.name, "image set back", is_set_back).await?;
+    scenario.wait_installed("1.0.0").await?;
+    scenario.finish().await
+}
+
+// spec 05 acceptance 26
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_object_is_not_touched() -> Result<()> {
+    let scenario = Scenario::new("foreign", &["1.0.0"]).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
+    let settings = scenario.cluster.within::<ConfigMap>(&scenario.name);
+    let name = format!("{}-settings", scenario.name);
+    let foreign = serde_json::from_value(json!({"metadata": {"name": name}, "data": {"version": "mine"}}))?;
+    settings.create(&PostParams::default(), &foreign).await?;
+    scenario.install(json!({})).await?;
+    let extension =
+        scenario.wait_condition("Progressing", "True/Retrying: revision object collisions in phase ").await?;
+    let shown = olm_e2e::describe(&extension, "Progressing");
+    let named = format!("Object ConfigMap.v1 {}/{name}", scenario.name);
+    ensure!(shown.contains(&named) && shown.contains("Conflicting Owner: nil"), "{shown}");
+    scenario.wait_condition("Installed", "False/Failed: No bundle installed").await?;
+    let still = settings.get(&name).await?;
+    ensure!(still.data.unwrap_or_default()["version"] == "mine");
+    settings.delete(&name, &DeleteParams::default()).await?;
+    scenario.wait_installed("1.0.0").await?;
+    scenario.finish().await
+}
+
+// spec 05 acceptance 24
+#[tokio::test(flavor = "multi_thread")]
+async fn two_extensions_cannot_share_objects() -> Result<()> {
+    let scenario = installed("shared").await?;
+    let second = format!("{}-second", scenario.name);
+    let selector = json!({"selector": {"matchLabels": {"e2e": scenario.name}}});
+    let object = extension(&second, &scenario.name, &scenario.name, selector);
+    scenario.extensions().create(&PostParams::default(), &object).await?;
+    let collides = condition("Progressing", "True/Retrying: revision object collisions in phase ");
+    scenario.cluster.wait(&scenario.extensions(), &second, "collides", collides).await?;
+    scenario.wait_installed("1.0.0").await?;
+    scenario.cluster.delete(&scenario.extensions(), &second).await?;
+    scenario.cluster.wait_gone(&scenario.extensions(), &second).await?;
+    let revision = format!("{second}-1");
+    scenario.cluster.wait_gone(&scenario.cluster.all::<ClusterObjectSet>(), &revision).await?;
+    scenario.wait_installed("1.0.0").await?;
+    scenario.finish().await
+}
+
+// spec 05 acceptance 58
+#[tokio::test(flavor = "multi_thread")]
+async fn uninstalling_leaves_nothing() -> Result<()> {
+    let scenario = installed("remove").await?;
+    let cluster = scenario.cluster.clone();
+    let name = scenario.name.clone();
+    cluster.delete(&scenario.extensions(), &name).await?;
+    cluster.wait_gone(&scenario.extensions(), &name).await?;
+    cluster.wait_gone(&cluster.all::<ClusterObjectSet>(), &format!("{name}-1")).await?;
+    cluster.wait_gone(&cluster.within::<Deployment>(&name), &name).await?;
+    cluster.wait_gone(&cluster.within::<ConfigMap>(&name), &format!("{name}-settings")).await?;
+    let crd = format!("greetings.{}", scenario.sample.group);
+    cluster.wait_gone(&cluster.all::<CustomResourceDefinition>(), &crd).await?;
+    let ours = ListParams::default().labels(&format!("olm.operatorframework.io/owner-name={name}"));
+    let secrets = cluster.within::<Secret>("olmv1-system").list(&ours).await?;
+    for secret in secrets {
+        cluster
+            .wait_gone(&cluster.within::<Secret>("olmv1-system"), &secret.metadata.name.unwrap_or_default())
+            .await?;
+    }
+    for role in cluster.all::<ClusterRole>().list(&ours).await? {
+        cluster.wait_gone(&cluster.all::<ClusterRole>(), &role.metadata.name.unwrap_or_default()).await?;
+    }
+    for binding in cluster.all::<ClusterRoleBinding>().list(&ours).await? {
+        cluster
+            .wait_gone(&cluster.all::<ClusterRoleBinding>(), &binding.metadata.name.unwrap_or_default())
+            .await?;
+    }
+    scenario.finish().await
+}
+
+// spec 05 acceptance 59
+#[tokio::test(flavor = "multi_thread")]
+async fn orphaned_objects_stay_and_are_taken_up_again() -> Result<()> {
+    let scenario = installed("orphan").await?;
+    let cluster = &scenario.cluster;
+    let deployments = cluster.within::<Deployment>(&scenario.name);
+    let before = deployments.get(&scenario.name).await?;
+    let orphan =
+        DeleteParams { propagation_policy: Some(kube::api::PropagationPolicy::Orphan), ..Default::default() };
+    scenario.extensions().delete(&scenario.name, &orphan).await?;
+    cluster.wait_gone(&scenario.extensions(), &scenario.name).await?;
+    let sets = cluster.all::<ClusterObjectSet>();
+    let left = sets.get(&format!("{}-1", scenario.name)).await?;
+    ensure!(left.metadata.deletion_timestamp.is_none(), "the revision is being deleted");
+    scenario.install(json!({})).await?;
+    scenario.wait_installed("1.0.0").await?;
+    let after = deployments.get(&scenario.name).await?;
+    ensure!(
+        after.metadata.uid == before.metadata.uid && after.metadata.generation == before.metadata.generation
+    );
+    ensure!(sets.get_opt(&format!("{}-2", scenario.name)).await?.is_none(), "there is a second revision");
+    scenario.finish().await
+}
+
+// spec 05 acceptance 30
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_that_comes_late() -> Result<()> {
+    let scenario = Scenario::new("late", &["1.0.0"]).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
+    let namespace = format!("{}-later", scenario.name);
+    let selector = json!({"selector": {"matchLabels": {"e2e": scenario.name}}});
+    let object = extension(&scenario.name, &namespace, &scenario.name, selector);
+    scenario.extensions().create(&PostParams::default(), &object).await?;
+    let extension = scenario.wait_condition("Progressing", "True/Retrying: ").await?;
+    let shown = olm_e2e::describe(&extension, "Progressing");
+    ensure!(shown.contains(&format!("namespaces \"{namespace}\" not found")), "{shown}");
+    scenario.cluster.create_namespace(&namespace).await?;
+    scenario.wait_installed("1.0.0").await?;
+    scenario
+        .cluster
+        .delete(&scenario.cluster.all::<k8s_openapi::api::core::v1::Namespace>(), &namespace)
+        .await?;
+    scenario.finish().await
+}

@@ -1,0 +1,125 @@
+//! From one version to the next, and back.
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::ConfigMap;
+use olm_api::ClusterObjectSet;
+use olm_api::cluster_object_set::LifecycleState;
+use olm_e2e::Scenario;
+use serde_json::json;
+
+async fn one_channel(test: &str) -> Result<Scenario> {
+    let scenario = Scenario::new(test, &["1.0.0", "1.1.0", "2.0.0"]).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.1.0", "2.0.0"]))]).await?;
+    Ok(scenario)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn along_the_edges_one_revision_each() -> Result<()> {
+    let scenario = one_channel("upgrade").await?;
+    scenario.install(json!({"version": "1.0.0"})).await?;
+    scenario.wait_installed("1.0.0").await?;
+    scenario.edit(json!({"version": ">=1.0.0"})).await?;
+    scenario.wait_installed("2.0.0").await?;
+    let sets = scenario.cluster.all::<ClusterObjectSet>();
+    let revision = |number: i32| format!("{}-{number}", scenario.name);
+    for (number, state) in [(1, "Archived"), (2, "Archived"), (3, "Active")] {
+        let archived = move |set: Option<&ClusterObjectSet>| {
+            set.and_then(|set| set.spec.as_ref()).is_some_and(|spec| spec.lifecycle_state.as_str() == state)
+        };
+        scenario.cluster.wait(&sets, &revision(number), state, archived).await?;
+    }
+    let old = sets.get(&revision(1)).await?;
+    let shown = old.status.map(|status| status.conditions).unwrap_or_default();
+    ensure!(shown.iter().any(|c| c.type_ == "Succeeded" && c.status == "True"), "{shown:?}");
+    let settings = scenario.cluster.within::<ConfigMap>(&scenario.name);
+    let newest = revision(3);
+    let is_handed_over = move |found: Option<&ConfigMap>| {
+        let owners = found.and_then(|found| found.metadata.owner_references.as_deref()).unwrap_or_default();
+        owners.len() == 1 && owners[0].name == newest
+    };
+    let name = format!("{}-settings", scenario.name);
+    let settings =
+        scenario.cluster.wait(&settings, &name, "owned by the newest revision alone", is_handed_over).await?;
+    ensure!(settings.data.unwrap_or_default()["version"] == "2.0.0");
+    scenario.finish().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn downgrade_only_if_self_certified() -> Result<()> {
+    let scenario = one_channel("downgrade").await?;
+    scenario.install(json!({"version": "1.1.0"})).await?;
+    scenario.wait_installed("1.1.0").await?;
+    scenario.edit(json!({"version": "1.0.0"})).await?;
+    let refused = format!(
+        "True/Retrying: error upgrading from currently installed version \"1.1.0\": no bundles found for package \
+         \"{}\" matching version \"1.0.0\"",
+        scenario.name
+    );
+    scenario.wait_condition("Progressing", &refused).await?;
+    scenario.wait_condition("Installed", "True/Succeeded").await?;
+    scenario.edit(json!({"upgradeConstraintPolicy": "SelfCertified"})).await?;
+    scenario.wait_installed("1.0.0").await?;
+    scenario.finish().await
+}
+
+// spec 05 acceptance 12, 13
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stuck_rollout_can_be_redirected() -> Result<()> {
+    let mut scenario = Scenario::new("stuck", &["1.0.0", "1.2.0"]).await?;
+    scenario
+        .push_bundle("1.1.0", |files| {
+            for file in files.values_mut() {
+                let text = String::from_utf8_lossy(file)
+                    .replace("[/sample-operator, ready]", "[/sample-operator, never]");
+                *file = text.into_bytes();
+            }
+        })
+        .await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.1.0", "1.2.0"]))]).await?;
+    scenario.install(json!({"version": "1.0.0"})).await?;
+    scenario.wait_installed("1.0.0").await?;
+    scenario.edit(json!({"version": "1.1.0"})).await?;
+    let name = scenario.name.clone();
+    let is_stuck = move |extension: Option<&olm_api::ClusterExtension>| {
+        extension.and_then(|extension| extension.status.as_ref()).is_some_and(|status| {
+            let revisions: Vec<&str> =
+                status.active_revisions.iter().map(|revision| revision.name.as_str()).collect();
+            let failing = status.active_revisions.last().is_some_and(|revision| {
+                revision.conditions.iter().any(|c| c.type_ == "Available" && c.reason == "ProbeFailure")
+            });
+            revisions == [format!("{name}-1"), format!("{name}-2")] && failing
+        })
+    };
+    scenario.cluster.wait(&scenario.extensions(), &scenario.name, "two revisions", is_stuck).await?;
+    scenario.wait_condition("Installed", "True/Succeeded").await?;
+    scenario.edit(json!({"version": "1.2.0", "upgradeConstraintPolicy": "SelfCertified"})).await?;
+    scenario.wait_installed("1.2.0").await?;
+    let sets = scenario.cluster.all::<ClusterObjectSet>();
+    for number in [1, 2] {
+        let archived = |set: Option<&ClusterObjectSet>| {
+            set.and_then(|set| set.spec.as_ref())
+                .is_some_and(|spec| spec.lifecycle_state == LifecycleState::Archived)
+        };
+        scenario.cluster.wait(&sets, &format!("{}-{number}", scenario.name), "archived", archived).await?;
+    }
+    scenario.finish().await
+}
+
+// spec 05 acceptance 7, 8
+#[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_change_objects_makes_no_revision() -> Result<()> {
+    let scenario = one_channel("inplace").await?;
+    scenario.install(json!({"version": "1.0.0"})).await?;
+    scenario.wait_installed("1.0.0").await?;
+    let patch = json!({"spec": {"progressDeadlineMinutes": 20}});
+    scenario.cluster.merge(&scenario.extensions(), &scenario.name, patch).await?;
+    let sets = scenario.cluster.all::<ClusterObjectSet>();
+    let patched = |set: Option<&ClusterObjectSet>| {
+        set.and_then(|set| set.spec.as_ref()).is_some_and(|spec| spec.progress_deadline_minutes == Some(20))
+    };
+    let first = format!("{}-1", scenario.name);
+    scenario.cluster.wait(&sets, &first, "deadline of 20 minutes", patched).await?;
+    scenario.wait_installed("1.0.0").await?;
+    ensure!(sets.get_opt(&format!("{}-2", scenario.name)).await?.is_none(), "there is a second revision");
+    scenario.finish().await
+}
