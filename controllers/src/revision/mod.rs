@@ -17,6 +17,7 @@ use std::time::Duration;
 use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
+use kube::core::GroupVersionKind;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::Store;
 use kube::runtime::{Controller, Predicate, WatchStreamExt, controller, predicates, reflector, watcher};
@@ -86,7 +87,10 @@ pub(crate) async fn run(
     let sets: Api<ClusterObjectSet> = Api::all(client.clone());
     let (store, writer) = reflector::store();
     // Our own status writes are no reason to look again.
-    let relevant = predicates::generation.combine(predicates::finalizers).combine(predicates::labels);
+    let relevant = predicates::generation
+        .combine(predicates::finalizers)
+        .combine(predicates::labels)
+        .combine(predicates::annotations);
     let stream = watcher(sets.clone(), watcher::Config::default())
         .default_backoff()
         .reflect(writer)
@@ -181,7 +185,13 @@ impl Context {
 
     async fn apply(&self, set: &ClusterObjectSet, content: &Content) -> Pass {
         let result = self.engine.reconcile(&content.revision).await;
-        let watched = self.watches.watch(&set.name_any(), &result.watch, result.is_complete()).await;
+        let mut kinds = result.watch.clone();
+        // The revision's own Secrets carry our label and its reference as well.
+        let secret = GroupVersionKind::gvk("", "v1", "Secret");
+        if !kinds.contains(&secret) {
+            kinds.push(secret);
+        }
+        let watched = self.watches.watch(&set.name_any(), &kinds, result.is_complete()).await;
         if let Err(error) = watched {
             return Pass::broke(format!("establish watch: {error}"), "revision reconcile");
         }

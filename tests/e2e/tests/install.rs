@@ -15,6 +15,7 @@ async fn two_channels(test: &str) -> Result<Scenario> {
     Ok(scenario)
 }
 
+// spec 05 acceptance 4, 5
 #[tokio::test(flavor = "multi_thread")]
 async fn newest_in_range_with_everything_it_says() -> Result<()> {
     let scenario = two_channels("range").await?;

@@ -13,6 +13,7 @@ async fn one_channel(test: &str) -> Result<Scenario> {
     Ok(scenario)
 }
 
+// spec 05 acceptance 10, 11
 #[tokio::test(flavor = "multi_thread")]
 async fn along_the_edges_one_revision_each() -> Result<()> {
     let scenario = one_channel("upgrade").await?;
@@ -105,7 +106,7 @@ async fn a_stuck_rollout_can_be_redirected() -> Result<()> {
     scenario.finish().await
 }
 
-// spec 05 acceptance 7, 8
+// spec 05 acceptance 7, 8, 9
 #[tokio::test(flavor = "multi_thread")]
 async fn what_does_not_change_objects_makes_no_revision() -> Result<()> {
     let scenario = one_channel("inplace").await?;
@@ -119,6 +120,8 @@ async fn what_does_not_change_objects_makes_no_revision() -> Result<()> {
     };
     let first = format!("{}-1", scenario.name);
     scenario.cluster.wait(&sets, &first, "deadline of 20 minutes", patched).await?;
+    let patch = json!({"spec": {"install": {"preflight": {"crdUpgradeSafety": {"enforcement": "None"}}}}});
+    scenario.cluster.merge(&scenario.extensions(), &scenario.name, patch).await?;
     scenario.wait_installed("1.0.0").await?;
     ensure!(sets.get_opt(&format!("{}-2", scenario.name)).await?.is_none(), "there is a second revision");
     scenario.finish().await
