@@ -107,11 +107,9 @@ impl Cluster {
     where
         K: Resource + Clone + DeserializeOwned + Serialize + Debug + Send + 'static,
     {
-        let waiting = await_condition(api.clone(), name, condition);
-        let failure = match tokio::time::timeout(PATIENCE, waiting).await {
-            Ok(Ok(Some(object))) => return Ok(object),
-            Ok(Ok(None)) => anyhow!("it does not exist"),
-            Ok(Err(error)) => error.into(),
+        let failure = match tokio::time::timeout(PATIENCE, until(api, name, condition)).await {
+            Ok(Some(object)) => return Ok(object),
+            Ok(None) => anyhow!("it does not exist"),
             Err(_) => anyhow!("not within {} s", PATIENCE.as_secs()),
         };
         let last = match api.get_opt(name).await {
@@ -127,9 +125,9 @@ impl Cluster {
     where
         K: Resource + Clone + DeserializeOwned + Serialize + Debug + Send + 'static,
     {
-        let gone = await_condition(api.clone(), name, |object: Option<&K>| object.is_none());
+        let gone = until(api, name, |object: Option<&K>| object.is_none());
         match tokio::time::timeout(PATIENCE, gone).await {
-            Ok(result) => result.map(drop).with_context(|| format!("waiting for {name} to be gone")),
+            Ok(_) => Ok(()),
             Err(_) => {
                 let last = api.get_opt(name).await?;
                 let last = last.map(|object| serde_saphyr::to_string(&object).unwrap_or_default());
@@ -157,6 +155,21 @@ impl Cluster {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             Err(error) => Err(error).with_context(|| format!("deleting {name}")),
+        }
+    }
+}
+
+/// Waits for the condition through watches that end, as they do when the API server goes or a CRD changes.
+async fn until<K>(api: &Api<K>, name: &str, condition: impl Condition<K>) -> Option<K>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let mut again = tokio::time::interval(Duration::from_millis(500));
+    loop {
+        again.tick().await;
+        let holds = |object: Option<&K>| condition.matches_object(object);
+        if let Ok(object) = await_condition(api.clone(), name, holds).await {
+            return object;
         }
     }
 }

@@ -1,15 +1,13 @@
-//! Revisions: history, deadlines, their Secrets, and what stops an extension before it gets one.
+//! Revisions: history, their Secrets, and what stops an extension before it gets one.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::Api;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use olm_api::conditions::{find, is_true};
-use olm_api::{ClusterExtension, ClusterObjectSet};
+use kube::api::{DeleteParams, ListParams, PostParams};
+use olm_api::ClusterObjectSet;
+use olm_api::conditions::find;
 use olm_e2e::{Scenario, condition, describe, extension};
 use serde_json::{Value, json};
 
@@ -119,66 +117,6 @@ async fn replaced_content_blocks_a_revision() -> Result<()> {
     scenario.cluster.wait(&sets, &scenario.name, "rolled out again", done).await?;
     scenario.cluster.delete(&sets, &scenario.name).await?;
     scenario.cluster.wait_gone(&sets, &scenario.name).await?;
-    scenario.finish().await
-}
-
-// spec 05 acceptance 31, 34
-#[tokio::test(flavor = "multi_thread")]
-async fn a_rollout_that_takes_too_long_is_said_to() -> Result<()> {
-    let mut scenario = Scenario::new("deadline", &[]).await?;
-    scenario
-        .push_bundle("1.0.0", |files| {
-            for file in files.values_mut() {
-                let text = String::from_utf8_lossy(file)
-                    .replace("[/sample-operator, ready]", "[/sample-operator, never]");
-                *file = text.into_bytes();
-            }
-        })
-        .await?;
-    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
-    // The schema does not admit a minute; the test does not wait for ten.
-    let crds: Api<CustomResourceDefinition> = scenario.cluster.all();
-    let minimum = async |kind: &str, minutes: i32| -> Result<()> {
-        let path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/progressDeadlineMinutes/minimum";
-        let patch: Patch<()> =
-            Patch::Json(serde_json::from_value(json!([{"op": "replace", "path": path, "value": minutes}]))?);
-        let name = format!("{kind}.olm.operatorframework.io");
-        crds.patch(&name, &PatchParams::default(), &patch).await?;
-        Ok(())
-    };
-    for kind in ["clusterextensions", "clusterobjectsets"] {
-        minimum(kind, 1).await?;
-    }
-    let selector = json!({"selector": {"matchLabels": {"e2e": scenario.name}}});
-    let mut object = extension(&scenario.name, &scenario.name, &scenario.name, selector);
-    if let Some(spec) = object.spec.as_mut() {
-        spec.progress_deadline_minutes = Some(1);
-    }
-    let created = async {
-        let admitted = |_: Option<&ClusterExtension>| true;
-        for _ in 0..50 {
-            match scenario.extensions().create(&PostParams::default(), &object).await {
-                Ok(_) => break,
-                // The API server needs a moment to take up the changed schema.
-                Err(kube::Error::Api(status)) if status.code == 422 => tokio::task::yield_now().await,
-                Err(error) => return Err(error.into()),
-            }
-        }
-        scenario.cluster.wait(&scenario.extensions(), &scenario.name, "created", admitted).await?;
-        let late = "False/ProgressDeadlineExceeded: Revision has not rolled out for 1 minute(s). Last status: Revision \
-                    1.0.0 is rolling out.";
-        scenario.wait_condition("Progressing", late).await
-    };
-    let seen = created.await;
-    for kind in ["clusterextensions", "clusterobjectsets"] {
-        minimum(kind, 10).await?;
-    }
-    seen?;
-    let sets = scenario.cluster.all::<ClusterObjectSet>();
-    let revision = format!("{}-1", scenario.name);
-    let set = sets.get(&revision).await?;
-    let conditions = set.status.unwrap_or_default().conditions;
-    ensure!(!is_true(&conditions, "Succeeded"), "{conditions:?}");
     scenario.finish().await
 }
 

@@ -1,4 +1,5 @@
-//! What goes wrong around us: servers killed at any moment, the registry and the API server away for a while.
+//! What goes wrong around us: servers killed at any moment, the registry and the API server away for a while, rollouts
+//! that never end.
 //!
 //! These tests disturb everything on the cluster: the file's name sorts last, and each holds [`alone`].
 
@@ -8,9 +9,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::ResourceExt;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
 use olm_api::ClusterObjectSet;
-use olm_e2e::{Cluster, PATIENCE, Scenario};
+use olm_api::conditions::is_true;
+use olm_e2e::{Cluster, PATIENCE, Scenario, extension};
 use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -172,5 +176,67 @@ async fn api_server_down_and_back() -> Result<()> {
         tokio::time::timeout(PATIENCE, scenario.cluster.wait(&deployments, &name, "ready", is_ready))
             .await??;
     }
+    scenario.finish().await
+}
+
+// spec 05 acceptance 31. It changes the CRDs, which ends everybody's watches.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_that_takes_too_long_is_said_to() -> Result<()> {
+    let _alone = alone().await;
+    let mut scenario = Scenario::new("deadline", &[]).await?;
+    scenario
+        .push_bundle("1.0.0", |files| {
+            for file in files.values_mut() {
+                let text = String::from_utf8_lossy(file)
+                    .replace("[/sample-operator, ready]", "[/sample-operator, never]");
+                *file = text.into_bytes();
+            }
+        })
+        .await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
+    // The schema does not admit a minute; the test does not wait for ten.
+    let crds: Api<CustomResourceDefinition> = scenario.cluster.all();
+    let minimum = async |kind: &str, minutes: i32| -> Result<()> {
+        let path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/progressDeadlineMinutes/minimum";
+        let patch: Patch<()> =
+            Patch::Json(serde_json::from_value(json!([{"op": "replace", "path": path, "value": minutes}]))?);
+        let name = format!("{kind}.olm.operatorframework.io");
+        crds.patch(&name, &PatchParams::default(), &patch).await?;
+        Ok(())
+    };
+    for kind in ["clusterextensions", "clusterobjectsets"] {
+        minimum(kind, 1).await?;
+    }
+    let selector = json!({"selector": {"matchLabels": {"e2e": scenario.name}}});
+    let mut object = extension(&scenario.name, &scenario.name, &scenario.name, selector);
+    if let Some(spec) = object.spec.as_mut() {
+        spec.progress_deadline_minutes = Some(1);
+    }
+    let created = async {
+        let until = std::time::Instant::now() + PATIENCE;
+        let mut again = tokio::time::interval(Duration::from_millis(200));
+        loop {
+            again.tick().await;
+            match scenario.extensions().create(&PostParams::default(), &object).await {
+                Ok(_) => break,
+                // The API server needs a moment to take up the changed schema.
+                Err(kube::Error::Api(status)) if status.code == 422 && std::time::Instant::now() < until => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let late = "False/ProgressDeadlineExceeded: Revision has not rolled out for 1 minute(s). Last status: Revision \
+                    1.0.0 is rolling out.";
+        scenario.wait_condition("Progressing", late).await
+    };
+    let seen = created.await;
+    for kind in ["clusterextensions", "clusterobjectsets"] {
+        minimum(kind, 10).await?;
+    }
+    seen?;
+    let sets = scenario.cluster.all::<ClusterObjectSet>();
+    let revision = format!("{}-1", scenario.name);
+    let set = sets.get(&revision).await?;
+    let conditions = set.status.unwrap_or_default().conditions;
+    ensure!(!is_true(&conditions, "Succeeded"), "{conditions:?}");
     scenario.finish().await
 }
