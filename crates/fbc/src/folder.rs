@@ -4,9 +4,10 @@ use std::{
     ffi::OsString,
     io::{self, Read},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
-use crate::{Meta, MetaReader, ignore::Ignore, meta::MetaError};
+use crate::{Meta, MetaReader, Origin, ignore::Ignore, meta::MetaError};
 
 const IGNORE_FILE: &str = ".indexignore";
 /// Size of an ignore file in bytes that is read.
@@ -55,7 +56,8 @@ impl Default for Limits {
     }
 }
 
-/// Why a catalog folder cannot be loaded. The texts name the file relative to the root of the folder.
+/// Why a catalog folder cannot be loaded. The texts begin with the file relative to the root of the folder, or name it
+/// where the system's own text does.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// A file or directory cannot be opened or read.
@@ -68,15 +70,24 @@ pub enum LoadError {
         /// What the system says.
         cause: io::Error,
     },
-    /// A file is not catalog content.
-    #[error("{}:{line}: {message}", path.display())]
+    /// A file is not catalog content. The text names the line of the problem where it is known, else the first line
+    /// of the document.
+    #[error("{}:{}: document {}: {message}", origin.file.display(), at.unwrap_or(origin.line), origin.document)]
     Content {
-        /// The file.
-        path: PathBuf,
-        /// First line of the document that is wrong, from 1.
-        line: usize,
+        /// Where the document begins that is wrong.
+        origin: Origin,
+        /// Line of the file where the problem was found, from 1.
+        at: Option<usize>,
         /// What is wrong.
         message: String,
+    },
+    /// An ignore file is not readable as one.
+    #[error("{}: {message}", path.display())]
+    Ignore {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        message: &'static str,
     },
     /// The folder is too large.
     #[error("folder holds more than {0} files and directories")]
@@ -91,7 +102,8 @@ fn os_text(error: &io::Error) -> String {
     characters.next().map_or_else(String::new, |first| first.to_lowercase().chain(characters).collect())
 }
 
-/// Reads every file of the folder that is not ignored into `sink`, one meta at a time.
+/// Reads every file of the folder that is not ignored into `sink`, one meta at a time. Memory is bounded by the
+/// largest single document, whatever the size of its file.
 ///
 /// Directories are walked in the byte order of their entries, a directory at its own position; inside a file the order
 /// is that of its documents. Empty YAML documents, which store nothing, are handed on as well (see [`Meta::blob`]).
@@ -103,16 +115,30 @@ pub fn load<E: From<LoadError>>(
     limits: &Limits,
     sink: &mut dyn FnMut(Meta) -> Result<(), E>,
 ) -> Result<(), E> {
-    let files = files(folder, limits.entries)?;
+    for path in content_files(folder, limits)? {
+        load_file(folder, &path, limits, sink)?;
+    }
+    Ok(())
+}
+
+/// The files of the folder that are not ignored, in the order of the walk.
+pub(crate) fn content_files(folder: &impl Folder, limits: &Limits) -> Result<Vec<PathBuf>, LoadError> {
+    let mut files = files(folder, limits.entries)?;
     let ignore = ignore_rules(folder, &files)?;
-    for path in files {
-        if path.ends_with(IGNORE_FILE) || ignore.ignores(&path) {
-            continue;
-        }
-        let file = folder.open(&path).map_err(|cause| read_error("open", &path, cause))?;
-        for meta in MetaReader::new(file, limits.document) {
-            sink(meta.map_err(|error| content_error(&path, error))?)?;
-        }
+    files.retain(|path| !path.ends_with(IGNORE_FILE) && !ignore.ignores(path));
+    Ok(files)
+}
+
+/// Reads one file into `sink`, up to its first problem.
+pub(crate) fn load_file<E: From<LoadError>>(
+    folder: &impl Folder,
+    path: &Path,
+    limits: &Limits,
+    sink: &mut dyn FnMut(Meta) -> Result<(), E>,
+) -> Result<(), E> {
+    let file = folder.open(path).map_err(|cause| read_error("open", path, cause))?;
+    for meta in MetaReader::named(path, file, limits.document) {
+        sink(meta.map_err(|error| content_error(path, error))?)?;
     }
     Ok(())
 }
@@ -124,7 +150,9 @@ fn read_error(action: &'static str, path: &Path, cause: io::Error) -> LoadError 
 fn content_error(path: &Path, error: MetaError) -> LoadError {
     match error {
         MetaError::Read(cause) => read_error("read", path, cause),
-        MetaError::Document { line, message } => LoadError::Content { path: path.to_owned(), line, message },
+        MetaError::Document { position, at, message } => {
+            LoadError::Content { origin: Origin::new(Arc::from(path), position), at, message }
+        }
     }
 }
 
@@ -159,13 +187,12 @@ fn ignore_rules(folder: &impl Folder, files: &[PathBuf]) -> Result<Ignore, LoadE
         file.take(IGNORE_FILE_BYTES + 1)
             .read_to_end(&mut text)
             .map_err(|cause| read_error("read", path, cause))?;
-        let content =
-            |message: &str| LoadError::Content { path: path.clone(), line: 1, message: message.to_owned() };
+        let refused = |message| LoadError::Ignore { path: path.clone(), message };
         if text.len() as u64 > IGNORE_FILE_BYTES {
-            return Err(content("ignore file is larger than 1048576 bytes"));
+            return Err(refused("ignore file is larger than 1048576 bytes"));
         }
         let domain = path.parent().unwrap_or_else(|| Path::new(""));
-        ignore.add(domain, &text).map_err(content)?;
+        ignore.add(domain, &text).map_err(refused)?;
     }
     Ok(ignore)
 }

@@ -1,9 +1,12 @@
-//! File-based catalogs: from the files of a catalog folder to stored lines, and from lines to the typed content
-//! of one package (spec 02 §A, spec 03 §1.5).
+//! File-based catalogs: from the files of a catalog folder to stored lines, from lines to the typed content of one
+//! package, and the author's side: validation, writing, templates (spec 02 §A, spec 03 §1.5, spec 07 §3.7, §3.10).
 //!
 //! ```text
 //! folder ─ load ► Meta (one canonical line each) ─ Selector ► lines of a query
-//!                                                └ PackageContent ► package, channels, bundles, deprecations
+//!                                                ├ PackageContent ► package, channels, bundles, deprecations
+//!                                                ├ Validator ► Report: what opm says, and all findings
+//!                                                └ write, catalog_files ► a catalog again
+//! template ─ template ► Meta
 //! ```
 //!
 //! The crate is pure: folders and files are handed in as a [`Folder`] or as readers. Loading checks nothing about the
@@ -11,9 +14,16 @@
 
 mod folder;
 mod ignore;
+mod json;
 mod meta;
 mod model;
+mod origin;
 mod selector;
+mod shape;
+pub mod template;
+mod validate;
+mod write;
+mod write_yaml;
 
 pub use folder::{Entry, EntryKind, Folder, Limits, LoadError, load};
 pub use meta::{Meta, MetaError, MetaReader, read_metas};
@@ -21,7 +31,10 @@ pub use model::{
     Bundle, Channel, ChannelEntry, Deprecation, DeprecationEntry, ModelError, Package, PackageContent,
     Property, Reference, RelatedImage,
 };
+pub use origin::Origin;
 pub use selector::Selector;
+pub use validate::{Finding, Report, Severity, Validator, validate, validate_folder};
+pub use write::{CatalogFile, Form, WriteError, catalog_files, write};
 
 /// Schema of packages.
 pub const SCHEMA_PACKAGE: &str = "olm.package";

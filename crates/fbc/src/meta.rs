@@ -1,11 +1,15 @@
 //! One object of a catalog: its selector fields and its stored line (spec 02 §A3, §A4).
 
-use std::io::Read;
+use std::{io::Read, path::Path, sync::Arc};
 
 use olm_yaml::{
     DecodeError, Limits, Notation, Stream, StreamError,
     json::{Canonical, Kind, Member, canonicalize},
 };
+
+use olm_version::quote;
+
+use crate::Origin;
 
 /// An object of a catalog.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +22,25 @@ pub struct Meta {
     pub name: String,
     /// The object as canonical JSON with a final line feed. Empty for an empty YAML document, which stores nothing.
     pub blob: Vec<u8>,
+    /// Where it was written; without a file, document and line 0 for an object that was made.
+    pub origin: Origin,
+    /// Line of the file where something follows the object, before the next `---`, that is skipped: of a YAML document
+    /// only the first value is read (spec 02 §A3.5).
+    pub unread: Option<usize>,
+}
+
+impl Meta {
+    /// An object from JSON text.
+    ///
+    /// # Errors
+    /// What is no object, has keys that differ in case only, or a selector field that is no string.
+    pub fn from_json(json: &[u8]) -> Result<Self, MetaError> {
+        decode(json, Notation::Json).map_err(|error| MetaError::Document {
+            position: olm_yaml::Position::default(),
+            at: None,
+            message: error.message,
+        })
+    }
 }
 
 /// Why a file cannot be read as catalog content.
@@ -26,12 +49,18 @@ pub type MetaError = StreamError;
 /// Reads the metas of one file, one at a time.
 pub struct MetaReader<R> {
     stream: Stream<R>,
+    file: Arc<Path>,
 }
 
 impl<R: Read> MetaReader<R> {
     /// Starts reading a file.
     pub fn new(file: R, limits: Limits) -> Self {
-        Self { stream: Stream::new(file, limits) }
+        Self::named(Path::new(""), file, limits)
+    }
+
+    /// Starts reading the file at `path`, which the metas name as their origin.
+    pub fn named(path: &Path, file: R, limits: Limits) -> Self {
+        Self { stream: Stream::new(file, limits), file: Arc::from(path) }
     }
 }
 
@@ -40,7 +69,10 @@ impl<R: Read> Iterator for MetaReader<R> {
 
     /// After an error the reader must not be used again.
     fn next(&mut self) -> Option<Self::Item> {
-        self.stream.next(decode).transpose()
+        let meta = self.stream.next(decode).transpose()?;
+        let origin = Origin::new(Arc::clone(&self.file), self.stream.position());
+        let unread = self.stream.unread();
+        Some(meta.map(|meta| Meta { origin, unread, ..meta }))
     }
 }
 
@@ -76,7 +108,7 @@ fn decode(json: &[u8], notation: Notation) -> Result<Meta, DecodeError> {
         blob.push(b'\n');
     }
     blob.shrink_to_fit();
-    Ok(Meta { schema, package, name, blob })
+    Ok(Meta { schema, package, name, blob, origin: Origin::default(), unread: None })
 }
 
 /// The members of the object by folded key.
@@ -92,7 +124,7 @@ fn folded_keys(object: &Canonical) -> Result<Vec<(String, &Member)>, String> {
         .filter(|same| same.len() > 1)
         .map(|same| {
             let spellings: Vec<_> = same.iter().map(|(_, member)| object.key(member)).collect();
-            format!("duplicate keys for key {:?}: [{}]", same[0].0, spellings.join(" "))
+            format!("duplicate keys for key {}: [{}]", quote(&same[0].0), spellings.join(" "))
         })
         .collect();
     match problems.as_slice() {
@@ -113,7 +145,7 @@ fn field(object: &Canonical, keys: &[(String, &Member)], name: &str) -> Result<S
         if shown.len() < value.len() {
             shown.push('…');
         }
-        format!("expected value for key {:?} to be a string, got {shown}", object.key(member))
+        format!("expected value for key {} to be a string, got {shown}", quote(&object.key(member)))
     })
 }
 

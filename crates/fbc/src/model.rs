@@ -275,12 +275,20 @@ fn value<'de, T: Deserialize<'de> + Default, A: MapAccess<'de>>(
     Ok(true)
 }
 
+/// A list of texts; `null` in it is an empty one.
+fn texts<'de, A: MapAccess<'de>>(map: &mut A, field: &mut Vec<String>) -> Result<bool, A::Error> {
+    let mut texts: Vec<Option<String>> = Vec::new();
+    value(map, &mut texts)?;
+    *field = texts.into_iter().map(Option::unwrap_or_default).collect();
+    Ok(true)
+}
+
 macro_rules! fields {
-    ($type:ty { $($name:literal => $field:ident),+ $(,)? }) => {
+    ($type:ty { $($name:literal => $read:ident($field:ident)),+ $(,)? }) => {
         impl Fields for $type {
             fn read<'de, A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<bool, A::Error> {
                 match field {
-                    $($name => value(map, &mut self.$field),)+
+                    $($name => $read(map, &mut self.$field),)+
                     _ => Ok(false),
                 }
             }
@@ -294,29 +302,29 @@ macro_rules! fields {
     };
 }
 
-fields!(Head { "schema" => schema, "package" => package, "name" => name });
+fields!(Head { "schema" => value(schema), "package" => value(package), "name" => value(name) });
 fields!(Package {
-    "name" => name,
-    "defaultchannel" => default_channel,
-    "description" => description,
-    "properties" => properties,
+    "name" => value(name),
+    "defaultchannel" => value(default_channel),
+    "description" => value(description),
+    "properties" => value(properties),
 });
-fields!(Channel { "name" => name, "package" => package, "entries" => entries, "properties" => properties });
+fields!(Channel { "name" => value(name), "package" => value(package), "entries" => value(entries), "properties" => value(properties) });
 fields!(ChannelEntry {
-    "name" => name,
-    "replaces" => replaces,
-    "skips" => skips,
-    "skiprange" => skip_range,
+    "name" => value(name),
+    "replaces" => value(replaces),
+    "skips" => texts(skips),
+    "skiprange" => value(skip_range),
 });
 fields!(Bundle {
-    "name" => name,
-    "package" => package,
-    "image" => image,
-    "properties" => properties,
-    "relatedimages" => related_images,
+    "name" => value(name),
+    "package" => value(package),
+    "image" => value(image),
+    "properties" => value(properties),
+    "relatedimages" => value(related_images),
 });
-fields!(Property { "type" => kind, "value" => value });
-fields!(RelatedImage { "name" => name, "image" => image });
-fields!(Deprecation { "package" => package, "entries" => entries });
-fields!(DeprecationEntry { "reference" => reference, "message" => message });
-fields!(Reference { "schema" => schema, "name" => name });
+fields!(Property { "type" => value(kind), "value" => value(value) });
+fields!(RelatedImage { "name" => value(name), "image" => value(image) });
+fields!(Deprecation { "package" => value(package), "entries" => value(entries) });
+fields!(DeprecationEntry { "reference" => value(reference), "message" => value(message) });
+fields!(Reference { "schema" => value(schema), "name" => value(name) });

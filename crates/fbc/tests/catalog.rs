@@ -2,46 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{
-    collections::BTreeMap,
-    io::{self, Read},
-    path::Path,
-};
+mod files;
 
-use olm_fbc::{Entry, EntryKind, Folder, Limits, LoadError, Meta, MetaReader, PackageContent, load};
+use files::Files;
+use olm_fbc::{Limits, LoadError, Meta, MetaReader, PackageContent, load};
 use proptest::prelude::*;
 
-/// A folder in memory: path to content.
-struct Files(BTreeMap<&'static str, &'static str>);
-
-impl Folder for Files {
-    fn entries(&self, directory: &Path) -> io::Result<Vec<Entry>> {
-        let below = self.0.keys().filter_map(|path| Path::new(path).strip_prefix(directory).ok());
-        let mut entries: Vec<Entry> = below
-            .filter_map(|path| {
-                let mut names = path.iter();
-                let name = names.next()?.to_owned();
-                let kind = if names.next().is_some() { EntryKind::Directory } else { EntryKind::File };
-                Some(Entry { name, kind })
-            })
-            .collect();
-        entries.dedup();
-        entries.reverse(); // any order will do
-        Ok(entries)
-    }
-
-    fn open(&self, file: &Path) -> io::Result<Box<dyn Read + '_>> {
-        let content = file.to_str().and_then(|path| self.0.get(path));
-        let content = content.filter(|content| **content != "gone");
-        content.map(|content| Box::new(content.as_bytes()) as Box<dyn Read>).ok_or_else(|| {
-            io::Error::from_raw_os_error(2) // no such file
-        })
-    }
-}
-
-fn lines(files: &[(&'static str, &'static str)]) -> Result<String, String> {
+fn lines<const N: usize>(files: &[(&str, &str); N]) -> Result<String, String> {
     let mut text = Vec::new();
-    let folder = Files(files.iter().copied().collect());
+    let folder = Files::from(*files);
     let loaded = load::<LoadError>(&folder, &Limits::default(), &mut |meta| {
         text.extend(meta.blob);
         Ok(())
@@ -56,12 +25,12 @@ fn folders() {
     let order = [("a.txt", "s: 2"), ("b.yaml", "s: 4"), ("B/x", "s: 1"), ("b/z.yaml", "s: 3")];
     assert_eq!(lines(&order).unwrap(), "{\"s\":1}\n{\"s\":2}\n{\"s\":3}\n{\"s\":4}\n");
     // The first bad file decides.
-    let expected = "a.txt:1: error unmarshaling JSON: while decoding JSON: \
+    let expected = "a.txt:1: document 1: error unmarshaling JSON: while decoding JSON: \
                     expected value for key \"schema\" to be a string, got 2";
     assert_eq!(lines(&walk).unwrap_err(), expected);
     // spec 02 acceptance 2
     let readme = ("README.md", "# Title\n\nsome text\n");
-    let expected = "README.md:1: error unmarshaling JSON: while decoding JSON: \
+    let expected = "README.md:1: document 1: error unmarshaling JSON: while decoding JSON: \
                     json: cannot unmarshal string into Go value of type map[string]interface {}";
     assert_eq!(lines(&[readme, ("z", "schema: z")]).unwrap_err(), expected);
     let ignored = [readme, ("z", "schema: z"), (".indexignore", "README.md")];
@@ -73,10 +42,91 @@ fn folders() {
 
 #[test]
 fn a_folder_has_a_limit() {
-    let folder = Files([("a", ""), ("b/c", "")].into());
+    let folder = Files::from([("a", ""), ("b/c", "")]);
     let limits = Limits { entries: 2, ..Limits::default() };
     let loaded = load::<LoadError>(&folder, &limits, &mut |_| Ok(()));
     assert_eq!(loaded.unwrap_err().to_string(), "folder holds more than 2 files and directories");
+}
+
+/// Why a catalog of one file does not load.
+fn refusal(file: &str) -> String {
+    lines(&[("catalog.yaml", file)]).unwrap_err()
+}
+
+#[test]
+fn errors_name_file_line_and_document() {
+    let typed = "error unmarshaling JSON: while decoding JSON: ";
+    let cases = [
+        // Where the reader knows the line, that of the problem.
+        ("a: 1\n---\n# x\nb: 1\nc: [\n", "5: document 2: error converting YAML to JSON: yaml: line "),
+        ("a: 1\n--- foo\n", "2: document 1: invalid Yaml document separator: foo"),
+        ("{\"a\":1}\n{\"a\":2}\n\n{\n  \"b\": 1\n  x\n}", "6: document 3: invalid character 'x'"),
+        // Else that of the document.
+        ("a: 1\n---\nb: 1\nschema: 7\n", &format!("3: document 2: {typed}expected value for key")),
+        ("a: 1\n---\n\n--- # only a comment\nb: 1\nB: 2\n", &format!("5: document 3: {typed}duplicate keys")),
+        ("{\"a\":1}{\"a\":2}\n\n{\"schema\":1}", "3: document 3: expected value for key"),
+        // JSON that goes on as YAML and is neither: the place where it is no JSON.
+        ("{\"a\":1}\n---\n[1]\n", "2: document 2: json: offset 10: "),
+    ];
+    for (file, expected) in cases {
+        let found = refusal(file);
+        assert!(found.starts_with(&format!("catalog.yaml:{expected}")), "{file:?}: {found}");
+    }
+    let long = "a".repeat(64 << 10);
+    let ignore = lines(&[("d/.indexignore", &long)]).unwrap_err();
+    assert_eq!(ignore, "d/.indexignore: a line is longer than 65536 bytes");
+}
+
+#[test]
+fn s0_1_and_s0_2_positions() {
+    // S0-1: the range must be quoted.
+    let channel = |range: &str| {
+        format!(
+            "---\nschema: olm.package\nname: p\n---\nschema: olm.channel\nentries:\n- name: a\n  skipRange: {range}\n"
+        )
+    };
+    assert!(lines(&[("catalog.yaml", &channel("'>=1.0.0 <3.0.0'"))]).is_ok());
+    let found = refusal(&channel(">=1.0.0 <3.0.0"));
+    assert!(
+        found.starts_with("catalog.yaml:8: document 2: error converting YAML to JSON: yaml: "),
+        "{found}"
+    );
+    // S0-2: the text of a message must be indented.
+    let deprecations = |margin: &str| {
+        format!(
+            "schema: olm.deprecations\nentries:\n- message: |\n{margin}Use another.\n  reference: {{schema: olm.package}}\n"
+        )
+    };
+    assert!(lines(&[("catalog.yaml", &deprecations("    "))]).is_ok());
+    let found = refusal(&deprecations(""));
+    assert!(
+        found.starts_with("catalog.yaml:4: document 1: ")
+            || found.starts_with("catalog.yaml:5: document 1: "),
+        "{found}"
+    );
+}
+
+#[test]
+fn metas_know_their_origin() {
+    let mut found = Vec::new();
+    let file = "\n\nschema: a\n---\n---\n# x\nschema: b\n";
+    let json = "\n {\"schema\":\"c\"}\n\n{\"schema\":\"d\",\n\"x\":1} {\"schema\":\"e\"}";
+    let folder = Files::from([("d/x.yaml", file), ("y.json", json)]);
+    load::<LoadError>(&folder, &Limits::default(), &mut |meta| {
+        found.push(format!("{} {}", meta.schema, meta.origin));
+        Ok(())
+    })
+    .unwrap();
+    let expected = [
+        "a d/x.yaml:1: document 1",
+        "b d/x.yaml:6: document 2",
+        "c y.json:2: document 1",
+        "d y.json:4: document 2",
+        "e y.json:5: document 3",
+    ];
+    assert_eq!(found, expected);
+    let mut reader = MetaReader::new(&b"schema: a"[..], olm_yaml::Limits::default());
+    assert_eq!(reader.next().unwrap().unwrap().origin.to_string(), "line 1: document 1");
 }
 
 /// The stored lines of a file, joined by blanks, or the error.
@@ -196,7 +246,8 @@ proptest! {
         if let Some(metas) = read(file.as_bytes()) {
             let stored: Vec<Meta> = metas.into_iter().filter(|meta| !meta.blob.is_empty()).collect();
             let text: Vec<u8> = stored.iter().flat_map(|meta| meta.blob.clone()).collect();
-            prop_assert_eq!(read(&text), Some(stored));
+            let again: Vec<u8> = read(&text).unwrap().into_iter().flat_map(|meta| meta.blob).collect();
+            prop_assert_eq!(again, text);
         }
     }
 

@@ -1,10 +1,11 @@
-//! A real catalog: it loads, its stored form is a fixed point, and packages can be read from it.
+//! A real catalog: it loads, its stored form is a fixed point, it is valid, it can be written, and packages can be read
+//! from it.
 
 #![allow(clippy::unwrap_used)]
 
 use std::{fs, path::PathBuf, time::Instant};
 
-use olm_fbc::{MetaReader, PackageContent, SCHEMA_PACKAGE};
+use olm_fbc::{Form, Meta, MetaReader, PackageContent, SCHEMA_PACKAGE, validate, write};
 use olm_yaml::Limits;
 
 #[test]
@@ -15,7 +16,7 @@ fn community_catalog() {
     };
     let catalog = PathBuf::from(data).join("catalogs/community-v4.20");
     let start = Instant::now();
-    let (mut bytes, mut metas, mut bundles) = (0, 0, 0);
+    let (mut packages, mut bytes, mut metas, mut bundles, mut warnings) = (0, 0, 0, 0, 0);
     for folder in fs::read_dir(catalog).unwrap() {
         let path = folder.unwrap().path().join("catalog.yaml");
         let file = fs::read(&path).unwrap();
@@ -24,7 +25,25 @@ fn community_catalog() {
         let text: Vec<u8> = stored.iter().flat_map(|meta| meta.blob.clone()).collect();
         let again: Vec<_> =
             MetaReader::new(text.as_slice(), Limits::default()).collect::<Result<_, _>>().unwrap();
-        assert_eq!(stored, again, "{}", path.display());
+        let fields = |metas: &[Meta]| -> Vec<_> {
+            metas
+                .iter()
+                .map(|m| (m.schema.clone(), m.package.clone(), m.name.clone(), m.blob.clone()))
+                .collect()
+        };
+        assert!(fields(&stored) == fields(&again), "{}", path.display());
+
+        let report = validate(&stored, true);
+        assert!(report.is_valid(), "{:?}", report.reference_message);
+        warnings += report.findings.len();
+        // One form for each package, in turns: this is the slow part.
+        let form = if packages % 2 == 0 { Form::Json } else { Form::Yaml };
+        packages += 1;
+        let mut written = Vec::new();
+        write(stored.clone(), form, &mut written).unwrap();
+        let read_back = MetaReader::new(written.as_slice(), Limits::default());
+        let read_back: Vec<Meta> = read_back.collect::<Result<_, _>>().unwrap();
+        assert!(sorted(&stored) == sorted(&read_back), "{} as {form:?}", path.display());
 
         let package = &stored.iter().find(|meta| meta.schema == SCHEMA_PACKAGE).unwrap().name;
         let lines = stored.iter().map(|meta| meta.blob.as_slice());
@@ -39,10 +58,17 @@ fn community_catalog() {
         bundles += content.bundles.len();
     }
     say(&format!(
-        "community_catalog: {metas} metas, {bundles} bundles, {bytes} bytes in {:?}",
+        "community_catalog: {packages} packages, {metas} metas, {bundles} bundles, {warnings} warnings, {bytes} bytes in {:?}",
         start.elapsed()
     ));
     assert!(bundles > 100);
+}
+
+/// The lines of metas in an order of their own.
+fn sorted(metas: &[Meta]) -> Vec<&[u8]> {
+    let mut lines: Vec<&[u8]> = metas.iter().map(|meta| meta.blob.as_slice()).collect();
+    lines.sort_unstable();
+    lines
 }
 
 /// Prints past the test runner's capture: the line is for whoever runs the tests.

@@ -1,5 +1,6 @@
-//! The vectors of `fbc`: catalog folders against their stored lines and query answers. The HTTP side of the queries
-//! (status, headers, malformed query strings) is the server's and not tested here.
+//! The vectors of `fbc`: catalog folders against their stored lines and query answers, and of `fbc-validate`: catalogs
+//! against the message of `opm validate`. The HTTP side of the queries (status, headers, malformed query strings) is
+//! the server's and not tested here.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -9,7 +10,7 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use olm_fbc::{Entry, EntryKind, Folder, Limits, LoadError, Meta, Selector, load};
+use olm_fbc::{Entry, EntryKind, Folder, Limits, LoadError, Meta, Selector, load, validate_folder};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -36,6 +37,64 @@ fn fbc() {
         .collect();
     say(&format!("fbc: {} passed, {} failed", cases.len() - failures.len(), failures.len()));
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn fbc_validate() {
+    let root = vectors().join("fbc-validate");
+    let Ok(entries) = fs::read_dir(&root) else {
+        say(&format!("fbc-validate: skipped, no folder {}", root.display()));
+        return;
+    };
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
+    files.sort();
+    let (mut passed, mut failures) = (0, Vec::new());
+    for file in files {
+        let rows = olm_yaml::from_slice(&fs::read(&file).unwrap()).unwrap();
+        for row in items(&rows["cases"]) {
+            match check_validation(row) {
+                Ok(()) => passed += 1,
+                Err(why) => failures.push(format!("{}: {why}", row["name"])),
+            }
+        }
+    }
+    say(&format!("fbc-validate: {passed} passed, {} failed", failures.len()));
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+fn check_validation(row: &Value) -> Result<(), String> {
+    let scratch = tempfile::tempdir().unwrap();
+    let one = row["fbc"].as_str().map(|text| ("catalog.yaml", text)).into_iter();
+    let many = row["files"].as_object().into_iter().flatten();
+    for (path, text) in one.chain(many.map(|(path, text)| (path.as_str(), text.as_str().unwrap()))) {
+        let path = scratch.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let report = validate_folder(&Directory(scratch.path().to_owned()), &Limits::default(), true);
+    let message = report.reference_message.as_deref();
+    let expected = row["error"].as_str();
+    let accepted: Vec<&str> =
+        expected.into_iter().chain(items(&row["error_any"]).filter_map(Value::as_str)).collect();
+    let good = match (row["expect"].as_str(), row["match"].as_str()) {
+        (Some("valid"), _) => message.is_none() && report.errors().next().is_none(),
+        (Some("error"), Some("prefix")) => {
+            message.is_some_and(|message| message.starts_with(row["prefix"].as_str().unwrap()))
+        }
+        (Some("error"), _) => message.is_some_and(|message| accepted.contains(&message)),
+        _ => return Err(format!("unknown expectation {}", row["expect"])),
+    };
+    if !good {
+        return Err(format!("expected {accepted:?}, found {message:?}"));
+    }
+    if message.is_some() && report.errors().next().is_none() {
+        return Err("a message, but no finding".to_owned());
+    }
+    if let Some(finding) = report.errors().find(|finding| finding.origin.is_none()) {
+        return Err(format!("no origin: {finding}"));
+    }
+    Ok(())
 }
 
 fn check(folder: &Path) -> Result<(), String> {

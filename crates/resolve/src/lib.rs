@@ -19,7 +19,7 @@ mod step;
 
 pub use catalog::{Catalog, CatalogError};
 pub use deprecation::{ConditionState, DeprecationConditions, Deprecations};
-pub use package::{Offer, PackageIndex};
-pub use resolver::{Installed, Request, ResolveError, Resolved, UpgradePolicy, Wanted, resolve};
+pub use package::{Edge, EdgeRule, Offer, PackageIndex};
+pub use resolver::{Installed, Origin, Request, ResolveError, Resolved, UpgradePolicy, Wanted, resolve};
 pub use selector::{CatalogSelector, Expression, SelectorError};
 pub use step::{Target, target};

@@ -39,6 +39,26 @@ pub struct Offer {
     entries: Vec<Entry>,
 }
 
+/// Leads from an installed bundle to one that may follow it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Edge<'a> {
+    /// The channel whose entry makes the edge.
+    pub channel: &'a str,
+    /// The field of the entry that makes it.
+    pub rule: EdgeRule,
+}
+
+/// The field of a channel entry that makes an edge. Where several do, the first of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EdgeRule {
+    /// `replaces` is the installed bundle's name.
+    Replaces,
+    /// `skips` holds the installed bundle's name.
+    Skips,
+    /// `skipRange` contains the installed version.
+    SkipRange,
+}
+
 /// A bundle's place in one channel and what it may follow there.
 #[derive(Debug, Clone)]
 struct Entry {
@@ -135,12 +155,22 @@ impl Offer {
         (channels.is_empty() || self.entries_in(channels).next().is_some())
             && constraint.is_none_or(|c| version.is_some_and(|version| c.matches(version.version())))
             && origin.is_none_or(|origin| {
-                version == Some(&origin.version)
-                    || self.entries_in(channels).any(|entry| entry.follows(origin))
+                version == Some(&origin.version) || self.edges_from(origin, channels).next().is_some()
             })
     }
 
-    fn entries_in(&self, channels: &[String]) -> impl Iterator<Item = &Entry> {
+    /// The edges by which this bundle may follow `origin` (spec 03 §2.3), one for each of the `channels` that has
+    /// one; no channels means all.
+    pub fn edges_from<'a>(
+        &'a self,
+        origin: &'a Origin<'_>,
+        channels: &'a [String],
+    ) -> impl Iterator<Item = Edge<'a>> {
+        let edge = |entry: &'a Entry| Some(Edge { channel: &entry.channel, rule: entry.rule(origin)? });
+        self.entries_in(channels).filter_map(edge)
+    }
+
+    fn entries_in<'a>(&'a self, channels: &'a [String]) -> impl Iterator<Item = &'a Entry> {
         self.entries
             .iter()
             .filter(|entry| channels.is_empty() || channels.iter().any(|channel| **channel == *entry.channel))
@@ -148,10 +178,16 @@ impl Offer {
 }
 
 impl Entry {
-    fn follows(&self, origin: &Origin<'_>) -> bool {
-        self.replaces == origin.name
-            || self.skips.iter().any(|name| name == origin.name)
-            || self.skip_range.as_ref().is_some_and(|range| range.contains(origin.version.version()))
+    /// The first rule by which the entry's bundle may follow `origin`.
+    fn rule(&self, origin: &Origin<'_>) -> Option<EdgeRule> {
+        if self.replaces == origin.name {
+            Some(EdgeRule::Replaces)
+        } else if self.skips.iter().any(|name| name == origin.name) {
+            Some(EdgeRule::Skips)
+        } else {
+            let range = self.skip_range.as_ref()?;
+            range.contains(origin.version.version()).then_some(EdgeRule::SkipRange)
+        }
     }
 }
 

@@ -202,9 +202,12 @@ impl<'a> Request<'a> {
 }
 
 /// The installed bundle as the start of an upgrade.
-pub(crate) struct Origin<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) version: VersionRelease,
+#[derive(Debug, Clone)]
+pub struct Origin<'a> {
+    /// The bundle's name.
+    pub name: &'a str,
+    /// The bundle's version and release.
+    pub version: VersionRelease,
 }
 
 /// The best bundle of one catalog.

@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use olm_fbc::PackageContent;
 use olm_resolve::{
-    Catalog, CatalogError, Installed, PackageIndex, Request, Target, UpgradePolicy, resolve, target,
+    Catalog, CatalogError, EdgeRule, Installed, Origin, PackageIndex, Request, Target, UpgradePolicy,
+    resolve, target,
 };
+use olm_version::VersionRelease;
 use serde_json::{Value, json};
 
 /// The objects of package `demo`; bundles are named `demo.v<version>`.
@@ -343,6 +345,34 @@ fn edges_of_channels_that_are_not_selected_do_not_count() {
         .channel("fast", &[replacing("1.1.0", "1.0.0")]);
     assert_eq!(wish().installed("1.0.0").channels(&["stable"]).from(&content), "1.0.0");
     assert_eq!(wish().installed("1.0.0").from(&content), "1.1.0");
+}
+
+// spec 03 §2.3: what lets a bundle follow another one is told channel by channel
+#[test]
+fn edges_name_their_channel_and_their_rule() {
+    let all = json!({"name": "demo.v1.1.0", "replaces": "demo.v0.9.0", "skips": ["demo.v1.0.0"], "skipRange": ">=1.0.0 <1.1.0"});
+    let index = Content::default()
+        .channel("fast", &[all])
+        .channel("slow", &[replacing("1.1.0", "1.0.0")])
+        .channel("wide", &[skipping("1.1.0", "<1.1.0")])
+        .channel("none", &[entry("1.1.0")])
+        .index()
+        .unwrap();
+    let offer = index.offers().next().unwrap();
+    let edges = |name: &str, version: &str, channels: &[&str]| -> Vec<(String, EdgeRule)> {
+        let origin = Origin { name, version: VersionRelease::parse(version, None).unwrap() };
+        let channels: Vec<_> = channels.iter().map(ToString::to_string).collect();
+        offer.edges_from(&origin, &channels).map(|edge| (edge.channel.to_owned(), edge.rule)).collect()
+    };
+    let edge = |channel: &str, rule| (channel.to_owned(), rule);
+    use EdgeRule::{Replaces, SkipRange, Skips};
+    assert_eq!(
+        edges("demo.v1.0.0", "1.0.0", &[]),
+        [edge("fast", Skips), edge("slow", Replaces), edge("wide", SkipRange)]
+    );
+    assert_eq!(edges("demo.v1.0.0", "1.0.0", &["slow", "none"]), [edge("slow", Replaces)]);
+    assert_eq!(edges("other", "1.0.5", &["fast"]), [edge("fast", SkipRange)]);
+    assert_eq!(edges("other", "2.0.0", &[]), []);
 }
 
 // spec 03 acceptance 40, 41, 43; spec 08 R-1

@@ -8,6 +8,8 @@ pub enum Error {
     Syntax {
         /// Line in the document near which the problem is, as the reference counts; 0 for the first.
         line: usize,
+        /// Line in the document of the place where the problem was found, from 1.
+        at: usize,
         /// What is wrong there.
         problem: String,
     },
@@ -29,6 +31,16 @@ pub enum Error {
     /// JSON text that cannot be read as a value.
     #[error("{0}")]
     Json(String),
+}
+
+impl Error {
+    /// Line in the document where the problem was found, from 1, where the reader knows it.
+    pub fn line(&self) -> Option<usize> {
+        match self {
+            Self::Syntax { at, .. } => Some(*at),
+            _ => None,
+        }
+    }
 }
 
 /// `line 3: `, or nothing where the line is not known.

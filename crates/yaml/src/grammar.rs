@@ -48,8 +48,8 @@ struct Grammar<'a> {
     depth: usize,
 }
 
-/// Parses the first document of `text`; what follows it is not looked at.
-pub(crate) fn parse(text: &str, depth: usize) -> Result<Tree, Error> {
+/// Parses the first document of `text`. What follows it is not looked at, but the line is told where it begins.
+pub(crate) fn parse(text: &str, depth: usize) -> Result<(Tree, Option<usize>), Error> {
     let mut grammar = Grammar {
         scanner: Scanner::new(text),
         builder: Builder::default(),
@@ -57,21 +57,35 @@ pub(crate) fn parse(text: &str, depth: usize) -> Result<Tree, Error> {
         prefixes: Vec::new(),
         depth,
     };
+    let mut unread = None;
     if grammar.document_start()? {
         while let Some(expected) = grammar.expected.pop() {
             grammar.step(expected)?;
         }
         grammar.scanner.peek()?;
+        unread = grammar.unread();
     }
-    Ok(grammar.builder.finish())
+    Ok((grammar.builder.finish(), unread))
 }
 
 /// An error of the grammar: the reference gives the number of the line before, or none for the first.
 fn problem(place: Mark, text: &str) -> Error {
-    Error::Syntax { line: place.line, problem: text.to_owned() }
+    Error::Syntax { line: place.line, at: place.line + 1, problem: text.to_owned() }
 }
 
 impl Grammar<'_> {
+    /// The line, from 1, where something follows the document that was read.
+    fn unread(&mut self) -> Option<usize> {
+        loop {
+            match self.scanner.peek() {
+                Ok((Token::StreamEnd, _)) => return None,
+                Ok((Token::DocumentEnd, _)) => self.scanner.next().ok()?,
+                Ok((_, mark)) => return Some(mark.line + 1),
+                Err(error) => return error.line(),
+            };
+        }
+    }
+
     fn peek(&mut self) -> Result<&Token, Error> {
         self.scanner.peek().map(|(token, _)| token)
     }

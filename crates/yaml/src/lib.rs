@@ -21,7 +21,7 @@ mod stream;
 mod tree;
 
 pub use error::Error;
-pub use stream::{DecodeError, Notation, Stream, StreamError};
+pub use stream::{DecodeError, Notation, Position, Stream, StreamError};
 
 use serde_json::Value;
 
@@ -47,12 +47,17 @@ impl Default for Limits {
 ///
 /// An object may hold the same key more than once: the last one counts.
 pub fn to_json(yaml: &[u8], limits: &Limits) -> Result<Vec<u8>, Error> {
+    first_to_json(yaml, limits).map(|(json, _)| json)
+}
+
+/// [`to_json`], with the line, from 1, where something begins that was not read.
+fn first_to_json(yaml: &[u8], limits: &Limits) -> Result<(Vec<u8>, Option<usize>), Error> {
     if yaml.len() > limits.document_bytes {
         return Err(Error::TooLarge { limit: limits.document_bytes });
     }
     let text = source::decode(yaml)?;
-    let tree = grammar::parse(&source::with_line_feeds(&text), limits.depth)?;
-    convert::to_json(&tree, limits)
+    let (tree, unread) = grammar::parse(&source::with_line_feeds(&text), limits.depth)?;
+    Ok((convert::to_json(&tree, limits)?, unread))
 }
 
 /// Reads the first YAML document of `yaml` (JSON is YAML too) as a value.

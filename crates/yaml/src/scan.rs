@@ -79,7 +79,7 @@ pub(crate) struct Scanner<'a> {
 /// An error of the scanner: the reference names the line unless it is the first.
 pub(super) fn problem(place: Mark, text: &str) -> Error {
     let line = if place.line == 0 { 0 } else { place.line + 1 };
-    Error::Syntax { line, problem: text.to_owned() }
+    Error::Syntax { line, at: place.line + 1, problem: text.to_owned() }
 }
 
 impl<'a> Scanner<'a> {

@@ -3,7 +3,7 @@
 
 use std::io::{self, Read};
 
-use crate::{Error, Limits, json::SyntaxError, to_json};
+use crate::{Error, Limits, first_to_json, json::SyntaxError};
 
 /// How far the start of a stream is looked at to tell JSON from YAML.
 const GUESS_BYTES: usize = 4096;
@@ -39,11 +39,22 @@ pub enum StreamError {
     /// A document is not readable.
     #[error("{message}")]
     Document {
-        /// First line of the document in the stream, from 1.
-        line: usize,
+        /// Where the document begins.
+        position: Position,
+        /// Line of the stream where the problem was found, from 1, where the reader knows it.
+        at: Option<usize>,
         /// What is wrong with it.
         message: String,
     },
+}
+
+/// Where a document lies in its stream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    /// Number of the document, from 1; empty ones count.
+    pub document: usize,
+    /// First line of the document, from 1.
+    pub line: usize,
 }
 
 /// The notation that a document was written in.
@@ -79,13 +90,39 @@ pub struct Stream<R> {
     offset: usize,
     lines: usize,
     ended: bool,
+    /// The document that was read last, or is being read.
+    position: Position,
+    unread: Option<usize>,
 }
 
 impl<R: Read> Stream<R> {
     /// Starts reading.
     pub fn new(reader: R, limits: Limits) -> Self {
         let (mode, buffer) = (Mode::Start, Vec::new());
-        Self { reader, limits, mode, buffer, used: 0, offset: 0, lines: 0, ended: false }
+        let position = Position::default();
+        Self {
+            reader,
+            limits,
+            mode,
+            buffer,
+            used: 0,
+            offset: 0,
+            lines: 0,
+            ended: false,
+            position,
+            unread: None,
+        }
+    }
+
+    /// Where the document lies that [`Self::next`] gave last.
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
+    /// The line, from 1, where something follows the document that [`Self::next`] gave last, before the next `---`, and
+    /// is skipped: of a YAML document only the first value is read.
+    pub fn unread(&self) -> Option<usize> {
+        self.unread
     }
 
     /// Reads the next document and hands it to `decode` as JSON text; `None` at the end.
@@ -99,12 +136,15 @@ impl<R: Read> Stream<R> {
         if matches!(self.mode, Mode::Start) {
             self.mode = if self.begins_as_json()? { Mode::Json(0) } else { Mode::Yaml };
         }
+        self.position = Position { document: self.position.document + 1, line: self.line() };
         let Mode::Json(good) = self.mode else {
             return self.next_yaml(&mut decode);
         };
         let Some(length) = self.json_length()? else {
             return Ok(None);
         };
+        let blank = self.buffer[self.used..].iter().take_while(|b| b.is_ascii_whitespace()).count();
+        self.position.line = self.line() + newlines(&self.buffer[self.used..self.used + blank]);
         let refused = match decode(&self.buffer[self.used..self.used + length], Notation::Json) {
             Ok(value) => {
                 self.mode = Mode::Json(good + 1);
@@ -113,21 +153,23 @@ impl<R: Read> Stream<R> {
             }
             Err(refused) => refused,
         };
-        let blank = self.buffer[self.used..].iter().take_while(|b| b.is_ascii_whitespace()).count();
-        let line = self.line() + newlines(&self.buffer[self.used..self.used + blank]);
+        let position = self.position;
+        let read = refused.offset.map(|read| &self.buffer[self.used..][..read.min(length)]);
+        let at = read.map(|read| self.line() + newlines(read));
         if good > 1 {
-            return Err(StreamError::Document { line, message: refused.message });
+            return Err(StreamError::Document { position, at, message: refused.message });
         }
         let offset = self.offset;
         self.mode = Mode::Yaml;
         self.skip_line_end();
         self.next_yaml(&mut decode).map_err(|error| match error {
             StreamError::Document { .. } => {
-                let message = match refused.offset {
+                // That the text ends too early is no error of syntax for the reference.
+                let message = match refused.offset.filter(|_| refused.message != "unexpected EOF") {
                     Some(at) => format!("json: offset {}: {}", offset + at, refused.message),
                     None => refused.message,
                 };
-                StreamError::Document { line, message }
+                StreamError::Document { position, at, message }
             }
             read => read,
         })
@@ -182,7 +224,7 @@ impl<R: Read> Stream<R> {
 
     fn too_large(&self) -> StreamError {
         let message = format!("document is larger than {} bytes", self.limits.document_bytes);
-        StreamError::Document { line: self.line(), message }
+        StreamError::Document { position: self.position, at: None, message }
     }
 
     /// The length of the next JSON value with the white space before it, as far as brackets and quotes tell; all
@@ -208,21 +250,29 @@ impl<R: Read> Stream<R> {
         &mut self,
         decode: &mut impl FnMut(&[u8], Notation) -> Result<T, DecodeError>,
     ) -> Result<Option<T>, StreamError> {
-        let Some((line, document)) = self.yaml_document()? else {
+        self.position.line = self.line();
+        let Some((first, document)) = self.yaml_document()? else {
             return Ok(None);
         };
-        let refuse = |message: String| StreamError::Document { line, message };
-        let json = to_json(&document, &self.limits).map_err(|error| refuse(error.to_string()))?;
+        let position = self.position;
+        let (json, unread) = first_to_json(&document, &self.limits).map_err(|error| {
+            // What is missing at the end is looked for behind the last line.
+            let at = error.line().map(|line| first + line.min(newlines(&document).max(1)) - 1);
+            StreamError::Document { position, at, message: error.to_string() }
+        })?;
         drop(document);
+        self.unread = unread.map(|line| first + line - 1);
         decode(&json, Notation::Yaml).map(Some).map_err(|error| {
-            refuse(format!("error unmarshaling JSON: while decoding JSON: {}", error.message))
+            let message = format!("error unmarshaling JSON: while decoding JSON: {}", error.message);
+            StreamError::Document { position, at: None, message }
         })
     }
 
-    /// The lines up to the next separator, each with one line feed at its end, and the number of the first.
+    /// The number of the first line, and the lines up to the next separator, each with one line feed at its end. A
+    /// separator at the start belongs to the document, so that the next one ends it even with nothing between them.
     fn yaml_document(&mut self) -> Result<Option<(usize, Vec<u8>)>, StreamError> {
+        let first = self.line();
         let mut document = Vec::new();
-        let mut first = self.line();
         while let Some(length) = self.line_length()? {
             let line = &self.buffer[self.used..self.used + length];
             if let Some(rest) = line.strip_prefix(b"---") {
@@ -230,13 +280,15 @@ impl<R: Read> Stream<R> {
                 let rest = rest.trim();
                 if !rest.is_empty() && !rest.starts_with('#') {
                     let message = format!("invalid Yaml document separator: {rest}");
-                    return Err(StreamError::Document { line: self.line(), message });
+                    let at = Some(self.line());
+                    return Err(StreamError::Document { position: self.position, at, message });
                 }
                 self.consume(length);
                 if !document.is_empty() {
                     return Ok(Some((first, document)));
                 }
-                first = self.line();
+                document.extend_from_slice(b"---\n");
+                self.position.line = self.line();
                 continue;
             }
             let content = line.strip_suffix(b"\n").map_or(line, |l| l.strip_suffix(b"\r").unwrap_or(l));

@@ -157,14 +157,35 @@ fn streams_of_documents() {
 }
 
 #[test]
-fn errors_name_the_first_line_of_the_document() {
-    let line = |text: &str| match all_from_slice(text.as_bytes()) {
-        Err(StreamError::Document { line, .. }) => line,
+fn errors_name_document_and_line() {
+    let place = |text: &str| match all_from_slice(text.as_bytes()) {
+        Err(StreamError::Document { position, at, .. }) => (position.document, position.line, at),
         other => unreachable!("{other:?}"),
     };
-    assert_eq!(line("a: 1\n---\n\nb: [\n"), 3);
-    assert_eq!(line("a: 1\n--- x\n"), 2);
-    assert_eq!(line("{}\n{}\n\n{,}\n"), 4);
+    assert_eq!(place("a: 1\n---\n\nb: [\n"), (2, 3, Some(4)));
+    assert_eq!(place("---\n\na: 1\nb: 'x\n--- # c\n"), (1, 2, Some(4)));
+    // The second of two separators ends a document without content.
+    assert_eq!(place("---\n---\na: 1\nb: 'x\n--- # c\n"), (2, 3, Some(4)));
+    assert_eq!(place("a: 1\n--- x\n"), (1, 1, Some(2)));
+    assert_eq!(place("a: .nan\n"), (1, 1, None));
+    // The reader of values does not tell where JSON is wrong.
+    assert_eq!(place("{}\n{}\n\n{,}\n"), (3, 4, None));
+}
+
+#[test]
+fn streams_tell_what_they_skip() {
+    let unread = |text: &str| {
+        let mut stream = Stream::new(text.as_bytes(), Limits::default());
+        let mut unread = Vec::new();
+        while stream.next(|_, _| Ok(())).unwrap().is_some() {
+            unread.push(stream.unread());
+        }
+        unread
+    };
+    assert_eq!(unread("a: 1\n---\n# x\n{}\n# y\n"), [None, None]);
+    assert_eq!(unread("# x\n{}\n{}\n---\n{}\n"), [Some(3), None]);
+    assert_eq!(unread("a: 1\n...\n---\nb: 1\n...\nc: 1\n"), [None, Some(6)]);
+    assert_eq!(unread("{}\n{}\n"), [None, None]);
 }
 
 #[test]

@@ -1,0 +1,333 @@
+//! `olm.semver`: channels and upgrade edges from nothing but the versions of the bundles (spec 07 §3.10).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use olm_version::{Version, quote};
+use serde_json::{json, value::RawValue};
+
+use super::TemplateError;
+use crate::{
+    Meta, SCHEMA_CHANNEL, SCHEMA_PACKAGE, json,
+    shape::{Field, Shape, Structure},
+};
+
+const SCHEMA: &str = "olm.semver";
+
+const STREAM: Shape = Shape::Object(&Structure {
+    name: "semver.channelBundles",
+    fields: &[Field {
+        name: "bundles",
+        shape: Shape::List(
+            "[]semver.bundleEntry",
+            &Shape::Object(&Structure {
+                name: "semver.bundleEntry",
+                fields: &[Field { name: "image", shape: Shape::Text, always: false }],
+            }),
+        ),
+        always: false,
+    }],
+});
+
+const TEMPLATE: Structure = Structure {
+    name: "semver.SemverTemplateData",
+    fields: &[
+        Field { name: "schema", shape: Shape::Text, always: true },
+        Field { name: "generateMajorChannels", shape: Shape::Truth, always: false },
+        Field { name: "generateMinorChannels", shape: Shape::Truth, always: false },
+        Field { name: "defaultChannelTypePreference", shape: Shape::Text, always: false },
+        Field { name: "candidate", shape: STREAM, always: false },
+        Field { name: "fast", shape: STREAM, always: false },
+        Field { name: "stable", shape: STREAM, always: false },
+    ],
+};
+
+/// What the expansion must know of the bundle in an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BundleIdentity {
+    /// Package of the bundle.
+    pub package: String,
+    /// Name of the bundle.
+    pub name: String,
+    /// Version of the bundle.
+    pub version: String,
+}
+
+/// A list of images that is more or less stable; the order is that of stability.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stream {
+    Candidate,
+    Fast,
+    Stable,
+}
+
+impl Stream {
+    const ALL: [Self; 3] = [Self::Candidate, Self::Fast, Self::Stable];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Candidate => "candidate",
+            Self::Fast => "fast",
+            Self::Stable => "stable",
+        }
+    }
+}
+
+/// Whether a channel holds a major or a minor version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Major,
+    Minor,
+}
+
+impl Kind {
+    fn channel(self, stream: Stream, version: &Version) -> String {
+        let (stream, major) = (stream.name(), version.major());
+        match self {
+            Self::Major => format!("{stream}-v{major}"),
+            Self::Minor => format!("{stream}-v{major}.{}", version.minor()),
+        }
+    }
+}
+
+/// A template that was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SemverTemplate {
+    /// The kinds of channels that are made.
+    kinds: Vec<Kind>,
+    /// The kind of the default channel where both would do.
+    preferred: Kind,
+    /// The images in the order of the template.
+    streams: BTreeMap<Stream, Vec<String>>,
+}
+
+/// A channel that is being made: its entries with their edges, and the version that it began with.
+#[derive(Debug)]
+struct Draft {
+    stream: Stream,
+    kind: Kind,
+    first: Version,
+    entries: Vec<DraftEntry>,
+}
+
+#[derive(Debug)]
+struct DraftEntry {
+    name: String,
+    /// Empty for none.
+    replaces: String,
+    skips: BTreeSet<String>,
+}
+
+impl SemverTemplate {
+    /// Reads a template from YAML or JSON. Keys match whatever their case; unknown and repeated ones are refused.
+    ///
+    /// # Errors
+    /// What is not such a template, and a preference for channels that are not made.
+    pub fn parse(text: &[u8]) -> Result<Self, TemplateError> {
+        let refused = |problem: String| TemplateError::Read(problem);
+        let json = olm_yaml::to_json(text, &olm_yaml::Limits::default())
+            .map_err(|problem| refused(problem.to_string()))?;
+        let decoded =
+            |problem: String| refused(format!("error unmarshaling JSON: while decoding JSON: {problem}"));
+        let value: &RawValue =
+            serde_json::from_slice(&json).map_err(|problem| decoded(problem.to_string()))?;
+        TEMPLATE.check(value, true).map_err(decoded)?;
+        let members = json::members(value).unwrap_or_default();
+        let text = |name| json::field(&members, name).and_then(json::text).unwrap_or_default();
+        let truth = |name| json::field(&members, name).is_some_and(|value| value.get() == "true");
+        if text("schema") != SCHEMA {
+            return Err(refused(format!(
+                "readFile: input file has unknown schema, should be {}",
+                quote(SCHEMA)
+            )));
+        }
+        let major = truth("generateMajorChannels");
+        let minor = truth("generateMinorChannels") || !major;
+        let preferred = preferred(&text("defaultChannelTypePreference"), major, minor).map_err(refused)?;
+        let kinds = [(Kind::Major, major), (Kind::Minor, minor)];
+        let images = |stream: Stream| {
+            let bundles = json::field(&members, stream.name()).and_then(json::members).unwrap_or_default();
+            let bundles = json::field(&bundles, "bundles").and_then(json::items).unwrap_or_default();
+            let bundles = bundles.into_iter().map(|bundle| json::members(bundle).unwrap_or_default());
+            let image =
+                |bundle: Vec<_>| json::field(&bundle, "image").and_then(json::text).unwrap_or_default();
+            (stream, bundles.map(image).collect())
+        };
+        Ok(Self {
+            kinds: kinds.into_iter().filter(|(_, made)| *made).map(|(kind, _)| kind).collect(),
+            preferred,
+            streams: Stream::ALL.map(images).into(),
+        })
+    }
+
+    /// The images that the template names, sorted, each once.
+    pub fn images(&self) -> BTreeSet<&str> {
+        self.streams.values().flatten().map(String::as_str).collect()
+    }
+
+    /// The package and its channels, sorted by name. `bundles` says what is in each image of the template.
+    ///
+    /// In a channel the highest version of each minor version replaces that of the minor version before it, within the
+    /// same major version, and skips all other lower ones. The default channel is the most stable one, then the one with
+    /// the highest version, then the one of the preferred kind.
+    ///
+    /// # Errors
+    /// Images without bundle, bundles of several packages, equal names or versions that have no order in one stream.
+    pub fn expand(&self, bundles: &BTreeMap<String, BundleIdentity>) -> Result<Vec<Meta>, TemplateError> {
+        if self.images().is_empty() {
+            return Err(TemplateError::NoBundles);
+        }
+        let mut package = "";
+        let mut channels: BTreeMap<String, Draft> = BTreeMap::new();
+        for (&stream, images) in &self.streams {
+            let mut versions = read_stream(images, bundles, &mut package).map_err(TemplateError::Bundles)?;
+            versions.sort_by(|a, b| a.1.cmp(&b.1));
+            for &kind in &self.kinds {
+                add_channels(stream, kind, &versions, &mut channels);
+            }
+        }
+        let default = channels.iter().max_by(|(_, a), (_, b)| {
+            let rank = |draft: &Draft| (draft.kind == self.preferred, draft.kind);
+            (a.stream, &a.first).cmp(&(b.stream, &b.first)).then_with(|| rank(a).cmp(&rank(b)))
+        });
+        let default = default.map_or("", |(name, _)| name.as_str());
+        let mut metas = vec![json!({"schema": SCHEMA_PACKAGE, "name": package, "defaultChannel": default})];
+        metas.extend(channels.iter().map(|(name, draft)| {
+            let entries: Vec<_> = draft.entries.iter().map(DraftEntry::value).collect();
+            json!({"schema": SCHEMA_CHANNEL, "package": package, "name": name, "entries": entries})
+        }));
+        let metas = metas.iter().map(|meta| Meta::from_json(meta.to_string().as_bytes()));
+        metas.collect::<Result<_, _>>().map_err(|problem| TemplateError::Bundles(problem.to_string()))
+    }
+}
+
+impl DraftEntry {
+    fn value(&self) -> serde_json::Value {
+        let mut entry = json!({"name": self.name});
+        if !self.replaces.is_empty() {
+            entry["replaces"] = json!(self.replaces);
+        }
+        if !self.skips.is_empty() {
+            entry["skips"] = json!(self.skips);
+        }
+        entry
+    }
+}
+
+fn preferred(text: &str, major: bool, minor: bool) -> Result<Kind, String> {
+    let (kind, made) = match text {
+        "" => return Ok(if minor { Kind::Minor } else { Kind::Major }),
+        "minor" => (Kind::Minor, minor),
+        "major" => (Kind::Major, major),
+        other => {
+            let other = quote(other);
+            return Err(format!(
+                "unknown DefaultChannelTypePreference: {other}\nValid values are 'major' or 'minor'"
+            ));
+        }
+    };
+    if !made {
+        return Err(format!(
+            "schema attribute mismatch: DefaultChannelTypePreference set to '{text}' doesn't make sense if not \
+             generating {text}-version channels"
+        ));
+    }
+    Ok(kind)
+}
+
+/// Names and versions of the bundles of a stream. `package` is that of the bundles before, empty at first.
+fn read_stream<'a>(
+    images: &[String],
+    bundles: &'a BTreeMap<String, BundleIdentity>,
+    package: &mut &'a str,
+) -> Result<Vec<(&'a str, Version)>, String> {
+    let mut versions: Vec<(&str, Version)> = Vec::new();
+    for image in images {
+        let Some(bundle) = bundles.get(image) else {
+            return Err(format!(
+                "supplied bundle image name {} not found in rendered bundle images",
+                quote(image)
+            ));
+        };
+        let name = quote(&bundle.name);
+        let version = Version::parse(&bundle.version).map_err(|problem| {
+            format!("bundle {name} has invalid version {}: {problem}", quote(&bundle.version))
+        })?;
+        if package.is_empty() {
+            *package = &bundle.package;
+        } else if *package != bundle.package {
+            let other = quote(&bundle.package);
+            return Err(format!("bundle {other} does not belong to this package: {}", quote(package)));
+        }
+        if versions.iter().any(|(other, _)| *other == bundle.name) {
+            return Err(format!("duplicate bundle name {name}"));
+        }
+        versions.push((&bundle.name, version));
+    }
+    unordered(&versions).map_or(Ok(versions), Err)
+}
+
+/// Versions that differ in nothing but their build metadata.
+fn unordered(versions: &[(&str, Version)]) -> Option<String> {
+    let without_build = |version: &Version| {
+        let text = version.to_string();
+        text.split('+').next().unwrap_or_default().to_owned()
+    };
+    let mut seen = BTreeSet::new();
+    let problems = versions.iter().filter_map(|(_, version)| {
+        let plain = without_build(version);
+        let problem =
+            format!("bundle version {} cannot be compared to {}", quote(&version.to_string()), quote(&plain));
+        (!seen.insert(plain)).then_some(problem)
+    });
+    let problems: Vec<String> = problems.collect();
+    let shown = match problems.as_slice() {
+        [] => return None,
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
+    };
+    Some(format!(
+        "encountered bundle versions which differ only by build metadata, which cannot be ordered: {shown}"
+    ))
+}
+
+/// Adds the channels of one kind for the bundles of a stream, which come in ascending order.
+fn add_channels(
+    stream: Stream,
+    kind: Kind,
+    versions: &[(&str, Version)],
+    channels: &mut BTreeMap<String, Draft>,
+) {
+    // What a bundle can follow: all lower versions of its major version, and the highest of the minor version before.
+    let mut lower: BTreeSet<String> = BTreeSet::new();
+    let mut previous_minor = String::new();
+    for (index, (name, version)) in versions.iter().enumerate() {
+        let before = index.checked_sub(1).map(|index| &versions[index]);
+        match before {
+            Some((name, before)) if before.major() == version.major() => {
+                if before.minor() != version.minor() {
+                    (*name).clone_into(&mut previous_minor);
+                }
+                lower.insert((*name).to_owned());
+            }
+            _ => {
+                lower.clear();
+                previous_minor.clear();
+            }
+        }
+        let mut entry =
+            DraftEntry { name: (*name).to_owned(), replaces: String::new(), skips: BTreeSet::new() };
+        let minor = |version: &Version| (version.major(), version.minor());
+        let is_highest = versions.get(index + 1).is_none_or(|(_, next)| minor(next) != minor(version));
+        if is_highest {
+            entry.replaces.clone_from(&previous_minor);
+            entry.skips = lower.iter().filter(|name| **name != previous_minor).cloned().collect();
+        }
+        let draft = channels.entry(kind.channel(stream, version)).or_insert_with(|| Draft {
+            stream,
+            kind,
+            first: version.clone(),
+            entries: Vec::new(),
+        });
+        draft.entries.push(entry);
+    }
+}

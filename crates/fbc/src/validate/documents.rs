@@ -1,0 +1,273 @@
+//! The typed objects of a catalog and what is wrong with each by itself (spec 02 §A6, §A7, §A8.3).
+
+use olm_version::{Release, ReleaseError, Version, VersionError, quote};
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use super::names::image_problem;
+use crate::{
+    Channel, Deprecation, Meta, Origin, Package, SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_DEPRECATIONS,
+    SCHEMA_PACKAGE,
+    json::{self, Member},
+    shape::{self, Structure, decode_base64},
+};
+
+/// Characters of an object that a message shows.
+const SHOWN: usize = 4096;
+
+/// An object with the place where it was written.
+#[derive(Debug)]
+pub(super) struct Located<T> {
+    pub(super) object: T,
+    pub(super) origin: Origin,
+}
+
+/// What the later checks need of an `olm.bundle`.
+#[derive(Debug, Default)]
+pub(super) struct Bundle {
+    pub(super) name: String,
+    pub(super) package: String,
+    /// Whether it names an image.
+    pub(super) has_image: bool,
+    /// Whether it carries its manifests in properties.
+    pub(super) has_objects: bool,
+    /// `None` where it cannot be told.
+    pub(super) version: Option<Version>,
+    /// Empty for none.
+    pub(super) release: Release,
+    /// What is wrong with it by itself, in the order of the reference's checks.
+    pub(super) faults: Vec<String>,
+}
+
+/// The objects of the known schemas in the order of the catalog.
+#[derive(Debug, Default)]
+pub(super) struct Documents {
+    pub(super) packages: Vec<Located<Package>>,
+    pub(super) channels: Vec<Located<Channel>>,
+    pub(super) bundles: Vec<Located<Bundle>>,
+    pub(super) deprecations: Vec<Located<Deprecation>>,
+    /// Some object could not be read: that another one is missing cannot be told any more.
+    pub(super) incomplete: bool,
+}
+
+impl Documents {
+    /// Takes in an object.
+    ///
+    /// # Errors
+    /// What the reference's loader refuses it for.
+    pub(super) fn add(&mut self, meta: &Meta) -> Result<(), String> {
+        fn located<T: DeserializeOwned>(
+            meta: &Meta,
+            what: &str,
+            structure: &Structure,
+        ) -> Result<Located<T>, String> {
+            let refused = |problem: String| format!("parse {what}: {problem}");
+            let text = raw(meta).map_err(|problem| refused(problem.to_string()))?;
+            structure.check(text, false).map_err(refused)?;
+            let object = serde_json::from_str(text.get()).map_err(|problem| refused(problem.to_string()))?;
+            Ok(Located { object, origin: meta.origin.clone() })
+        }
+        let added = match meta.schema.as_str() {
+            SCHEMA_PACKAGE => located(meta, "package", &shape::PACKAGE).map(|p| self.packages.push(p)),
+            SCHEMA_CHANNEL => located(meta, "channel", &shape::CHANNEL).map(|c| self.channels.push(c)),
+            SCHEMA_DEPRECATIONS => {
+                located(meta, "deprecation", &shape::DEPRECATIONS).map(|d| self.deprecations.push(d))
+            }
+            SCHEMA_BUNDLE => return self.add_bundle(meta),
+            "" => {
+                let text = olm_yaml::json::lossy(&meta.blob);
+                let cut = text.char_indices().nth(SHOWN).map(|(at, _)| at);
+                let shown = cut.map_or_else(|| text.to_string(), |at| format!("{}…", &text[..at]));
+                Err(format!("object '{shown}' is missing root schema field"))
+            }
+            _ => Ok(()),
+        };
+        // An empty document stands for nothing.
+        self.incomplete |= added.is_err() && !meta.blob.is_empty();
+        added
+    }
+
+    fn add_bundle(&mut self, meta: &Meta) -> Result<(), String> {
+        let refused = |problem: String| format!("parse bundle: {problem}");
+        let read = raw(meta).map_err(|problem| problem.to_string()).and_then(|text| {
+            shape::BUNDLE.check(text, false)?;
+            Ok(json::members(text).unwrap_or_default())
+        });
+        let members = match read {
+            Ok(members) => members,
+            Err(problem) => {
+                self.incomplete = true;
+                return Err(refused(problem));
+            }
+        };
+        let properties: Vec<Property<'_>> = list(&members, "properties").map(Property::read).collect();
+        let mut bundle = Bundle {
+            name: text(&members, "name"),
+            package: text(&members, "package"),
+            has_image: !text(&members, "image").is_empty(),
+            ..Bundle::default()
+        };
+        bundle.check_package(&properties);
+        bundle.check_images(&members);
+        bundle.check_version(&properties);
+        let objects = check_objects(&properties).map_err(|problem| {
+            let (package, name) = (quote(&bundle.package), quote(&bundle.name));
+            format!("read bundle objects: package {package}, bundle {name}: {problem}")
+        });
+        bundle.has_objects = objects.as_ref().map_or(true, |count| *count > 0);
+        self.bundles.push(Located { object: bundle, origin: meta.origin.clone() });
+        objects.map(drop)
+    }
+}
+
+impl Bundle {
+    fn check_package(&mut self, properties: &[Property<'_>]) {
+        if let Err(problem) = parse_properties(properties) {
+            self.faults.push(format!("parse properties for bundle {}: {problem}", quote(&self.name)));
+            return;
+        }
+        let mut packages = properties.iter().filter(|property| property.kind == "olm.package");
+        let count = packages.clone().count();
+        let (Some(property), 1) = (packages.next(), count) else {
+            let (package, name) = (quote(&self.package), quote(&self.name));
+            self.faults.push(format!(
+                "package {package} bundle {name} must have exactly 1 \"olm.package\" property, found {count}"
+            ));
+            return;
+        };
+        let named = text(&property.members(), "packageName");
+        if named != self.package {
+            self.faults.push(format!(
+                "package {} does not match \"olm.package\" property {}",
+                quote(&self.package),
+                quote(&named)
+            ));
+        }
+    }
+
+    fn check_images(&mut self, members: &[Member<'_>]) {
+        let (package, name) = (quote(&self.package), quote(&self.name));
+        let mut check = |place: &str, image: &str| {
+            if let Some(problem) = image_problem(image).filter(|_| !image.is_empty()) {
+                let image = quote(image);
+                self.faults.push(format!(
+                    "package {package} bundle {name} {place}: invalid image pull spec {image}: {problem}"
+                ));
+            }
+        };
+        check("image", &text(members, "image"));
+        for (index, related) in list(members, "relatedImages").enumerate() {
+            let related = json::members(related).unwrap_or_default();
+            check(&format!("relatedImages[{index}].image"), &text(&related, "image"));
+        }
+    }
+
+    /// Reads version and release where there is one `olm.package` property.
+    fn check_version(&mut self, properties: &[Property<'_>]) {
+        let mut packages = properties.iter().filter(|property| property.kind == "olm.package");
+        let (Some(property), None) = (packages.next(), packages.next()) else { return };
+        if property.parse().is_err() {
+            return;
+        }
+        let members = property.members();
+        let (version, release) = (text(&members, "version"), text(&members, "release"));
+        let name = quote(&self.name);
+        match Version::parse(&version) {
+            Ok(version) => self.version = Some(version),
+            Err(problem) => self.version_fault(&name, "version", &version, VersionFault::Version(problem)),
+        }
+        match Release::parse(&release) {
+            Ok(release) => self.release = release,
+            Err(problem) => {
+                self.version = None;
+                self.version_fault(&name, "release version", &release, VersionFault::Release(problem));
+            }
+        }
+    }
+
+    fn version_fault(&mut self, name: &str, what: &str, text: &str, problem: VersionFault) {
+        self.faults.push(format!("error parsing bundle {name} {what} {}: {problem}", quote(text)));
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum VersionFault {
+    #[error(transparent)]
+    Version(VersionError),
+    #[error(transparent)]
+    Release(ReleaseError),
+}
+
+/// A property as written.
+struct Property<'a> {
+    kind: String,
+    /// `null` where it is written; `None` where there is none.
+    value: Option<&'a RawValue>,
+}
+
+impl<'a> Property<'a> {
+    fn read(property: &'a RawValue) -> Self {
+        let members = json::members(property).unwrap_or_default();
+        Self { kind: text(&members, "type"), value: json::present(&members, "value") }
+    }
+
+    /// Checks the shape of the value.
+    fn parse(&self) -> Result<(), String> {
+        let value = self.value.ok_or("unexpected end of JSON input")?;
+        shape::of_property(&self.kind).map_or(Ok(()), |structure| structure.check(value, false))
+    }
+
+    fn members(&self) -> Vec<Member<'a>> {
+        self.value.and_then(json::members).unwrap_or_default()
+    }
+}
+
+/// Checks the shape of every property.
+fn parse_properties(properties: &[Property<'_>]) -> Result<(), String> {
+    properties.iter().enumerate().try_for_each(|(index, property)| {
+        property.parse().map_err(|problem| {
+            format!("parse property[{index}] of type {}: {problem}", quote(&property.kind))
+        })
+    })
+}
+
+/// Checks the manifests that stand in properties and counts them.
+fn check_objects(properties: &[Property<'_>]) -> Result<usize, String> {
+    let mut count = 0;
+    for (index, property) in properties.iter().enumerate() {
+        if property.kind != "olm.bundle.object" {
+            continue;
+        }
+        property
+            .parse()
+            .map_err(|problem| format!("parse property at index {index} as bundle object: {problem}"))?;
+        let data = json::field(&property.members(), "data").map(decode_base64).transpose();
+        let data = data.ok().flatten().unwrap_or_default();
+        count += 1;
+        // What begins as JSON is taken as it is.
+        if data.utf8_chunks().next().is_some_and(|chunk| chunk.valid().trim_start().starts_with('{')) {
+            continue;
+        }
+        olm_yaml::to_json(&data, &olm_yaml::Limits::default()).map_err(|problem| {
+            let problem = problem.to_string();
+            let problem = problem.strip_prefix("error converting YAML to JSON: ").unwrap_or(&problem);
+            format!("convert bundle object property at index {index} to JSON: {problem}")
+        })?;
+    }
+    Ok(count)
+}
+
+/// The line of a meta as JSON.
+pub(super) fn raw(meta: &Meta) -> Result<&RawValue, serde_json::Error> {
+    serde_json::from_slice(&meta.blob)
+}
+
+/// A text field; empty where it is absent.
+pub(super) fn text(members: &[Member<'_>], name: &str) -> String {
+    json::field(members, name).and_then(json::text).unwrap_or_default()
+}
+
+/// The items of a list field.
+pub(super) fn list<'a>(members: &[Member<'a>], name: &str) -> impl Iterator<Item = &'a RawValue> {
+    json::field(members, name).and_then(json::items).unwrap_or_default().into_iter()
+}

@@ -1,0 +1,134 @@
+//! What `opm validate` checks: load, conversion to the model, model check (spec 02 §A7–A9, spec 07 §3.7).
+//!
+//! ```text
+//! Meta ─ documents ► typed objects ─ convert ► model ─ model, graph ► tree ► Report
+//! ```
+//!
+//! The reference stops at the first error of the load and of the conversion. A [`Report`] holds that one message, and
+//! all findings besides: after an error validation goes on and leaves out what would only be its consequence.
+
+mod convert;
+mod documents;
+mod graph;
+mod model;
+mod names;
+mod report;
+mod strict;
+mod tree;
+
+pub use report::{Finding, Report, Severity};
+
+use crate::{
+    Folder, Limits, LoadError, Meta, Origin,
+    folder::{content_files, load_file},
+};
+use documents::Documents;
+
+/// Takes the objects of a catalog one by one and judges them in the end. Of each bundle only a few fields are kept.
+#[derive(Debug, Default)]
+pub struct Validator {
+    strict: bool,
+    documents: Documents,
+    errors: Vec<Finding>,
+    warnings: Vec<Finding>,
+    /// The first error of the load as the reference prints it.
+    reference_message: Option<String>,
+}
+
+impl Validator {
+    /// Starts a validation; `strict` adds warnings about what the reference does not check: property values that are
+    /// null, the contract of all objects (spec 02 §A5), unknown schemas with the reserved prefix, text that is skipped.
+    pub fn new(strict: bool) -> Self {
+        Self { strict, ..Self::default() }
+    }
+
+    /// Takes the next object of the catalog.
+    pub fn add(&mut self, meta: &Meta) {
+        if let Err(message) = self.documents.add(meta) {
+            self.error(message.clone(), message, Some(meta.origin.clone()));
+        }
+        if self.strict {
+            let skipped = meta.unread.map(|line| {
+                let origin = Origin { line, ..meta.origin.clone() };
+                warning("everything from here to the next --- is skipped".to_owned(), origin)
+            });
+            self.warnings.extend(skipped);
+            let warnings = strict::warnings(meta).into_iter();
+            self.warnings.extend(warnings.map(|message| warning(message, meta.origin.clone())));
+        }
+    }
+
+    /// Takes note that a file, or the rest of one, could not be loaded.
+    pub fn add_failure(&mut self, error: &LoadError) {
+        self.documents.incomplete = true;
+        match error {
+            LoadError::Content { origin, at, message } => {
+                let origin = Origin { line: at.unwrap_or(origin.line), ..origin.clone() };
+                self.error(message.clone(), message.clone(), Some(origin));
+            }
+            other => self.error(other.to_string(), other.to_string(), None),
+        }
+    }
+
+    fn error(&mut self, reference_message: String, message: String, origin: Option<Origin>) {
+        self.reference_message.get_or_insert(reference_message);
+        self.errors.push(Finding { severity: Severity::Error, scope: Vec::new(), message, origin });
+    }
+
+    /// Checks the objects against each other and gives everything that was found.
+    pub fn finish(self) -> Report {
+        let Self { documents, errors: mut findings, warnings, mut reference_message, .. } = self;
+        let complete = !documents.incomplete;
+        let (model, problems) = convert::convert(documents);
+        if reference_message.is_none() {
+            reference_message = problems.first().map(|(message, _)| message.clone());
+        }
+        findings.extend(problems.into_iter().map(|(message, origin)| Finding {
+            severity: Severity::Error,
+            scope: Vec::new(),
+            message,
+            origin: Some(origin),
+        }));
+        // Where an object is missing, the graph of its package says nothing.
+        if complete {
+            let tree = model::check(&model);
+            if reference_message.is_none() && !tree.is_empty() {
+                reference_message = Some(tree.print());
+            }
+            findings.extend(tree.findings());
+        }
+        findings.extend(warnings);
+        Report { findings, reference_message }
+    }
+}
+
+fn warning(message: String, origin: Origin) -> Finding {
+    Finding { severity: Severity::Warning, scope: Vec::new(), message, origin: Some(origin) }
+}
+
+/// Validates the objects of a catalog.
+pub fn validate<'a>(metas: impl IntoIterator<Item = &'a Meta>, strict: bool) -> Report {
+    let mut validator = Validator::new(strict);
+    metas.into_iter().for_each(|meta| validator.add(meta));
+    validator.finish()
+}
+
+/// Validates a catalog folder. A file that cannot be read does not keep the others from being looked at.
+pub fn validate_folder(folder: &impl Folder, limits: &Limits, strict: bool) -> Report {
+    let mut validator = Validator::new(strict);
+    match content_files(folder, limits) {
+        Err(error) => validator.add_failure(&error),
+        Ok(files) => {
+            for path in files {
+                let loaded = load_file::<LoadError>(folder, &path, limits, &mut |meta| {
+                    validator.add(&meta);
+                    Ok(())
+                });
+                if let Err(error) = loaded {
+                    validator.add_failure(&error);
+                }
+            }
+        }
+    }
+    validator.finish()
+}

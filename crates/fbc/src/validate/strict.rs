@@ -1,0 +1,75 @@
+//! What the documented contract of an object asks for and the reference does not check (spec 02 §A5, S0-5).
+
+use olm_version::{Range, RangeError, quote};
+use serde_json::value::RawValue;
+
+use super::documents::{list, raw, text};
+use crate::{
+    Meta, SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_DEPRECATIONS, SCHEMA_PACKAGE,
+    json::{self, Member},
+};
+
+/// The schemas that begin with the reserved prefix and have a meaning.
+const KNOWN: [&str; 5] =
+    [SCHEMA_PACKAGE, SCHEMA_CHANNEL, SCHEMA_BUNDLE, SCHEMA_DEPRECATIONS, "olm.csv.metadata"];
+
+/// What is wrong with an object beyond what the reference finds.
+pub(super) fn warnings(meta: &Meta) -> Vec<String> {
+    let Some(members) = raw(meta).ok().and_then(json::members) else { return Vec::new() };
+    let mut found = Vec::new();
+    if meta.schema.starts_with("olm.") && !KNOWN.contains(&meta.schema.as_str()) {
+        found.push(format!(
+            "schema {} is unknown: the prefix \"olm.\" is reserved, allowed are {}",
+            quote(&meta.schema),
+            KNOWN.map(quote).join(", ")
+        ));
+    }
+    for name in ["package", "name"] {
+        if json::field(&members, name).is_some() && text(&members, name).is_empty() {
+            found.push(format!("field {} must not be empty where it is present", quote(name)));
+        }
+    }
+    for (schema, name) in [(SCHEMA_PACKAGE, "package"), (SCHEMA_DEPRECATIONS, "name")] {
+        if meta.schema == schema && json::field(&members, name).is_some() {
+            found.push(format!("schema {} has no field {}", quote(schema), quote(name)));
+        }
+    }
+    if let Some(properties) = json::field(&members, "properties") {
+        property_warnings(properties, &mut found);
+    }
+    if meta.schema == SCHEMA_CHANNEL {
+        range_warnings(&members, &mut found);
+    }
+    found
+}
+
+fn property_warnings(properties: &RawValue, found: &mut Vec<String>) {
+    let Some(properties) = json::items(properties) else {
+        return found.push("field \"properties\" must be a list of objects with type and value".to_owned());
+    };
+    for (index, property) in properties.into_iter().enumerate() {
+        let Some(members) = json::members(property) else {
+            found.push(format!("properties[{index}] must be an object with type and value"));
+            continue;
+        };
+        let kind = text(&members, "type");
+        if kind.is_empty() {
+            found.push(format!("properties[{index}].type must be a text that is not empty"));
+        }
+        if json::field(&members, "value").is_none() {
+            found.push(format!("properties[{index}].value of type {} must not be null", quote(&kind)));
+        }
+    }
+}
+
+/// A range that the reference's loader accepts and its resolver does not survive.
+fn range_warnings(members: &[Member<'_>], found: &mut Vec<String>) {
+    for entry in list(members, "entries") {
+        let entry = json::members(entry).unwrap_or_default();
+        let range = text(&entry, "skipRange");
+        if let Err(problem @ RangeError::EmptyGroup) = Range::parse(&range) {
+            let name = quote(&text(&entry, "name"));
+            found.push(format!("entry {name}: invalid skipRange {}: {problem}", quote(&range)));
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The findings of the model check as a tree, and how the reference prints it (spec 02 §A8).
+
+use super::{Finding, Severity};
+use crate::Origin;
+
+/// A message, or a scope with what was found in it.
+#[derive(Debug, Default)]
+pub(super) struct Node {
+    text: String,
+    origin: Option<Origin>,
+    children: Vec<Node>,
+}
+
+impl Node {
+    /// A scope in which nothing was found yet.
+    pub(super) fn scope(text: String) -> Self {
+        Self { text, ..Self::default() }
+    }
+
+    /// Adds a message.
+    pub(super) fn message(&mut self, text: impl Into<String>, origin: &Origin) {
+        self.children.push(Self { text: text.into(), origin: Some(origin.clone()), children: Vec::new() });
+    }
+
+    /// Adds a scope unless nothing was found in it.
+    pub(super) fn adopt(&mut self, scope: Self) {
+        if !scope.children.is_empty() {
+            self.children.push(scope);
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.children.is_empty()
+    }
+
+    /// The tree as the reference prints it.
+    pub(super) fn print(&self) -> String {
+        let mut text = format!("{}:", self.text);
+        self.print_children("", &mut text);
+        text.trim_end().to_owned()
+    }
+
+    fn print_children(&self, indent: &str, text: &mut String) {
+        let last = self.children.len().saturating_sub(1);
+        for (index, child) in self.children.iter().enumerate() {
+            let (branch, below) =
+                if index == last { ("└── ", "    ") } else { ("├── ", "│   ") };
+            let colon = if child.is_empty() { "" } else { ":" };
+            text.push_str(&format!("\n{indent}{branch}{}{colon}", child.text));
+            child.print_children(&format!("{indent}{below}"), text);
+        }
+    }
+
+    /// The messages with the scopes that they stand in, this one left out, in the order of the tree.
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for child in &self.children {
+            child.collect(&mut Vec::new(), &mut findings);
+        }
+        findings
+    }
+
+    fn collect(&self, scope: &mut Vec<String>, findings: &mut Vec<Finding>) {
+        if self.is_empty() {
+            findings.push(Finding {
+                severity: Severity::Error,
+                scope: scope.clone(),
+                message: self.text.clone(),
+                origin: self.origin.clone(),
+            });
+            return;
+        }
+        scope.push(self.text.clone());
+        self.children.iter().for_each(|child| child.collect(scope, findings));
+        scope.pop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trees_are_printed_and_flattened() {
+        let origin = Origin::default();
+        let mut inner = Node::scope("inner".to_owned());
+        inner.message("1", &origin);
+        inner.message("2", &origin);
+        let mut outer = Node::scope("outer".to_owned());
+        outer.adopt(inner);
+        outer.adopt(Node::scope("nothing".to_owned()));
+        outer.message("3", &origin);
+        let mut root = Node::scope("root".to_owned());
+        root.adopt(outer);
+        let expected = "root:\n└── outer:\n    ├── inner:\n    │   ├── 1\n    │   └── 2\n    └── 3";
+        assert_eq!(root.print(), expected);
+        let found: Vec<_> = root.findings().into_iter().map(|f| (f.scope.join("/"), f.message)).collect();
+        let expected = [("outer/inner", "1"), ("outer/inner", "2"), ("outer", "3")];
+        assert_eq!(found, expected.map(|(scope, message)| (scope.to_owned(), message.to_owned())));
+    }
+}

@@ -1,0 +1,228 @@
+//! Writing catalogs, as one stream or as a folder with one directory for each package (spec 02 §A10).
+//!
+//! JSON has the bytes that opm writes: known schemas in the order of their fields with the empty ones left out, all
+//! other objects and values as they are, four spaces of indent. Fields that a known schema does not have are kept, at
+//! the end; opm drops them. YAML has sorted keys; its quoting is ours, and reads back as the same values.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use olm_version::quote;
+use serde_json::value::RawValue;
+
+use crate::{
+    Meta, SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_DEPRECATIONS, SCHEMA_PACKAGE,
+    json::{self, Member},
+    shape::{self, Shape, Structure},
+    write_yaml,
+};
+
+/// How a catalog is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Objects one after the other, indented by four spaces.
+    Json,
+    /// Documents, each after a line `---`.
+    Yaml,
+}
+
+impl Form {
+    /// Name of the files of a catalog folder.
+    pub fn file_name(self) -> &'static str {
+        match self {
+            Self::Json => "catalog.json",
+            Self::Yaml => "catalog.yaml",
+        }
+    }
+}
+
+/// Why a catalog cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The name of a package cannot be the name of a directory.
+    #[error("invalid package name {}: must be a single local path element", quote(.0))]
+    PackageName(String),
+    /// An object whose line is no JSON.
+    #[error("object {} of schema {}: {cause}", quote(name), quote(schema))]
+    Object {
+        /// Its schema.
+        schema: String,
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        cause: serde_json::Error,
+    },
+    /// The output.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// A file of a catalog folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CatalogFile {
+    /// Relative to the root of the folder.
+    pub path: PathBuf,
+    /// Its bytes.
+    pub content: Vec<u8>,
+}
+
+/// Writes a catalog as one stream: packages sorted by name, in each its package, its channels and bundles by name, other
+/// objects by schema, its deprecations; then what belongs to no package. Empty documents are left out.
+///
+/// # Errors
+/// Output that fails, and an object that is no JSON.
+pub fn write(metas: Vec<Meta>, form: Form, out: &mut impl Write) -> Result<(), WriteError> {
+    sorted(metas).iter().try_for_each(|meta| write_meta(meta, form, out))
+}
+
+/// A catalog as the files of a folder: one directory for each package, a file in the root for what belongs to none.
+///
+/// # Errors
+/// A package whose name is not a single path element, and an object that is no JSON.
+pub fn catalog_files(metas: Vec<Meta>, form: Form) -> Result<Vec<CatalogFile>, WriteError> {
+    let mut files = Vec::new();
+    for metas in sorted(metas).chunk_by(|a, b| owner(a) == owner(b)) {
+        let package = metas.first().map_or("", owner);
+        let is_element = !matches!(package, "." | "..") && !package.contains(['/', '\\', '\0']);
+        if !is_element {
+            return Err(WriteError::PackageName(package.to_owned()));
+        }
+        let mut content = Vec::new();
+        metas.iter().try_for_each(|meta| write_meta(meta, form, &mut content))?;
+        files.push(CatalogFile { path: PathBuf::from(package).join(form.file_name()), content });
+    }
+    Ok(files)
+}
+
+/// The package that an object belongs to; empty for none.
+fn owner(meta: &Meta) -> &str {
+    if meta.schema == SCHEMA_PACKAGE { &meta.name } else { &meta.package }
+}
+
+fn sorted(mut metas: Vec<Meta>) -> Vec<Meta> {
+    metas.retain(|meta| !meta.blob.is_empty());
+    metas.sort_by(|a, b| place(a).cmp(&place(b)));
+    metas
+}
+
+/// What objects are sorted by; equal ones keep their order.
+fn place(meta: &Meta) -> (bool, &str, u8, &str) {
+    let owner = owner(meta);
+    let (rank, key) = match meta.schema.as_str() {
+        SCHEMA_PACKAGE => (0, ""),
+        SCHEMA_CHANNEL => (1, meta.name.as_str()),
+        SCHEMA_BUNDLE => (2, meta.name.as_str()),
+        SCHEMA_DEPRECATIONS => (4, ""),
+        _ if owner.is_empty() => (3, ""),
+        other => (3, other),
+    };
+    (owner.is_empty(), owner, rank, key)
+}
+
+fn write_meta(meta: &Meta, form: Form, out: &mut impl Write) -> Result<(), WriteError> {
+    let refused = |cause| WriteError::Object { schema: meta.schema.clone(), name: meta.name.clone(), cause };
+    let value: &RawValue = serde_json::from_slice(&meta.blob).map_err(refused)?;
+    let mut text = String::new();
+    match shape::of_schema(&meta.schema) {
+        Some(structure) => write_value(Some(value), &Shape::Object(structure), &mut text),
+        None => text.push_str(value.get()),
+    }
+    match form {
+        Form::Json => out.write_all(indented(&text).as_bytes())?,
+        Form::Yaml => out.write_all(write_yaml::document(&text).map_err(refused)?.as_bytes())?,
+    }
+    Ok(())
+}
+
+/// Appends an object with its known fields in their order, then the unknown ones in theirs.
+fn in_order(members: &[Member<'_>], structure: &Structure, out: &mut String) {
+    out.push('{');
+    let mut separator = "";
+    for field in structure.fields {
+        let value = json::field(members, field.name);
+        let empty = value.is_none_or(|value| matches!(value.get(), "\"\"" | "[]"));
+        if empty && !field.always {
+            continue;
+        }
+        out.push_str(&format!("{separator}\"{}\":", field.name));
+        separator = ",";
+        write_value(value, &field.shape, out);
+    }
+    for (key, value) in members.iter().filter(|(key, _)| structure.field(key).is_none()) {
+        let mut quoted = Vec::new();
+        olm_yaml::json::write_string(key, &mut quoted);
+        out.push_str(&format!("{separator}{}:{}", olm_yaml::json::lossy(&quoted), value.get()));
+        separator = ",";
+    }
+    out.push('}');
+}
+
+/// Appends a value; an absent one as the empty value of its type.
+fn write_value(value: Option<&RawValue>, shape: &Shape, out: &mut String) {
+    match (value, shape) {
+        (Some(value), Shape::Object(structure) | Shape::Optional(structure)) => match json::members(value) {
+            Some(members) => in_order(&members, structure, out),
+            None => out.push_str(value.get()),
+        },
+        (Some(value), Shape::List(_, item)) => match json::items(value) {
+            Some(items) => {
+                out.push('[');
+                for (index, value) in items.into_iter().enumerate() {
+                    out.push_str(if index > 0 { "," } else { "" });
+                    write_value(Some(value).filter(|value| value.get() != "null"), item, out);
+                }
+                out.push(']');
+            }
+            None => out.push_str(value.get()),
+        },
+        (Some(value), _) => out.push_str(value.get()),
+        (None, Shape::Text) => out.push_str("\"\""),
+        (None, Shape::Truth) => out.push_str("false"),
+        (None, Shape::Int | Shape::Int32) => out.push('0'),
+        (None, Shape::Object(structure)) => in_order(&[], structure, out),
+        (None, _) => out.push_str("null"),
+    }
+}
+
+/// JSON text with every member and item on a line of its own, and a line feed at the end.
+fn indented(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() * 2);
+    let mut depth = 0_usize;
+    let (mut quoted, mut escaped, mut opened) = (false, false, false);
+    for c in text.chars() {
+        if quoted {
+            out.push(c);
+            quoted = escaped || c != '"';
+            escaped = c == '\\' && !escaped;
+            continue;
+        }
+        let closes = matches!(c, '}' | ']');
+        if c.is_ascii_whitespace() {
+            continue;
+        }
+        if closes {
+            depth = depth.saturating_sub(1);
+        }
+        if opened != closes {
+            new_line(depth, &mut out);
+        }
+        opened = matches!(c, '{' | '[');
+        match c {
+            ',' => {
+                out.push(c);
+                new_line(depth, &mut out);
+            }
+            ':' => out.push_str(": "),
+            _ => out.push(c),
+        }
+        depth += usize::from(opened);
+        quoted = c == '"';
+    }
+    out.push('\n');
+    out
+}
+
+fn new_line(depth: usize, out: &mut String) {
+    out.push('\n');
+    out.extend(std::iter::repeat_n("    ", depth));
+}

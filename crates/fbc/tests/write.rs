@@ -1,0 +1,240 @@
+//! Written catalogs: their bytes, and that they read back as what was written.
+
+#![allow(clippy::unwrap_used)]
+
+use olm_fbc::{CatalogFile, Form, Meta, MetaReader, catalog_files, write};
+use olm_yaml::Limits;
+use proptest::prelude::*;
+
+fn metas(text: &str) -> Vec<Meta> {
+    MetaReader::new(text.as_bytes(), Limits::default()).collect::<Result<_, _>>().unwrap()
+}
+
+fn written(text: &str, form: Form) -> String {
+    let mut out = Vec::new();
+    write(metas(text), form, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+const CATALOG: &str = r#"
+{"schema":"root","name":"last","list":[],"map":{},"deep":[[1,[]],{"a":null}]}
+{"schema":"z","package":"foo"}
+{"schema":"olm.deprecations","package":"foo","entries":[{"message":"m","reference":{"schema":"olm.package"}}]}
+{"schema":"a","package":"foo"}
+{"schema":"olm.bundle","package":"foo","name":"b2","properties":[{"value":{"version":"1.0.0","packageName":"foo"},"type":"olm.package"}],"relatedImages":[]}
+{"schema":"olm.bundle","package":"foo","name":"b1","image":"i","extra":true,"relatedImages":[{"image":"r"}]}
+{"schema":"olm.channel","package":"foo","name":"c","entries":[{"skips":["x"],"name":"b1","replaces":"","skipRange":"<1 \u2028&"}]}
+{"schema":"olm.package","name":"foo","icon":{"base64data":"AAAA"},"description":"","properties":[]}
+{"schema":"olm.package","name":"bar","defaultChannel":"d"}
+"#;
+
+#[test]
+fn json_is_in_the_order_of_the_fields() {
+    let expected = r#"{
+    "schema": "olm.package",
+    "name": "bar",
+    "defaultChannel": "d"
+}
+{
+    "schema": "olm.package",
+    "name": "foo",
+    "defaultChannel": "",
+    "icon": {
+        "base64data": "AAAA",
+        "mediatype": ""
+    }
+}
+{
+    "schema": "olm.channel",
+    "name": "c",
+    "package": "foo",
+    "entries": [
+        {
+            "name": "b1",
+            "skips": [
+                "x"
+            ],
+            "skipRange": "<1 \u2028&"
+        }
+    ]
+}
+{
+    "schema": "olm.bundle",
+    "name": "b1",
+    "package": "foo",
+    "image": "i",
+    "relatedImages": [
+        {
+            "name": "",
+            "image": "r"
+        }
+    ],
+    "extra": true
+}
+{
+    "schema": "olm.bundle",
+    "name": "b2",
+    "package": "foo",
+    "image": "",
+    "properties": [
+        {
+            "type": "olm.package",
+            "value": {
+                "packageName": "foo",
+                "version": "1.0.0"
+            }
+        }
+    ]
+}
+{
+    "package": "foo",
+    "schema": "a"
+}
+{
+    "package": "foo",
+    "schema": "z"
+}
+{
+    "schema": "olm.deprecations",
+    "package": "foo",
+    "entries": [
+        {
+            "reference": {
+                "schema": "olm.package"
+            },
+            "message": "m"
+        }
+    ]
+}
+{
+    "deep": [
+        [
+            1,
+            []
+        ],
+        {
+            "a": null
+        }
+    ],
+    "list": [],
+    "map": {},
+    "name": "last",
+    "schema": "root"
+}
+"#;
+    assert_eq!(written(CATALOG, Form::Json), expected);
+}
+
+#[test]
+fn yaml_has_sorted_keys_and_quotes_what_could_be_misread() {
+    let object = r#"{"schema":"s","a":"1.0.0","b":"1.0","c":"yes","d":"two\nlines\n","e":["x",["y"],{"k":"v","l":[]}],
+        "f":{},"g":1e300,"h":"a: b","i":" x","j":"\u0085","n":null,"on":"12:30:45","p":"a\n\nb","q":"quay.io/a/b@sha256:00"}"#;
+    let expected = r#"---
+a: 1.0.0
+b: "1.0"
+c: "yes"
+d: |
+  two
+  lines
+e:
+- x
+- - "y"
+- k: v
+  l: []
+f: {}
+g: 1e+300
+h: "a: b"
+i: " x"
+j: "\u0085"
+"n": null
+"on": "12:30:45"
+p: |-
+  a
+
+  b
+q: quay.io/a/b@sha256:00
+schema: s
+"#;
+    assert_eq!(written(object, Form::Yaml), expected);
+    let package = written(r#"{"schema":"olm.channel","name":"a","package":"p"}"#, Form::Yaml);
+    assert_eq!(package, "---\nentries: null\nname: a\npackage: p\nschema: olm.channel\n");
+}
+
+#[test]
+fn a_folder_has_a_directory_for_each_package() {
+    let files = catalog_files(metas(CATALOG), Form::Yaml).unwrap();
+    let paths: Vec<_> = files.iter().map(|file: &CatalogFile| file.path.to_str().unwrap()).collect();
+    assert_eq!(paths, ["bar/catalog.yaml", "foo/catalog.yaml", "catalog.yaml"]);
+    assert_eq!(files[0].content, b"---\ndefaultChannel: d\nname: bar\nschema: olm.package\n");
+    let whole: Vec<u8> = files.into_iter().flat_map(|file| file.content).collect();
+    assert_eq!(String::from_utf8(whole).unwrap(), written(CATALOG, Form::Yaml));
+    for name in ["..", ".", "a/b", "/a", "a\\\\b"] {
+        let refused = catalog_files(metas(&format!(r#"{{"schema":"s","package":"{name}"}}"#)), Form::Json);
+        let shown = name.replace("\\\\", "\\");
+        let expected = format!("invalid package name {shown:?}: must be a single local path element");
+        assert_eq!(refused.unwrap_err().to_string(), expected);
+    }
+    assert!(catalog_files(Vec::new(), Form::Json).unwrap().is_empty());
+}
+
+#[test]
+fn deep_and_long_things_survive() {
+    let deep = format!(r#"{{"schema":"s","x":{}"\u0085"{}}}"#, "[".repeat(500), "]".repeat(500));
+    let long = format!(r#"{{"schema":"s","{}":[1],"{}":{{"a":1}}}}"#, "k".repeat(2000), "l".repeat(2000));
+    for object in [deep, long] {
+        let before = metas(&object).remove(0).blob;
+        for form in [Form::Json, Form::Yaml] {
+            assert!(metas(&written(&object, form)).remove(0).blob == before, "{form:?} {object:.40}");
+        }
+    }
+}
+
+/// Texts that YAML readers trip over.
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[a-z]{0,4}",
+        "[-+.0-9:_exobT Z]{0,8}",
+        "[ \t\n#:a\\-|>]{0,8}",
+        "(yes|No|~|null|y|=|<<|---|\\.\\.\\.|0o7|1e3|[0-9]\\.[0-9]\\.[0-9])\n?",
+        "[\\PC\u{0}-\u{1f}\u{7f}-\u{a0}\u{2028}\u{2029}\u{feff}]{0,6}",
+    ]
+}
+
+fn value() -> impl Strategy<Value = serde_json::Value> {
+    let leaf = prop_oneof![
+        Just(serde_json::Value::Null),
+        any::<bool>().prop_map(Into::into),
+        any::<i32>().prop_map(Into::into),
+        any::<f64>().prop_filter("finite", |n| n.is_finite()).prop_map(Into::into),
+        Just(serde_json::Value::from(-0.0)),
+        text().prop_map(Into::into),
+    ];
+    leaf.prop_recursive(4, 24, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Into::into),
+            prop::collection::btree_map(text(), inner, 0..4)
+                .prop_map(|map| map.into_iter().collect::<serde_json::Map<_, _>>().into()),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_written_reads_back(values in prop::collection::vec((text(), value()), 1..4)) {
+        let objects = values.into_iter().map(|(key, value)| {
+            let object = serde_json::json!({"schema": "s", format!("-{key}"): value});
+            Meta::from_json(object.to_string().as_bytes()).unwrap()
+        });
+        let objects: Vec<Meta> = objects.collect();
+        let before: Vec<u8> = objects.iter().flat_map(|meta| meta.blob.clone()).collect();
+        for form in [Form::Json, Form::Yaml] {
+            let mut out = Vec::new();
+            write(objects.clone(), form, &mut out).unwrap();
+            let again = metas(std::str::from_utf8(&out).unwrap());
+            let again: Vec<u8> = again.into_iter().flat_map(|meta| meta.blob).collect();
+            prop_assert!(again == before, "{}\n{}", String::from_utf8_lossy(&out), String::from_utf8_lossy(&again));
+        }
+    }
+}
