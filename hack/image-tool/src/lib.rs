@@ -1,27 +1,17 @@
-//! OCI images without a container engine: made from files, written as an archive, pushed to a registry.
+//! OCI images for development and tests, without a container engine.
 //!
-//! Three kinds of image exist here: a server binary with the shared libraries that it loads ([`runtime_files`]), a catalog
-//! ([`Image::catalog`]) and a bundle ([`Image::bundle`]). The same input always gives the same bytes, hence the same digest.
-//! [`registry`] is an in-process registry with faults on demand, for the tests of every crate that pulls.
+//! [`olm_pack`] makes the images; here are the files of an image that runs a program ([`runtime_files`]), pushing with a
+//! credentials file ([`push`]) and [`registry`], an in-process registry with faults on demand, for the tests of every crate
+//! that pulls.
 //!
 //! This is a developers' tool and a test library. The servers must not depend on it.
 
-mod archive;
 mod binary;
-mod image;
-mod layer;
 mod push;
 pub mod registry;
 
-pub use archive::write_archive;
 pub use binary::runtime_files;
-pub use image::{BUNDLE_CHANNELS_LABEL, CATALOG_LABEL, Image, Runtime};
-pub use layer::{Layer, LayerEntry};
+pub use olm_pack::{
+    BUNDLE_CHANNELS_LABEL, CATALOG_LABEL, Image, Layer, LayerEntry, Runtime, digest_of, write_archive,
+};
 pub use push::{Push, push};
-
-/// Digest of `bytes` in the notation of registries: `sha256:<64 hex digits>`.
-#[must_use]
-pub fn digest_of(bytes: &[u8]) -> String {
-    use sha2::Digest;
-    format!("sha256:{}", hex::encode(sha2::Sha256::digest(bytes)))
-}

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use olm_image::{Image, Layer, Push, Runtime, push, runtime_files, write_archive};
-use olm_oci::Credentials;
+use olm_oci::{Credentials, Platform};
 
 /// Numeric user and group of our servers.
 const NONROOT: &str = "65532:65532";
@@ -99,11 +99,12 @@ async fn run(command: Command) -> Result<()> {
 fn program(binary: &Path) -> Result<Image> {
     let name = binary.file_name().and_then(|name| name.to_str()).context("--binary names no file")?;
     let runtime = Runtime {
+        architecture: Platform::current().architecture,
         entrypoint: vec![format!("/{name}")],
         user: Some(NONROOT.to_owned()),
         env: vec!["PATH=/".to_owned()],
     };
-    Image::new(vec![Layer::new(&runtime_files(binary)?)?], &BTreeMap::new(), &runtime)
+    Ok(Image::new(vec![Layer::new(&runtime_files(binary)?)?], &BTreeMap::new(), &runtime)?)
 }
 
 async fn deliver(image: &Image, target: &Target) -> Result<()> {

@@ -1,21 +1,8 @@
-//! Pushing an image to a registry.
-
-use std::time::Duration;
+//! Pushing with the logins of a credentials file.
 
 use anyhow::{Context, Result};
-use futures::{StreamExt, TryStreamExt, stream};
-use oci_distribution::client::{Certificate, CertificateEncoding, ClientConfig};
-use oci_distribution::manifest::OCI_IMAGE_MEDIA_TYPE;
-use oci_distribution::secrets::RegistryAuth;
-use oci_distribution::{Client, Reference, RegistryOperation};
 use olm_oci::Credentials;
-
-use crate::{Image, digest_of};
-
-/// A whole push ends after this time.
-const DEADLINE: Duration = Duration::from_secs(600);
-/// Blobs sent at once.
-const PARALLEL: usize = 3;
+use olm_pack::{Image, Login};
 
 /// With what a push reaches its registry.
 #[derive(Debug, Clone, Default)]
@@ -26,54 +13,20 @@ pub struct Push {
     pub credentials: Credentials,
 }
 
-/// Pushes `image` to `reference` (`registry/repository:tag`) over TLS and returns its digest. Blobs that the registry
-/// already has are not sent.
+/// Pushes `image` to `reference` (`registry/repository:tag`) with the login that `options` has for it, and returns its
+/// digest; see [`olm_pack::push`].
 ///
 /// # Errors
 /// `reference` cannot be parsed, or the registry does not take the image; the message names the reference.
 pub async fn push(reference: &str, image: &Image, options: &Push) -> Result<String> {
-    let to: Reference = reference.parse().with_context(|| format!("image reference {reference:?}"))?;
-    let config = ClientConfig {
-        extra_root_certificates: options.ca_pem.iter().map(|pem| certificate(pem)).collect(),
-        connect_timeout: Some(Duration::from_secs(10)),
-        // One PUT per blob: chunks cost a round trip per 4 MiB and gain nothing here.
-        use_monolithic_push: true,
-        ..ClientConfig::default()
-    };
-    let client = Client::try_from(config)?;
-    let auth =
-        options.credentials.lookup(to.registry(), to.repository()).map_or(RegistryAuth::Anonymous, |login| {
-            RegistryAuth::Basic(login.username.clone(), login.password.clone())
-        });
-    let send = async {
-        client.auth(&to, &auth, RegistryOperation::Push).await?;
-        stream::iter(image.blobs())
-            .map(|blob| push_blob(&client, &to, blob.clone()))
-            .buffer_unordered(PARALLEL)
-            .try_collect::<()>()
-            .await?;
-        let media_type = http::HeaderValue::from_static(OCI_IMAGE_MEDIA_TYPE);
-        client.push_manifest_raw(&to, image.manifest.clone(), media_type).await?;
-        anyhow::Ok(())
-    };
-    tokio::time::timeout(DEADLINE, send)
-        .await
-        .map_err(anyhow::Error::from)
-        .flatten()
-        .with_context(|| format!("push {reference}"))?;
-    Ok(image.digest())
-}
-
-async fn push_blob(client: &Client, to: &Reference, blob: bytes::Bytes) -> Result<()> {
-    let digest = digest_of(&blob);
-    if !client.blob_exists(to, &digest).await? {
-        client.push_blob(to, blob, &digest).await?;
-    }
-    Ok(())
-}
-
-fn certificate(pem: &[u8]) -> Certificate {
-    Certificate { encoding: CertificateEncoding::Pem, data: pem.to_vec() }
+    let to: olm_oci::Reference =
+        reference.parse().with_context(|| format!("image reference {reference:?}"))?;
+    let login = options
+        .credentials
+        .lookup(to.host(), to.path())
+        .map(|login| Login { username: login.username.clone(), password: login.password.clone() });
+    let options = olm_pack::Push { ca_pems: options.ca_pem.iter().cloned().collect(), login };
+    Ok(olm_pack::push(reference, image, &options, &|_| {}).await?)
 }
 
 #[cfg(test)]
@@ -130,9 +83,18 @@ mod tests {
     async fn errors_name_the_reference() {
         let registry = Registry::start().await.unwrap();
         let reference = format!("{}/a/cat:v1", registry.host());
-        let error = push(&reference, &image(), &Push::default()).await.unwrap_err();
-        assert_eq!(error.to_string(), format!("push {reference}"));
+        let error = push(&reference, &image(), &Push::default()).await.unwrap_err().to_string();
+        assert!(error.starts_with(&format!("push {reference}: ")), "{error}");
+        assert!(error.contains("certificate"), "{error}");
         let error = push("not a reference", &image(), &Push::default()).await.unwrap_err();
         assert_eq!(error.to_string(), "image reference \"not a reference\"");
+    }
+
+    #[tokio::test]
+    async fn a_digest_is_no_place_to_push_to() {
+        let reference = format!("r.example/a/cat@{}", image().digest());
+        let error = push(&reference, &image(), &Push::default()).await.unwrap_err().to_string();
+        let expected = "expected registry/repository:tag; the digest follows from the content";
+        assert_eq!(error, format!("image reference {reference:?}: {expected}"));
     }
 }

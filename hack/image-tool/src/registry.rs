@@ -16,7 +16,7 @@ use axum_server::tls_rustls::RustlsConfig;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
-use futures::stream;
+use futures::{StreamExt, stream};
 use http::{HeaderMap, Method, StatusCode, header};
 use oci_distribution::manifest::OCI_IMAGE_MEDIA_TYPE;
 use serde_json::json;
@@ -45,6 +45,8 @@ pub enum Fault {
     Status(u16, Vec<(&'static str, String)>, String),
     /// The connection breaks after so many bytes of the body.
     Cut(usize),
+    /// After so many bytes of the body nothing more comes, and the connection stays open.
+    Stall(usize),
     /// The first byte of the body is another one.
     Corrupt,
     /// The body never ends.
@@ -53,6 +55,19 @@ pub enum Fault {
     Hang,
     /// No `Docker-Content-Digest` header.
     NoDigestHeader,
+    /// The whole blob, though a part of it was asked for.
+    Whole,
+}
+
+/// A request as it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// `METHOD /path`
+    pub request: String,
+    /// What follows the `?` of the URL, as sent.
+    pub query: String,
+    /// The `Authorization` header.
+    pub authorization: Option<String>,
 }
 
 struct Rule {
@@ -68,7 +83,7 @@ struct Content {
     /// By repository and tag or digest: media type and bytes.
     manifests: HashMap<(String, String), (String, Bytes)>,
     rules: Vec<Rule>,
-    requests: Vec<String>,
+    seen: Vec<Seen>,
 }
 
 /// The running registry.
@@ -80,27 +95,47 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Starts a registry on a free port of 127.0.0.1, with a certificate from a CA of its own. Installs the process's TLS
-    /// provider if none is installed.
+    /// Starts a registry on a free port of 127.0.0.1, with a certificate from a CA of its own for `127.0.0.1`, `localhost` and
+    /// `registry.test`. Installs the process's TLS provider if none is installed.
     ///
     /// # Errors
     /// No port or no certificate could be had.
     pub async fn start() -> Result<Self> {
+        let (ca_pem, certificate, key) = certificates()?;
+        let mut registry = Self::start_with(&certificate, &key).await?;
+        registry.ca_pem = ca_pem;
+        Ok(registry)
+    }
+
+    /// The same with a certificate and key given as PEM; the certificate is what a client must trust.
+    ///
+    /// # Errors
+    /// No port could be had, or the pair cannot be used.
+    pub async fn start_with(certificate: &str, key: &str) -> Result<Self> {
         // A second installation is refused; the first one serves as well.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let (ca_pem, certificate, key) = certificates()?;
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
-        let content = Arc::new(Mutex::new(Content::default()));
-        let server = axum_server::Handle::new();
+        let (listener, address) = listen()?;
         let tls = RustlsConfig::from_pem(certificate.into(), key.into()).await?;
+        let (content, server) = (Arc::default(), axum_server::Handle::new());
         let app = axum::Router::new().fallback(answer).with_state(Arc::clone(&content));
         let running = axum_server::from_tcp_rustls(listener, tls)?
             .handle(server.clone())
             .serve(app.into_make_service());
         tokio::spawn(running);
-        Ok(Self { address, ca_pem, content, server })
+        Ok(Self { address, ca_pem: certificate.to_owned(), content, server })
+    }
+
+    /// Starts a registry that speaks plain HTTP on a free port of 127.0.0.1.
+    ///
+    /// # Errors
+    /// No port could be had.
+    pub async fn start_plain() -> Result<Self> {
+        let (listener, address) = listen()?;
+        let (content, server) = (Arc::default(), axum_server::Handle::new());
+        let app = axum::Router::new().fallback(answer).with_state(Arc::clone(&content));
+        let running = axum_server::from_tcp(listener)?.handle(server.clone()).serve(app.into_make_service());
+        tokio::spawn(running);
+        Ok(Self { address, ca_pem: String::new(), content, server })
     }
 
     /// `127.0.0.1:<port>`, the registry part of references.
@@ -109,7 +144,7 @@ impl Registry {
         self.address.to_string()
     }
 
-    /// The certificate that a client must trust, PEM.
+    /// The certificate that a client must trust, PEM; empty for plain HTTP.
     #[must_use]
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
@@ -148,10 +183,21 @@ impl Registry {
         self.content().rules.push(Rule { request: request.to_owned(), times, fault });
     }
 
+    /// No more faults.
+    pub fn clear_faults(&self) {
+        self.content().rules.clear();
+    }
+
     /// Every request so far as `METHOD /path`, and forgets them.
     #[must_use]
     pub fn take_requests(&self) -> Vec<String> {
-        std::mem::take(&mut self.content().requests)
+        self.take_seen().into_iter().map(|seen| seen.request).collect()
+    }
+
+    /// Every request so far, and forgets them.
+    #[must_use]
+    pub fn take_seen(&self) -> Vec<Seen> {
+        std::mem::take(&mut self.content().seen)
     }
 
     fn content(&self) -> MutexGuard<'_, Content> {
@@ -165,6 +211,13 @@ impl Drop for Registry {
     }
 }
 
+fn listen() -> Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
+}
+
 /// CA certificate, server certificate and server key, all PEM.
 fn certificates() -> Result<(String, String, String)> {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -173,7 +226,7 @@ fn certificates() -> Result<(String, String, String)> {
     let ca_key = KeyPair::generate()?;
     let ca_pem = ca.self_signed(&ca_key)?.pem();
     let key = KeyPair::generate()?;
-    let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
+    let names = ["127.0.0.1", "localhost", "registry.test"].map(str::to_owned).to_vec();
     let certificate = CertificateParams::new(names)?.signed_by(&key, &Issuer::new(ca, ca_key))?;
     Ok((ca_pem, certificate.pem(), key.serialize_pem()))
 }
@@ -231,7 +284,7 @@ fn problem(status: StatusCode, code: &str, message: &str) -> Response {
 }
 
 async fn answer(State(content): State<Arc<Mutex<Content>>>, request: Request) -> Response {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let path = parts.uri.path().to_owned();
     let line = format!("{} {path}", parts.method);
     let host =
@@ -239,14 +292,20 @@ async fn answer(State(content): State<Arc<Mutex<Content>>>, request: Request) ->
     let Ok(body) = axum::body::to_bytes(body, MAX_BODY).await else {
         return problem(StatusCode::PAYLOAD_TOO_LARGE, "SIZE_INVALID", "body too large");
     };
+    let query = parts.uri.query().unwrap_or_default().to_owned();
+    let given = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let seen = Seen { request: line.clone(), query: query.clone(), authorization: given.map(str::to_owned) };
     let (fault, response) = {
         let mut content = content.lock().unwrap_or_else(PoisonError::into_inner);
-        content.requests.push(line.clone());
+        content.seen.push(seen);
+        let fault = content.next_fault(&line);
+        if matches!(fault, Some(Fault::Whole)) {
+            parts.headers.remove(header::RANGE);
+        }
         let refusal = content.refusal(&host, &path, &parts.headers);
-        let response = refusal.unwrap_or_else(|| {
-            content.respond(&parts.method, &path, parts.uri.query().unwrap_or_default(), &parts.headers, body)
-        });
-        (content.next_fault(&line), response)
+        let response =
+            refusal.unwrap_or_else(|| content.respond(&parts.method, &path, &query, &parts.headers, body));
+        (fault, response)
     };
     match fault {
         None => response,
@@ -274,6 +333,11 @@ async fn spoil(response: Response, fault: Fault) -> Response {
             let broken = Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
             Response::from_parts(parts, Body::from_stream(stream::iter([Ok(sent), broken])))
         }
+        Fault::Stall(after) => {
+            parts.headers.insert(header::CONTENT_LENGTH, body.len().into());
+            let sent = stream::iter([Ok::<_, std::io::Error>(body.slice(..after.min(body.len())))]);
+            Response::from_parts(parts, Body::from_stream(sent.chain(stream::pending())))
+        }
         Fault::Corrupt => {
             let mut body = body.to_vec();
             if let Some(first) = body.first_mut() {
@@ -288,6 +352,7 @@ async fn spoil(response: Response, fault: Fault) -> Response {
             Response::from_parts(parts, Body::from_stream(endless))
         }
         Fault::Hang => std::future::pending().await,
+        Fault::Whole => Response::from_parts(parts, Body::from(body)),
         Fault::NoDigestHeader => {
             parts.headers.remove("docker-content-digest");
             Response::from_parts(parts, Body::from(body))

@@ -1,56 +1,27 @@
 //! Images as one file: an OCI image layout in a tar, as `ctr images import` and `skopeo` read it.
 
 use std::io::Write;
+use std::path::Path;
 
-use anyhow::Result;
-use bytes::Bytes;
-use oci_distribution::manifest::{OCI_IMAGE_INDEX_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE};
-use serde_json::json;
-
-use crate::{Image, digest_of};
+use crate::{Image, PackError, layout};
 
 /// Writes `image` as an OCI archive under `name` (`registry/repository:tag`), the name that a container runtime gives it
 /// on import.
 ///
 /// # Errors
 /// Writing to `out` failed.
-pub fn write_archive(image: &Image, name: &str, out: impl Write) -> Result<()> {
-    let mut annotations = json!({ "io.containerd.image.name": name });
-    if let Some((_, tag)) = name.rsplit_once(':') {
-        annotations["org.opencontainers.image.ref.name"] = json!(tag);
-    }
-    let index = json!({
-        "schemaVersion": 2,
-        "mediaType": OCI_IMAGE_INDEX_MEDIA_TYPE,
-        "manifests": [{
-            "mediaType": OCI_IMAGE_MEDIA_TYPE,
-            "digest": image.digest(),
-            "size": image.manifest.len(),
-            "annotations": annotations,
-        }],
-    });
+pub fn write_archive(image: &Image, name: &str, out: impl Write) -> Result<(), PackError> {
     let mut tar = tar::Builder::new(out);
-    append(&mut tar, "oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)?;
-    append(&mut tar, "index.json", &serde_json::to_vec(&index)?)?;
-    let mut blobs: Vec<(String, &Bytes)> = image
-        .blobs()
-        .chain([&image.manifest])
-        .map(|blob| (digest_of(blob).replace(':', "/"), blob))
-        .collect();
-    blobs.sort_unstable();
-    blobs.dedup();
-    for (path, blob) in blobs {
-        append(&mut tar, &format!("blobs/{path}"), blob)?;
+    for (path, content) in layout::files(image, Some(name))? {
+        let mut header = tar::Header::new_ustar();
+        header.set_mode(0o644);
+        header.set_size(content.len() as u64);
+        tar.append_data(&mut header, Path::new(&path), &content[..])
+            .map_err(|cause| PackError::Archive { path, cause })?;
     }
-    tar.into_inner()?.flush()?;
-    Ok(())
-}
-
-fn append(tar: &mut tar::Builder<impl Write>, path: &str, content: &[u8]) -> Result<()> {
-    let mut header = tar::Header::new_ustar();
-    header.set_mode(0o644);
-    header.set_size(content.len() as u64);
-    Ok(tar.append_data(&mut header, path, content)?)
+    tar.into_inner()
+        .and_then(|mut out| out.flush())
+        .map_err(|cause| PackError::Archive { path: "the end".to_owned(), cause })
 }
 
 #[cfg(test)]
@@ -59,6 +30,7 @@ mod tests {
     use std::io::Read;
 
     use super::*;
+    use crate::digest_of;
 
     #[test]
     fn archive_names_the_image_and_holds_every_blob() {

@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
-use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use flate2::{Compression, GzBuilder};
 
-use crate::digest_of;
+use crate::{PackError, digest_of};
 
 /// What stands at one path of a layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,14 +48,13 @@ impl Layer {
     ///
     /// # Errors
     /// A path that is empty, absolute or has `.` or `..` in it.
-    pub fn new(entries: &BTreeMap<String, LayerEntry>) -> Result<Self> {
+    pub fn new(entries: &BTreeMap<String, LayerEntry>) -> Result<Self, PackError> {
         let mut tar = tar::Builder::new(Vec::new());
         let mut written = BTreeSet::new();
         for (path, entry) in entries {
-            ensure!(
-                path.split('/').all(|part| !matches!(part, "" | "." | "..")),
-                "{path:?} is not a path relative to the image root"
-            );
+            if path.split('/').any(|part| matches!(part, "" | "." | "..")) {
+                return Err(PackError::Path(path.clone()));
+            }
             for (end, _) in path.match_indices('/') {
                 let parent = &path[..end];
                 if !entries.contains_key(parent) && written.insert(parent) {
@@ -65,21 +63,22 @@ impl Layer {
             }
             append(&mut tar, path, entry)?;
         }
-        Self::from_tar(&tar.into_inner()?)
+        Self::from_tar(&tar.into_inner().map_err(|cause| archive_error("the end", cause))?)
     }
 
     /// A layer of the given bytes, which tests need not make a tar.
     ///
     /// # Errors
     /// None but those of writing to memory.
-    pub fn from_tar(tar: &[u8]) -> Result<Self> {
+    pub fn from_tar(tar: &[u8]) -> Result<Self, PackError> {
         let mut gzip = GzBuilder::new().mtime(0).write(Vec::new(), Compression::default());
-        gzip.write_all(tar)?;
-        Ok(Self { blob: gzip.finish()?.into(), diff_id: digest_of(tar) })
+        let blob = gzip.write_all(tar).and_then(|()| gzip.finish());
+        let blob = blob.map_err(|cause| archive_error("compressed bytes", cause))?;
+        Ok(Self { blob: blob.into(), diff_id: digest_of(tar) })
     }
 }
 
-fn append(tar: &mut tar::Builder<Vec<u8>>, path: &str, entry: &LayerEntry) -> Result<()> {
+fn append(tar: &mut tar::Builder<Vec<u8>>, path: &str, entry: &LayerEntry) -> Result<(), PackError> {
     let (name, kind, mode, content) = match entry {
         LayerEntry::Dir { mode } => (format!("{path}/"), tar::EntryType::Directory, *mode, &[][..]),
         LayerEntry::File { mode, content } => {
@@ -93,7 +92,11 @@ fn append(tar: &mut tar::Builder<Vec<u8>>, path: &str, entry: &LayerEntry) -> Re
     header.set_uid(0);
     header.set_gid(0);
     header.set_size(content.len() as u64);
-    tar.append_data(&mut header, &name, content).with_context(|| format!("add {path} to the layer"))
+    tar.append_data(&mut header, &name, content).map_err(|cause| archive_error(path, cause))
+}
+
+fn archive_error(path: &str, cause: std::io::Error) -> PackError {
+    PackError::Archive { path: path.to_owned(), cause }
 }
 
 #[cfg(test)]

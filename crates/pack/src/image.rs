@@ -2,16 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use oci_distribution::manifest::{
     IMAGE_CONFIG_MEDIA_TYPE, IMAGE_LAYER_GZIP_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE, OciDescriptor,
     OciImageManifest,
 };
-use olm_oci::Platform;
 use serde_json::json;
 
-use crate::{Layer, LayerEntry, digest_of};
+use crate::{Layer, LayerEntry, PackError, digest_of};
 
 /// Image label that names the folder of a catalog's content (spec 02 §B5).
 pub const CATALOG_LABEL: &str = "operators.operatorframework.io.index.configs.v1";
@@ -19,14 +17,23 @@ pub const CATALOG_LABEL: &str = "operators.operatorframework.io.index.configs.v1
 pub const BUNDLE_CHANNELS_LABEL: &str = "operators.operatorframework.io.bundle.channels.v1";
 
 /// How a container runtime starts an image; content images have the default, which starts nothing.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Runtime {
+    /// Processor in Go's names, such as `amd64`. Images of content have the same one wherever they are made, since it enters
+    /// the digest; pulling a single image does not look at it.
+    pub architecture: String,
     /// Program and fixed arguments.
     pub entrypoint: Vec<String>,
     /// Numeric `uid:gid`, so that `runAsNonRoot` can be decided from the image alone.
     pub user: Option<String>,
     /// Environment as `NAME=value`.
     pub env: Vec<String>,
+}
+
+impl Default for Runtime {
+    fn default() -> Self {
+        Self { architecture: "amd64".to_owned(), entrypoint: Vec::new(), user: None, env: Vec::new() }
+    }
 }
 
 /// An image for one platform.
@@ -41,12 +48,15 @@ pub struct Image {
 }
 
 impl Image {
-    /// An image of `layers` with `labels`, for the platform that this program runs on.
+    /// A Linux image of `layers` with `labels`.
     ///
     /// # Errors
     /// None but those of encoding JSON.
-    pub fn new(layers: Vec<Layer>, labels: &BTreeMap<String, String>, runtime: &Runtime) -> Result<Self> {
-        let platform = Platform::current();
+    pub fn new(
+        layers: Vec<Layer>,
+        labels: &BTreeMap<String, String>,
+        runtime: &Runtime,
+    ) -> Result<Self, PackError> {
         let mut settings = json!({ "Labels": labels });
         if !runtime.entrypoint.is_empty() {
             settings["Entrypoint"] = json!(runtime.entrypoint);
@@ -59,18 +69,15 @@ impl Image {
         }
         let diff_ids: Vec<&String> = layers.iter().map(|layer| &layer.diff_id).collect();
         let config = serde_json::to_vec(&json!({
-            "architecture": platform.architecture,
-            "os": platform.os,
+            "architecture": runtime.architecture,
+            "os": "linux",
             "config": settings,
             "rootfs": { "type": "layers", "diff_ids": diff_ids },
         }))?;
         let manifest = serde_json::to_vec(&OciImageManifest {
             media_type: Some(OCI_IMAGE_MEDIA_TYPE.to_owned()),
-            config: descriptor(IMAGE_CONFIG_MEDIA_TYPE, &config)?,
-            layers: layers
-                .iter()
-                .map(|layer| descriptor(IMAGE_LAYER_GZIP_MEDIA_TYPE, &layer.blob))
-                .collect::<Result<_>>()?,
+            config: descriptor(IMAGE_CONFIG_MEDIA_TYPE, &config),
+            layers: layers.iter().map(|layer| descriptor(IMAGE_LAYER_GZIP_MEDIA_TYPE, &layer.blob)).collect(),
             ..OciImageManifest::default()
         })?;
         Ok(Self { layers, config: config.into(), manifest: manifest.into() })
@@ -80,7 +87,7 @@ impl Image {
     ///
     /// # Errors
     /// A path that leaves the folder.
-    pub fn catalog(files: &BTreeMap<String, Vec<u8>>) -> Result<Self> {
+    pub fn catalog(files: &BTreeMap<String, Vec<u8>>) -> Result<Self, PackError> {
         let mut entries = BTreeMap::from([("configs".to_owned(), LayerEntry::Dir { mode: 0o755 })]);
         for (path, content) in files {
             entries.insert(format!("configs/{path}"), LayerEntry::file(content.clone()));
@@ -94,15 +101,15 @@ impl Image {
     ///
     /// # Errors
     /// `metadata/annotations.yaml` is missing or has no map of strings under `annotations`.
-    pub fn bundle(files: &BTreeMap<String, Vec<u8>>) -> Result<Self> {
+    pub fn bundle(files: &BTreeMap<String, Vec<u8>>) -> Result<Self, PackError> {
         let Some(annotations) = files.get("metadata/annotations.yaml") else {
-            bail!("a bundle has a file metadata/annotations.yaml");
+            return Err(PackError::Bundle("a bundle has a file metadata/annotations.yaml".to_owned()));
         };
+        let refused = |why: &str| PackError::Bundle(format!("metadata/annotations.yaml: {why}"));
         let mut document: BTreeMap<String, BTreeMap<String, String>> = serde_saphyr::from_slice(annotations)
-            .context("metadata/annotations.yaml: expected a map of strings under the key annotations")?;
-        let labels = document
-            .remove("annotations")
-            .context("metadata/annotations.yaml: the key annotations is missing")?;
+            .map_err(|_| refused("expected a map of strings under the key annotations"))?;
+        let labels =
+            document.remove("annotations").ok_or_else(|| refused("the key annotations is missing"))?;
         let entries =
             files.iter().map(|(path, content)| (path.clone(), LayerEntry::file(content.clone()))).collect();
         Self::new(vec![Layer::new(&entries)?], &labels, &Runtime::default())
@@ -120,13 +127,13 @@ impl Image {
     }
 }
 
-fn descriptor(media_type: &str, bytes: &[u8]) -> Result<OciDescriptor> {
-    Ok(OciDescriptor {
+fn descriptor(media_type: &str, bytes: &[u8]) -> OciDescriptor {
+    OciDescriptor {
         media_type: media_type.to_owned(),
         digest: digest_of(bytes),
-        size: i64::try_from(bytes.len())?,
+        size: i64::try_from(bytes.len()).unwrap_or(i64::MAX),
         ..OciDescriptor::default()
-    })
+    }
 }
 
 #[cfg(test)]
@@ -143,7 +150,9 @@ mod tests {
         let image = Image::catalog(&files).unwrap();
         assert_eq!(config(&image)["config"], json!({ "Labels": { CATALOG_LABEL: "/configs" } }));
         assert_eq!(config(&image)["rootfs"]["diff_ids"], json!([image.layers[0].diff_id]));
-        assert_eq!(image.digest(), Image::catalog(&files).unwrap().digest());
+        // Wherever and whenever it is built; a change here changes the digest of every catalog that is built anew.
+        let digest = "sha256:d09b237f1b23350e04ae40a9537b87ec5836a49b6d1a2d116fe2bddbd8bddefa";
+        assert_eq!(image.digest(), digest);
     }
 
     #[test]
@@ -175,6 +184,7 @@ mod tests {
     #[test]
     fn runtime_is_in_the_configuration() {
         let runtime = Runtime {
+            architecture: "arm64".to_owned(),
             entrypoint: vec!["/catalogd".to_owned()],
             user: Some("65532:65532".to_owned()),
             env: vec!["PATH=/".to_owned()],
@@ -185,5 +195,6 @@ mod tests {
         });
         assert_eq!(config(&image)["config"], expected);
         assert_eq!(config(&image)["os"], "linux");
+        assert_eq!(config(&image)["architecture"], "arm64");
     }
 }

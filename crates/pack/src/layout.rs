@@ -1,0 +1,357 @@
+//! Images as a folder: an OCI image layout, as `skopeo copy oci:…` and `oras` read it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::path::Path;
+
+use bytes::Bytes;
+use oci_distribution::manifest::{
+    OCI_IMAGE_INDEX_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE, OciImageIndex, OciImageManifest,
+};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::{Image, Layer, PackError, digest_of};
+
+/// The file that makes a folder an OCI image layout, and its content.
+const MARK: (&str, &str) = ("oci-layout", r#"{"imageLayoutVersion":"1.0.0"}"#);
+const INDEX: &str = "index.json";
+const BLOBS: &str = "blobs/sha256";
+/// Largest index, manifest and configuration that is read.
+const MAX_JSON: u64 = 4 << 20;
+/// Largest layer that is read.
+const MAX_LAYER: u64 = 2 << 30;
+
+/// Whether `folder` is an OCI image layout rather than a catalog.
+#[must_use]
+pub fn is_layout(folder: &Path) -> bool {
+    folder.join(MARK.0).is_file()
+}
+
+/// Everything in a layout that holds `image` under `name`, by path.
+pub(crate) fn files(image: &Image, name: Option<&str>) -> Result<BTreeMap<String, Bytes>, PackError> {
+    let mut annotations = BTreeMap::new();
+    if let Some(name) = name {
+        // The full name is for containerd's import, the tag is what the specification of the layout knows.
+        annotations.insert("io.containerd.image.name", name);
+        if let Some((_, tag)) = name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')) {
+            annotations.insert("org.opencontainers.image.ref.name", tag);
+        }
+    }
+    let mut entry = json!({
+        "mediaType": OCI_IMAGE_MEDIA_TYPE,
+        "digest": image.digest(),
+        "size": image.manifest.len(),
+    });
+    if !annotations.is_empty() {
+        entry["annotations"] = json!(annotations);
+    }
+    let index = json!({
+        "schemaVersion": 2,
+        "mediaType": OCI_IMAGE_INDEX_MEDIA_TYPE,
+        "manifests": [entry],
+    });
+    let mut files = BTreeMap::from([
+        (MARK.0.to_owned(), Bytes::from_static(MARK.1.as_bytes())),
+        (INDEX.to_owned(), serde_json::to_vec(&index)?.into()),
+    ]);
+    for blob in image.blobs().chain([&image.manifest]) {
+        files.insert(format!("blobs/{}", digest_of(blob).replace(':', "/")), blob.clone());
+    }
+    Ok(files)
+}
+
+/// Writes `image` as the only one of the layout in `folder`, which is made where it is missing. `name`
+/// (`registry/repository:tag`) is what tools show it as. The image that a layout held before stays readable until the new
+/// one is complete, then its blobs are removed.
+///
+/// # Errors
+/// `folder` holds something that is no layout or several images, or cannot be written.
+pub fn write_layout(image: &Image, name: Option<&str>, folder: &Path) -> Result<(), PackError> {
+    let blobs = folder.join(BLOBS);
+    let empty = match fs::read_dir(folder) {
+        Ok(mut listing) => listing.next().is_none(),
+        Err(error) if error.kind() == ErrorKind::NotFound => true,
+        Err(cause) => return Err(file_error("read", folder, cause)),
+    };
+    if !empty && !is_layout(folder) {
+        let why = "the folder is neither empty nor an OCI image layout; nothing was written".to_owned();
+        return Err(PackError::Layout { path: folder.to_owned(), why });
+    }
+    check_replaceable(folder)?;
+    let files = files(image, name)?;
+    for (path, content) in in_order(&files) {
+        write_file(folder, path, content)?;
+    }
+    let listing = fs::read_dir(&blobs).map_err(|cause| file_error("read", &blobs, cause))?;
+    for entry in listing {
+        let entry = entry.map_err(|cause| file_error("read", &blobs, cause))?;
+        let kept =
+            entry.file_name().to_str().is_some_and(|hex| files.contains_key(&format!("{BLOBS}/{hex}")));
+        if !kept {
+            fs::remove_file(entry.path()).map_err(|cause| file_error("remove", &entry.path(), cause))?;
+        }
+    }
+    Ok(())
+}
+
+/// Fails where the layout in `folder` holds several images, of which all but the new one would be lost. An index that cannot
+/// be read keeps no image alive.
+fn check_replaceable(folder: &Path) -> Result<(), PackError> {
+    let path = folder.join(INDEX);
+    let index = read(&path, MAX_JSON).and_then(|json| parse::<OciImageIndex>(&path, &json));
+    match index.map(|index| index.manifests.len()) {
+        Ok(count) if count > 1 => {
+            let why = format!("the layout holds {count} images, which would be lost; nothing was written");
+            Err(unusable(&path, &why))
+        }
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// The mark first: a folder that is left halfway can be written again. The index last: until then the folder is what it was.
+fn in_order(files: &BTreeMap<String, Bytes>) -> Vec<(&str, &Bytes)> {
+    let mut files: Vec<_> = files.iter().map(|(path, content)| (path.as_str(), content)).collect();
+    files.sort_by_key(|(path, _)| (*path != MARK.0, *path == INDEX));
+    files
+}
+
+/// Writes a file of the layout so that it is there whole or not at all.
+fn write_file(folder: &Path, path: &str, content: &[u8]) -> Result<(), PackError> {
+    let target = folder.join(path);
+    let failed = |cause| file_error("write", &target, cause);
+    let parent = target.parent().unwrap_or(folder);
+    fs::create_dir_all(parent).map_err(|cause| file_error("create", parent, cause))?;
+    let mut file = tempfile::NamedTempFile::new_in(parent).map_err(failed)?;
+    file.write_all(content).and_then(|()| readable(file.as_file())).map_err(failed)?;
+    file.persist(&target).map_err(|error| failed(error.error))?;
+    Ok(())
+}
+
+/// Temporary files are their owner's alone; a layout is for everybody.
+fn readable(file: &fs::File) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    file.set_permissions(fs::Permissions::from_mode(0o644))
+}
+
+/// Of an image configuration, what [`Image`] needs.
+#[derive(Deserialize)]
+struct Configuration {
+    #[serde(default)]
+    rootfs: RootFs,
+}
+
+#[derive(Default, Deserialize)]
+struct RootFs {
+    #[serde(default)]
+    diff_ids: Vec<String>,
+}
+
+/// Reads the image of the layout in `folder`, every part checked against its digest.
+///
+/// # Errors
+/// `folder` is no layout, holds several images or one for several platforms, or a part is missing, wrong or too large.
+pub fn read_layout(folder: &Path) -> Result<Image, PackError> {
+    if !is_layout(folder) {
+        return Err(unusable(folder, "not an OCI image layout: the file oci-layout is missing"));
+    }
+    let index_path = folder.join(INDEX);
+    let index: OciImageIndex = parse(&index_path, &read(&index_path, MAX_JSON)?)?;
+    let [entry] = index.manifests.as_slice() else {
+        let count = index.manifests.len();
+        return Err(unusable(&index_path, &format!("the layout holds {count} images, expected one")));
+    };
+    if entry.media_type != OCI_IMAGE_MEDIA_TYPE {
+        let why = format!("the image is of type {:?}, expected {OCI_IMAGE_MEDIA_TYPE:?}", entry.media_type);
+        return Err(unusable(&index_path, &why));
+    }
+    let (manifest_path, manifest) = blob(folder, &entry.digest, MAX_JSON)?;
+    let parsed: OciImageManifest = parse(&manifest_path, &manifest)?;
+    let (config_path, config) = blob(folder, &parsed.config.digest, MAX_JSON)?;
+    let configuration: Configuration = parse(&config_path, &config)?;
+    let diff_ids = configuration.rootfs.diff_ids;
+    if diff_ids.len() != parsed.layers.len() {
+        let why = format!("{} diff_ids for {} layers", diff_ids.len(), parsed.layers.len());
+        return Err(unusable(&config_path, &why));
+    }
+    let layers = parsed.layers.iter().zip(diff_ids).map(|(layer, diff_id)| {
+        blob(folder, &layer.digest, MAX_LAYER).map(|(_, blob)| Layer { blob, diff_id })
+    });
+    Ok(Image { layers: layers.collect::<Result<_, _>>()?, config, manifest })
+}
+
+fn blob(folder: &Path, digest: &str, limit: u64) -> Result<(std::path::PathBuf, Bytes), PackError> {
+    let hex = digest.strip_prefix("sha256:").unwrap_or_default();
+    if hex.len() != 64 || !hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+        return Err(unusable(folder, &format!("digest {digest:?} is not sha256:<64 hex digits>")));
+    }
+    let path = folder.join(BLOBS).join(hex);
+    let content = read(&path, limit)?;
+    let actual = digest_of(&content);
+    if actual != digest {
+        return Err(unusable(&path, &format!("the content has digest {actual}")));
+    }
+    Ok((path, content))
+}
+
+fn read(path: &Path, limit: u64) -> Result<Bytes, PackError> {
+    let failed = |cause| file_error("read", path, cause);
+    let mut content = Vec::new();
+    let file = fs::File::open(path).map_err(failed)?;
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(unusable(path, "not a regular file"));
+    }
+    file.take(limit + 1).read_to_end(&mut content).map_err(failed)?;
+    if content.len() as u64 > limit {
+        return Err(unusable(path, &format!("larger than {limit} bytes")));
+    }
+    Ok(content.into())
+}
+
+fn parse<T: for<'de> Deserialize<'de>>(path: &Path, json: &[u8]) -> Result<T, PackError> {
+    serde_json::from_slice(json).map_err(|error| unusable(path, &error.to_string()))
+}
+
+fn unusable(path: &Path, why: &str) -> PackError {
+    PackError::Layout { path: path.to_owned(), why: why.to_owned() }
+}
+
+fn file_error(action: &'static str, path: &Path, cause: std::io::Error) -> PackError {
+    PackError::File { action, path: path.to_owned(), cause }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn image(text: &str) -> Image {
+        Image::catalog(&BTreeMap::from([("index.yaml".to_owned(), text.into())])).unwrap()
+    }
+
+    fn blobs(folder: &Path) -> BTreeSet<String> {
+        let listing = fs::read_dir(folder.join(BLOBS)).unwrap();
+        listing.map(|entry| format!("sha256:{}", entry.unwrap().file_name().to_str().unwrap())).collect()
+    }
+
+    fn digests(image: &Image) -> BTreeSet<String> {
+        image.blobs().chain([&image.manifest]).map(|blob| digest_of(blob)).collect()
+    }
+
+    #[test]
+    fn a_layout_is_read_back_whole() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let layout = folder.path().join("new/layout");
+        write_layout(&image("schema: x"), Some("r.example:5000/a/cat:v1"), &layout).unwrap();
+        let index: serde_json::Value =
+            serde_json::from_slice(&fs::read(layout.join(INDEX)).unwrap()).unwrap();
+        assert_eq!(
+            index["manifests"][0]["annotations"],
+            json!({
+                "io.containerd.image.name": "r.example:5000/a/cat:v1",
+                "org.opencontainers.image.ref.name": "v1",
+            })
+        );
+        let back = read_layout(&layout).unwrap();
+        assert_eq!(back.digest(), image("schema: x").digest());
+        assert_eq!(digests(&back), digests(&image("schema: x")));
+        assert_eq!(back.layers[0].diff_id, image("schema: x").layers[0].diff_id);
+    }
+
+    #[test]
+    fn writing_again_leaves_only_the_new_image() {
+        let folder = tempfile::TempDir::new().unwrap();
+        write_layout(&image("schema: old"), None, folder.path()).unwrap();
+        write_layout(&image("schema: new"), None, folder.path()).unwrap();
+        assert_eq!(read_layout(folder.path()).unwrap().digest(), image("schema: new").digest());
+        assert_eq!(blobs(folder.path()), digests(&image("schema: new")));
+    }
+
+    #[test]
+    fn a_folder_with_other_things_is_left_alone() {
+        let folder = tempfile::TempDir::new().unwrap();
+        fs::write(folder.path().join("index.yaml"), "mine").unwrap();
+        let error = write_layout(&image("schema: x"), None, folder.path()).unwrap_err().to_string();
+        assert!(error.ends_with("neither empty nor an OCI image layout; nothing was written"), "{error}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_ends_halfway_is_a_layout_that_can_be_written_again() {
+        let files = files(&image("schema: x"), None).unwrap();
+        let order: Vec<_> = in_order(&files).into_iter().map(|(path, _)| path).collect();
+        assert_eq!(order.len(), files.len());
+        assert_eq!((order.first(), order.last()), (Some(&MARK.0), Some(&INDEX)));
+        let folder = tempfile::TempDir::new().unwrap();
+        write_file(folder.path(), MARK.0, &files[MARK.0]).unwrap();
+        write_layout(&image("schema: x"), None, folder.path()).unwrap();
+        assert_eq!(read_layout(folder.path()).unwrap().digest(), image("schema: x").digest());
+    }
+
+    #[test]
+    fn a_layout_of_several_images_is_left_alone() {
+        let folder = tempfile::TempDir::new().unwrap();
+        write_layout(&image("schema: x"), None, folder.path()).unwrap();
+        let index = folder.path().join(INDEX);
+        let mut two: serde_json::Value = serde_json::from_slice(&fs::read(&index).unwrap()).unwrap();
+        let entry = two["manifests"][0].clone();
+        two["manifests"].as_array_mut().unwrap().push(entry);
+        fs::write(&index, two.to_string()).unwrap();
+        let error = write_layout(&image("schema: y"), None, folder.path()).unwrap_err().to_string();
+        let expected = "index.json: the layout holds 2 images, which would be lost; nothing was written";
+        assert!(error.ends_with(expected), "{error}");
+        assert_eq!(blobs(folder.path()), digests(&image("schema: x")));
+    }
+
+    /// A change to a layout, and how the error ends that it leads to.
+    type Case = (fn(&Path, &Image), &'static str);
+
+    #[test]
+    fn a_damaged_layout_is_refused_by_name() {
+        let cases: [Case; 6] = [
+            (|folder, _| fs::remove_file(folder.join(MARK.0)).unwrap(), "the file oci-layout is missing"),
+            (
+                |folder, _| fs::write(folder.join(INDEX), "{").unwrap(),
+                "EOF while parsing an object at line 1 column 1",
+            ),
+            (
+                |folder, _| fs::write(folder.join(INDEX), r#"{"schemaVersion":2,"manifests":[]}"#).unwrap(),
+                "index.json: the layout holds 0 images, expected one",
+            ),
+            (
+                |folder, _| {
+                    let text = fs::read_to_string(folder.join(INDEX)).unwrap();
+                    let start = text.find("sha256:").unwrap();
+                    fs::write(folder.join(INDEX), text.replace(&text[start..start + 71], "sha256:../../x"))
+                        .unwrap();
+                },
+                "digest \"sha256:../../x\" is not sha256:<64 hex digits>",
+            ),
+            (
+                |folder, image| {
+                    let layer = digest_of(&image.layers[0].blob).replace("sha256:", "");
+                    fs::write(folder.join(BLOBS).join(layer), "changed").unwrap();
+                },
+                "the content has digest sha256:d67e2e944994496c8d8ec76eed0cf9f09679448d584b532bebf941852a37f5ed",
+            ),
+            (
+                |folder, image| {
+                    let config = digest_of(&image.config).replace("sha256:", "");
+                    fs::remove_file(folder.join(BLOBS).join(config)).unwrap();
+                },
+                "No such file or directory (os error 2)",
+            ),
+        ];
+        for (damage, expected) in cases {
+            let folder = tempfile::TempDir::new().unwrap();
+            let image = image("schema: x");
+            write_layout(&image, None, folder.path()).unwrap();
+            damage(folder.path(), &image);
+            let error = read_layout(folder.path()).unwrap_err().to_string();
+            assert!(error.ends_with(expected), "{error}");
+            assert!(error.contains(folder.path().to_str().unwrap()), "{error}");
+        }
+    }
+}

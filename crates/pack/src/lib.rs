@@ -1,0 +1,32 @@
+//! Writing OCI images without a container engine: layers, configuration, manifest, image layouts and pushing.
+//!
+//! ```text
+//! files ─ Layer ─┐
+//!                ├ Image ─ write_layout ► folder ─ read_layout ► Image ─ push ► registry
+//! labels ────────┘       └ write_archive ► one file
+//! ```
+//!
+//! The same input always gives the same bytes, hence the same digest: entries are sorted, times are zero, owners are root
+//! and nothing depends on the machine (spec 07 §7.4). Reading images from registries is the business of another crate, and
+//! so is finding the credentials to push with.
+
+mod archive;
+mod error;
+mod image;
+mod layer;
+mod layout;
+mod push;
+
+pub use archive::write_archive;
+pub use error::PackError;
+pub use image::{BUNDLE_CHANNELS_LABEL, CATALOG_LABEL, Image, Runtime};
+pub use layer::{Layer, LayerEntry};
+pub use layout::{is_layout, read_layout, write_layout};
+pub use push::{Login, Push, Pushed, push};
+
+/// Digest of `bytes` in the notation of registries: `sha256:<64 hex digits>`.
+#[must_use]
+pub fn digest_of(bytes: &[u8]) -> String {
+    use sha2::Digest;
+    format!("sha256:{}", hex::encode(sha2::Sha256::digest(bytes)))
+}

@@ -1,0 +1,152 @@
+//! Pushing an image to a registry.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+use oci_distribution::client::{Certificate, CertificateEncoding, ClientConfig};
+use oci_distribution::errors::OciDistributionError;
+use oci_distribution::manifest::OCI_IMAGE_MEDIA_TYPE;
+use oci_distribution::secrets::RegistryAuth;
+use oci_distribution::{Client, Reference, RegistryOperation};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+
+use crate::{Image, PackError, digest_of};
+
+/// A whole push ends after this time.
+const DEADLINE: Duration = Duration::from_secs(600);
+/// Finding the registry ends after this time.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest silence of a registry.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
+/// Blobs sent at once.
+const PARALLEL: usize = 3;
+
+/// What is shown to the registry.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Login {
+    /// User name.
+    pub username: String,
+    /// Password or token.
+    pub password: String,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").field("username", &self.username).finish_non_exhaustive()
+    }
+}
+
+/// With what a push reaches its registry.
+#[derive(Debug, Clone, Default)]
+pub struct Push {
+    /// PEM certificates trusted in addition to the system's, one or more in each.
+    pub ca_pems: Vec<Vec<u8>>,
+    /// Login for the registry; anonymous without.
+    pub login: Option<Login>,
+}
+
+/// A part of an image that has reached the registry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pushed {
+    /// Its digest.
+    pub digest: String,
+    /// Its size.
+    pub bytes: usize,
+    /// Whether it was sent; the registry may have had it.
+    pub sent: bool,
+}
+
+/// Pushes `image` to `reference` (`registry/repository:tag`) over TLS and returns its digest. Blobs that the registry
+/// already has are not sent. `on_blob` hears of each blob when it is there.
+///
+/// # Errors
+/// `reference` is no such reference, or the registry does not take the image; the text names the reference.
+pub async fn push(
+    reference: &str,
+    image: &Image,
+    options: &Push,
+    on_blob: &(dyn Fn(Pushed) + Sync),
+) -> Result<String, PackError> {
+    let to: Reference = reference.parse().map_err(|error: oci_distribution::ParseError| {
+        PackError::Reference { text: reference.to_owned(), why: error.to_string() }
+    })?;
+    if to.tag().is_none() || to.digest().is_some() {
+        let why = "expected registry/repository:tag; the digest follows from the content".to_owned();
+        return Err(PackError::Reference { text: reference.to_owned(), why });
+    }
+    let failed = |why: String| PackError::Push { reference: reference.to_owned(), why };
+    let config = ClientConfig {
+        extra_root_certificates: certificates(&options.ca_pems).map_err(&failed)?,
+        connect_timeout: Some(CONNECT_TIMEOUT),
+        read_timeout: Some(READ_TIMEOUT),
+        // One PUT per blob: chunks cost a round trip per 4 MiB and gain nothing here.
+        use_monolithic_push: true,
+        ..ClientConfig::default()
+    };
+    let client = Client::try_from(config).map_err(|error| failed(text_of(&error)))?;
+    tokio::time::timeout(DEADLINE, send(&client, &to, image, options, on_blob))
+        .await
+        .map_err(|_| failed(format!("not done within {} s", DEADLINE.as_secs())))?
+        .map_err(|error| failed(text_of(&error)))?;
+    Ok(image.digest())
+}
+
+async fn send(
+    client: &Client,
+    to: &Reference,
+    image: &Image,
+    options: &Push,
+    on_blob: &(dyn Fn(Pushed) + Sync),
+) -> Result<(), OciDistributionError> {
+    let auth = options.login.clone().map_or(RegistryAuth::Anonymous, |Login { username, password }| {
+        RegistryAuth::Basic(username, password)
+    });
+    client.auth(to, &auth, RegistryOperation::Push).await?;
+    stream::iter(image.blobs())
+        .map(|blob| push_blob(client, to, blob.clone()))
+        .buffer_unordered(PARALLEL)
+        .try_for_each(|pushed| async {
+            on_blob(pushed);
+            Ok(())
+        })
+        .await?;
+    let media_type = http::HeaderValue::from_static(OCI_IMAGE_MEDIA_TYPE);
+    client.push_manifest_raw(to, image.manifest.clone(), media_type).await?;
+    Ok(())
+}
+
+async fn push_blob(client: &Client, to: &Reference, blob: Bytes) -> Result<Pushed, OciDistributionError> {
+    let (digest, bytes) = (digest_of(&blob), blob.len());
+    let sent = !client.blob_exists(to, &digest).await?;
+    if sent {
+        client.push_blob(to, blob, &digest).await?;
+    }
+    Ok(Pushed { digest, bytes, sent })
+}
+
+/// Every certificate of the PEM texts.
+fn certificates(pems: &[Vec<u8>]) -> Result<Vec<Certificate>, String> {
+    let ders = pems.iter().flat_map(|pem| CertificateDer::pem_slice_iter(pem));
+    ders.map(|der| {
+        let der = der.map_err(|error| format!("certificates to trust: {error}"))?;
+        Ok(Certificate { encoding: CertificateEncoding::Der, data: der.to_vec() })
+    })
+    .collect()
+}
+
+/// The error with its causes, which a network error keeps to itself, on one line.
+fn text_of(error: &OciDistributionError) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
