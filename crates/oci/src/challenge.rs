@@ -5,8 +5,8 @@
 pub(crate) enum Challenge {
     /// User and password with every request.
     Basic,
-    /// A token from the server at `realm`.
-    Bearer { realm: String, service: String },
+    /// A token from the server at `realm`; with `scope` where the last one allowed too little.
+    Bearer { realm: String, service: String, scope: Option<String> },
 }
 
 /// The challenge that we can answer in the values of `WWW-Authenticate` headers; a bearer token is preferred.
@@ -20,15 +20,19 @@ pub(crate) fn parse<'a>(headers: impl Iterator<Item = &'a str>) -> Option<Challe
         } else if scheme.eq_ignore_ascii_case("bearer") {
             let mut realm = None;
             let mut service = String::new();
+            let mut scope = None;
+            let mut is_insufficient = false;
             for (key, value) in parameters(rest) {
                 match key.to_ascii_lowercase().as_str() {
                     "realm" => realm = Some(value),
                     "service" => service = value,
+                    "scope" => scope = Some(value),
+                    "error" => is_insufficient = value == "insufficient_scope",
                     _ => {}
                 }
             }
             if let Some(realm) = realm {
-                return Some(Challenge::Bearer { realm, service });
+                return Some(Challenge::Bearer { realm, service, scope: scope.filter(|_| is_insufficient) });
             }
         }
     }
@@ -78,7 +82,7 @@ mod tests {
     use super::*;
 
     fn bearer(realm: &str, service: &str) -> Option<Challenge> {
-        Some(Challenge::Bearer { realm: realm.to_owned(), service: service.to_owned() })
+        Some(Challenge::Bearer { realm: realm.to_owned(), service: service.to_owned(), scope: None })
     }
 
     #[test]
@@ -99,6 +103,15 @@ mod tests {
         ] {
             assert_eq!(parse(headers.iter().copied()), expected, "{headers:?}");
         }
+    }
+
+    #[test]
+    fn a_scope_counts_where_the_last_one_was_too_small() {
+        let header = r#"Bearer realm="r",scope="repository:x:pull",error="insufficient_scope""#;
+        let Some(Challenge::Bearer { scope, .. }) = parse([header].into_iter()) else {
+            panic!("no bearer challenge");
+        };
+        assert_eq!(scope.as_deref(), Some("repository:x:pull"));
     }
 
     proptest! {

@@ -1,115 +1,197 @@
-//! The HTTP client for registries: HTTPS only, system roots and the certificates of a folder.
+//! HTTP clients for registries: one for each set of certificates, rebuilt when files change.
 
-use std::fs;
+use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use reqwest::header::{AUTHORIZATION, LOCATION};
+use reqwest::redirect::Policy;
+use reqwest::{Method, Request, RequestBuilder, Response, Url};
 use rustls::RootCertStore;
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject;
 
-/// Largest file taken from the folder.
-const MAX_CA_FILE: u64 = 4 << 20;
+use crate::Places;
+use crate::certificates::{Folder, SystemRoots};
+use crate::proxies::Proxies;
+use crate::refusal::RequestError;
+use crate::verifier::tls_config;
+
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 const USER_AGENT: &str = concat!("olm/", env!("CARGO_PKG_VERSION"));
+/// Redirects followed for one request.
+const MAX_REDIRECTS: usize = 10;
+/// Clients kept at once: registries with own certificates, times two for the insecure ones.
+const MAX_CLIENTS: usize = 32;
 
-/// Names and contents of the CA folder's files.
-type CaFiles = Vec<(PathBuf, Vec<u8>)>;
+/// Sends requests and explains what goes wrong with them.
+#[derive(Clone)]
+pub(crate) struct Client {
+    http: reqwest::Client,
+    proxies: Arc<Proxies>,
+}
 
-/// Builds the client again whenever a file of the CA folder has changed.
-#[derive(Debug)]
+impl Client {
+    pub(crate) fn request(&self, method: &Method, url: &str) -> RequestBuilder {
+        self.http.request(method.clone(), url)
+    }
+
+    /// Sends `request`, which was made for `method` and `url`, and follows redirects of GET and HEAD.
+    ///
+    /// Not left to the HTTP client: it forgets at the second redirect that it left the login out at the first one.
+    pub(crate) async fn send(
+        &self,
+        request: RequestBuilder,
+        method: &Method,
+        url: &str,
+    ) -> Result<Response, RequestError> {
+        let mut url = url.to_owned();
+        let mut request = request.build().map_err(|error| self.failed(method, &url, &error))?;
+        for _ in 0..=MAX_REDIRECTS {
+            let same = request.try_clone();
+            let response =
+                self.http.execute(request).await.map_err(|error| self.failed(method, &url, &error))?;
+            match same.and_then(|same| redirected(same, &response)) {
+                None => return Ok(response),
+                Some(next) => request = next,
+            }
+            url = request.url().to_string();
+        }
+        Err(RequestError::redirects(method, &url, MAX_REDIRECTS))
+    }
+
+    fn failed(&self, method: &Method, url: &str, error: &reqwest::Error) -> RequestError {
+        let target = Url::parse(url).ok();
+        let proxy = target.as_ref().and_then(|url| self.proxies.proxy_for(url));
+        RequestError::network(method, url, error, proxy)
+    }
+}
+
+/// `request` as it is to be sent to the place that `response` names. At another server than before it loses its login for good;
+/// a POST has its secrets in the body and goes nowhere else.
+fn redirected(mut request: Request, response: &Response) -> Option<Request> {
+    let leads_on = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
+    if !leads_on || *request.method() == Method::POST {
+        return None;
+    }
+    let location = response.headers().get(LOCATION)?;
+    let next = request.url().join(std::str::from_utf8(location.as_bytes()).ok()?).ok()?;
+    if next.origin() != request.url().origin() {
+        request.headers_mut().remove(AUTHORIZATION);
+    }
+    *request.url_mut() = next;
+    Some(request)
+}
+
+/// What makes one client differ from another.
+#[derive(PartialEq)]
+struct Kind {
+    folder: Folder,
+    insecure: bool,
+}
+
+struct Built {
+    kind: Kind,
+    system: Arc<RootCertStore>,
+    http: reqwest::Client,
+}
+
+/// Makes clients and keeps them, so that connections are used again.
 pub(crate) struct Clients {
     cas_dir: Option<PathBuf>,
+    /// Folders with a folder for each registry.
+    certs: Vec<PathBuf>,
     read_timeout: Duration,
-    current: Mutex<Option<(CaFiles, reqwest::Client)>>,
+    proxies: Arc<Proxies>,
+    system: SystemRoots,
+    built: Mutex<Vec<Built>>,
+}
+
+/// Without keys and certificates.
+impl fmt::Debug for Clients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clients").field("cas_dir", &self.cas_dir).finish_non_exhaustive()
+    }
 }
 
 impl Clients {
-    pub(crate) fn new(cas_dir: Option<PathBuf>, read_timeout: Duration) -> Self {
-        Self { cas_dir, read_timeout, current: Mutex::new(None) }
+    pub(crate) fn new(
+        cas_dir: Option<PathBuf>,
+        places: &Places,
+        read_timeout: Duration,
+        proxies: Proxies,
+    ) -> Self {
+        let certs = places.containers.iter().map(|folder| folder.join("certs.d"));
+        Self {
+            cas_dir,
+            certs: certs.chain(places.certs.iter().cloned()).collect(),
+            read_timeout,
+            proxies: Arc::new(proxies),
+            system: SystemRoots::default(),
+            built: Mutex::default(),
+        }
     }
 
-    /// The client for the folder as it is now. Blocks for a moment: small local files.
+    /// The client for the registry `host[:port]` with the certificates as they are now. Blocks for a moment: small local files.
     ///
     /// # Errors
-    /// The folder cannot be read. A file without a usable certificate is only logged: it must not stop other registries.
-    pub(crate) fn client(&self) -> Result<reqwest::Client, String> {
-        let files = match &self.cas_dir {
-            None => CaFiles::new(),
-            Some(folder) => {
-                read_folder(folder).map_err(|e| format!("reading CA folder {}: {e}", folder.display()))?
+    /// A folder cannot be read, or client certificates in it cannot be used.
+    pub(crate) fn client(&self, host: &str, insecure: bool) -> Result<Client, String> {
+        let kind = Kind { folder: self.folder(host)?, insecure };
+        let system = self.system.load();
+        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = built.iter().find(|built| built.kind == kind && Arc::ptr_eq(&built.system, &system));
+        let http = match known {
+            Some(built) => built.http.clone(),
+            None => {
+                let http = self.build(&kind, &system)?;
+                if built.len() == MAX_CLIENTS {
+                    built.remove(0);
+                }
+                built.push(Built { kind, system, http: http.clone() });
+                http
             }
         };
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, client)) = current.as_ref().filter(|(known, _)| *known == files) {
-            return Ok(client.clone());
-        }
-        if rustls::crypto::CryptoProvider::get_default().is_none() {
-            return Err(
-                "building the registry client: no TLS provider is installed in this process".to_owned()
-            );
-        }
-        let client = reqwest::Client::builder()
-            .https_only(true)
-            .user_agent(USER_AGENT)
-            .connect_timeout(CONNECT_TIMEOUT)
-            .read_timeout(self.read_timeout)
-            .tls_certs_merge(certificates(&files))
-            .build()
-            .map_err(|error| format!("building the registry client: {error}"))?;
-        *current = Some((files, client.clone()));
-        Ok(client)
+        Ok(Client { http, proxies: Arc::clone(&self.proxies) })
     }
-}
 
-/// Every file of `folder` in order of names; links are followed, since a mounted ConfigMap consists of them.
-fn read_folder(folder: &Path) -> io::Result<CaFiles> {
-    let mut files = CaFiles::new();
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        match read_file(&path) {
-            Ok(None) => {}
-            Ok(Some(content)) => files.push((path, content)),
-            Err(error) => {
-                tracing::warn!(file = %path.display(), %error, "CA file cannot be read and is not used")
-            }
+    /// The CA folder if there is one, else the first folder that is made for `host`.
+    fn folder(&self, host: &str) -> Result<Folder, String> {
+        if let Some(folder) = &self.cas_dir {
+            return Folder::read(folder, true)
+                .map_err(|error| format!("reading CA folder {}: {error}", folder.display()));
         }
-    }
-    files.sort_unstable();
-    Ok(files)
-}
-
-/// The content of a file, `None` for a folder.
-fn read_file(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let metadata = fs::metadata(path)?;
-    if metadata.len() > MAX_CA_FILE {
-        return Err(io::ErrorKind::FileTooLarge.into());
-    }
-    metadata.is_file().then(|| fs::read(path)).transpose()
-}
-
-fn certificates(files: &CaFiles) -> Vec<reqwest::Certificate> {
-    let mut usable = Vec::new();
-    for (path, content) in files {
-        let before = usable.len();
-        for certificate in CertificateDer::pem_slice_iter(content) {
-            // One that is no trust anchor would fail the whole client.
-            let checked = certificate.map_err(|error| error.to_string()).and_then(|certificate| {
-                RootCertStore::empty().add(certificate.clone()).map_err(|error| error.to_string())?;
-                reqwest::Certificate::from_der(&certificate).map_err(|error| error.to_string())
-            });
-            match checked {
-                Ok(certificate) => usable.push(certificate),
-                Err(error) => {
-                    tracing::warn!(file = %path.display(), %error, "CA file has a certificate that cannot be used")
+        for folder in self.certs.iter().map(|certs| certs.join(host)) {
+            match Folder::read(&folder, false) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                read => {
+                    return read.map_err(|error| {
+                        format!("reading certificates folder {}: {error}", folder.display())
+                    });
                 }
             }
         }
-        if usable.len() == before {
-            tracing::warn!(file = %path.display(), "CA file has no usable certificate");
-        }
+        Ok(Folder::default())
     }
-    usable
+
+    fn build(&self, kind: &Kind, system: &RootCertStore) -> Result<reqwest::Client, String> {
+        let provider = rustls::crypto::CryptoProvider::get_default().ok_or_else(|| {
+            "building the registry client: no TLS provider is installed in this process".to_owned()
+        })?;
+        let (authorities, identities) = (kind.folder.authorities(), kind.folder.identities()?);
+        let tls = tls_config(Arc::clone(provider), system, authorities, identities, kind.insecure)
+            .map_err(|error| format!("building the registry client: {error}"))?;
+        let proxies = Arc::clone(&self.proxies);
+        reqwest::Client::builder()
+            .tls_backend_preconfigured(tls)
+            .http1_only()
+            .https_only(!kind.insecure)
+            .redirect(Policy::none())
+            .user_agent(USER_AGENT)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .read_timeout(self.read_timeout)
+            .proxy(reqwest::Proxy::custom(move |url| proxies.proxy_for(url).cloned()))
+            .build()
+            .map_err(|error| format!("building the registry client: {error}"))
+    }
 }

@@ -3,15 +3,23 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{Limits, Platform};
+use crate::policy::PolicySource;
+use crate::{Limits, Places, Platform, Proxies};
 
 /// How to pull.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Folder with additional CA certificates, one or more per file; read again when it changes.
+    /// Folder with additional CA certificates, one or more per file, and client certificates (`NAME.cert`, `NAME.key`); read
+    /// again when it changes. Without it the folders for single registries count.
     pub cas_dir: Option<PathBuf>,
-    /// Credentials file, read at each use; absent is fine.
+    /// Credentials file, read at each use. While it exists it is the only one, else those of [`Places::auth_files`] count.
     pub auth_file: Option<PathBuf>,
+    /// Where mirrors and blocked registries, certificates and credentials are configured on this machine.
+    pub places: Places,
+    /// What goes through which HTTP proxy.
+    pub proxies: Proxies,
+    /// Which images may be pulled at all.
+    pub policy: PolicySource,
     /// What of a multi-platform image is taken.
     pub platform: Platform,
     /// How much an image may cost.
@@ -31,12 +39,15 @@ pub struct Config {
 }
 
 impl Config {
-    /// Defaults of spec 06 §10.4 with the given limits.
+    /// Defaults of spec 06 §10.4 with the given limits, and what the environment says about places and proxies.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
             cas_dir: None,
             auth_file: None,
+            places: Places::from_env(),
+            proxies: Proxies::from_env(),
+            policy: PolicySource::from_env(false),
             platform: Platform::current(),
             limits,
             retry: Retry::default(),
@@ -49,17 +60,109 @@ impl Config {
     }
 }
 
+impl Config {
+    /// Changes what `text` names, the value of `--image-limits` (spec 06 §10.4): pairs `key=value` separated by commas, the last
+    /// of the same key counts. Sizes and counts are whole numbers from 1, with `Ki`, `Mi` or `Gi` behind them where wanted;
+    /// `pull-timeout` is a number with `s`, `m` or `h` behind it.
+    ///
+    /// # Errors
+    /// The first pair that is none, with what is allowed.
+    pub fn override_limits(&mut self, text: &str) -> Result<(), String> {
+        for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').ok_or_else(|| format!("missing value for {pair}"))?;
+            self.override_limit(key.trim(), value.trim())?;
+        }
+        Ok(())
+    }
+
+    fn override_limit(&mut self, key: &str, value: &str) -> Result<(), String> {
+        if key == "pull-timeout" {
+            let seconds = [("s", 1), ("m", 60), ("h", 3600)];
+            let timeout = scaled(value, &seconds);
+            let timeout = timeout.ok_or_else(|| {
+                format!("invalid value of {key}={value}: want a number from 1 with s, m or h behind it")
+            })?;
+            // Decades are enough, and an instant in the far future does not exist.
+            self.pull_timeout = Duration::from_secs(timeout.min(u64::from(u32::MAX)));
+            return Ok(());
+        }
+        let Some(limit) = self.limits.by_key(key) else {
+            let known = Limits::KEYS.join(", ");
+            return Err(format!("unknown limit {key}: want one of {known}, pull-timeout"));
+        };
+        let factors = [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30), ("", 1)];
+        *limit = scaled(value, &factors).ok_or_else(|| {
+            format!("invalid value of {key}={value}: want a whole number from 1, Ki, Mi or Gi may follow")
+        })?;
+        Ok(())
+    }
+}
+
+/// A number from 1 with one of the units behind it.
+fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let (digits, factor) =
+        units.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)))?;
+    let number: u64 = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())??;
+    number.checked_mul(*factor).filter(|number| *number > 0)
+}
+
 /// How failed requests are repeated: those that found no server, 429 and 5xx.
 #[derive(Debug, Clone)]
 pub struct Retry {
     /// Attempts in all.
     pub attempts: u32,
-    /// Wait before the second attempt; each further wait is twice as long. A `Retry-After` header wins.
+    /// Wait before the second attempt; each further wait is twice as long, and up to half of it is left out at random. A
+    /// `Retry-After` header wins.
     pub first_delay: Duration,
 }
 
 impl Default for Retry {
     fn default() -> Self {
         Self { attempts: 5, first_delay: Duration::from_millis(250) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // spec 06 §10.4
+    #[test]
+    fn limits_can_be_overridden() {
+        let over = |text: &str| {
+            let mut config = Config::new(Limits::CATALOG);
+            config.override_limits(text).map(|()| config)
+        };
+        let config = over("layers=3, blob-bytes=2Mi,files=5,files=6,pull-timeout=2m,").unwrap();
+        let expect = Limits { layers: 3, blob_bytes: 2 << 20, files: 6, ..Limits::CATALOG };
+        assert_eq!((config.limits, config.pull_timeout), (expect, Duration::from_secs(120)));
+        assert_eq!(over("").unwrap().limits, Limits::CATALOG);
+        let endless = over("pull-timeout=18446744073709551615s").unwrap().pull_timeout;
+        assert!(std::time::Instant::now().checked_add(endless).is_some());
+        for key in Limits::KEYS {
+            assert!(
+                over(&format!("{key}=1Gi")).is_ok_and(|config| config.limits != Limits::CATALOG),
+                "{key}"
+            );
+        }
+        for (text, expect) in [
+            ("files", "missing value for files"),
+            ("files=0", "invalid value of files=0: want a whole number from 1, Ki, Mi or Gi may follow"),
+            ("files=-1", "invalid value of files=-1: want a whole number from 1, Ki, Mi or Gi may follow"),
+            (
+                "files=99999999999999Gi",
+                "invalid value of files=99999999999999Gi: want a whole number from 1, Ki, Mi or Gi may follow",
+            ),
+            (
+                "pull-timeout=5",
+                "invalid value of pull-timeout=5: want a number from 1 with s, m or h behind it",
+            ),
+            (
+                "size=1",
+                "unknown limit size: want one of layers, blob-bytes, unpacked-bytes, kept-bytes, files, file-bytes, path-depth, path-bytes, ratio, pull-timeout",
+            ),
+        ] {
+            assert_eq!(over(text).err().as_deref(), Some(expect), "{text}");
+        }
     }
 }

@@ -2,13 +2,19 @@
 //!
 //! Nothing here prints a secret: neither `Debug` nor an error shows what a file holds besides registry names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::fs;
+use std::io;
+use std::path::Path;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 use serde_json::Value;
+
+/// Largest credentials file.
+const MAX_FILE: u64 = 4 << 20;
 
 /// What a client shows to a registry.
 #[derive(Clone, PartialEq, Eq)]
@@ -50,6 +56,8 @@ pub struct Credentials {
     exact: BTreeMap<String, Login>,
     /// Host of every key, with URL decoration and Docker's aliases removed.
     hosts: BTreeMap<String, Login>,
+    /// Registries for which a helper program is named, which we do not run.
+    helpers: BTreeSet<String>,
 }
 
 #[derive(Deserialize)]
@@ -75,11 +83,14 @@ impl Credentials {
         let shape =
             |error: serde_json::Error| CredentialsError::Shape { line: error.line(), column: error.column() };
         let mut file: BTreeMap<String, Value> = serde_json::from_slice(text).map_err(shape)?;
+        let mut credentials = Self::default();
+        if let Some(Value::Object(helpers)) = file.remove("credHelpers") {
+            credentials.helpers = helpers.into_iter().map(|(host, _)| host).collect();
+        }
         let auths = match file.remove("auths") {
             Some(auths) => serde_json::from_value(auths).map_err(shape)?,
             None => file,
         };
-        let mut credentials = Self::default();
         for (key, entry) in auths {
             // Other programs keep their own settings beside the entries of the older form.
             let Ok(entry) = Entry::deserialize(entry) else {
@@ -109,6 +120,35 @@ impl Credentials {
                 None => return self.hosts.get(unalias(host)),
             }
         }
+    }
+}
+
+impl Credentials {
+    /// Reads a file of the forms that [`Credentials::parse`] knows; `None` if there is no such file.
+    ///
+    /// # Errors
+    /// The file cannot be read or understood; the text is the containers tools' and names the file.
+    pub(crate) fn read(path: &Path) -> Result<Option<Self>, String> {
+        let file = path.display();
+        let reading =
+            |cause: String| format!("getting username and password: reading JSON file \"{file}\": {cause}");
+        let metadata = match fs::metadata(path) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Ok(None);
+            }
+            metadata => metadata.map_err(|error| reading(error.to_string()))?,
+        };
+        if metadata.len() > MAX_FILE {
+            return Err(reading(format!("the file is larger than {MAX_FILE} bytes")));
+        }
+        let text = fs::read(path).map_err(|error| reading(error.to_string()))?;
+        let credentials = Self::parse(&text);
+        credentials.map(Some).map_err(|error| reading(format!("unmarshaling JSON at \"{file}\": {error}")))
+    }
+
+    /// Whether a helper program is named for `host`.
+    pub(crate) fn names_helper(&self, host: &str) -> bool {
+        self.helpers.contains(host)
     }
 }
 
@@ -149,6 +189,21 @@ mod tests {
 
     fn parse(text: &str) -> Credentials {
         Credentials::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn files() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = folder.path().join("auth.json");
+        assert_eq!(Credentials::read(&path), Ok(None));
+        fs::write(&path, r#"{"r.io":{"auth":"dTpw"}}"#).unwrap();
+        assert_eq!(Credentials::read(&path.join("below")), Ok(None));
+        assert!(Credentials::read(&path).unwrap().unwrap().lookup("r.io", "x").is_some());
+        let error = Credentials::read(folder.path()).unwrap_err();
+        let shown = folder.path().display();
+        let expected =
+            format!("getting username and password: reading JSON file \"{shown}\": Is a directory");
+        assert!(error.starts_with(&expected), "{error}");
     }
 
     fn user<'a>(credentials: &'a Credentials, host: &str, path: &str) -> Option<&'a str> {
@@ -195,6 +250,8 @@ mod tests {
         assert_eq!(credentials.lookup("c", "x"), None);
         assert_eq!(user(&credentials, "d", "x"), Some("u"));
         assert_eq!(user(&parse(r#"{"old":{"auth":"dTpw"},"flag":true}"#), "old", "x"), Some("u"));
+        assert!(credentials.names_helper("e") && !credentials.names_helper("a"));
+        assert_eq!(credentials.lookup("e", "x"), None);
     }
 
     #[test]

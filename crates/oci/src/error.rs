@@ -17,6 +17,8 @@ pub enum Class {
 #[error("{stage}{mark}{cause}", mark = if *class == Class::Terminal { "terminal error: " } else { "" })]
 pub struct PullError {
     class: Class,
+    /// Whether the image itself is wrong.
+    of_the_content: bool,
     /// What was being done, ending in a colon and a blank; may be empty.
     stage: &'static str,
     cause: String,
@@ -29,6 +31,13 @@ impl PullError {
         self.class
     }
 
+    /// Whether the image's own content is wrong: the same digest fails in the same way each time, also where a tag named it
+    /// and may name another one later.
+    #[must_use]
+    pub fn is_of_the_content(&self) -> bool {
+        self.of_the_content
+    }
+
     /// The text without the words `terminal error: `, which ClusterExtensions do not show (spec 01 §7.1 rule 7).
     #[must_use]
     pub fn unmarked(&self) -> String {
@@ -37,29 +46,33 @@ impl PullError {
 
     /// The tag could not be resolved.
     pub(crate) fn resolving(cause: impl ToString) -> Self {
-        Self { class: Class::Retry, stage: "error creating image source: ", cause: cause.to_string() }
+        Self::retry("error creating image source: ", cause)
     }
 
     /// The registry did not give us the image.
     pub(crate) fn copying(cause: impl ToString) -> Self {
-        Self { class: Class::Retry, stage: "error copying image: ", cause: cause.to_string() }
+        Self::retry("error copying image: ", cause)
     }
 
     /// Something failed here, for instance the disk.
     pub(crate) fn applying(cause: impl ToString) -> Self {
-        Self { class: Class::Retry, stage: "error applying image: ", cause: cause.to_string() }
+        Self::retry("error applying image: ", cause)
     }
 
     /// Something is wrong with the content itself: final where the user pinned its digest.
     pub(crate) fn content(pinned: bool, cause: impl ToString) -> Self {
         let class = if pinned { Class::Terminal } else { Class::Retry };
-        Self { class, ..Self::applying(cause) }
+        Self { class, of_the_content: true, ..Self::applying(cause) }
+    }
+
+    fn retry(stage: &'static str, cause: impl ToString) -> Self {
+        Self { class: Class::Retry, of_the_content: false, stage, cause: cause.to_string() }
     }
 }
 
 impl From<ReferenceError> for PullError {
     fn from(error: ReferenceError) -> Self {
-        Self { class: Class::Terminal, stage: "", cause: error.to_string() }
+        Self { class: Class::Terminal, of_the_content: false, stage: "", cause: error.to_string() }
     }
 }
 

@@ -2,20 +2,44 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use oci_distribution::manifest::{ImageIndexEntry, OciDescriptor, OciImageManifest, OciManifest};
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
 use crate::fetch::{Hasher, LayerReader, QUEUE};
 use crate::limits::{Exceeded, Limits};
+use crate::policy::PolicySource;
 use crate::refusal::RequestError;
 use crate::session::{MAX_MANIFEST, Session, check_digest};
 use crate::store::Store;
 use crate::unpack::{UnpackError, Unpacker};
-use crate::{CanonicalRef, Digest, Platform, PullError};
+use crate::{CanonicalRef, Digest, Platform, PullError, Reference};
 
 /// Labels of an image's configuration.
 pub type ImageLabels = BTreeMap<String, String>;
+
+/// The manifest or index of an image where it was found.
+pub(crate) struct Found {
+    pub(crate) session: Session,
+    /// What the image is called there; another name than ours for a mirror.
+    pub(crate) source: Reference,
+    /// Its bytes, which have the digest that the image is named by.
+    pub(crate) manifest: Bytes,
+}
+
+impl Found {
+    /// `manifest` as `session` got it, if it is the one of `digest`.
+    pub(crate) fn verified(
+        session: Session,
+        source: Reference,
+        manifest: Bytes,
+        digest: &Digest,
+    ) -> Result<Self, RequestError> {
+        check_manifest(&manifest, digest)?;
+        Ok(Self { session, source, manifest })
+    }
+}
 
 /// An image whose manifest and configuration are known.
 pub(crate) struct Image<'a> {
@@ -40,14 +64,17 @@ struct ImageSettings {
 }
 
 impl<'a> Image<'a> {
-    /// Reads manifest and configuration and checks them against the digests and limits.
+    /// Reads manifest and configuration and checks them against the digests, the policy and the limits.
     pub(crate) async fn open(
-        session: Session,
+        found: Found,
         reference: &'a CanonicalRef,
+        policy: &PolicySource,
         platform: &Platform,
         limits: &Limits,
     ) -> Result<Self, PullError> {
-        let manifest = manifest_for(&session, reference, platform).await?;
+        let Found { session, source, manifest } = found;
+        let (own, manifest) = manifest_for(&session, &source, &manifest, reference, platform).await?;
+        policy.check(&session, &source, reference, own).await?;
         let content = |cause: String| PullError::content(reference.is_pinned(), cause);
         let layers = layers(&manifest, limits).map_err(content)?;
         let (config, size) = descriptor(&manifest.config).map_err(content)?;
@@ -96,14 +123,17 @@ impl<'a> Image<'a> {
     }
 }
 
-/// The manifest of an image, or that of the right platform where `reference` names an index.
+/// The manifest of an image, or that of the right platform where `top` is an index, after its digest.
 async fn manifest_for(
     session: &Session,
+    source: &Reference,
+    top: &Bytes,
     reference: &CanonicalRef,
     platform: &Platform,
-) -> Result<OciImageManifest, PullError> {
-    let entries = match verified_manifest(session, reference, reference.digest()).await? {
-        OciManifest::Image(manifest) => return Ok(manifest),
+) -> Result<(Digest, OciImageManifest), PullError> {
+    let content = |cause| PullError::content(reference.is_pinned(), cause);
+    let entries = match parse(top, reference.digest()).map_err(content)? {
+        OciManifest::Image(manifest) => return Ok((reference.digest().clone(), manifest)),
         OciManifest::ImageIndex(index) => index.manifests,
     };
     let choosing = |error| {
@@ -113,8 +143,13 @@ async fn manifest_for(
         )
     };
     let chosen = choose(&entries, platform).map_err(choosing)?;
-    match verified_manifest(session, reference, &chosen).await? {
-        OciManifest::Image(manifest) => Ok(manifest),
+    let reading = format!("reading manifest {chosen} in {}", source.name());
+    let initializing = initializing(reference);
+    let body = session.manifest(chosen.as_str()).await.map_err(|error| error.within(&reading));
+    let body = body.and_then(|body| check_manifest(&body, &chosen).map(|()| body));
+    let body = body.map_err(|error| PullError::copying(error.within(&initializing)))?;
+    match parse(&body, &chosen).map_err(content)? {
+        OciManifest::Image(manifest) => Ok((chosen, manifest)),
         OciManifest::ImageIndex(_) => Err(choosing(format!("{chosen} is an index again"))),
     }
 }
@@ -129,24 +164,27 @@ fn choose(entries: &[ImageIndexEntry], platform: &Platform) -> Result<Digest, St
     entry.digest.parse().map_err(|error| format!("digest {:?}: {error}", entry.digest))
 }
 
-async fn verified_manifest(
-    session: &Session,
-    reference: &CanonicalRef,
-    digest: &Digest,
-) -> Result<OciManifest, PullError> {
-    let source = |error: RequestError| PullError::copying(error.within(&initializing(reference)));
-    let reading = format!("reading manifest {digest} in {}", reference.reference().name());
-    let body = session.manifest(digest.as_str()).await.map_err(|error| source(error.within(&reading)))?;
-    if Hasher::digest(digest, &body) != digest.as_str() {
-        let text = format!("Manifest does not match provided manifest digest {digest}");
-        return Err(source(RequestError::fatal(text)));
+fn check_manifest(manifest: &[u8], digest: &Digest) -> Result<(), RequestError> {
+    if Hasher::digest(digest, manifest) == digest.as_str() {
+        return Ok(());
     }
-    serde_json::from_slice(&body).map_err(|_| {
-        PullError::content(
-            reference.is_pinned(),
-            format!("manifest {digest} is neither an image nor an index in a known format"),
-        )
-    })
+    Err(RequestError::fatal(format!("Manifest does not match provided manifest digest {digest}")))
+}
+
+fn parse(manifest: &[u8], digest: &Digest) -> Result<OciManifest, String> {
+    #[derive(Deserialize)]
+    struct Version {
+        #[serde(rename = "schemaVersion")]
+        number: u8,
+    }
+    if serde_json::from_slice::<Version>(manifest).is_ok_and(|version| version.number == 1) {
+        return Err(format!(
+            "manifest {digest} is of Docker's schema 1, which is not supported: push the image again as an OCI image or in \
+             Docker's schema 2"
+        ));
+    }
+    serde_json::from_slice(manifest)
+        .map_err(|_| format!("manifest {digest} is neither an image nor an index in a known format"))
 }
 
 /// The step of a pull in which the registry and the manifest are found.
@@ -157,12 +195,18 @@ pub(crate) fn initializing(reference: &CanonicalRef) -> String {
 fn layers(manifest: &OciImageManifest, limits: &Limits) -> Result<Vec<(Digest, u64)>, String> {
     let exceeded = |error: Exceeded| error.to_string();
     Exceeded::check("layers", manifest.layers.len() as u64, limits.layers).map_err(exceeded)?;
-    let checked = |layer: &OciDescriptor| {
+    let checked = |(index, layer): (usize, &OciDescriptor)| {
         let (digest, size) = descriptor(layer)?;
+        if layer.media_type.ends_with("+encrypted") {
+            return Err(format!(
+                "layer[{index}] {digest} is encrypted ({}): only layers as plain, gzip or zstd tar are supported",
+                layer.media_type
+            ));
+        }
         Exceeded::check("blob-bytes", size, limits.blob_bytes).map_err(exceeded)?;
         Ok((digest, size))
     };
-    manifest.layers.iter().map(checked).collect()
+    manifest.layers.iter().enumerate().map(checked).collect()
 }
 
 /// Digest and size of a blob, which the manifest may have wrong.

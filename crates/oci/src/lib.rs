@@ -4,31 +4,47 @@
 //! through the filter; what is not wanted is never kept, and an archive cannot make links, devices or paths of its choice.
 //! Every call has a deadline, every size a limit, and errors say whether trying again can help.
 //!
+//! ```text
+//! reference ─ registries.conf ► sources ─ certificates, login ► session ► manifest ─ policy ► layers ─ unpack ► folder or files
+//! ```
+//!
 //! This crate does not cache, does not know what the files mean, and does not decide when to pull.
 
+mod authorization;
+mod certificates;
 mod challenge;
 mod client;
 mod config;
 mod credentials;
 mod error;
 mod fetch;
+#[doc(hidden)]
+pub mod fuzzing;
 mod image;
 mod limits;
+mod places;
 mod platform;
+pub mod policy;
+mod proxies;
 mod puller;
 mod reference;
 mod refusal;
+mod registries;
 mod session;
+mod sources;
 mod store;
 mod tree;
 mod unpack;
+mod verifier;
 
 pub use config::{Config, Retry};
 pub use credentials::{Credentials, CredentialsError, Login};
 pub use error::{Class, PullError};
 pub use image::ImageLabels;
 pub use limits::Limits;
+pub use places::Places;
 pub use platform::Platform;
+pub use proxies::Proxies;
 pub use puller::{PulledFolder, Puller};
 pub use reference::{CanonicalRef, Digest, DigestError, Reference, ReferenceError, Selector};
 pub use store::remove_folder;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Sizes are bytes. A field's key in messages is its name with dashes.
+/// Sizes are bytes. A field's key in messages and in `--image-limits` is its name with dashes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Layers of an image.
@@ -13,13 +13,13 @@ pub struct Limits {
     pub unpacked_bytes: u64,
     /// What is kept of the layers, links counted as the files that they stand for.
     pub kept_bytes: u64,
-    /// Files, folders and links that are kept.
+    /// Files, folders and links that are kept; files that later ones replace count too.
     pub files: u64,
     /// One kept file.
     pub file_bytes: u64,
     /// Segments of a kept path.
     pub path_depth: u64,
-    /// Length of a kept path.
+    /// Length of a kept path, and of a link's target.
     pub path_bytes: u64,
     /// How many times larger than stored the layers may become, once they are larger than [`Limits::RATIO_FROM`].
     pub ratio: u64,
@@ -54,6 +54,36 @@ impl Limits {
         path_bytes: 4096,
         ratio: 200,
     };
+}
+
+impl Limits {
+    /// Keys of `--image-limits` that are numbers.
+    pub(crate) const KEYS: [&str; 9] = [
+        "layers",
+        "blob-bytes",
+        "unpacked-bytes",
+        "kept-bytes",
+        "files",
+        "file-bytes",
+        "path-depth",
+        "path-bytes",
+        "ratio",
+    ];
+
+    pub(crate) fn by_key(&mut self, key: &str) -> Option<&mut u64> {
+        Some(match key {
+            "layers" => &mut self.layers,
+            "blob-bytes" => &mut self.blob_bytes,
+            "unpacked-bytes" => &mut self.unpacked_bytes,
+            "kept-bytes" => &mut self.kept_bytes,
+            "files" => &mut self.files,
+            "file-bytes" => &mut self.file_bytes,
+            "path-depth" => &mut self.path_depth,
+            "path-bytes" => &mut self.path_bytes,
+            "ratio" => &mut self.ratio,
+            _ => return None,
+        })
+    }
 }
 
 /// An image is larger than a limit allows.

@@ -1,7 +1,6 @@
 //! Resolving references and pulling folders of images.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,18 +8,16 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-use crate::client::Clients;
 use crate::fetch::Hasher;
-use crate::image::{Image, ImageLabels, initializing};
+use crate::image::{Found, Image, ImageLabels, initializing};
 use crate::refusal::RequestError;
-use crate::session::Session;
+use crate::registries::Source;
+use crate::session::{Patience, Session};
+use crate::sources::Sources;
 use crate::store::{DiskStore, MemoryStore, Store};
 use crate::tree::{Wanted, clean};
 use crate::unpack::{UnpackError, Unpacker};
-use crate::{CanonicalRef, Config, Credentials, Digest, Login, PullError, Reference, Selector};
-
-/// Largest credentials file.
-const MAX_AUTH_FILE: u64 = 4 << 20;
+use crate::{CanonicalRef, Config, Digest, PullError, Reference, Selector};
 
 /// A folder of an image on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +34,7 @@ pub struct PulledFolder {
 #[derive(Debug)]
 pub struct Puller {
     config: Config,
-    clients: Clients,
+    sources: Sources,
     pulls: Arc<Semaphore>,
     pulls_by_registry: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
@@ -46,9 +43,9 @@ impl Puller {
     /// A puller; nothing is read or connected yet.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        let clients = Clients::new(config.cas_dir.clone(), config.read_timeout);
+        let sources = Sources::new(&config);
         let pulls = Arc::new(Semaphore::new(config.concurrency));
-        Self { config, clients, pulls, pulls_by_registry: Mutex::default() }
+        Self { config, sources, pulls, pulls_by_registry: Mutex::default() }
     }
 
     /// The content that `reference` means now. A digest means itself, without any request.
@@ -63,30 +60,22 @@ impl Puller {
             Selector::Tag(tag) => tag,
         };
         let timeout = self.config.resolve_timeout;
-        let deadline = Instant::now() + timeout;
-        let digest = timeout_at(deadline, self.digest_of_tag(reference, tag, deadline))
-            .await
-            .unwrap_or_else(|_| Err(late(timeout).within(&fetching(reference, tag))))
+        let patience = self.patience(timeout);
+        let fetching = format!("fetching manifest {tag} in {}", reference.name());
+        let ask = |session: Session, source: Source| async move {
+            let reading = format!("reading manifest {tag} in {}", source.reference.name());
+            digest_of_tag(&session, tag).await.map_err(|error| error.within(&reading))
+        };
+        let resolved =
+            timeout_at(patience.deadline, self.sources.first(reference, tag, &patience, ask)).await;
+        let digest = resolved
+            .unwrap_or_else(|_| Err(late(timeout).within(&fetching)))
             .map_err(PullError::resolving)?;
         Ok(CanonicalRef { reference: reference.clone(), digest })
     }
 
-    async fn digest_of_tag(
-        &self,
-        reference: &Reference,
-        tag: &str,
-        deadline: Instant,
-    ) -> Result<Digest, RequestError> {
-        let session = self.session(reference, tag, deadline).await?;
-        let reading =
-            |error: RequestError| error.within(&format!("reading manifest {tag} in {}", reference.name()));
-        match session.head(tag).await {
-            Ok(Some(digest)) => return Ok(digest),
-            Err(error) if error.transient => return Err(reading(error)),
-            // The answer to GET has the registry's reason, which HEAD cannot have.
-            Ok(None) | Err(_) => {}
-        }
-        Ok(Hasher::sha256(&session.manifest(tag).await.map_err(reading)?))
+    fn patience(&self, timeout: Duration) -> Patience {
+        Patience { retry: self.config.retry.clone(), deadline: Instant::now() + timeout }
     }
 
     /// Pulls one folder of an image to `destination`, which must not exist while its parent does. It appears complete or not
@@ -103,9 +92,9 @@ impl Puller {
         select: impl FnOnce(&ImageLabels) -> Result<String, String>,
         destination: &Path,
     ) -> Result<PulledFolder, PullError> {
-        self.within_deadline(image, |session| async move {
+        self.within_deadline(image, |found| async move {
             let pinned = image.is_pinned();
-            let image = Image::open(session, image, &self.config.platform, &self.config.limits).await?;
+            let image = self.open(found, image).await?;
             let named = select(&image.labels).map_err(|cause| PullError::content(pinned, cause))?;
             let folder = clean(&named).ok_or_else(|| {
                 let cause =
@@ -133,31 +122,50 @@ impl Puller {
         image: &CanonicalRef,
         folders: &[&str],
     ) -> Result<BTreeMap<String, Vec<u8>>, PullError> {
-        self.within_deadline(image, |session| async move {
-            let image = Image::open(session, image, &self.config.platform, &self.config.limits).await?;
+        self.within_deadline(image, |found| async move {
+            let image = self.open(found, image).await?;
             let wanted = Wanted::new(folders.iter().filter_map(|folder| clean(folder)));
             let unpacker =
                 image.unpack(Unpacker::new(wanted, self.config.limits.clone(), MemoryStore)).await?;
-            collect(unpacker).map_err(|error| image.unpack_error(error, None))
+            tokio::task::spawn_blocking(move || collect(unpacker))
+                .await
+                .map_err(PullError::applying)?
+                .map_err(|error| image.unpack_error(error, None))
         })
         .await
     }
 
-    /// Runs `pull` when its turn has come, with a session for `image`, and ends it at the deadline.
+    async fn open<'a>(&self, found: Found, image: &'a CanonicalRef) -> Result<Image<'a>, PullError> {
+        let Config { policy, platform, limits, .. } = &self.config;
+        Image::open(found, image, policy, platform, limits).await
+    }
+
+    /// Runs `pull` when its turn has come, with the manifest of `image`, and ends it at the deadline.
     async fn within_deadline<T, F: Future<Output = Result<T, PullError>>>(
         &self,
         image: &CanonicalRef,
-        pull: impl FnOnce(Session) -> F,
+        pull: impl FnOnce(Found) -> F,
     ) -> Result<T, PullError> {
         let timeout = self.config.pull_timeout;
-        let deadline = Instant::now() + timeout;
+        let patience = self.patience(timeout);
         let copying = |error: RequestError| PullError::copying(error.within(&initializing(image)));
         let pull = async {
             let _permits = self.permits(image.reference().host()).await?;
-            let session = self.session(image.reference(), image.digest().as_str(), deadline).await;
-            pull(session.map_err(copying)?).await
+            pull(self.find(image, &patience).await.map_err(copying)?).await
         };
-        timeout_at(deadline, pull).await.unwrap_or_else(|_| Err(copying(late(timeout))))
+        timeout_at(patience.deadline, pull).await.unwrap_or_else(|_| Err(copying(late(timeout))))
+    }
+
+    /// The first source that has the manifest of `image`; the rest of the image is pulled from there.
+    async fn find(&self, image: &CanonicalRef, patience: &Patience) -> Result<Found, RequestError> {
+        let digest = image.digest();
+        let ask = |session: Session, source: Source| async move {
+            let reading = format!("reading manifest {digest} in {}", source.reference.name());
+            let manifest = session.manifest(digest.as_str()).await.map_err(|error| error.within(&reading))?;
+            Found::verified(session, source.reference, manifest, digest)
+        };
+        let found = self.sources.first(image.reference(), digest.as_str(), patience, ask).await?;
+        Ok(Found { session: found.session.with(patience.clone()), ..found })
     }
 
     async fn permits(&self, host: &str) -> Result<[OwnedSemaphorePermit; 2], PullError> {
@@ -170,38 +178,17 @@ impl Puller {
         let of_registry = registry.acquire_owned().await.map_err(PullError::copying)?;
         Ok([of_registry, Arc::clone(&self.pulls).acquire_owned().await.map_err(PullError::copying)?])
     }
+}
 
-    async fn session(
-        &self,
-        reference: &Reference,
-        selector: &str,
-        deadline: Instant,
-    ) -> Result<Session, RequestError> {
-        let client = self.clients.client().map_err(RequestError::fatal)?;
-        let login = self.login(reference).map_err(RequestError::fatal)?;
-        Session::open(client, reference, login, self.config.retry.clone(), deadline)
-            .await
-            .map_err(|error| error.within(&fetching(reference, selector)))
+/// `HEAD` tells the digest without the manifest; not every registry does.
+async fn digest_of_tag(session: &Session, tag: &str) -> Result<Digest, RequestError> {
+    match session.head(tag).await {
+        Ok(Some(digest)) => return Ok(digest),
+        Err(error) if error.transient => return Err(error),
+        // The answer to GET has the registry's reason, which HEAD cannot have.
+        Ok(None) | Err(_) => {}
     }
-
-    fn login(&self, reference: &Reference) -> Result<Option<Login>, String> {
-        let Some(path) = &self.config.auth_file else {
-            return Ok(None);
-        };
-        let file = path.display();
-        let reading =
-            |cause: String| format!("getting username and password: reading JSON file \"{file}\": {cause}");
-        let text = match std::fs::metadata(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Ok(metadata) if metadata.len() > MAX_AUTH_FILE => {
-                return Err(reading(format!("the file is larger than {MAX_AUTH_FILE} bytes")));
-            }
-            Ok(_) | Err(_) => std::fs::read(path).map_err(|error| reading(error.to_string()))?,
-        };
-        let credentials = Credentials::parse(&text)
-            .map_err(|error| reading(format!("unmarshaling JSON at \"{file}\": {error}")))?;
-        Ok(credentials.lookup(reference.host(), reference.path()).cloned())
-    }
+    Ok(Hasher::sha256(&session.manifest(tag).await?))
 }
 
 fn publish(
@@ -235,8 +222,4 @@ fn collect(unpacker: Unpacker<MemoryStore>) -> Result<BTreeMap<String, Vec<u8>>,
 
 fn late(timeout: Duration) -> RequestError {
     RequestError::transient(format!("not done within {} s", timeout.as_secs_f32()))
-}
-
-fn fetching(reference: &Reference, selector: &str) -> String {
-    format!("fetching manifest {selector} in {}", reference.name())
 }

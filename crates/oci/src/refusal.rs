@@ -3,13 +3,15 @@
 use std::error::Error;
 use std::fmt;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use reqwest::header::{HeaderMap, RETRY_AFTER};
-use reqwest::{Method, Response, StatusCode};
+use reqwest::{Method, Response, StatusCode, Url};
 use rustls::CertificateError;
 use serde::Deserialize;
+
+use crate::proxies::authority;
 
 /// Largest error text read from a registry; of it only the first [`EXCERPT`] characters are shown.
 const MAX_ERROR: u64 = 1 << 20;
@@ -21,6 +23,8 @@ pub(crate) struct RequestError {
     text: String,
     /// Whether another attempt may succeed.
     pub(crate) transient: bool,
+    /// Whether the registry says that there is no such thing.
+    pub(crate) not_found: bool,
     /// What the registry asked for.
     pub(crate) retry_after: Option<Duration>,
 }
@@ -46,7 +50,7 @@ struct Problem {
 
 impl RequestError {
     pub(crate) fn fatal(text: impl Into<String>) -> Self {
-        Self { text: text.into(), transient: false, retry_after: None }
+        Self { text: text.into(), transient: false, not_found: false, retry_after: None }
     }
 
     pub(crate) fn transient(text: impl Into<String>) -> Self {
@@ -59,30 +63,51 @@ impl RequestError {
         self
     }
 
-    /// No answer, or a broken one.
-    pub(crate) fn network(method: &Method, url: &str, error: &reqwest::Error) -> Self {
-        let (cause, transient) = cause(error, url);
-        let verb = match *method {
-            Method::GET => "Get",
-            Method::HEAD => "Head",
-            _ => "Post",
-        };
-        Self { text: format!("{verb} \"{}\": {cause}", plain(url)), transient, retry_after: None }
+    /// No answer, or a broken one. `proxy` is what the request was to go through.
+    pub(crate) fn network(method: &Method, url: &str, error: &reqwest::Error, proxy: Option<&Url>) -> Self {
+        let (cause, transient) = cause(error, url, proxy.filter(|_| error.is_connect()));
+        Self { transient, ..Self::fatal(cause) }.within(&request(method, url))
+    }
+
+    /// The request was redirected more than `max` times, at last to `url`.
+    pub(crate) fn redirects(method: &Method, url: &str, max: usize) -> Self {
+        Self::fatal(format!("stopped after {max} redirects")).within(&request(method, url))
     }
 
     /// An answer that says no, described by `text`.
     pub(crate) fn of_status(status: StatusCode, headers: &HeaderMap, text: String) -> Self {
-        let seconds = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+        let wait = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let transient = status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
-        Self { text, transient, retry_after: seconds.map(Duration::from_secs) }
+        let not_found = status == StatusCode::NOT_FOUND;
+        let retry_after = wait.and_then(|wait| retry_after(wait, SystemTime::now()));
+        Self { text, transient, not_found, retry_after }
     }
 
-    /// An answer that says no, with the registry's reason.
+    /// An answer that says no, with the reason of the one who gave it.
     pub(crate) async fn refusal(response: Response) -> Self {
         let (status, headers) = (response.status(), response.headers().clone());
         let body = read_capped(response, MAX_ERROR).await.unwrap_or_default();
         Self::of_status(status, &headers, reason(status, &body))
     }
+
+    /// An answer that says no, from a server to which the registry sent us. Its text is left out: storage services repeat
+    /// signed requests in theirs.
+    pub(crate) fn elsewhere(response: &Response) -> Self {
+        let host = response.url().host_str().unwrap_or_default();
+        let text =
+            format!("StatusCode: {} of {host}, where the registry redirects to", response.status().as_u16());
+        Self::of_status(response.status(), response.headers(), text)
+    }
+}
+
+/// `Get "https://…"`
+fn request(method: &Method, url: &str) -> String {
+    let verb = match *method {
+        Method::GET => "Get",
+        Method::HEAD => "Head",
+        _ => "Post",
+    };
+    format!("{verb} \"{}\"", plain(url))
 }
 
 /// `manifest unknown: …` where the registry follows the protocol, else the status and the start of the body.
@@ -103,14 +128,40 @@ fn reason(status: StatusCode, body: &[u8]) -> String {
     format!("StatusCode: {}, \"{}\"", status.as_u16(), plain(&text))
 }
 
-/// The start of a foreign text on one line.
+/// `Retry-After` as seconds or as a date.
+fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
+    if let Ok(seconds) = value.trim().parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = SystemTime::from(jiff::fmt::rfc2822::parse(value.trim()).ok()?.timestamp());
+    Some(date.duration_since(now).unwrap_or_default())
+}
+
+/// The start of a foreign text on one line, without what may be secret in URLs: user, password and query.
 fn plain(text: &str) -> String {
-    text.trim().chars().take(EXCERPT).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    let shown: String =
+        text.trim().chars().take(EXCERPT).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let mut rest = shown.as_str();
+    let mut plain = String::new();
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        let end = after
+            .find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>'))
+            .unwrap_or(after.len());
+        let (url, after) = after.split_at(end);
+        let url = url.split(['?', '#']).next().unwrap_or_default();
+        let (authority, path) = url.split_at(url.find('/').unwrap_or(url.len()));
+        plain.push_str(before);
+        plain.push_str(authority.rsplit('@').next().unwrap_or_default());
+        plain.push_str(path);
+        rest = after;
+    }
+    plain + rest
 }
 
 /// Reads a body of at most `max` bytes.
 pub(crate) async fn read_capped(mut response: Response, max: u64) -> Result<Bytes, RequestError> {
-    let url = response.url().clone();
+    let url = response.url().to_string();
     let too_large = || RequestError::fatal(format!("the answer is larger than {max} bytes"));
     if response.content_length().is_some_and(|length| length > max) {
         return Err(too_large());
@@ -121,41 +172,51 @@ pub(crate) async fn read_capped(mut response: Response, max: u64) -> Result<Byte
             Ok(None) => return Ok(body.freeze()),
             Ok(Some(chunk)) if (body.len() + chunk.len()) as u64 > max => return Err(too_large()),
             Ok(Some(chunk)) => body.extend_from_slice(&chunk),
-            // Without its query, which after a redirect holds a signature.
-            Err(error) => return Err(RequestError::network(&Method::GET, &without_query(url), &error)),
+            Err(error) => return Err(RequestError::network(&Method::GET, &url, &error, None)),
         }
     }
 }
 
-fn without_query(mut url: reqwest::Url) -> String {
-    url.set_query(None);
-    url.into()
-}
-
-/// The innermost cause in the words of the field, and whether another attempt may help.
-fn cause(error: &reqwest::Error, url: &str) -> (String, bool) {
+/// The innermost cause in the words of the field, and whether another attempt may help. `proxy` is what a request that found
+/// no connection was to go through.
+fn cause(error: &reqwest::Error, url: &str, proxy: Option<&Url>) -> (String, bool) {
     if error.is_timeout() {
         return ("i/o timeout".to_owned(), true);
     }
-    let transient = !error.is_builder() && !error.is_redirect();
-    let authority = reqwest::Url::parse(url).ok();
-    let host = authority.as_ref().and_then(|url| url.host_str()).unwrap_or_default();
-    let port = authority.as_ref().and_then(reqwest::Url::port_or_known_default).unwrap_or_default();
+    let transient = !error.is_builder();
+    let target = Url::parse(url).ok();
+    let host = target.as_ref().and_then(Url::host_str).unwrap_or_default();
+    // Only `https` needs a tunnel; for `http` the proxy itself is asked.
+    let mut at_proxy = proxy.is_some_and(|_| target.as_ref().is_some_and(|url| url.scheme() == "http"));
     let mut next: Option<&(dyn Error + 'static)> = error.source();
-    let mut innermost = None;
+    let mut text = "request failed".to_owned();
     while let Some(error) = next {
-        innermost = Some(error);
         if let Some(error) = error.downcast_ref::<rustls::Error>() {
             return (tls_cause(error, host), false);
         }
+        text = error.to_string();
+        at_proxy |= proxy.is_some() && text.starts_with("tunnel error: failed to create");
         let wrapped = error.downcast_ref::<io::Error>();
         if wrapped.is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
-            return (format!("dial tcp {host}:{port}: connect: connection refused"), transient);
+            let refusing = proxy.filter(|_| at_proxy).or(target.as_ref()).map(authority).unwrap_or_default();
+            text = format!("dial tcp {refusing}: connect: connection refused");
+            break;
         }
         next = wrapped.and_then(io::Error::get_ref).map(|error| error as _).or_else(|| error.source());
     }
-    let text = innermost.map_or_else(|| "request failed".to_owned(), ToString::to_string);
-    (plain(&text), transient)
+    if error.is_dns() {
+        let why = text.strip_prefix("failed to lookup address information: ").unwrap_or(&text);
+        let why = if why == "Name or service not known" { "no such host" } else { why };
+        let host = proxy.filter(|_| at_proxy).and_then(Url::host_str).unwrap_or(host);
+        text = format!("dial tcp: lookup {host}: {why}");
+    }
+    match text.strip_prefix("tunnel error: ") {
+        Some(why) => {
+            (format!("proxy {}: {}", proxy.map(authority).unwrap_or_default(), plain(why)), transient)
+        }
+        None if at_proxy => (format!("proxyconnect tcp: {}", plain(&text)), transient),
+        None => (plain(&text), transient),
+    }
 }
 
 fn tls_cause(error: &rustls::Error, host: &str) -> String {
@@ -199,10 +260,43 @@ mod tests {
             (403, "", "denied: "),
             (429, r#"{"errors":[]}"#, "StatusCode: 429, \"{\"errors\":[]}\""),
             (500, "", "StatusCode: 500, \"\""),
+            (
+                403,
+                "<Error>https://user:s3cret@store.test/blob?X-Signature=s3cret</Error>",
+                "denied: <Error>https://store.test/blob</Error>",
+            ),
         ] {
             assert_eq!(reason(StatusCode::from_u16(status).unwrap(), body.as_bytes()), expected);
         }
         let long = reason(StatusCode::BAD_GATEWAY, "x".repeat(1000).as_bytes());
         assert_eq!(long.len(), "StatusCode: 502, \"\"".len() + EXCERPT);
+    }
+
+    #[test]
+    fn urls_show_no_secret() {
+        for (text, expected) in [
+            ("https://a.test/x?token=s3cret rest", "https://a.test/x rest"),
+            ("http://u:p@a.test:5000/x#y", "http://a.test:5000/x"),
+            ("two https://a.test?x=1, \"https://b.test/?y\"", "two https://a.test \"https://b.test/\""),
+            ("mail@a.test: why?", "mail@a.test: why?"),
+            ("://", "://"),
+        ] {
+            assert_eq!(plain(text), expected);
+        }
+    }
+
+    #[test]
+    fn waits_are_seconds_or_dates() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
+        for (value, expected) in [
+            ("7", Some(7)),
+            (" 0 ", Some(0)),
+            ("Sun, 06 Nov 1994 08:49:47 GMT", Some(10)),
+            ("Sun, 06 Nov 1994 08:49:00 GMT", Some(0)),
+            ("soon", None),
+            ("-1", None),
+        ] {
+            assert_eq!(retry_after(value, now), expected.map(Duration::from_secs), "{value}");
+        }
     }
 }

@@ -3,94 +3,101 @@
 //! `oci-client` is used for pushes and for the types, but not for these requests: it reads manifests, tokens and error texts of
 //! any size, and hides `Retry-After` and the text of a 401 (`tests/oci_client.rs` shows each).
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
-use reqwest::header::{
-    ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RANGE, WWW_AUTHENTICATE,
-};
-use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
-use serde::Deserialize;
-use tokio::sync::{Mutex, mpsc};
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_RANGE, HeaderMap, HeaderName, RANGE, WWW_AUTHENTICATE};
+use reqwest::{Method, Response, StatusCode, Url};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use crate::authorization::Authorization;
 use crate::challenge::{self, Challenge};
+use crate::client::Client;
 use crate::fetch::Hasher;
 use crate::refusal::{RequestError, read_capped};
-use crate::{Digest, Login, Reference, Retry};
+use crate::registries::Source;
+use crate::{Digest, Login, Retry};
 
 /// Largest manifest, index or image configuration (spec 02 §B2).
 pub(crate) const MAX_MANIFEST: u64 = 4 << 20;
-const MAX_TOKEN: u64 = 1 << 20;
-/// `Retry-After` is believed up to here.
+/// Longest wait between two attempts.
 const MAX_DELAY: Duration = Duration::from_secs(60);
-/// Images and indexes in the order of spec 02 §B2, without the old formats that have no layers of their own.
+/// Manifests in the order of spec 02 §B2; with the old ones, so that an image of that kind can be named as such.
 const ACCEPTED: &str = "application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.v2+json, \
+    application/vnd.docker.distribution.manifest.v1+prettyjws, \
+    application/vnd.docker.distribution.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.oci.image.index.v1+json";
-const FORM: &str = "application/x-www-form-urlencoded";
 const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 
 /// An open conversation.
 pub(crate) struct Session {
-    http: reqwest::Client,
-    /// The host that serves the registry; not always the one in references.
+    client: Client,
+    /// `https://host`; the host is not always the one in references.
+    base: String,
     host: String,
     path: String,
-    login: Option<Login>,
-    authorization: Mutex<Option<HeaderValue>>,
-    retry: Retry,
-    deadline: Instant,
+    authorization: Authorization,
+    patience: Patience,
 }
 
-#[derive(Deserialize)]
-struct Token {
-    token: Option<String>,
-    access_token: Option<String>,
+/// How long failed requests are repeated.
+#[derive(Clone)]
+pub(crate) struct Patience {
+    pub(crate) retry: Retry,
+    /// No wait begins that would end after this.
+    pub(crate) deadline: Instant,
 }
 
 impl Session {
     /// Asks the registry what it wants and authenticates accordingly.
     pub(crate) async fn open(
-        http: reqwest::Client,
-        reference: &Reference,
+        client: Client,
+        source: &Source,
         login: Option<Login>,
-        retry: Retry,
-        deadline: Instant,
+        patience: Patience,
     ) -> Result<Self, RequestError> {
-        let host = match reference.host() {
+        let host = match source.reference.host() {
             "docker.io" => "registry-1.docker.io",
             host => host,
         };
-        let session = Self {
-            http,
+        let path = source.reference.path();
+        let mut session = Self {
+            client,
+            base: format!("https://{host}"),
             host: host.to_owned(),
-            path: reference.path().to_owned(),
-            login,
-            authorization: Mutex::new(None),
-            retry,
-            deadline,
+            path: path.to_owned(),
+            authorization: Authorization::new(login, path),
+            patience,
         };
+        if source.insecure && session.greet().await.is_err() {
+            session.base = format!("http://{host}");
+        }
         session.retried(|| session.ping()).await?;
         Ok(session)
     }
 
+    /// The same conversation, with other patience from here on.
+    pub(crate) fn with(self, patience: Patience) -> Self {
+        Self { patience, ..self }
+    }
+
+    async fn greet(&self) -> Result<Response, RequestError> {
+        let url = format!("{}/v2/", self.base);
+        self.client.send(self.client.request(&Method::GET, &url), &Method::GET, &url).await
+    }
+
     async fn ping(&self) -> Result<(), RequestError> {
-        let url = format!("https://{}/v2/", self.host);
         let pinging =
             |error: RequestError| error.within(&format!("pinging container registry {}", self.host));
-        let response = self
-            .http
-            .get(&url)
-            .send()
-            .await
-            .map_err(|error| pinging(RequestError::network(&Method::GET, &url, &error)))?;
+        let response = self.greet().await.map_err(pinging)?;
         match response.status() {
             StatusCode::OK => Ok(()),
-            StatusCode::UNAUTHORIZED => match challenge_of(response.headers()) {
-                Some(challenge) => self.authenticate(&challenge).await,
+            StatusCode::UNAUTHORIZED => match self.challenge(&response) {
+                Some(challenge) => self.authorization.answer(&self.client, &challenge).await,
                 None => Ok(()),
             },
             status => {
@@ -100,50 +107,16 @@ impl Session {
         }
     }
 
-    async fn authenticate(&self, challenge: &Challenge) -> Result<(), RequestError> {
-        let value = match (challenge, &self.login) {
-            (Challenge::Basic, None) => return Ok(()),
-            (Challenge::Basic, Some(login)) => basic(login)?,
-            (Challenge::Bearer { realm, service }, _) => {
-                header_value(format!("Bearer {}", self.token(realm, service).await?))?
-            }
-        };
-        *self.authorization.lock().await = Some(value);
-        Ok(())
+    /// What the registry asks for. What other servers ask for, to which it redirects, is not answered: they get no password.
+    fn challenge(&self, response: &Response) -> Option<Challenge> {
+        let headers = response.headers().get_all(WWW_AUTHENTICATE);
+        let values = headers.iter().filter_map(|value| value.to_str().ok());
+        challenge::parse(values).filter(|_| self.is_here(response.url()))
     }
 
-    async fn token(&self, realm: &str, service: &str) -> Result<String, RequestError> {
-        let (method, request) = self.token_request(realm, service)?;
-        let response = request.send().await.map_err(|error| RequestError::network(&method, realm, &error))?;
-        if !response.status().is_success() {
-            let about = match response.status() {
-                StatusCode::UNAUTHORIZED => "unable to retrieve auth token: invalid username/password",
-                _ => "requesting bearer token",
-            };
-            return Err(RequestError::refusal(response).await.within(about));
-        }
-        let body = read_capped(response, MAX_TOKEN).await?;
-        let token =
-            serde_json::from_slice::<Token>(&body).ok().and_then(|token| token.token.or(token.access_token));
-        token.ok_or_else(|| RequestError::fatal(format!("the answer of {realm} holds no token")))
-    }
-
-    /// With an identity token it is exchanged, with a password that is shown, else the token is for anybody.
-    fn token_request(&self, realm: &str, service: &str) -> Result<(Method, RequestBuilder), RequestError> {
-        let scope = format!("repository:{}:pull", self.path);
-        let mut fields = vec![("service", service), ("scope", scope.as_str())];
-        let Some(login) = &self.login else {
-            return Ok((Method::GET, self.http.get(realm).query(&fields)));
-        };
-        if let Some(identity_token) = &login.identity_token {
-            let grant =
-                [("grant_type", "refresh_token"), ("client_id", "olm"), ("refresh_token", identity_token)];
-            fields.extend(grant);
-            let request = self.http.post(realm).header(CONTENT_TYPE, FORM).body(encode(&fields)?);
-            return Ok((Method::POST, request));
-        }
-        fields.push(("account", &login.username));
-        Ok((Method::GET, self.http.get(realm).query(&fields).header(AUTHORIZATION, basic(login)?)))
+    /// Whether `url` is at the registry itself.
+    fn is_here(&self, url: &Url) -> bool {
+        Url::parse(&self.base).is_ok_and(|base| base.origin() == url.origin())
     }
 
     /// Digest that the registry states for `tag`, where it does so without sending the manifest.
@@ -161,7 +134,7 @@ impl Session {
     }
 
     fn manifest_url(&self, selector: &str) -> String {
-        format!("https://{}/v2/{}/manifests/{selector}", self.host, self.path)
+        format!("{}/v2/{}/manifests/{selector}", self.base, self.path)
     }
 
     /// A whole blob of at most `max` bytes, verified.
@@ -173,7 +146,7 @@ impl Session {
     }
 
     fn blob_url(&self, digest: &Digest) -> String {
-        format!("https://{}/v2/{}/blobs/{digest}", self.host, self.path)
+        format!("{}/v2/{}/blobs/{digest}", self.base, self.path)
     }
 
     /// Sends a blob of `size` bytes to `sink`, unverified. A broken stream goes on where it broke; each byte gained starts the
@@ -192,6 +165,10 @@ impl Session {
             let Err(error) = self.stream_from(&url, &mut offset, size, &sink).await else {
                 return Ok(());
             };
+            // What broke was only the end of the answer; the digest tells whether all is well.
+            if offset == size && offset > before {
+                return Ok(());
+            }
             failures = if offset > before { 1 } else { failures + 1 };
             self.pause(error, failures).await?;
         }
@@ -206,10 +183,22 @@ impl Session {
     ) -> Result<(), RequestError> {
         let mut response = self.send(Method::GET, url, Some(*offset).filter(|offset| *offset > 0)).await?;
         // A registry without ranges starts again from the first byte.
-        let mut skip = if response.status() == StatusCode::PARTIAL_CONTENT { 0 } else { *offset };
+        let mut skip = match response.status() {
+            StatusCode::PARTIAL_CONTENT => {
+                let start = range_start(response.headers()).unwrap_or(*offset);
+                offset.checked_sub(start).ok_or_else(|| {
+                    RequestError::fatal(format!(
+                        "the registry sent the blob from byte {start}, wanted from {offset}"
+                    ))
+                })?
+            }
+            _ => *offset,
+        };
         loop {
-            let chunk =
-                response.chunk().await.map_err(|error| RequestError::network(&Method::GET, url, &error))?;
+            let chunk = response
+                .chunk()
+                .await
+                .map_err(|error| RequestError::network(&Method::GET, url, &error, None))?;
             let Some(mut chunk) = chunk else { break };
             let skipped = usize::try_from(skip).unwrap_or(usize::MAX).min(chunk.len());
             skip -= skipped as u64;
@@ -239,13 +228,13 @@ impl Session {
     async fn send(&self, method: Method, url: &str, offset: Option<u64>) -> Result<Response, RequestError> {
         let response = self.attempt(&method, url, offset).await?;
         if response.status() == StatusCode::UNAUTHORIZED
-            && let Some(challenge) = challenge_of(response.headers())
-            && (self.login.is_some() || challenge != Challenge::Basic)
+            && let Some(challenge) = self.challenge(&response)
+            && self.authorization.can_answer(&challenge)
         {
-            self.authenticate(&challenge).await?;
-            return refuse(self.attempt(&method, url, offset).await?).await;
+            self.authorization.answer(&self.client, &challenge).await?;
+            return self.accept(self.attempt(&method, url, offset).await?).await;
         }
-        refuse(response).await
+        self.accept(response).await
     }
 
     async fn attempt(
@@ -254,14 +243,24 @@ impl Session {
         url: &str,
         offset: Option<u64>,
     ) -> Result<Response, RequestError> {
-        let mut request = self.http.request(method.clone(), url).header(ACCEPT, ACCEPTED);
+        let mut request = self.client.request(method, url).header(ACCEPT, ACCEPTED);
         if let Some(offset) = offset {
             request = request.header(RANGE, format!("bytes={offset}-"));
         }
-        if let Some(authorization) = self.authorization.lock().await.clone() {
+        if let Some(authorization) = self.authorization.header(&self.client).await? {
             request = request.header(AUTHORIZATION, authorization);
         }
-        request.send().await.map_err(|error| RequestError::network(method, url, &error))
+        self.client.send(request, method, url).await
+    }
+
+    async fn accept(&self, response: Response) -> Result<Response, RequestError> {
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        if !self.is_here(response.url()) {
+            return Err(RequestError::elsewhere(&response));
+        }
+        Err(RequestError::refusal(response).await)
     }
 
     async fn retried<T, F: Future<Output = Result<T, RequestError>>>(
@@ -282,9 +281,9 @@ impl Session {
 
     /// Waits before the next attempt, or gives `error` back where another one makes no sense or comes too late.
     async fn pause(&self, error: RequestError, failures: u32) -> Result<(), RequestError> {
-        let doubled = self.retry.first_delay.saturating_mul(1 << (failures - 1).min(16));
-        let wake = Instant::now() + error.retry_after.unwrap_or(doubled).min(MAX_DELAY);
-        if !error.transient || failures >= self.retry.attempts || wake >= self.deadline {
+        let Patience { retry, deadline } = &self.patience;
+        let wake = Instant::now() + delay(retry.first_delay, failures, error.retry_after, random());
+        if !error.transient || failures >= retry.attempts || wake >= *deadline {
             return Err(error);
         }
         tracing::debug!(registry = %self.host, repository = %self.path, %error, failures, "registry request failed, trying again");
@@ -293,8 +292,25 @@ impl Session {
     }
 }
 
-async fn refuse(response: Response) -> Result<Response, RequestError> {
-    if response.status().is_success() { Ok(response) } else { Err(RequestError::refusal(response).await) }
+/// How long to wait after so many failures: twice as long each time, or as long as the registry said. `random`, from 0 to 1,
+/// spreads clients that failed together: it takes up to half of our wait, and adds up to a tenth to the registry's.
+fn delay(first: Duration, failures: u32, asked: Option<Duration>, random: f64) -> Duration {
+    let delay = match asked {
+        Some(asked) => asked.min(MAX_DELAY).mul_f64(1.0 + random / 10.0),
+        None => first.saturating_mul(1 << (failures - 1).min(16)).min(MAX_DELAY).mul_f64(1.0 - random / 2.0),
+    };
+    delay.min(MAX_DELAY)
+}
+
+/// A number from 0 to 1, each time another one.
+fn random() -> f64 {
+    f64::from(RandomState::new().hash_one(0) as u32) / f64::from(u32::MAX)
+}
+
+/// The first byte of a partial answer.
+fn range_start(headers: &HeaderMap) -> Option<u64> {
+    let range = headers.get(CONTENT_RANGE)?.to_str().ok()?;
+    range.trim().strip_prefix("bytes ")?.split('-').next()?.trim().parse().ok()
 }
 
 /// An error unless `actual` is the digest that was asked for.
@@ -306,27 +322,35 @@ pub(crate) fn check_digest(wanted: &Digest, actual: &str) -> Result<(), RequestE
     }
 }
 
-fn challenge_of(headers: &HeaderMap) -> Option<Challenge> {
-    challenge::parse(headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok()))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Header text that debug output does not show.
-fn header_value(secret: String) -> Result<HeaderValue, RequestError> {
-    let mut value = HeaderValue::try_from(secret)
-        .map_err(|_| RequestError::fatal("the credentials do not fit into a header"))?;
-    value.set_sensitive(true);
-    Ok(value)
-}
+    #[test]
+    fn waits_grow_and_are_spread() {
+        let seconds = Duration::from_secs;
+        for (failures, asked, random, expected) in [
+            (1, None, 0.0, seconds(2)),
+            (1, None, 1.0, seconds(1)),
+            (3, None, 0.0, seconds(8)),
+            (40, None, 0.0, MAX_DELAY),
+            (1, Some(seconds(10)), 0.0, seconds(10)),
+            (1, Some(seconds(10)), 1.0, seconds(11)),
+            (1, Some(seconds(4711)), 1.0, MAX_DELAY),
+            (1, Some(seconds(0)), 1.0, seconds(0)),
+        ] {
+            assert_eq!(delay(seconds(2), failures, asked, random), expected, "{failures} {asked:?} {random}");
+        }
+        assert!((0..100).map(|_| random()).all(|number| (0.0..=1.0).contains(&number)));
+    }
 
-fn basic(login: &Login) -> Result<HeaderValue, RequestError> {
-    header_value(format!(
-        "Basic {}",
-        BASE64_STANDARD.encode(format!("{}:{}", login.username, login.password))
-    ))
-}
-
-fn encode(form: &[(&str, &str)]) -> Result<String, RequestError> {
-    let url = Url::parse_with_params("https://form.invalid", form);
-    let url = url.map_err(|error| RequestError::fatal(format!("encoding a token request: {error}")))?;
-    Ok(url.query().unwrap_or_default().to_owned())
+    #[test]
+    fn ranges() {
+        for (value, expected) in
+            [("bytes 5-9/10", Some(5)), ("bytes 0-0/*", Some(0)), ("bytes */10", None), ("items 1-2/3", None)]
+        {
+            let headers = HeaderMap::from_iter([(CONTENT_RANGE, value.parse().unwrap())]);
+            assert_eq!(range_start(&headers), expected, "{value}");
+        }
+    }
 }

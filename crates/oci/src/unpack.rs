@@ -14,6 +14,8 @@ use crate::tree::{Node, Tree, TreeError, Wanted, clean};
 /// What may stand before one entry: long names and extended attributes.
 const HEADER_BYTES: u64 = 1 << 20;
 const CHUNK: usize = 64 << 10;
+/// Longest path of any entry, wanted or not: no system has longer ones, and each takes time to follow.
+const PATH_BYTES: u64 = 4096;
 const WHITEOUT: &str = ".wh.";
 /// Whiteouts with this prefix are marks of the layer itself; of them only the opaque one means anything.
 const WHITEOUT_MARK: &str = ".wh..wh.";
@@ -132,12 +134,14 @@ pub(crate) struct Unpacker<S: Store> {
     tree: Tree<S::Content>,
     stored: u64,
     unpacked: u64,
+    /// Files and their bytes, those included that later entries replace: they have cost as much.
+    saved: u64,
     kept: u64,
 }
 
 impl<S: Store> Unpacker<S> {
     pub(crate) fn new(wanted: Wanted, limits: Limits, store: S) -> Self {
-        Self { wanted, limits, store, tree: Tree::new(), stored: 0, unpacked: 0, kept: 0 }
+        Self { wanted, limits, store, tree: Tree::new(), stored: 0, unpacked: 0, saved: 0, kept: 0 }
     }
 
     /// Applies the next layer. The reader is left wherever the archive ends or is wrong.
@@ -185,7 +189,11 @@ impl<S: Store> Unpacker<S> {
         meter: &Meter<'_>,
     ) -> Result<(), UnpackError> {
         let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
-        let Some(path) = clean(&name).and_then(|path| self.tree.locate(&path)) else {
+        let Some(path) = clean(&name) else {
+            return Ok(());
+        };
+        Exceeded::check("path-bytes", path.len() as u64, self.limits.path_bytes.max(PATH_BYTES))?;
+        let Some(path) = self.tree.locate(&path) else {
             return Ok(());
         };
         let (folder, base) = path.rsplit_once('/').unwrap_or(("", &path));
@@ -213,6 +221,7 @@ impl<S: Store> Unpacker<S> {
         use tar::EntryType;
         let target = entry.link_name_bytes().map(|target| String::from_utf8_lossy(&target).into_owned());
         let target = target.unwrap_or_default();
+        Exceeded::check("path-bytes", target.len() as u64, self.limits.path_bytes)?;
         match entry.header().entry_type() {
             EntryType::Directory => self.tree.put(path, Node::Dir)?,
             // As archives said it before there was a type for folders.
@@ -229,6 +238,8 @@ impl<S: Store> Unpacker<S> {
                     self.kept.saturating_add(entry.size()),
                     self.limits.kept_bytes,
                 )?;
+                self.saved += 1;
+                Exceeded::check("files", self.saved, self.limits.files)?;
                 let mut reader =
                     EntryReader { entry, meter, read: 0, buffer: vec![0; CHUNK].into_boxed_slice() };
                 let content = self.store.save(&mut reader)?;
@@ -303,12 +314,16 @@ fn decompress<'a>(mut layer: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
     match magic.as_slice() {
         [0x1f, 0x8b, ..] => Ok(Box::new(flate2::bufread::MultiGzDecoder::new(whole))),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Ok(Box::new(zstd::Decoder::with_buffer(whole)?)),
-        [b'B', b'Z', b'h', ..] => Err(io::Error::other("bzip2 layers are not supported: use gzip or zstd")),
-        [0xfd, b'7', b'z', b'X', b'Z', 0] => {
-            Err(io::Error::other("xz layers are not supported: use gzip or zstd"))
-        }
+        [b'B', b'Z', b'h', ..] => Err(unsupported("bzip2")),
+        [0xfd, b'7', b'z', b'X', b'Z', 0] => Err(unsupported("xz")),
         _ => Ok(Box::new(whole)),
     }
+}
+
+fn unsupported(compression: &str) -> io::Error {
+    io::Error::other(format!(
+        "the layer is compressed with {compression}: only layers as plain, gzip or zstd tar are supported"
+    ))
 }
 
 #[cfg(test)]

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use olm_image::registry::Registry;
 use olm_image::{CATALOG_LABEL, Image, Layer, Runtime};
-use olm_oci::{CanonicalRef, Config, Limits, PullError, PulledFolder, Puller, Reference, catalog_folder};
+use olm_oci::{
+    CanonicalRef, Config, Limits, Places, Proxies, PullError, PulledFolder, Puller, Reference, catalog_folder,
+};
 use tempfile::TempDir;
 
 pub(crate) struct Setting {
@@ -30,6 +32,10 @@ impl Setting {
         let mut config = Config::new(Limits::CATALOG);
         config.cas_dir = Some(folder.path().join("cas"));
         config.auth_file = Some(folder.path().join("auth.json"));
+        config.places =
+            Places { registries_conf: Some(folder.path().join("registries.conf")), ..Places::default() };
+        config.proxies = Proxies::default();
+        std::fs::write(folder.path().join("registries.conf"), "").unwrap();
         config.retry.first_delay = Duration::from_millis(1);
         change(&mut config);
         Self { registry, puller: Puller::new(config), folder }
@@ -45,6 +51,19 @@ impl Setting {
 
     pub(crate) fn write_auth(&self, text: &str) {
         std::fs::write(self.auth_file(), text).unwrap();
+    }
+
+    pub(crate) fn registries_conf(&self) -> PathBuf {
+        self.folder.path().join("registries.conf")
+    }
+
+    pub(crate) fn write_registries(&self, text: &str) {
+        std::fs::write(self.registries_conf(), text).unwrap();
+    }
+
+    /// Lets the puller trust another registry too.
+    pub(crate) fn trust(&self, registry: &Registry) {
+        std::fs::write(self.cas_dir().join(registry.host()), registry.ca_pem()).unwrap();
     }
 
     pub(crate) fn destination(&self) -> PathBuf {

@@ -1,0 +1,263 @@
+//! Certificates from files: the system's roots, and a folder with CA certificates and client certificates (spec 02 §B3).
+//!
+//! System roots are those of a Go program: `SSL_CERT_FILE` replaces the list of bundles and `SSL_CERT_DIR` the list of folders,
+//! each alone.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use rustls::RootCertStore;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+/// Largest file taken from a folder.
+const MAX_FILE: u64 = 4 << 20;
+/// Bundles of Linux distributions; the first that exists is read.
+const SYSTEM_FILES: [&str; 6] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/tls/cacert.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+const SYSTEM_FOLDERS: [&str; 2] = ["/etc/ssl/certs", "/etc/pki/tls/certs"];
+
+/// A folder of certificates as it was read: names and contents, in order of names.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct Folder {
+    files: Vec<(PathBuf, Vec<u8>)>,
+    /// Whether any file may hold CA certificates, or only `*.crt`.
+    any_name: bool,
+}
+
+/// A client certificate with what leads to its CA, and its key.
+pub(crate) struct Identity {
+    pub(crate) chain: Vec<CertificateDer<'static>>,
+    pub(crate) key: PrivateKeyDer<'static>,
+}
+
+impl Folder {
+    /// Reads `folder`; links are followed, since a mounted ConfigMap consists of them.
+    ///
+    /// # Errors
+    /// The folder cannot be read. A file that cannot be read is only logged: it must not stop other registries.
+    pub(crate) fn read(folder: &Path, any_name: bool) -> io::Result<Self> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            match read_file(&path) {
+                Ok(None) => {}
+                Ok(Some(content)) => files.push((path, content)),
+                Err(error) => {
+                    tracing::warn!(file = %path.display(), %error, "certificate file cannot be read and is not used")
+                }
+            }
+        }
+        files.sort_unstable();
+        Ok(Self { files, any_name })
+    }
+
+    /// The CA certificates. What is none is only logged.
+    pub(crate) fn authorities(&self) -> Vec<CertificateDer<'static>> {
+        let mut usable = Vec::new();
+        for (path, content) in &self.files {
+            let is_candidate = match extension(path) {
+                "crt" => true,
+                "cert" | "key" => false,
+                _ => self.any_name,
+            };
+            if !is_candidate {
+                continue;
+            }
+            let before = usable.len();
+            for certificate in CertificateDer::pem_slice_iter(content) {
+                let checked = certificate.map_err(|error| error.to_string()).and_then(|certificate| {
+                    RootCertStore::empty().add(certificate.clone()).map_err(|error| error.to_string())?;
+                    Ok(certificate)
+                });
+                match checked {
+                    Ok(certificate) => usable.push(certificate),
+                    Err(error) => {
+                        tracing::warn!(file = %path.display(), %error, "CA file has a certificate that cannot be used")
+                    }
+                }
+            }
+            if usable.len() == before {
+                tracing::warn!(file = %path.display(), "CA file has no usable certificate");
+            }
+        }
+        usable
+    }
+
+    /// The client certificates, `NAME.cert` with `NAME.key`.
+    ///
+    /// # Errors
+    /// One of a pair is missing or is no PEM; the text is the containers tools'.
+    pub(crate) fn identities(&self) -> Result<Vec<Identity>, String> {
+        let mut identities = Vec::new();
+        for (path, content) in &self.files {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            match extension(path) {
+                "cert" => {
+                    let key = path.with_extension("key");
+                    let (_, key) = self.files.iter().find(|(path, _)| *path == key).ok_or_else(|| {
+                        format!(
+                            "missing key {} for client certificate {name}. Note that CA certificates should use the extension .crt",
+                            key.file_name().unwrap_or_default().to_string_lossy()
+                        )
+                    })?;
+                    let identity = identity(content, key);
+                    identities.push(
+                        identity.map_err(|cause| format!("loading client certificate {name}: {cause}"))?,
+                    );
+                }
+                "key" => {
+                    let certificate = path.with_extension("cert");
+                    if !self.files.iter().any(|(path, _)| *path == certificate) {
+                        let certificate = certificate.file_name().unwrap_or_default().to_string_lossy();
+                        return Err(format!("missing client certificate {certificate} for key {name}"));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(identities)
+    }
+}
+
+fn extension(path: &Path) -> &str {
+    path.extension().and_then(|extension| extension.to_str()).unwrap_or_default()
+}
+
+fn identity(chain: &[u8], key: &[u8]) -> Result<Identity, String> {
+    let chain: Vec<_> =
+        CertificateDer::pem_slice_iter(chain).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
+    if chain.is_empty() {
+        return Err("no certificate in PEM form".to_owned());
+    }
+    // The reason is left out: nothing of a key belongs into a message.
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| "its key is not in PEM form".to_owned())?;
+    Ok(Identity { chain, key })
+}
+
+/// The content of a file, `None` for a folder.
+fn read_file(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let metadata = fs::metadata(path)?;
+    if metadata.len() > MAX_FILE {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    metadata.is_file().then(|| fs::read(path)).transpose()
+}
+
+type Fingerprint = Vec<(PathBuf, u64, Option<SystemTime>)>;
+
+/// The system's roots, read again when one of their files has changed.
+#[derive(Default)]
+pub(crate) struct SystemRoots {
+    current: Mutex<Option<(Fingerprint, Arc<RootCertStore>)>>,
+}
+
+impl SystemRoots {
+    /// The roots now. What cannot be read is passed over: a distribution lays out only some of the files.
+    pub(crate) fn load(&self) -> Arc<RootCertStore> {
+        let files = system_files();
+        let identify = |path: &PathBuf| {
+            let metadata = fs::metadata(path).ok();
+            let length = metadata.as_ref().map_or(0, fs::Metadata::len);
+            (path.clone(), length, metadata.and_then(|metadata| metadata.modified().ok()))
+        };
+        let fingerprint: Fingerprint = files.iter().map(identify).collect();
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, roots)) = current.as_ref().filter(|(known, _)| *known == fingerprint) {
+            return Arc::clone(roots);
+        }
+        let mut roots = RootCertStore::empty();
+        let mut seen = HashSet::new();
+        for content in files.iter().filter_map(|path| read_file(path).ok().flatten()) {
+            let certificates = CertificateDer::pem_slice_iter(&content).flatten();
+            roots.add_parsable_certificates(
+                certificates.filter(|certificate| seen.insert(certificate.to_vec())),
+            );
+        }
+        let roots = Arc::new(roots);
+        *current = Some((fingerprint, Arc::clone(&roots)));
+        roots
+    }
+}
+
+fn system_files() -> Vec<PathBuf> {
+    let variable = |name: &str| -> Vec<PathBuf> {
+        let value = std::env::var_os(name).unwrap_or_default();
+        std::env::split_paths(&value).filter(|path| !path.as_os_str().is_empty()).collect()
+    };
+    let mut files = variable("SSL_CERT_FILE");
+    if files.is_empty() {
+        files.extend(SYSTEM_FILES.iter().map(PathBuf::from).find(|path| path.is_file()));
+    }
+    let mut folders = variable("SSL_CERT_DIR");
+    if folders.is_empty() {
+        folders = SYSTEM_FOLDERS.map(PathBuf::from).to_vec();
+    }
+    for folder in folders {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut in_folder: Vec<_> = entries.map(|entry| entry.path()).collect();
+        in_folder.sort_unstable();
+        files.append(&mut in_folder);
+    }
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn pairs_must_be_complete() {
+        let signed = rcgen::generate_simple_self_signed(vec!["client".to_owned()]).unwrap();
+        let (certificate, key) = (signed.cert.pem(), signed.signing_key.serialize_pem());
+        for (files, expected) in [
+            (&[("x.cert", certificate.as_str()), ("x.key", &key)][..], Ok(1)),
+            (&[("x.crt", &certificate), ("note", "")], Ok(0)),
+            (&[("x.key", &key)], Err("missing client certificate x.cert for key x.key")),
+            (
+                &[("x.cert", &certificate)],
+                Err(
+                    "missing key x.key for client certificate x.cert. Note that CA certificates should use the extension .crt",
+                ),
+            ),
+            (
+                &[("x.cert", "none"), ("x.key", &key)],
+                Err("loading client certificate x.cert: no certificate in PEM form"),
+            ),
+            (
+                &[("x.cert", &certificate), ("x.key", "s3cret")],
+                Err("loading client certificate x.cert: its key is not in PEM form"),
+            ),
+        ] {
+            let folder = TempDir::new().unwrap();
+            for (name, content) in files {
+                fs::write(folder.path().join(name), content).unwrap();
+            }
+            let identities = Folder::read(folder.path(), false).unwrap().identities();
+            assert_eq!(identities.map(|pairs| pairs.len()), expected.map_err(str::to_owned));
+        }
+    }
+
+    #[test]
+    fn names_decide_what_is_a_ca() {
+        let pem = rcgen::generate_simple_self_signed(vec!["ca".to_owned()]).unwrap().cert.pem();
+        let folder = TempDir::new().unwrap();
+        for name in ["a.crt", "b.pem", "c", "d.cert", "e.key"] {
+            fs::write(folder.path().join(name), &pem).unwrap();
+        }
+        let count = |any_name| Folder::read(folder.path(), any_name).unwrap().authorities().len();
+        assert_eq!((count(true), count(false)), (3, 1));
+    }
+}

@@ -1,0 +1,103 @@
+//! Where the containers tools keep their files on this machine: `registries.conf`, `certs.d` and credentials.
+//!
+//! Only names are worked out here, from the environment; nothing is read.
+
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// The files and folders of spec 02 §B3 and §B4.4. [`Places::default`] names none at all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Places {
+    /// Folders that may hold `registries.conf`, `registries.conf.d` and `certs.d`; the first counts most.
+    pub containers: Vec<PathBuf>,
+    /// Read in place of every `registries.conf` and its drop-ins; must exist.
+    pub registries_conf: Option<PathBuf>,
+    /// Read after all others; must exist.
+    pub registries_conf_override: Option<PathBuf>,
+    /// Further folders like `certs.d`, after those in [`Places::containers`].
+    pub certs: Vec<PathBuf>,
+    /// Credentials files; the first that knows the registry counts.
+    pub auth_files: Vec<PathBuf>,
+    /// User of this process, who may have drop-ins of his own.
+    pub uid: u32,
+}
+
+impl Places {
+    /// The places of this process.
+    #[must_use]
+    pub fn from_env() -> Self {
+        let uid = std::fs::metadata("/proc/self").map_or(0, |process| process.uid());
+        Self::of(|name| std::env::var_os(name), uid)
+    }
+
+    fn of(variable: impl Fn(&str) -> Option<OsString>, uid: u32) -> Self {
+        let path = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let home = path("HOME");
+        let in_home = |name: &str| home.as_ref().map(|home| home.join(name));
+        let own = path("XDG_CONFIG_HOME").or_else(|| in_home(".config")).map(|path| path.join("containers"));
+        let run = path("XDG_RUNTIME_DIR").map(|path| path.join("containers"));
+        let docker = path("DOCKER_CONFIG").or_else(|| in_home(".docker"));
+        let system = ["/etc/containers", "/usr/share/containers"].map(PathBuf::from);
+        Self {
+            containers: own.clone().into_iter().chain(system).collect(),
+            registries_conf: path("CONTAINERS_REGISTRIES_CONF"),
+            registries_conf_override: path("CONTAINERS_REGISTRIES_CONF_OVERRIDE"),
+            certs: vec![PathBuf::from("/etc/docker/certs.d")],
+            auth_files: [
+                Some(
+                    run.unwrap_or_else(|| PathBuf::from(format!("/run/containers/{uid}"))).join("auth.json"),
+                ),
+                own.map(|path| path.join("auth.json")),
+                docker.map(|path| path.join("config.json")),
+                in_home(".dockercfg"),
+            ]
+            .into_iter()
+            .flatten()
+            .collect(),
+            uid,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_follow_the_environment() {
+        let places = |environment: &[(&str, &str)]| {
+            let find = |name: &str| environment.iter().find(|(known, _)| *known == name);
+            Places::of(|name| find(name).map(|(_, value)| value.into()), 7)
+        };
+        let bare = places(&[("HOME", "")]);
+        assert_eq!(bare.containers, ["/etc/containers", "/usr/share/containers"].map(PathBuf::from));
+        assert_eq!(bare.auth_files, [PathBuf::from("/run/containers/7/auth.json")]);
+        assert_eq!((bare.registries_conf, bare.registries_conf_override), (None, None));
+
+        let home = places(&[("HOME", "/h")]);
+        assert_eq!(home.containers[0], PathBuf::from("/h/.config/containers"));
+        let expected = [
+            "/run/containers/7/auth.json",
+            "/h/.config/containers/auth.json",
+            "/h/.docker/config.json",
+            "/h/.dockercfg",
+        ];
+        assert_eq!(home.auth_files, expected.map(PathBuf::from));
+
+        let all = places(&[
+            ("HOME", "/h"),
+            ("XDG_CONFIG_HOME", "/c"),
+            ("XDG_RUNTIME_DIR", "/r"),
+            ("DOCKER_CONFIG", "/d"),
+            ("CONTAINERS_REGISTRIES_CONF", "/x.conf"),
+            ("CONTAINERS_REGISTRIES_CONF_OVERRIDE", "/y.conf"),
+        ]);
+        assert_eq!(all.containers[0], PathBuf::from("/c/containers"));
+        let expected =
+            ["/r/containers/auth.json", "/c/containers/auth.json", "/d/config.json", "/h/.dockercfg"];
+        assert_eq!(all.auth_files, expected.map(PathBuf::from));
+        assert_eq!(all.registries_conf, Some("/x.conf".into()));
+        assert_eq!(all.registries_conf_override, Some("/y.conf".into()));
+    }
+}

@@ -1,0 +1,162 @@
+//! Reads what a policy consists of: `policy.json`, the keys that it names, and `registries.d`.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+
+use super::PolicySource;
+use super::attachments::Attachments;
+use super::document::Policy;
+
+/// Largest of these files.
+const MAX_FILE: u64 = 1 << 20;
+/// Files in all folders `registries.d` together that are read.
+const MAX_FILES: usize = 1000;
+
+/// The bytes of a file, or why it could not be read.
+type Content = Result<Vec<u8>, String>;
+
+/// All files as they were at one moment.
+pub(super) struct Files {
+    /// Path and content of the policy; `None` where there is none.
+    policy: Option<(PathBuf, Content)>,
+    parsed: Result<Option<Policy>, String>,
+    keys: BTreeMap<PathBuf, Content>,
+    /// Of `registries.d`, by path.
+    registries: Result<Vec<(PathBuf, Content)>, String>,
+}
+
+impl Files {
+    pub(super) fn read(source: &PolicySource) -> Self {
+        let closed = if source.file.is_some() { Closed::IsThere } else { Closed::IsAbsent };
+        let policy = source.candidates().find(|path| exists(path, closed)).map(|path| {
+            let content = read(&path);
+            (path, content)
+        });
+        let parsed = policy.as_ref().map(|(path, content)| parse(path, content)).transpose();
+        let mut keys = BTreeMap::new();
+        if let Ok(Some(policy)) = &parsed {
+            for path in policy.key_files() {
+                keys.entry(path.clone()).or_insert_with(|| read(path));
+            }
+        }
+        Self { policy, parsed, keys, registries: read_registries(&source.folders) }
+    }
+
+    /// The policy in force.
+    ///
+    /// # Errors
+    /// It cannot be read or is malformed; the text names the file.
+    pub(super) fn policy(&self) -> Result<Option<&Policy>, String> {
+        self.parsed.as_ref().map(Option::as_ref).map_err(Clone::clone)
+    }
+
+    /// The content of a file that the policy names.
+    pub(super) fn key(&self, path: &Path) -> Result<&[u8], String> {
+        match self.keys.get(path) {
+            Some(Ok(content)) => Ok(content),
+            Some(Err(error)) => Err(error.clone()),
+            None => Err("not read".to_owned()),
+        }
+    }
+
+    /// What `registries.d` says.
+    ///
+    /// # Errors
+    /// One of its files cannot be read or is malformed; the text names it.
+    pub(super) fn attachments(&self) -> Result<Attachments, String> {
+        let mut attachments = Attachments::default();
+        for (path, content) in self.registries.as_ref().map_err(Clone::clone)? {
+            let name = path.display().to_string();
+            let text = content.as_ref().map_err(|error| format!("reading {name}: {error}"))?;
+            attachments.add(&name, text)?;
+        }
+        Ok(attachments)
+    }
+
+    /// A digest of all names and contents.
+    pub(super) fn fingerprint(&self) -> String {
+        let mut hasher = Sha256::new();
+        let mut add = |path: &Path, content: &Content| {
+            for part in
+                [path.as_os_str().as_encoded_bytes(), content.as_deref().unwrap_or_else(|e| e.as_bytes())]
+            {
+                hasher.update((part.len() as u64).to_le_bytes());
+                hasher.update(part);
+            }
+        };
+        let registries = self.registries.as_ref();
+        let files = self.policy.iter().map(|(path, content)| (path, content));
+        let files = files.chain(&self.keys);
+        let files = files
+            .chain(registries.iter().flat_map(|files| files.iter()).map(|(path, content)| (path, content)));
+        files.for_each(|(path, content)| add(path, content));
+        if let Err(error) = registries {
+            add(Path::new(""), &Err(error.clone()));
+        }
+        hex::encode(hasher.finalize())
+    }
+}
+
+fn parse(path: &Path, content: &Content) -> Result<Policy, String> {
+    let invalid = |error: String| format!("invalid policy in {:?}: {error}", path.display().to_string());
+    let text = content.as_ref().map_err(|error| invalid(error.clone()))?;
+    Policy::parse(text).map_err(|error| invalid(error.to_string()))
+}
+
+/// What a path counts as in a folder that is closed to this process.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Closed {
+    /// A file that is named explicitly: reading it will fail.
+    IsThere,
+    /// One of several places: the home folder of the environment may be somebody else's.
+    IsAbsent,
+}
+
+fn exists(path: &Path, closed: Closed) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+    !fs::metadata(path).is_err_and(|error| match error.kind() {
+        NotFound | NotADirectory => true,
+        PermissionDenied => closed == Closed::IsAbsent,
+        _ => false,
+    })
+}
+
+/// A whole regular file.
+fn read(path: &Path) -> Content {
+    let text = |error: io::Error| error.to_string();
+    if !fs::metadata(path).map_err(text)?.is_file() {
+        return Err("not a regular file".to_owned());
+    }
+    let mut content = Vec::new();
+    File::open(path).map_err(text)?.take(MAX_FILE + 1).read_to_end(&mut content).map_err(text)?;
+    if content.len() as u64 > MAX_FILE {
+        return Err(format!("larger than {MAX_FILE} bytes"));
+    }
+    Ok(content)
+}
+
+/// The `*.yaml` of every `registries.d`, in order of their names; of equal names the one in the first folder counts.
+fn read_registries(folders: &[PathBuf]) -> Result<Vec<(PathBuf, Content)>, String> {
+    let mut files = BTreeMap::new();
+    for folder in folders {
+        let folder = folder.join("registries.d");
+        if !exists(&folder, Closed::IsAbsent) {
+            continue;
+        }
+        let reading = |error: io::Error| format!("reading {}: {error}", folder.display());
+        for entry in fs::read_dir(&folder).map_err(reading)? {
+            let name = entry.map_err(reading)?.file_name();
+            if Path::new(&name).extension().is_some_and(|extension| extension == "yaml") {
+                files.entry(name).or_insert_with_key(|name| folder.join(name));
+            }
+            if files.len() > MAX_FILES {
+                return Err(format!("reading {}: more than {MAX_FILES} files", folder.display()));
+            }
+        }
+    }
+    Ok(files.into_values().map(|path| (path.clone(), read(&path))).collect())
+}

@@ -1,0 +1,176 @@
+//! Signature policy: whether an image may be used at all (spec 02 §B5, weakness W15).
+//!
+//! `policy.json` says which requirements an image must meet, `registries.d` where signatures are looked up. Images are
+//! accepted, rejected, or accepted if a known key signed them (a sigstore signature attached to the image). Everything else
+//! that the format knows (GPG signatures, certificates, transparency logs) is recognised and refused: what cannot be checked
+//! is not accepted. The same holds for a file that is malformed or cannot be read.
+//!
+//! ```text
+//! policy.json ─ document ► requirements of an image (scope)
+//!                             │ registries.d ─ attachments ► look for signatures?
+//!                             ▼
+//!                          signature ► key, identity ► accepted or a reason
+//! ```
+//!
+//! Nothing is cached: the files are small and read again for every image, so that a change counts at once.
+
+mod attachments;
+mod document;
+mod files;
+pub(crate) mod fuzzing;
+mod identity;
+mod key;
+mod scope;
+mod signature;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::session::Session;
+use crate::{CanonicalRef, Digest, Places, PullError, Reference};
+use document::{KeySource, Requirement};
+use files::Files;
+use key::Key;
+use signature::{Attached, Wanted};
+
+/// Where the policy of this process comes from.
+#[derive(Debug, Clone)]
+pub struct PolicySource {
+    /// Read in place of those in `folders`.
+    file: Option<PathBuf>,
+    /// Each may hold `policy.json` and `registries.d`; the first counts most.
+    folders: Vec<PathBuf>,
+    /// Whether nothing may be pulled without a policy.
+    required: bool,
+    /// Whether it has been logged that there is none; shared by all clones.
+    warned: Arc<AtomicBool>,
+}
+
+impl PolicySource {
+    /// The policy in `file`, or where that is `None` in the first of `folders` that has a `policy.json`. Where there is no
+    /// such file, everything is accepted, and a warning logged once; or nothing if a policy is `required`.
+    #[must_use]
+    pub fn new(file: Option<PathBuf>, folders: Vec<PathBuf>, required: bool) -> Self {
+        Self { file, folders, required, warned: Arc::default() }
+    }
+
+    /// As the environment says: the file of `CONTAINERS_POLICY_JSON`, and [`Places::containers`].
+    #[must_use]
+    pub fn from_env(required: bool) -> Self {
+        Self::of(std::env::var_os("CONTAINERS_POLICY_JSON"), Places::from_env(), required)
+    }
+
+    fn of(file: Option<OsString>, places: Places, required: bool) -> Self {
+        let file = file.filter(|file| !file.is_empty()).map(PathBuf::from);
+        Self::new(file, places.containers, required)
+    }
+
+    /// Changes whenever a file changes that bears on the verdict about any image: the policy, the keys that it names, and
+    /// `registries.d`. Costs reading these files. Who keeps what was pulled can compare it to know when to check again.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        Files::read(self).fingerprint()
+    }
+
+    /// Whether `image` may be used. `own` is the digest of its manifest, which is another than the image is named by where that
+    /// is an index; either may be signed. `source` is what the image is called where `session` leads to: for a mirror, another
+    /// name. Both manifests have been verified.
+    ///
+    /// # Errors
+    /// It may not, or that could not be found out; worth a retry, as policies and signatures come and go.
+    pub(crate) async fn check(
+        &self,
+        session: &Session,
+        source: &Reference,
+        image: &CanonicalRef,
+        own: Digest,
+    ) -> Result<(), PullError> {
+        let mut digests = vec![own, image.digest().clone()];
+        digests.dedup();
+        self.judge(session, source, image.reference(), &digests)
+            .await
+            .map_err(|reason| PullError::copying(format!("Source image rejected: {reason}")))
+    }
+
+    async fn judge(
+        &self,
+        session: &Session,
+        source: &Reference,
+        image: &Reference,
+        digests: &[Digest],
+    ) -> Result<(), String> {
+        let files = Files::read(self);
+        let Some(policy) = files.policy()? else {
+            return self.without_policy();
+        };
+        self.warned.store(false, Ordering::Relaxed);
+        let mut attached = None;
+        for requirement in policy.requirements(image) {
+            match requirement {
+                Requirement::AcceptAnything => {}
+                Requirement::Reject => {
+                    return Err(format!("Running image docker://{image} is rejected by policy."));
+                }
+                Requirement::Unsupported(kind) => {
+                    return Err(format!(
+                        "policy requirement {kind} is not supported: use sigstoreSigned with a public key"
+                    ));
+                }
+                Requirement::Signed { keys, identity } => {
+                    let keys = keys.iter().map(|key| load(&files, key)).collect::<Result<Vec<_>, _>>()?;
+                    if !files.attachments()?.enabled(source) {
+                        return Err(format!(
+                            "A signature was required, but no signature exists: \
+                             registries.d does not set use-sigstore-attachments for {}",
+                            source.name()
+                        ));
+                    }
+                    let attached = match &attached {
+                        Some(attached) => attached,
+                        None => attached.insert(fetch(session, digests).await?),
+                    };
+                    Wanted { keys: &keys, identity, image, digests }.among(attached)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn without_policy(&self) -> Result<(), String> {
+        if self.required {
+            let looked: Vec<_> = self.candidates().map(|path| path.display().to_string()).collect();
+            return Err(format!("a signature policy is required and there is none in {}", looked.join(", ")));
+        }
+        if !self.warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!("no signature policy found, using insecure policy: every image is accepted");
+        }
+        Ok(())
+    }
+
+    /// The files that may be the policy; the first that exists is.
+    fn candidates(&self) -> impl Iterator<Item = PathBuf> {
+        let in_folders = self.folders.iter().map(|folder| folder.join("policy.json"));
+        self.file.clone().into_iter().chain(in_folders.filter(|_| self.file.is_none()))
+    }
+}
+
+async fn fetch(session: &Session, digests: &[Digest]) -> Result<Attached, String> {
+    signature::fetch(session, digests).await.map_err(|error| error.to_string())
+}
+
+fn load(files: &Files, source: &KeySource) -> Result<Key, String> {
+    match source {
+        KeySource::Data(text) => {
+            Key::parse(text).map_err(|error| format!("public key in the policy: {error}"))
+        }
+        KeySource::Path(path) => {
+            let named = |error: &str| format!("public key {}: {error}", path.display());
+            Key::parse(files.key(path).map_err(|error| named(&error))?).map_err(named)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

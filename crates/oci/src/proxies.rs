@@ -1,0 +1,246 @@
+//! HTTP proxies as Go programs choose them (spec 06 §6.4), which is not as the HTTP client would: `.host` means subdomains
+//! only, exemptions can name ports, and loopback is never proxied.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use reqwest::Url;
+
+/// Which requests go through which proxy. [`Proxies::default`] has none.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Proxies {
+    http: Option<Url>,
+    https: Option<Url>,
+    exemptions: Vec<Exemption>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Exemption {
+    hosts: Hosts,
+    port: Option<u16>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Hosts {
+    All,
+    Address(IpAddr),
+    /// Addresses that begin with these bits.
+    Network(IpAddr, u32),
+    /// A domain with a dot in front, and whether it is meant itself besides what is below it.
+    Domain(String, bool),
+}
+
+/// Without user and password.
+impl fmt::Debug for Proxies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |proxy: &Option<Url>| proxy.as_ref().map(authority);
+        f.debug_struct("Proxies")
+            .field("http", &shown(&self.http))
+            .field("https", &shown(&self.https))
+            .field("exemptions", &self.exemptions)
+            .finish()
+    }
+}
+
+impl Proxies {
+    /// `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` of this process; of each the lower-case form where the other is not set.
+    #[must_use]
+    pub fn from_env() -> Self {
+        let variable = |name: &str| {
+            let value = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+            value(name).or_else(|| value(&name.to_lowercase())).unwrap_or_default()
+        };
+        let proxy = |name: &str| {
+            let value = variable(name);
+            let proxy = address(&value);
+            if proxy.is_none() && !value.is_empty() {
+                tracing::error!(variable = name, "not the address of a proxy, no proxy is used");
+            }
+            proxy
+        };
+        Self::new(proxy("HTTP_PROXY"), proxy("HTTPS_PROXY"), &variable("NO_PROXY"))
+    }
+
+    /// Proxies for `http` and `https` URLs, and a list of exemptions in the form of `NO_PROXY`.
+    #[must_use]
+    pub fn new(http: Option<Url>, https: Option<Url>, exemptions: &str) -> Self {
+        Self { http, https, exemptions: exemptions.split(',').filter_map(exemption).collect() }
+    }
+
+    /// The proxy for `url`.
+    #[must_use]
+    pub fn proxy_for(&self, url: &Url) -> Option<&Url> {
+        let proxy = if url.scheme() == "https" { self.https.as_ref() } else { self.http.as_ref() };
+        let host = url.host_str()?.to_ascii_lowercase();
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let port = url.port_or_known_default();
+        let address: Option<IpAddr> = host.parse().ok().map(|address: IpAddr| address.to_canonical());
+        if host == "localhost" || address.is_some_and(|address| address.is_loopback()) {
+            return None;
+        }
+        let exempt = self.exemptions.iter().any(|exemption| exemption.covers(host, address, port));
+        proxy.filter(|_| !exempt)
+    }
+}
+
+impl Exemption {
+    fn covers(&self, host: &str, address: Option<IpAddr>, port: Option<u16>) -> bool {
+        let host = match &self.hosts {
+            Hosts::All => true,
+            Hosts::Address(exempt) => address == Some(*exempt),
+            Hosts::Network(network, bits) => {
+                address.is_some_and(|address| is_within(address, *network, *bits))
+            }
+            Hosts::Domain(domain, itself) => {
+                host.ends_with(domain.as_str()) || (*itself && host == &domain[1..])
+            }
+        };
+        host && self.port.is_none_or(|exempt| Some(exempt) == port)
+    }
+}
+
+/// One entry of `NO_PROXY`; `None` for one that means nothing.
+fn exemption(entry: &str) -> Option<Exemption> {
+    let entry = entry.trim().to_ascii_lowercase();
+    if entry == "*" {
+        return Some(Exemption { hosts: Hosts::All, port: None });
+    }
+    if let Some((network, bits)) = entry.split_once('/')
+        && let (Ok(network), Ok(bits)) = (network.parse::<IpAddr>(), bits.parse())
+    {
+        let length = if network.is_ipv4() { 32 } else { 128 };
+        return (bits <= length).then_some(Exemption { hosts: Hosts::Network(network, bits), port: None });
+    }
+    if let Ok(address) = entry.parse::<IpAddr>() {
+        return Some(Exemption { hosts: Hosts::Address(address.to_canonical()), port: None });
+    }
+    let (host, port) = match entry.rsplit_once(':') {
+        None => (entry.as_str(), None),
+        Some((host, port)) => (host, Some(port.parse().ok()?)),
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let hosts = match host.parse::<IpAddr>() {
+        Ok(address) => Hosts::Address(address.to_canonical()),
+        Err(_) => {
+            let host = host.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(host);
+            match host.strip_prefix('.') {
+                _ if host.is_empty() => return None,
+                Some(domain) => Hosts::Domain(format!(".{domain}"), false),
+                None => Hosts::Domain(format!(".{host}"), true),
+            }
+        }
+    };
+    Some(Exemption { hosts, port })
+}
+
+fn is_within(address: IpAddr, network: IpAddr, bits: u32) -> bool {
+    match (address, network) {
+        (IpAddr::V4(address), IpAddr::V4(network)) => {
+            let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
+            (address.to_bits() ^ network.to_bits()) & mask == 0
+        }
+        (IpAddr::V6(address), IpAddr::V6(network)) => {
+            let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
+            (address.to_bits() ^ network.to_bits()) & mask == 0
+        }
+        _ => false,
+    }
+}
+
+/// The address of a proxy; `http` is meant where no scheme is given.
+fn address(value: &str) -> Option<Url> {
+    let known = |url: &Url| url.has_host() && matches!(url.scheme(), "http" | "https" | "socks5" | "socks5h");
+    let url = Url::parse(value).ok().filter(known);
+    url.or_else(|| {
+        Url::parse(&format!("http://{value}")).ok().filter(Url::has_host).filter(|_| !value.contains("://"))
+    })
+}
+
+/// `host:port` of a proxy.
+pub(crate) fn authority(proxy: &Url) -> String {
+    let port = proxy.port_or_known_default().unwrap_or(1080);
+    format!("{}:{port}", proxy.host_str().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    // spec 06 E22
+    #[test]
+    fn exemptions() {
+        for (exemptions, url, proxied) in [
+            ("", "https://r.test/", true),
+            ("", "https://127.0.0.1:5000/", false),
+            ("", "https://127.8.9.1/", false),
+            ("", "https://[::1]:5000/", false),
+            ("", "https://localhost/", false),
+            ("", "https://sub.localhost/", true),
+            ("*", "https://r.test/", false),
+            ("x, *", "https://r.test/", false),
+            ("r.test", "https://r.test/", false),
+            ("R.Test", "https://a.r.test/", false),
+            ("r.test", "https://other.test/", true),
+            ("r.test", "https://bar.test/", true),
+            (".r.test", "https://r.test/", true),
+            (".r.test", "https://a.r.test/", false),
+            ("*.r.test", "https://a.r.test/", false),
+            ("*.r.test", "https://r.test/", true),
+            (".svc", "https://catalogd-service.olmv1-system.svc/", false),
+            ("r.test:443", "https://r.test/", false),
+            ("r.test:5000", "https://r.test/", true),
+            ("r.test:5000", "https://r.test:5000/", false),
+            ("r.test:x", "https://r.test/", true),
+            ("10.0.0.0/8", "https://10.1.2.3/", false),
+            ("10.0.0.0/8", "https://11.1.2.3/", true),
+            ("10.0.0.0/40", "https://10.1.2.3/", true),
+            ("0.0.0.0/0", "https://11.1.2.3/", false),
+            ("10.1.2.3", "https://10.1.2.3/", false),
+            ("10.1.2.3:5000", "https://10.1.2.3/", true),
+            ("10.1.2.3:443", "https://10.1.2.3/", false),
+            ("fd00::/8", "https://[fd00::1]/", false),
+            ("[fd00::1]:443", "https://[fd00::1]/", false),
+            ("fd00::1", "https://[fd00::1]:5000/", false),
+            (",,", "https://r.test/", true),
+        ] {
+            let proxies = Proxies::new(None, address("proxy:3128"), exemptions);
+            let url = url.parse().unwrap();
+            assert_eq!(proxies.proxy_for(&url).is_some(), proxied, "{exemptions} {url}");
+        }
+    }
+
+    #[test]
+    fn each_scheme_has_its_proxy() {
+        let proxies = Proxies::new(address("http://u:s3cret@plain:1"), address("https://tls:2"), "");
+        let proxy = |url: &str| proxies.proxy_for(&url.parse().unwrap()).map(authority);
+        assert_eq!(proxy("http://r.test/"), Some("plain:1".to_owned()));
+        assert_eq!(proxy("https://r.test/"), Some("tls:2".to_owned()));
+        assert!(!format!("{proxies:?}").contains("s3cret"));
+    }
+
+    #[test]
+    fn addresses() {
+        for (value, expected) in [
+            ("proxy:3128", Some("http://proxy:3128/")),
+            ("proxy", Some("http://proxy/")),
+            ("10.0.0.1:3128", Some("http://10.0.0.1:3128/")),
+            ("https://proxy", Some("https://proxy/")),
+            ("socks5://proxy", Some("socks5://proxy")),
+            ("ftp://proxy", None),
+            ("", None),
+        ] {
+            assert_eq!(address(value).map(String::from).as_deref(), expected, "{value}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_list_is_taken(list in ".{0,40}", host in "[a-z0-9.]{1,12}") {
+            if let Ok(url) = Url::parse(&format!("https://{host}/")) {
+                let _ = Proxies::new(None, address("proxy"), &list).proxy_for(&url);
+            }
+        }
+    }
+}

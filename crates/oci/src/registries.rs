@@ -1,0 +1,405 @@
+//! `registries.conf` version 2: where an image is looked for, in which order, and what is blocked (spec 02 §B3).
+//!
+//! Search registries and short-name settings are accepted without effect: every reference here names its registry. Credential
+//! helpers named there are never run. [`files`] finds and reads the files; the rest is pure.
+
+mod files;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use crate::{Reference, Selector};
+
+/// All files together.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Registries {
+    /// By prefix.
+    registries: BTreeMap<String, Registry>,
+    /// In the order in which they were read.
+    files: Vec<PathBuf>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Registry {
+    /// Takes the place of the prefix; empty to leave the name as it is.
+    location: String,
+    insecure: bool,
+    blocked: bool,
+    mirrors: Vec<Mirror>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Mirror {
+    location: String,
+    insecure: bool,
+    tags: bool,
+    digests: bool,
+}
+
+/// One place where an image may be had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Source {
+    /// The image as this place names it.
+    pub(crate) reference: Reference,
+    /// Whether plain HTTP and certificates of any kind will do.
+    pub(crate) insecure: bool,
+}
+
+#[derive(Deserialize)]
+struct File {
+    #[serde(default)]
+    registry: Vec<RegistryTable>,
+    /// The tables of version 1.
+    registries: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct RegistryTable {
+    #[serde(default)]
+    prefix: String,
+    #[serde(default)]
+    location: String,
+    #[serde(default)]
+    insecure: bool,
+    #[serde(default)]
+    blocked: bool,
+    #[serde(default)]
+    mirror_by_digest_only: bool,
+    pull_from_mirror: Option<String>,
+    #[serde(default)]
+    mirror: Vec<MirrorTable>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct MirrorTable {
+    #[serde(default)]
+    location: String,
+    #[serde(default)]
+    insecure: bool,
+    pull_from_mirror: Option<String>,
+}
+
+impl Registries {
+    /// Adds a file: its registries take the place of earlier ones of the same prefix.
+    ///
+    /// # Errors
+    /// The text is not of this form; the cause names the line or the table.
+    pub(crate) fn add(&mut self, path: &Path, text: &str) -> Result<(), String> {
+        let file: File = toml::from_str(text).map_err(|error| {
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            let line = before.matches('\n').count() + 1;
+            format!("line {line}: {}", error.message().lines().collect::<Vec<_>>().join(", "))
+        })?;
+        if file.registries.is_some() {
+            return Err("registries.conf must be in v2 format but is in v1".to_owned());
+        }
+        let mut added = BTreeMap::new();
+        for table in file.registry {
+            let (prefix, registry) = registry(table)?;
+            if let Some(earlier) = added.get(&prefix) {
+                agree(&prefix, earlier, &registry)?;
+            }
+            added.insert(prefix, registry);
+        }
+        self.registries.append(&mut added);
+        self.files.push(path.to_owned());
+        Ok(())
+    }
+
+    /// Where to look for `reference`, one after the other; itself if nothing is said about it.
+    ///
+    /// # Errors
+    /// The registry is blocked, or a location makes no name of it.
+    pub(crate) fn sources(&self, reference: &Reference) -> Result<Vec<Source>, String> {
+        let name = reference.to_string();
+        let found = self.registries.iter().filter_map(|(prefix, registry)| {
+            let matched = matching(&name, prefix)?;
+            Some((prefix, matched, registry))
+        });
+        let Some((prefix, matched, registry)) = found.max_by_key(|(prefix, ..)| prefix.len()) else {
+            return Ok(vec![Source { reference: reference.clone(), insecure: false }]);
+        };
+        if registry.blocked {
+            let files: Vec<String> =
+                self.files.iter().map(|file| format!("{:?}", file.display().to_string())).collect();
+            return Err(format!("registry {prefix} is blocked in one of [{}]", files.join(" ")));
+        }
+        let rewritten = |location: &str, insecure| {
+            if location.is_empty() {
+                return Ok(Source { reference: reference.clone(), insecure });
+            }
+            let name = format!("{location}{}", &name[matched..]);
+            let reference = name.parse().map_err(|error| format!("rewriting reference: {error}"))?;
+            Ok(Source { reference, insecure })
+        };
+        let is_digest = matches!(reference.selector(), Selector::Digest(_));
+        let fitting = |mirror: &&Mirror| if is_digest { mirror.digests } else { mirror.tags };
+        let mirrors = registry.mirrors.iter().filter(fitting);
+        mirrors
+            .map(|mirror| rewritten(&mirror.location, mirror.insecure))
+            .chain([rewritten(&registry.location, registry.insecure)])
+            .collect()
+    }
+}
+
+/// Length of what `prefix` covers of `name`, if it does. A host without a port covers its ports too, as the containers
+/// tools have it.
+fn matching(name: &str, prefix: &str) -> Option<usize> {
+    let is_border = |end: &usize| name[*end..].chars().next().is_none_or(|c| matches!(c, ':' | '/' | '@'));
+    match prefix.strip_prefix('*') {
+        None => name.starts_with(prefix).then_some(prefix.len()).filter(is_border),
+        Some(domain) => {
+            let in_host = name.match_indices(domain).take_while(|(start, _)| !name[..*start].contains('/'));
+            in_host.map(|(start, _)| start + domain.len()).find(is_border)
+        }
+    }
+}
+
+/// A table as a registry with its prefix.
+fn registry(table: RegistryTable) -> Result<(String, Registry), String> {
+    let named = if table.prefix.is_empty() { &table.location } else { &table.prefix };
+    let prefix = place(named).map_err(|why| format!("registry {named:?}: {why}"))?;
+    let within = |why: String| format!("registry {prefix:?}: {why}");
+    let is_wildcard = prefix.contains('*');
+    if is_wildcard && (!prefix.starts_with("*.") || prefix[1..].contains(['*', '/'])) {
+        return Err(within("a prefix with * must be of the form *.example.com".to_owned()));
+    }
+    let location =
+        if table.location.is_empty() { String::new() } else { place(&table.location).map_err(within)? };
+    if location.is_empty() && !is_wildcard {
+        return Err(within("location is unset and prefix is not in the format: *.example.com".to_owned()));
+    }
+    if table.pull_from_mirror.is_some() {
+        return Err(within("pull-from-mirror is for mirrors only".to_owned()));
+    }
+    let mirrors = table.mirror.into_iter().map(|mirror| {
+        self::mirror(mirror, table.mirror_by_digest_only).map_err(|why| format!("registry {prefix:?}: {why}"))
+    });
+    let mirrors = mirrors.collect::<Result<_, _>>()?;
+    Ok((prefix, Registry { location, insecure: table.insecure, blocked: table.blocked, mirrors }))
+}
+
+fn mirror(table: MirrorTable, by_digest_only: bool) -> Result<Mirror, String> {
+    let within = |why: &str| format!("mirror {:?}: {why}", table.location);
+    let location = place(&table.location).map_err(|why| within(&why))?;
+    let wanted = table.pull_from_mirror.as_deref().unwrap_or_default();
+    if by_digest_only && !wanted.is_empty() {
+        return Err(within("pull-from-mirror cannot be set together with mirror-by-digest-only"));
+    }
+    let (tags, digests) = match wanted {
+        "" => (!by_digest_only, true),
+        "all" => (true, true),
+        "digest-only" => (false, true),
+        "tag-only" => (true, false),
+        _ => return Err(within("pull-from-mirror must be all, digest-only or tag-only")),
+    };
+    Ok(Mirror { location, insecure: table.insecure, tags, digests })
+}
+
+/// `host[:port][/path]` as written, without a slash at its end.
+fn place(text: &str) -> Result<String, String> {
+    let trimmed = text.trim_end_matches('/');
+    if trimmed.is_empty() {
+        return Err("location cannot be empty".to_owned());
+    }
+    if trimmed.starts_with("http://") || trimmed.starts_with("https://") {
+        return Err(format!("invalid location {text:?}: URI schemes are not supported"));
+    }
+    Ok(trimmed.to_owned())
+}
+
+fn agree(prefix: &str, one: &Registry, other: &Registry) -> Result<(), String> {
+    for (key, differs) in
+        [("insecure", one.insecure != other.insecure), ("blocked", one.blocked != other.blocked)]
+    {
+        if differs {
+            return Err(format!(
+                "registry {prefix:?} is defined multiple times with conflicting '{key}' setting"
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn load(texts: &[&str]) -> Result<Registries, String> {
+        let mut registries = Registries::default();
+        for (number, text) in texts.iter().enumerate() {
+            registries.add(Path::new(&format!("/{number}.conf")), text)?;
+        }
+        Ok(registries)
+    }
+
+    fn sources(texts: &[&str], reference: &str) -> Result<Vec<String>, String> {
+        let sources = load(texts)?.sources(&reference.parse().unwrap())?;
+        let show = |source: &Source| {
+            format!("{}{}", source.reference, if source.insecure { " insecure" } else { "" })
+        };
+        Ok(sources.iter().map(show).collect())
+    }
+
+    const ZEROS: &str = "@sha256:0000000000000000000000000000000000000000000000000000000000000000";
+
+    #[test]
+    fn the_longest_prefix_names_the_sources() {
+        let config = r#"
+            unqualified-search-registries = ["docker.io"]
+            short-name-mode = "enforcing"
+            credential-helpers = ["x"]
+            [aliases]
+            "busybox" = "docker.io/library/busybox"
+            [[registry]]
+            location = "r.example.com"
+            [[registry.mirror]]
+            location = "one.test/deep/"
+            [[registry.mirror]]
+            location = "two.test:5000"
+            insecure = true
+            [[registry]]
+            prefix = "r.example.com/team"
+            location = "moved.test/x"
+            insecure = true
+            [[registry]]
+            prefix = "*.wild.test"
+            [[registry.mirror]]
+            location = "mirror.test"
+            [[registry]]
+            prefix = "*.moved.test"
+            location = "other.test"
+        "#;
+        for (reference, expected) in [
+            (
+                "r.example.com/a/b:v1",
+                &["one.test/deep/a/b:v1", "two.test:5000/a/b:v1 insecure", "r.example.com/a/b:v1"][..],
+            ),
+            ("r.example.com/team/b:v1", &["moved.test/x/b:v1 insecure"]),
+            (
+                "r.example.com/teams/b:v1",
+                &[
+                    "one.test/deep/teams/b:v1",
+                    "two.test:5000/teams/b:v1 insecure",
+                    "r.example.com/teams/b:v1",
+                ],
+            ),
+            ("r.example.com/team:v1", &["moved.test/x:v1 insecure"]),
+            ("r.example.commerce.test/a:v1", &["r.example.commerce.test/a:v1"]),
+            ("a.b.wild.test/x:v1", &["mirror.test/x:v1", "a.b.wild.test/x:v1"]),
+            ("wild.test/x:v1", &["wild.test/x:v1"]),
+            ("x.test/a.wild.test/y:v1", &["x.test/a.wild.test/y:v1"]),
+            ("a.moved.test/x:v1", &["other.test/x:v1"]),
+            ("a.moved.test.b.moved.test/x:v1", &["other.test/x:v1"]),
+        ] {
+            let expected: Vec<String> = expected.iter().map(ToString::to_string).collect();
+            assert_eq!(sources(&[config], reference), Ok(expected), "{reference}");
+        }
+    }
+
+    #[test]
+    fn mirrors_may_be_for_tags_or_digests_only() {
+        let config = |by_digest: bool| {
+            let pull =
+                |kind: &str| if by_digest { String::new() } else { format!("pull-from-mirror = \"{kind}\"") };
+            format!(
+                "[[registry]]\nlocation = \"r.test\"\nmirror-by-digest-only = {by_digest}\n\
+                 [[registry.mirror]]\nlocation = \"d.test\"\n{}\n[[registry.mirror]]\nlocation = \"t.test\"\n{}\n",
+                pull("digest-only"),
+                pull("tag-only")
+            )
+        };
+        let names =
+            |hosts: &[&str], rest: &str| Ok(hosts.iter().map(|host| format!("{host}/a{rest}")).collect());
+        for (by_digest, rest, expected) in [
+            (false, ":v1", &["t.test", "r.test"][..]),
+            (false, ZEROS, &["d.test", "r.test"]),
+            (true, ":v1", &["r.test"]),
+            (true, ZEROS, &["d.test", "t.test", "r.test"]),
+        ] {
+            assert_eq!(sources(&[&config(by_digest)], &format!("r.test/a{rest}")), names(expected, rest));
+        }
+    }
+
+    #[test]
+    fn later_files_replace_prefixes() {
+        let first = "[[registry]]\nlocation = \"r.test\"\nblocked = true\n[[registry]]\nlocation = \"s.test\"\nblocked = true";
+        let second = "[[registry]]\nprefix = \"r.test\"\nlocation = \"new.test\"";
+        assert_eq!(sources(&[first, second], "r.test/a:v1"), Ok(vec!["new.test/a:v1".to_owned()]));
+        assert_eq!(
+            sources(&[first, second], "s.test/a:v1"),
+            Err("registry s.test is blocked in one of [\"/0.conf\" \"/1.conf\"]".to_owned())
+        );
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, expected) in [
+            (
+                "[registries.search]\nregistries = [\"a\"]",
+                "registries.conf must be in v2 format but is in v1",
+            ),
+            ("[[registry]]\nblocked = \"yes\"", "line 2: invalid type: string \"yes\", expected a boolean"),
+            ("[[registry]]", "registry \"\": location cannot be empty"),
+            (
+                "[[registry]]\nprefix = \"a.test\"",
+                "registry \"a.test\": location is unset and prefix is not in the format: *.example.com",
+            ),
+            (
+                "[[registry]]\nprefix = \"a.*.test\"",
+                "registry \"a.*.test\": a prefix with * must be of the form *.example.com",
+            ),
+            (
+                "[[registry]]\nlocation = \"https://a.test\"",
+                "registry \"https://a.test\": invalid location \"https://a.test\": URI schemes are not supported",
+            ),
+            (
+                "[[registry]]\nlocation = \"a.test\"\n[[registry.mirror]]\nlocation = \"b.test\"\npull-from-mirror = \"x\"",
+                "registry \"a.test\": mirror \"b.test\": pull-from-mirror must be all, digest-only or tag-only",
+            ),
+            (
+                "[[registry]]\nlocation = \"a.test\"\nmirror-by-digest-only = true\n[[registry.mirror]]\nlocation = \"b.test\"\npull-from-mirror = \"all\"",
+                "registry \"a.test\": mirror \"b.test\": pull-from-mirror cannot be set together with mirror-by-digest-only",
+            ),
+            (
+                "[[registry]]\nlocation = \"a.test\"\npull-from-mirror = \"all\"",
+                "registry \"a.test\": pull-from-mirror is for mirrors only",
+            ),
+            (
+                "[[registry]]\nlocation = \"a.test\"\n[[registry]]\nprefix = \"a.test\"\nlocation = \"a.test\"\nblocked = true",
+                "registry \"a.test\" is defined multiple times with conflicting 'blocked' setting",
+            ),
+        ] {
+            assert_eq!(load(&[text]).unwrap_err(), expected, "{text}");
+        }
+        let error = load(&["[[registry]\nx"]).unwrap_err();
+        assert!(error.starts_with("line 1: "), "{error}");
+        let short = "[[registry]]\nprefix = \"a.test\"\nlocation = \"short\"";
+        let error = sources(&[short], "a.test/x:v1").unwrap_err();
+        assert!(
+            error.starts_with("rewriting reference: error parsing image reference \"short/x:v1\": "),
+            "{error}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_taken(text in "(\\[\\[registry\\]\\]\n)?(prefix|location|blocked)? ?=? ?.{0,40}") {
+            let _ = load(&[&text]);
+        }
+
+        #[test]
+        fn a_match_ends_at_a_border(name in "[a.]{1,6}(:5)?/[a/]{1,4}:v", prefix in "(\\*\\.)?[a.:5/]{1,8}") {
+            if let Some(end) = matching(&name, &prefix) {
+                prop_assert!(end == name.len() || name[end..].starts_with([':', '/', '@']));
+            }
+        }
+    }
+}

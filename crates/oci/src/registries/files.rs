@@ -1,0 +1,172 @@
+//! Finding and reading `registries.conf` and its drop-ins. They are read at every pull, so that a change counts at once and a
+//! broken file fails pulls until it is mended.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::Places;
+use crate::registries::Registries;
+
+/// Largest file, in bytes.
+const MAX_FILE: u64 = 4 << 20;
+
+impl Registries {
+    /// Reads the files of `places`. None at all is fine. Blocks for a moment: small local files.
+    ///
+    /// # Errors
+    /// A file cannot be read or understood; the text names it.
+    pub(crate) fn load(places: &Places) -> Result<Self, String> {
+        let mut registries = Self::default();
+        for path in paths(places)? {
+            let failed =
+                |cause: String| format!("loading registries configuration: {}: {cause}", path.display());
+            let text = read(&path).map_err(|error| failed(error.to_string()))?;
+            registries.add(&path, &text).map_err(failed)?;
+        }
+        Ok(registries)
+    }
+}
+
+/// Every file to read, in order.
+fn paths(places: &Places) -> Result<Vec<PathBuf>, String> {
+    let mut paths = Vec::new();
+    match &places.registries_conf {
+        Some(path) => paths.push(path.clone()),
+        None => {
+            let main = places.containers.iter().map(|folder| folder.join("registries.conf"));
+            paths.extend(main.into_iter().find(|path| path.exists()));
+            paths.extend(drop_ins(places)?);
+        }
+    }
+    paths.extend(places.registries_conf_override.clone());
+    Ok(paths)
+}
+
+/// The drop-ins by name; of several files of one name that of the most important folder.
+fn drop_ins(places: &Places) -> Result<Vec<PathBuf>, String> {
+    let own = match places.uid {
+        0 => vec!["registries.rootful.conf.d".to_owned()],
+        uid => vec![format!("registries.rootless.conf.d/{uid}"), "registries.rootless.conf.d".to_owned()],
+    };
+    let mut by_name: BTreeMap<OsString, PathBuf> = BTreeMap::new();
+    for folder in &places.containers {
+        for drop_in in own.iter().map(String::as_str).chain(["registries.conf.d"]) {
+            let folder = folder.join(drop_in);
+            let files = list(&folder).map_err(|error| {
+                format!("loading registries configuration: {}: {error}", folder.display())
+            })?;
+            for (name, path) in files {
+                by_name.entry(name).or_insert(path);
+            }
+        }
+    }
+    Ok(by_name.into_values().collect())
+}
+
+/// The `*.conf` files of a folder, none if there is no such folder.
+fn list(folder: &Path) -> io::Result<Vec<(OsString, PathBuf)>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let path = entry.path();
+        if path.extension().is_some_and(|extension| extension == "conf") && !path.is_dir() {
+            files.push((entry.file_name(), path));
+        }
+    }
+    Ok(files)
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    if fs::metadata(path)?.len() > MAX_FILE {
+        return Err(io::Error::other(format!("the file is larger than {MAX_FILE} bytes")));
+    }
+    fs::read_to_string(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn write(root: &TempDir, path: &str, location: &str) {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, format!("[[registry]]\nprefix = \"r.test\"\nlocation = \"{location}\"\n")).unwrap();
+    }
+
+    #[test]
+    fn files_are_found_in_their_order() {
+        let root = TempDir::new().unwrap();
+        let folders = ["own", "etc"].map(|name| root.path().join(name));
+        let mut places = Places { containers: folders.to_vec(), uid: 7, ..Places::default() };
+        let found = |places: &Places| -> Vec<String> {
+            let paths = paths(places).unwrap();
+            paths.iter().map(|path| path.strip_prefix(root.path()).unwrap().display().to_string()).collect()
+        };
+        assert_eq!(found(&places), [""; 0]);
+        assert_eq!(Registries::load(&places), Ok(Registries::default()));
+
+        for (path, location) in [
+            ("etc/registries.conf", "etc.test"),
+            ("etc/registries.conf.d/b.conf", "etc-b.test"),
+            ("etc/registries.conf.d/a.conf", "etc-a.test"),
+            ("etc/registries.conf.d/note.txt", "no.test"),
+            ("etc/registries.rootful.conf.d/r.conf", "no.test"),
+            ("etc/registries.rootless.conf.d/7/a.conf", "etc-7.test"),
+            ("own/registries.conf.d/b.conf", "own-b.test"),
+        ] {
+            write(&root, path, location);
+        }
+        let expected = [
+            "etc/registries.conf",
+            "etc/registries.rootless.conf.d/7/a.conf",
+            "own/registries.conf.d/b.conf",
+        ];
+        assert_eq!(found(&places), expected);
+        let sources = Registries::load(&places).unwrap().sources(&"r.test/a:v1".parse().unwrap()).unwrap();
+        assert_eq!(sources[0].reference.host(), "own-b.test");
+
+        write(&root, "own/registries.conf", "own.test");
+        assert_eq!(found(&places)[0], "own/registries.conf");
+        places.uid = 0;
+        assert_eq!(
+            found(&places),
+            [
+                "own/registries.conf",
+                "etc/registries.conf.d/a.conf",
+                "own/registries.conf.d/b.conf",
+                "etc/registries.rootful.conf.d/r.conf"
+            ]
+        );
+        write(&root, "only.conf", "only.test");
+        write(&root, "last.conf", "last.test");
+        places.registries_conf = Some(root.path().join("only.conf"));
+        places.registries_conf_override = Some(root.path().join("last.conf"));
+        assert_eq!(found(&places), ["only.conf", "last.conf"]);
+        fs::remove_file(root.path().join("last.conf")).unwrap();
+        let last = root.path().join("last.conf");
+        assert_eq!(
+            Registries::load(&places).unwrap_err(),
+            format!(
+                "loading registries configuration: {}: No such file or directory (os error 2)",
+                last.display()
+            )
+        );
+        fs::write(&last, "[registries.search]\n").unwrap();
+        assert_eq!(
+            Registries::load(&places).unwrap_err(),
+            format!(
+                "loading registries configuration: {}: registries.conf must be in v2 format but is in v1",
+                last.display()
+            )
+        );
+    }
+}

@@ -1,0 +1,106 @@
+//! From a reference to an open conversation: mirrors in order, each with its certificates and its login (spec 02 §B3, §B4).
+
+use std::path::PathBuf;
+
+use tokio::time::{Instant, timeout_at};
+
+use crate::client::Clients;
+use crate::refusal::RequestError;
+use crate::registries::{Registries, Source};
+use crate::session::{Patience, Session};
+use crate::{Config, Credentials, Login, Places, Reference};
+
+/// Opens conversations with registries. Everything configured in files is read at each use.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    clients: Clients,
+    places: Places,
+    auth_file: Option<PathBuf>,
+}
+
+impl Sources {
+    pub(crate) fn new(config: &Config) -> Self {
+        let (cas_dir, places) = (config.cas_dir.clone(), config.places.clone());
+        let clients = Clients::new(cas_dir, &places, config.read_timeout, config.proxies.clone());
+        Self { clients, places, auth_file: config.auth_file.clone() }
+    }
+
+    /// What `ask` gets from the first source that has it. A source with others behind it has one attempt for each request, and
+    /// its share of the time.
+    pub(crate) async fn first<T, F: Future<Output = Result<T, RequestError>>>(
+        &self,
+        reference: &Reference,
+        selector: &str,
+        patience: &Patience,
+        ask: impl Fn(Session, Source) -> F,
+    ) -> Result<T, RequestError> {
+        let registries = Registries::load(&self.places).map_err(RequestError::fatal)?;
+        let mut sources = registries.sources(reference).map_err(RequestError::fatal)?;
+        let Some(original) = sources.pop() else {
+            return Err(RequestError::fatal("no source is configured"));
+        };
+        let mut failed = Vec::new();
+        let mirrors = sources.len();
+        for (behind, source) in (1..=mirrors).rev().zip(sources) {
+            let share = patience.deadline.saturating_duration_since(Instant::now()) / (behind as u32 + 1);
+            let mut patience = Patience { deadline: Instant::now() + share, ..patience.clone() };
+            patience.retry.attempts = 1;
+            let name = source.reference.to_string();
+            let asked = timeout_at(patience.deadline, self.ask(source, selector, &patience, &ask)).await;
+            let late = |_| Err(RequestError::transient(format!("not done within {} s", share.as_secs_f32())));
+            match asked.unwrap_or_else(late) {
+                Ok(found) => return Ok(found),
+                Err(error) => {
+                    tracing::debug!(mirror = name, %error, "mirror failed, trying the next source");
+                    failed.push(format!("[{name}: {error}]"));
+                }
+            }
+        }
+        let name = original.reference.to_string();
+        self.ask(original, selector, patience, &ask).await.map_err(|error| match failed.as_slice() {
+            [] => error,
+            failed => error.within(&format!("(Mirrors also failed: {}): {name}", failed.join(" "))),
+        })
+    }
+
+    async fn ask<T, F: Future<Output = Result<T, RequestError>>>(
+        &self,
+        source: Source,
+        selector: &str,
+        patience: &Patience,
+        ask: &impl Fn(Session, Source) -> F,
+    ) -> Result<T, RequestError> {
+        let reference = &source.reference;
+        let client = self.clients.client(reference.host(), source.insecure).map_err(RequestError::fatal)?;
+        let login = self.login(reference).map_err(RequestError::fatal)?;
+        let session = Session::open(client, &source, login, patience.clone()).await;
+        let fetching = format!("fetching manifest {selector} in {}", reference.name());
+        ask(session.map_err(|error| error.within(&fetching))?, source).await
+    }
+
+    /// The login of the credentials file if there is one, else that of the first file on this machine that has one.
+    fn login(&self, reference: &Reference) -> Result<Option<Login>, String> {
+        let (host, path) = (reference.host(), reference.path());
+        let find = |credentials: Credentials| {
+            let login = credentials.lookup(host, path).cloned();
+            if login.is_none() && credentials.names_helper(host) {
+                tracing::warn!(
+                    registry = host,
+                    "credential helpers are not run, the registry is used without a login"
+                );
+            }
+            login
+        };
+        if let Some(own) = &self.auth_file
+            && let Some(credentials) = Credentials::read(own)?
+        {
+            return Ok(find(credentials));
+        }
+        for file in &self.places.auth_files {
+            if let Some(login) = Credentials::read(file)?.and_then(find) {
+                return Ok(Some(login));
+            }
+        }
+        Ok(None)
+    }
+}

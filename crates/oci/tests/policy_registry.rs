@@ -1,0 +1,390 @@
+//! Signature policies against the registry of Debian's `docker-registry` on loopback, with signatures made here.
+//!
+//! Without that program the tests fail; `hack/test` installs it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test ends it")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::encoding::AsDer;
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use olm_image::{Image, Layer, Push, digest_of, push};
+use olm_oci::policy::PolicySource;
+use olm_oci::{Class, Config, Limits, Places, Proxies, Puller};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const PROGRAM: &str = "docker-registry";
+const START: Duration = Duration::from_secs(30);
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+const NONE: &str = "A signature was required, but no signature exists";
+const FAILED: &str = "cryptographic signature verification failed";
+
+/// A registry, and the files that a puller is configured with.
+struct Site {
+    folder: TempDir,
+    ca_pem: String,
+    host: String,
+    registry: Child,
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = self.registry.kill();
+        let _ = self.registry.wait();
+    }
+}
+
+impl Site {
+    fn start() -> Self {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let folder = TempDir::new().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let (ca_pem, certificate, key) = certificates();
+        for name in ["cas", "registries.d"] {
+            fs::create_dir(path(name)).unwrap();
+        }
+        for (name, text) in [("cas/ca.crt", &ca_pem), ("server.cert", &certificate), ("server.key", &key)] {
+            fs::write(path(name), text).unwrap();
+        }
+        let host = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let config = json!({
+            "version": "0.1",
+            "log": {"level": "error", "accesslog": {"disabled": true}},
+            "storage": {"filesystem": {"rootdirectory": path("storage")}},
+            "http": {"addr": host, "tls": {"certificate": path("server.cert"), "key": path("server.key")}},
+        });
+        fs::write(path("config.yml"), config.to_string()).unwrap();
+        let log = fs::File::create(path("log")).unwrap();
+        let registry = Command::new(PROGRAM)
+            .arg("serve")
+            .arg(path("config.yml"))
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap_or_else(|error| {
+                panic!("{PROGRAM} cannot be started, install the Debian package: {error}")
+            });
+        let mut site = Self { folder, ca_pem, host, registry };
+        let end = Instant::now() + START;
+        while TcpStream::connect(&site.host).is_err() {
+            let ended = site.registry.try_wait().unwrap();
+            let log = fs::read_to_string(site.path("log")).unwrap();
+            assert!(ended.is_none() && Instant::now() < end, "{PROGRAM}: {log}");
+            std::thread::yield_now();
+        }
+        site
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn name(&self, rest: &str) -> String {
+        format!("{}/{rest}", self.host)
+    }
+
+    async fn push(&self, repository: &str, image: &Image) -> String {
+        let options = Push { ca_pem: Some(self.ca_pem.clone().into()), ..Push::default() };
+        push(&self.name(repository), image, &options).await.unwrap()
+    }
+
+    /// Attaches signed payloads to the manifest `digest` in `repository`.
+    async fn attach(&self, repository: &str, digest: &str, signed: &[Signed]) {
+        let tag = format!("{}.sig", digest.replace(':', "-"));
+        self.push(&format!("{repository}:{tag}"), &artifact(signed)).await;
+    }
+
+    fn write_policy(&self, policy: &Value) {
+        fs::write(self.path("policy.json"), policy.to_string()).unwrap();
+    }
+
+    /// Requires signatures of `signer` in this registry, with the default identity, and looks for them.
+    fn require(&self, signer: &Signer) {
+        let requirement = json!({"type": "sigstoreSigned", "keyData": BASE64_STANDARD.encode(signer.pem())});
+        self.write_policy(&json!({
+            "default": [{"type": "reject"}], "transports": {"docker": {&self.host: [requirement]}}
+        }));
+        self.use_attachments(true);
+    }
+
+    fn use_attachments(&self, enabled: bool) {
+        let text = format!("docker:\n  {}:\n    use-sigstore-attachments: {enabled}\n", self.host);
+        fs::write(self.path("registries.d/test.yaml"), text).unwrap();
+    }
+
+    /// The result of pulling `image`: its content, or why not.
+    async fn pull(&self, image: &str) -> Result<String, String> {
+        self.pull_with(false, image).await
+    }
+
+    async fn pull_with(&self, required: bool, image: &str) -> Result<String, String> {
+        let mut config = Config::new(Limits::CATALOG);
+        config.cas_dir = Some(self.path("cas"));
+        config.places = Places::default();
+        config.proxies = Proxies::default();
+        config.policy = PolicySource::new(None, vec![self.folder.path().to_owned()], required);
+        let puller = Puller::new(config);
+        let image = puller.resolve(&self.name(image).parse().unwrap()).await.unwrap();
+        // As the servers do: in a task of its own.
+        let pull = tokio::spawn(async move { puller.pull_files(&image, &["configs"]).await });
+        let files = pull.await.unwrap().map_err(|error| {
+            assert_eq!(error.class(), Class::Retry);
+            let text = error.to_string();
+            text.strip_prefix("error copying image: Source image rejected: ").unwrap_or(&text).to_owned()
+        })?;
+        Ok(String::from_utf8(files["configs/index.yaml"].clone()).unwrap())
+    }
+}
+
+/// PEM: a CA's certificate, and certificate and key of the server.
+fn certificates() -> (String, String, String) {
+    let mut ca = CertificateParams::new(Vec::new()).unwrap();
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca_key = KeyPair::generate().unwrap();
+    let ca_pem = ca.self_signed(&ca_key).unwrap().pem();
+    let key = KeyPair::generate().unwrap();
+    let server = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    let certificate = server.signed_by(&key, &Issuer::new(ca, ca_key)).unwrap();
+    (ca_pem, certificate.pem(), key.serialize_pem())
+}
+
+fn catalog(content: &str) -> Image {
+    Image::catalog(&BTreeMap::from([("index.yaml".to_owned(), content.as_bytes().to_vec())])).unwrap()
+}
+
+/// A payload and its signature in base64.
+type Signed = (String, String);
+
+struct Signer(EcdsaKeyPair);
+
+impl Signer {
+    fn new() -> Self {
+        Self(EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).unwrap())
+    }
+
+    fn pem(&self) -> String {
+        let der = self.0.public_key().as_der().unwrap();
+        let text = BASE64_STANDARD.encode(der.as_ref());
+        format!("-----BEGIN PUBLIC KEY-----\n{text}\n-----END PUBLIC KEY-----\n")
+    }
+
+    /// Says that `digest` is the image `reference`.
+    fn sign(&self, reference: &str, digest: &str) -> Signed {
+        let payload = json!({
+            "critical": {
+                "identity": {"docker-reference": reference},
+                "image": {"docker-manifest-digest": digest},
+                "type": "cosign container image signature",
+            },
+            "optional": {"creator": "test", "timestamp": 1},
+        })
+        .to_string();
+        let signature = self.0.sign(&SystemRandom::new(), payload.as_bytes()).unwrap();
+        (payload, BASE64_STANDARD.encode(signature))
+    }
+}
+
+/// The artifact that holds signatures.
+fn artifact(signed: &[Signed]) -> Image {
+    let config = b"{}";
+    let mut layers = Vec::new();
+    let mut descriptors = Vec::new();
+    for (payload, signature) in signed {
+        let digest = digest_of(payload.as_bytes());
+        descriptors.push(json!({
+            "mediaType": "application/vnd.dev.cosign.simplesigning.v1+json",
+            "digest": digest,
+            "size": payload.len(),
+            "annotations": {"dev.cosignproject.cosign/signature": signature},
+        }));
+        layers.push(Layer { blob: payload.clone().into(), diff_id: digest });
+    }
+    let manifest = json!({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": {
+            "mediaType": "application/vnd.oci.image.config.v1+json", "digest": digest_of(config), "size": 2
+        },
+        "layers": descriptors,
+    });
+    Image { layers, config: config.to_vec().into(), manifest: manifest.to_string().into() }
+}
+
+#[tokio::test]
+async fn signatures_decide() {
+    let site = Site::start();
+    let (signer, stranger) = (Signer::new(), Signer::new());
+    site.require(&signer);
+    let digest = site.push("a/cat:v1", &catalog("schema: a")).await;
+    let other = site.push("a/other:v1", &catalog("schema: b")).await;
+    let named = site.name("a/cat:v1");
+    let by_digest = format!("a/cat@{digest}");
+
+    assert_eq!(site.pull("a/cat:v1").await, Err(NONE.to_owned()));
+    site.attach("a/cat", &digest, &[stranger.sign(&named, &digest)]).await;
+    assert_eq!(site.pull("a/cat:v1").await, Err(FAILED.to_owned()));
+    site.attach("a/cat", &digest, &[signer.sign(&named, &other)]).await;
+    assert_eq!(site.pull("a/cat:v1").await, Err(format!("Signature for digest {other} does not match")));
+    let wrong = site.name("a/other:v1");
+    site.attach("a/cat", &digest, &[signer.sign(&wrong, &digest)]).await;
+    let refused = format!("Signature for identity {wrong:?} is not accepted");
+    assert_eq!(site.pull("a/cat:v1").await, Err(refused.clone()));
+    site.attach("a/cat", &digest, &[stranger.sign(&named, &digest), signer.sign(&wrong, &digest)]).await;
+    let both = format!("None of the signatures were accepted, reasons: {FAILED}; {refused}");
+    assert_eq!(site.pull("a/cat:v1").await, Err(both));
+
+    site.attach("a/cat", &digest, &[stranger.sign(&named, &digest), signer.sign(&named, &digest)]).await;
+    assert_eq!(site.pull("a/cat:v1").await, Ok("schema: a".to_owned()));
+    assert_eq!(site.pull(&by_digest).await, Ok("schema: a".to_owned()));
+    // The same content under a tag that nobody signed.
+    site.push("a/cat:v2", &catalog("schema: a")).await;
+    let refused = format!(
+        "None of the signatures were accepted, reasons: {FAILED}; Signature for identity {named:?} is not accepted"
+    );
+    assert_eq!(site.pull("a/cat:v2").await, Err(refused));
+
+    site.use_attachments(false);
+    let off =
+        format!("{NONE}: registries.d does not set use-sigstore-attachments for {}", site.name("a/cat"));
+    assert_eq!(site.pull("a/cat:v1").await, Err(off));
+}
+
+#[tokio::test]
+async fn keys_and_identities_of_a_policy() {
+    let site = Site::start();
+    let (first, second) = (Signer::new(), Signer::new());
+    site.require(&first);
+    let digest = site.push("a/cat:v1", &catalog("schema: a")).await;
+    // As cosign signs: the repository alone.
+    site.attach("a/cat", &digest, &[first.sign(&site.name("a/cat"), &digest)]).await;
+    let refused = format!("Signature for identity {:?} is not accepted", site.name("a/cat"));
+    assert_eq!(site.pull("a/cat:v1").await, Err(refused));
+
+    let pulled = Ok("schema: a".to_owned());
+    let (key, other) = (site.path("first.pub"), site.path("second.pub"));
+    fs::write(&key, first.pem()).unwrap();
+    fs::write(&other, second.pem()).unwrap();
+    let repository = json!({"type": "matchRepository"});
+    let signed_by =
+        |key: &PathBuf| json!({"type": "sigstoreSigned", "keyPath": key, "signedIdentity": repository});
+    site.write_policy(&json!({"default": [signed_by(&key)]}));
+    assert_eq!(site.pull("a/cat:v1").await, pulled);
+    site.write_policy(
+        &json!({"default": [{"type": "sigstoreSigned", "keyPaths": [other, key], "signedIdentity": repository}]}),
+    );
+    assert_eq!(site.pull("a/cat:v1").await, pulled);
+    site.write_policy(&json!({"default": [signed_by(&key), signed_by(&other)]}));
+    assert_eq!(site.pull("a/cat:v1").await, Err(FAILED.to_owned()));
+    let both = ["a/cat"; 2].map(|name| site.name(name));
+    site.attach("a/cat", &digest, &[first.sign(&both[0], &digest), second.sign(&both[1], &digest)]).await;
+    assert_eq!(site.pull("a/cat:v1").await, pulled);
+    site.write_policy(&json!({"default": [signed_by(&key), {"type": "reject"}]}));
+    let rejected = format!("Running image docker://{} is rejected by policy.", site.name("a/cat:v1"));
+    assert_eq!(site.pull("a/cat:v1").await, Err(rejected));
+
+    fs::remove_file(&key).unwrap();
+    site.write_policy(&json!({"default": [signed_by(&key)]}));
+    let absent = format!("public key {}: No such file or directory (os error 2)", key.display());
+    assert_eq!(site.pull("a/cat:v1").await, Err(absent));
+    site.write_policy(&json!({"default": [{"type": "signedBy", "keyType": "GPGKeys", "keyPath": "/k"}]}));
+    let unsupported = "policy requirement signedBy is not supported: use sigstoreSigned with a public key";
+    assert_eq!(site.pull("a/cat:v1").await, Err(unsupported.to_owned()));
+}
+
+#[tokio::test]
+async fn an_index_counts_as_signed_with_either_manifest() {
+    let site = Site::start();
+    let signer = Signer::new();
+    site.require(&signer);
+    let image = catalog("schema: a");
+    let own = site.push("a/cat:single", &image).await;
+    let index = json!({
+        "schemaVersion": 2,
+        "mediaType": INDEX,
+        "manifests": [{
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "digest": own,
+            "size": image.manifest.len(),
+        }],
+    })
+    .to_string();
+    let digest = digest_of(index.as_bytes());
+    let client = reqwest::Client::builder()
+        .tls_certs_merge([reqwest::Certificate::from_pem(site.ca_pem.as_bytes()).unwrap()])
+        .build()
+        .unwrap();
+    let url = format!("https://{}/v2/a/cat/manifests/v1", site.host);
+    let answer = client.put(url).header("content-type", INDEX).body(index).send().await.unwrap();
+    assert_eq!(answer.status(), 201);
+
+    let named = site.name("a/cat:v1");
+    assert_eq!(site.pull("a/cat:v1").await, Err(NONE.to_owned()));
+    site.attach("a/cat", &digest, &[signer.sign(&named, &digest)]).await;
+    assert_eq!(site.pull("a/cat:v1").await, Ok("schema: a".to_owned()));
+    site.attach("a/cat", &digest, &[Signer::new().sign(&named, &digest)]).await;
+    assert_eq!(site.pull("a/cat:v1").await, Err(FAILED.to_owned()));
+    site.attach("a/cat", &own, &[signer.sign(&named, &own)]).await;
+    assert_eq!(site.pull("a/cat:v1").await, Ok("schema: a".to_owned()));
+}
+
+#[tokio::test]
+async fn attachments_that_cannot_be_read_refuse_the_image() {
+    let site = Site::start();
+    let signer = Signer::new();
+    site.require(&signer);
+    let digest = site.push("a/cat:v1", &catalog("schema: a")).await;
+    let good = signer.sign(&site.name("a/cat:v1"), &digest);
+    let tag = format!("{}.sig", digest.replace(':', "-"));
+    let reading = format!("reading signatures {tag}: ");
+
+    site.attach("a/cat", &digest, &[("x".repeat(70_000), good.1.clone()), good.clone()]).await;
+    assert_eq!(site.pull("a/cat:v1").await, Err(format!("{reading}the answer is larger than 65536 bytes")));
+    site.attach("a/cat", &digest, &vec![good.clone(); 129]).await;
+    assert_eq!(site.pull("a/cat:v1").await, Err(format!("{reading}there are more than 128 layers")));
+    site.attach("a/cat", &digest, &vec![good; 128]).await;
+    assert_eq!(site.pull("a/cat:v1").await, Ok("schema: a".to_owned()));
+    // An image that is no artifact of signatures.
+    site.push(&format!("a/cat:{tag}"), &catalog("schema: a")).await;
+    assert_eq!(site.pull("a/cat:v1").await, Err(format!("{NONE} (1 sigstore non-signature attachments)")));
+}
+
+#[tokio::test]
+async fn policies_without_signatures() {
+    let site = Site::start();
+    site.push("a/cat:v1", &catalog("schema: a")).await;
+    let pulled = Ok("schema: a".to_owned());
+    let file = site.path("policy.json").display().to_string();
+
+    // spec 07 A-54
+    assert_eq!(site.pull("a/cat:v1").await, pulled);
+    let missing = format!("a signature policy is required and there is none in {file}");
+    assert_eq!(site.pull_with(true, "a/cat:v1").await, Err(missing));
+
+    site.write_policy(&json!({"default": [{"type": "insecureAcceptAnything"}]}));
+    assert_eq!(site.pull_with(true, "a/cat:v1").await, pulled);
+
+    // spec 02 §H1, row "policy reject"
+    site.write_policy(&json!({
+        "default": [{"type": "insecureAcceptAnything"}],
+        "transports": {"docker": {site.name("a"): [{"type": "reject"}]}},
+    }));
+    let rejected = format!("Running image docker://{} is rejected by policy.", site.name("a/cat:v1"));
+    assert_eq!(site.pull("a/cat:v1").await, Err(rejected));
+    site.push("b/cat:v1", &catalog("schema: b")).await;
+    assert_eq!(site.pull("b/cat:v1").await, Ok("schema: b".to_owned()));
+
+    // spec 02 W15
+    site.write_policy(&json!({"default": [{"type": "insecureAcceptAnything"}], "transport": {}}));
+    let malformed = site.pull("b/cat:v1").await.unwrap_err();
+    let expected = format!("invalid policy in {file:?}: unknown field `transport`");
+    assert!(malformed.starts_with(&expected), "{malformed}");
+}

@@ -1,0 +1,224 @@
+//! Layers that mean harm, or more than they should.
+
+use std::io::Write;
+
+use crate::setting::*;
+use olm_image::Layer;
+use olm_oci::{Class, Limits};
+
+// spec 02 acceptance 31, 32 and 33; spec 06 A54
+#[tokio::test]
+async fn hostile_entries() {
+    let a = || file("configs/a.yaml", "a");
+    for (entries, expected) in [
+        (
+            &[a(), file("configs/../../evil", "x"), file("../configs/x", "x")][..],
+            Ok(&["configs/a.yaml=a"][..]),
+        ),
+        (&[a(), file("/configs/abs", "x")], Ok(&["configs/a.yaml=a", "configs/abs=x"])),
+        (&[a(), link("configs/s.yaml", "a.yaml")], Ok(&["configs/a.yaml=a", "configs/s.yaml=a"])),
+        (
+            &[a(), hard_link("configs/h.yaml", "configs/a.yaml")],
+            Ok(&["configs/a.yaml=a", "configs/h.yaml=a"]),
+        ),
+        (
+            &[a(), file("etc/passwd", "root"), link("configs/s.yaml", "/etc/passwd")],
+            Err("link configs/s.yaml to \"/etc/passwd\": no file of the unpacked folder"),
+        ),
+        (
+            &[a(), link("configs/s.yaml", "../../../../../../etc/passwd")],
+            Err("link configs/s.yaml to \"../../../../../../etc/passwd\": no file of the unpacked folder"),
+        ),
+        (
+            &[a(), link("configs/s.yaml", "gone.yaml")],
+            Err("link configs/s.yaml to \"gone.yaml\": no file of the unpacked folder"),
+        ),
+        (
+            &[a(), link("configs/up", ".."), file("configs/up/up/evil", "x")],
+            Err("link configs/up to \"..\": no file of the unpacked folder"),
+        ),
+        (
+            &[hard_link("configs/h", "etc/passwd")],
+            Err("error applying layer[0]: link configs/h: no such file or directory"),
+        ),
+        (
+            &[a(), entry("configs/f", b'6', "")],
+            Err(
+                "error applying layer[0]: entry \"configs/f\" is a FIFO: only files, folders and links are allowed",
+            ),
+        ),
+        (
+            &[a(), entry("configs/c", b'3', "")],
+            Err(
+                "error applying layer[0]: entry \"configs/c\" is a character device: only files, folders and links are allowed",
+            ),
+        ),
+        (&[a(), entry("dev/f", b'6', ""), entry("dev/c", b'3', "")], Ok(&["configs/a.yaml=a"])),
+        (&[entry("configs/z", b'Z', "")], Err("error applying layer[0]: unhandled tar header type 90")),
+        (
+            &[a(), file("configs/.wh..", "")],
+            Err("error applying layer[0]: invalid whiteout name: .wh..: invalid archive"),
+        ),
+        (
+            &[a(), file("configs/.wh.", "")],
+            Err("error applying layer[0]: invalid whiteout name: .wh.: invalid archive"),
+        ),
+        (
+            &[file("configs/x", "1"), file("configs/x/y", "2")],
+            Err("error applying layer[0]: mkparent configs/x/y: not a directory"),
+        ),
+        (
+            &[a(), file("configs", "a file")],
+            Err("the image's labels name the folder \"configs\", which is not in the image"),
+        ),
+    ] {
+        let setting = Setting::new().await;
+        let result = setting.pull_layers(&[tar_layer(entries)]).await;
+        let names: Vec<_> = entries.iter().map(|entry| &entry.name).collect();
+        match expected {
+            Ok(listing) => {
+                result.unwrap();
+                assert_eq!(setting.listing(), listing, "{names:?}");
+                assert_eq!(setting.leftovers(), ["out"]);
+            }
+            Err(text) => {
+                let expected = Err(format!("error applying image: {text}"));
+                assert_eq!(result, expected, "{names:?}");
+                assert_eq!(setting.pull_layers(&[tar_layer(entries)]).await, expected, "{names:?}, again");
+                assert_eq!(setting.leftovers(), [""; 0]);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn broken_archives() {
+    let tar = tar(&[file("configs/x", &"x".repeat(2000))]);
+    let mut checksum = tar.clone();
+    checksum[0] ^= 1;
+    let gzip = tar_layer(&[file("configs/x", "x")]).blob;
+    let twice = Layer::from_tar(&gzip).unwrap().blob.to_vec();
+    // A header outside the folder that promises 8 EiB.
+    let mut huge = tar::Header::new_gnu();
+    huge.set_path("bin/x").unwrap();
+    huge.set_size(u64::MAX >> 1);
+    huge.set_cksum();
+    for (name, blob, expected) in [
+        ("text", b"this is no archive at all".to_vec(), "failed to read entire block"),
+        ("cut in a file", tar[..1000].to_vec(), "unexpected EOF"),
+        ("checksum", checksum, "archive header checksum mismatch"),
+        ("gzip in gzip", twice, ""),
+        ("huge file elsewhere", [huge.as_bytes().to_vec(), vec![0; 2048]].concat(), ""),
+        ("cut gzip", gzip[..gzip.len() / 2].to_vec(), ""),
+        (
+            "bzip2",
+            b"BZh91AY&SY....".to_vec(),
+            "the layer is compressed with bzip2: only layers as plain, gzip or zstd tar are supported",
+        ),
+        (
+            "xz",
+            b"\xfd7zXZ\0....".to_vec(),
+            "the layer is compressed with xz: only layers as plain, gzip or zstd tar are supported",
+        ),
+    ] {
+        let setting = Setting::new().await;
+        let digest = setting.registry.add_image("a/cat", "v1", &image(&[stored(&blob)], "/configs"));
+        let error = setting.pull(&setting.resolve(&format!("a/cat@{digest}")).await).await.unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.starts_with("error applying image: terminal error: error applying layer[0]: "),
+            "{name}: {text}"
+        );
+        assert!(text.contains(expected), "{name}: {text}");
+        assert_eq!(error.class(), Class::Terminal, "{name}");
+        assert_eq!(setting.leftovers(), [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn a_size_that_is_only_promised_is_refused_at_once() {
+    let setting = Setting::new().await;
+    let mut header = tar::Header::new_gnu();
+    header.set_path("configs/x").unwrap();
+    header.set_size(u64::MAX >> 1);
+    header.set_cksum();
+    let error = setting.pull_layers(&[stored(header.as_bytes())]).await.unwrap_err();
+    assert_eq!(
+        error,
+        "error applying image: image exceeds limit file-bytes: 9223372036854775807 > 536870912"
+    );
+}
+
+// spec 06 A54
+#[tokio::test]
+async fn limits_hold() {
+    let limits = Limits {
+        layers: 2,
+        blob_bytes: 100_000,
+        unpacked_bytes: 100_000,
+        kept_bytes: 3_000,
+        files: 8,
+        file_bytes: 2_000,
+        path_depth: 4,
+        path_bytes: 40,
+        ratio: 200,
+    };
+    let text = |length: usize| "x".repeat(length);
+    let many: Vec<Entry> = (0..9).map(|n| file(&format!("configs/{n}"), "")).collect();
+    let links: Vec<Entry> = [file("configs/a", &text(1000))]
+        .into_iter()
+        .chain((0..3).map(|n| link(&format!("configs/l{n}"), "a")))
+        .collect();
+    for (layers, expected) in [
+        (vec![tar_layer(&[]), tar_layer(&[]), tar_layer(&[])], "layers: 3 > 2"),
+        (vec![stored(&vec![0; 100_001])], "blob-bytes: 100001 > 100000"),
+        (vec![tar_layer(&[file("bin/opm", &text(200_000))])], "unpacked-bytes: "),
+        (vec![tar_layer(&[file("configs/x", &text(2001))])], "file-bytes: 2001 > 2000"),
+        (
+            vec![tar_layer(&[file("configs/x", &text(2000)), file("configs/y", &text(2000))])],
+            "kept-bytes: 4000 > 3000",
+        ),
+        (vec![tar_layer(&links)], "kept-bytes: 4000 > 3000"),
+        (vec![tar_layer(&many)], "files: 9 > 8"),
+        // Each has cost a file of its own, though only the last one stays.
+        (vec![tar_layer(&vec![file("configs/same", ""); 9])], "files: 9 > 8"),
+        (vec![tar_layer(&[link("configs/l", &text(41))])], "path-bytes: 41 > 40"),
+        (vec![tar_layer(&[file("configs/a/b/c/d", "")])], "path-depth: 5 > 4"),
+        (vec![tar_layer(&[file(&format!("configs/{}", text(40)), "")])], "path-bytes: 48 > 40"),
+    ] {
+        let setting = Setting::with(|config| config.limits = limits.clone()).await;
+        let error = setting.pull_layers(&layers).await.unwrap_err();
+        assert!(
+            error.starts_with(&format!("error applying image: image exceeds limit {expected}")),
+            "{error}"
+        );
+        assert_eq!(setting.leftovers(), [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn bombs_are_defused() {
+    // 128 MiB of zeros in 128 KiB of gzip, outside the folder.
+    let size = 128 << 20;
+    let mut header = tar::Header::new_gnu();
+    header.set_path("bin/zeros").unwrap();
+    header.set_size(size);
+    header.set_cksum();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    gzip.write_all(header.as_bytes()).unwrap();
+    std::io::copy(&mut std::io::Read::take(std::io::repeat(0), size), &mut gzip).unwrap();
+    let setting = Setting::new().await;
+    let error = setting.pull_layers(&[stored(&gzip.finish().unwrap())]).await.unwrap_err();
+    assert!(error.starts_with("error applying image: image exceeds limit ratio: "), "{error}");
+
+    // A name of half a million folders, none of them wanted.
+    let long = [Entry { content: b"a/".repeat(500_000), ..entry("././@LongLink", b'L', "") }, file("a", "")];
+    let error = setting.pull_layers(&[tar_layer(&long)]).await.unwrap_err();
+    assert_eq!(error, "error applying image: image exceeds limit path-bytes: 999999 > 4096");
+
+    // Long names are read into memory by the archive reader, so they have a limit of their own.
+    let mut long_name = tar(&[Entry { content: vec![b'x'; 3 << 20], ..entry("././@LongLink", b'L', "") }]);
+    long_name.truncate(long_name.len() - 1024);
+    let error = setting.pull_layers(&[stored(&long_name)]).await.unwrap_err();
+    assert_eq!(error, "error applying image: image exceeds limit header-bytes: 1048577 > 1048576");
+}

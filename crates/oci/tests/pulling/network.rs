@@ -1,0 +1,296 @@
+//! Tokens, redirects, proxies and certificates: what happens between a pull and its registry.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::setting::*;
+use olm_image::registry::{Access, Fault, Registry, Seen};
+use olm_oci::{Class, Config, Limits, Places, Proxies, Puller};
+
+/// A registry that wants tokens, with the login in place.
+async fn with_tokens() -> Setting {
+    let setting = Setting::new().await;
+    setting.registry.add_image("a/cat", "v1", &catalog());
+    setting.registry.set_access(Access::Bearer(Some(("user".to_owned(), "secret".to_owned()))));
+    let host = setting.registry.host();
+    setting.write_auth(&format!(r#"{{"auths":{{"{host}":{{"auth":"dXNlcjpzZWNyZXQ="}}}}}}"#));
+    setting
+}
+
+fn unauthorized(host: &str, further: &str) -> Fault {
+    let challenge = format!("Bearer realm=\"https://{host}/token\",service=\"test\"{further}");
+    Fault::Status(401, vec![("www-authenticate", challenge)], String::new())
+}
+
+#[tokio::test]
+async fn a_refusal_in_the_middle_of_a_pull_is_answered_once() {
+    let setting = with_tokens().await;
+    let host = setting.registry.host();
+    let canonical = setting.resolve("a/cat:v1").await;
+    let tokens = |seen: &[Seen]| seen.iter().filter(|seen| seen.request == "GET /token").count();
+    setting.registry.add_fault("GET /v2/a/cat/blobs/", 1, unauthorized(&host, ""));
+    let _ = setting.registry.take_seen();
+    setting.pull(&canonical).await.unwrap();
+    assert_eq!(tokens(&setting.registry.take_seen()), 2);
+
+    setting.registry.add_fault("GET /v2/a/cat/blobs/", 2, unauthorized(&host, ""));
+    let error = setting.pull_to("second", &canonical).await.unwrap_err();
+    assert!(error.to_string().ends_with(": unauthorized: "), "{error}");
+    assert_eq!(error.class(), Class::Retry);
+    assert_eq!(tokens(&setting.registry.take_seen()), 2);
+}
+
+#[tokio::test]
+async fn a_token_that_allows_too_little_is_exchanged_once() {
+    let setting = with_tokens().await;
+    let host = setting.registry.host();
+    let challenge = ",scope=\"repository:base/layers:pull\",error=\"insufficient_scope\"";
+    setting.registry.add_fault("HEAD", 1, unauthorized(&host, challenge));
+    setting.resolve("a/cat:v1").await;
+    let seen = setting.registry.take_seen();
+    let queries: Vec<_> =
+        seen.iter().filter(|seen| seen.request == "GET /token").map(|seen| seen.query.as_str()).collect();
+    assert_eq!(
+        queries,
+        [
+            "service=test&scope=repository%3Aa%2Fcat%3Apull&account=user",
+            "service=test&scope=repository%3Aa%2Fcat%3Apull&scope=repository%3Abase%2Flayers%3Apull&account=user",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn default_credentials_count_while_there_are_none_of_our_own() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let files = ["first.json", "second.json"].map(|name| folder.path().join(name));
+    let setting =
+        Setting::with(|config| config.places = Places { auth_files: files.to_vec(), ..Places::default() })
+            .await;
+    setting.registry.add_image("a/cat", "v1", &catalog());
+    setting.registry.set_access(Access::Basic("user".to_owned(), "secret".to_owned()));
+    let host = setting.registry.host();
+    let write = |file: &std::path::Path, host: &str| {
+        std::fs::write(file, format!(r#"{{"https://{host}/v1/":{{"auth":"dXNlcjpzZWNyZXQ="}}}}"#)).unwrap();
+    };
+    write(&files[0], "other.test");
+    assert!(setting.try_resolve("a/cat:v1").await.is_err());
+    write(&files[1], &host);
+    setting.resolve("a/cat:v1").await;
+    setting.write_auth("{}");
+    assert!(setting.try_resolve("a/cat:v1").await.is_err());
+}
+
+// spec 06 A56
+#[tokio::test]
+async fn a_redirect_takes_no_authorization_along() {
+    let setting = with_tokens().await;
+    let storage = Registry::start().await.unwrap();
+    setting.trust(&storage);
+    storage.add_image("x", "v1", &catalog());
+    let location = format!("https://{}/v2/x/blobs/", storage.host());
+    for blob in catalog().blobs() {
+        let digest = olm_image::digest_of(blob);
+        let to = vec![("location", format!("{location}{digest}?signature=s3cret"))];
+        setting.registry.add_fault(
+            &format!("blobs/{digest}"),
+            usize::MAX,
+            Fault::Status(307, to, String::new()),
+        );
+    }
+    let canonical = setting.resolve("a/cat:v1").await;
+    setting.pull(&canonical).await.unwrap();
+    let seen = storage.take_seen();
+    assert_eq!(seen.len(), 2);
+    assert!(seen.iter().all(|seen| seen.authorization.is_none()), "{seen:?}");
+
+    // Not along a redirect that stays at the storage either.
+    let blob = olm_image::digest_of(catalog().blobs().next().unwrap());
+    let to = vec![("location", format!("/v2/x/blobs/{blob}?once=more"))];
+    storage.add_fault(&format!("blobs/{blob}"), 1, Fault::Status(307, to, String::new()));
+    setting.pull_to("again", &canonical).await.unwrap();
+    olm_oci::remove_folder(&setting.destination().with_file_name("again")).unwrap();
+    let seen = storage.take_seen();
+    assert_eq!(seen.len(), 3);
+    assert!(seen.iter().all(|seen| seen.authorization.is_none()), "{seen:?}");
+
+    // What the storage asks for is not answered, and what it says is not shown.
+    let body = "<Error><StringToSign>s3cret</StringToSign></Error>".to_owned();
+    storage.add_fault("", 1, Fault::Status(403, Vec::new(), body));
+    let error = setting.pull_to("second", &canonical).await.unwrap_err().to_string();
+    assert!(error.ends_with(": StatusCode: 403 of 127.0.0.1, where the registry redirects to"), "{error}");
+    let realm = unauthorized(&storage.host(), "");
+    storage.add_fault("", 1, realm);
+    let error = setting.pull_to("second", &canonical).await.unwrap_err().to_string();
+    assert!(error.contains("StatusCode: 401 of "), "{error}");
+    assert!(storage.take_seen().iter().all(|seen| seen.authorization.is_none()));
+    storage.add_fault("", usize::MAX, Fault::Cut(0));
+    let error = setting.pull_to("second", &canonical).await.unwrap_err().to_string();
+    assert!(error.contains(&format!("Get \"{location}")), "{error}");
+    assert!(!error.contains("s3cret") && !error.contains("signature"), "{error}");
+}
+
+/// The form holds the identity token, so it goes nowhere else.
+#[tokio::test]
+async fn a_token_request_with_a_secret_in_it_is_not_redirected() {
+    let setting = with_tokens().await;
+    let host = setting.registry.host();
+    setting.write_auth(&format!(r#"{{"auths":{{"{host}":{{"identitytoken":"s3cret"}}}}}}"#));
+    let other = Registry::start().await.unwrap();
+    setting.trust(&other);
+    let to = vec![("location", format!("https://{}/token", other.host()))];
+    setting.registry.add_fault("POST /token", 1, Fault::Status(307, to, String::new()));
+    let error = setting.try_resolve("a/cat:v1").await.unwrap_err().to_string();
+    assert!(error.ends_with("requesting bearer token: StatusCode: 307, \"\""), "{error}");
+    assert_eq!(other.take_requests(), [""; 0]);
+}
+
+#[tokio::test]
+async fn redirects_end() {
+    let setting = with_tokens().await;
+    let canonical = setting.resolve("a/cat:v1").await;
+    let to = vec![("location", "?more".to_owned())];
+    setting.registry.add_fault("blobs/", usize::MAX, Fault::Status(302, to, String::new()));
+    let _ = setting.registry.take_requests();
+    let error = setting.pull(&canonical).await.unwrap_err().to_string();
+    assert!(error.ends_with("\": stopped after 10 redirects"), "{error}");
+    let blobs = setting.registry.take_requests().iter().filter(|request| request.contains("blobs/")).count();
+    assert_eq!(blobs, 11);
+}
+
+#[tokio::test]
+async fn a_redirect_to_plain_http_is_not_followed() {
+    let setting = with_tokens().await;
+    let canonical = setting.resolve("a/cat:v1").await;
+    let plain = Registry::start_plain().await.unwrap();
+    let to = vec![("location", format!("http://{}/x?signature=s3cret", plain.host()))];
+    setting.registry.add_fault("blobs/", 1, Fault::Status(307, to, String::new()));
+    let error = setting.pull(&canonical).await.unwrap_err().to_string();
+    assert!(!error.contains("s3cret"), "{error}");
+    assert_eq!(plain.take_requests(), [""; 0]);
+}
+
+/// A proxy that leads every tunnel to `target`, and the requests that it saw.
+async fn proxy(target: SocketAddr, answer: &'static str) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&seen);
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let log = Arc::clone(&log);
+            tokio::spawn(async move {
+                let mut request = Vec::new();
+                while !request.ends_with(b"\r\n\r\n") {
+                    request.push(client.read_u8().await?);
+                }
+                log.lock().unwrap().push(String::from_utf8_lossy(&request).into_owned());
+                client.write_all(answer.as_bytes()).await?;
+                if answer.contains(" 200 ") {
+                    copy_bidirectional(&mut client, &mut TcpStream::connect(target).await?).await?;
+                }
+                std::io::Result::Ok(())
+            });
+        }
+    });
+    (address, seen)
+}
+
+#[tokio::test]
+async fn registries_are_reached_through_a_proxy() {
+    let registry = Registry::start().await.unwrap();
+    registry.add_image("a/cat", "v1", &catalog());
+    let target = registry.host().parse().unwrap();
+    let folder = tempfile::TempDir::new().unwrap();
+    registry.write_ca(folder.path()).unwrap();
+    let puller = |proxy: String| {
+        let mut config = Config::new(Limits::CATALOG);
+        config.cas_dir = Some(folder.path().to_owned());
+        config.places = Places::default();
+        config.proxies = Proxies::new(None, Some(proxy.parse().unwrap()), "");
+        config.retry.attempts = 1;
+        Puller::new(config)
+    };
+    let reference = "registry.test:5000/a/cat:v1".parse().unwrap();
+    let (address, seen) = proxy(target, "HTTP/1.1 200 Connection established\r\n\r\n").await;
+    puller(format!("http://user:s3cret@{address}")).resolve(&reference).await.unwrap();
+    let request = seen.lock().unwrap().remove(0);
+    assert!(request.starts_with("CONNECT registry.test:5000 HTTP/1.1\r\n"), "{request}");
+    // user:s3cret
+    assert!(request.to_lowercase().contains("proxy-authorization: basic dxnlcjpzm2nyzxq="), "{request}");
+
+    let ping = "error creating image source: fetching manifest v1 in registry.test:5000/a/cat: pinging container registry \
+                registry.test:5000: Get \"https://registry.test:5000/v2/\": ";
+    let (refusing, _) = proxy(target, "HTTP/1.1 502 Bad Gateway\r\n\r\n").await;
+    let error = puller(format!("http://user:s3cret@{refusing}")).resolve(&reference).await.unwrap_err();
+    assert_eq!(error.to_string(), format!("{ping}proxy {refusing}: unsuccessful"));
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let error = puller(format!("http://user:s3cret@{free}")).resolve(&reference).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!("{ping}proxyconnect tcp: dial tcp {free}: connect: connection refused")
+    );
+}
+
+/// A registry's certificate in the CA folder is trusted, whether it is a CA or not.
+#[tokio::test]
+async fn a_certificate_that_signed_itself_is_trusted_by_itself() {
+    for is_ca in [true, false] {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let mut certificate = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        if is_ca {
+            certificate.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        }
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = certificate.self_signed(&key).unwrap();
+        let (pem, key) = (certificate.pem(), key.serialize_pem());
+        let registry = Registry::start_with(&pem, &key).await.unwrap();
+        let setting = Setting::new().await;
+        setting.trust(&registry);
+        registry.add_image("a/cat", "v1", &catalog());
+        let reference = format!("{}/a/cat:v1", registry.host()).parse().unwrap();
+        setting.puller.resolve(&reference).await.unwrap();
+        // It is no CA for others, and not for other names.
+        let port = registry.host().rsplit_once(':').unwrap().1.to_owned();
+        let error = setting.puller.resolve(&format!("localhost:{port}/a/cat:v1").parse().unwrap()).await;
+        let error = error.unwrap_err().to_string();
+        assert!(error.ends_with("x509: certificate is not valid for localhost"), "{error}");
+    }
+}
+
+const REFERENCE: &str = "OLM_TEST_REFERENCE";
+
+/// `SSL_CERT_FILE` and `SSL_CERT_DIR` count; tried in a process of its own, since the environment is the process's.
+#[tokio::test]
+async fn system_roots_follow_the_environment() {
+    if let Ok(reference) = std::env::var(REFERENCE) {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let config = Config { places: Places::default(), ..Config::new(Limits::CATALOG) };
+        Puller::new(config).resolve(&reference.parse().unwrap()).await.unwrap();
+        return;
+    }
+    let registry = Registry::start().await.unwrap();
+    registry.add_image("a/cat", "v1", &catalog());
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = registry.write_ca(folder.path()).unwrap();
+    for (variable, value, works) in [
+        ("SSL_CERT_FILE", file.as_path(), true),
+        ("SSL_CERT_DIR", folder.path(), true),
+        ("OTHER", &file, false),
+    ] {
+        let output = tokio::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "network::system_roots_follow_the_environment", "--nocapture"])
+            .env(REFERENCE, format!("{}/a/cat:v1", registry.host()))
+            .env_remove("SSL_CERT_FILE")
+            .env_remove("SSL_CERT_DIR")
+            .env(variable, value)
+            .output()
+            .await
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), works, "{variable}: {text}");
+        assert!(works || text.contains("certificate signed by unknown authority"), "{text}");
+    }
+}

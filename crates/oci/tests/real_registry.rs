@@ -1,0 +1,368 @@
+//! Against the registry of Debian's `docker-registry` on loopback: TLS, passwords, client certificates, mirrors.
+//!
+//! Without that program the tests fail; `hack/test` installs it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test ends it")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use olm_image::{CATALOG_LABEL, Image, Layer, LayerEntry, Push, Runtime, push};
+use olm_oci::{
+    CanonicalRef, Class, Config, Credentials, Limits, Places, Proxies, PullError, Puller, catalog_folder,
+};
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use tempfile::TempDir;
+
+const PROGRAM: &str = "docker-registry";
+const START: Duration = Duration::from_secs(30);
+/// `user:secret`
+const HTPASSWD: &str = "user:$2b$05$abcdefghijklmnopqrstuuOQiyCxlgf/oeuTqixKmWdcYUh4Hjl0a\n";
+const AUTH: &str = "dXNlcjpzZWNyZXQ=";
+
+/// A CA with the files that servers and clients need, and the storage that all registries of a test share.
+struct Site {
+    folder: TempDir,
+    ca: Issuer<'static, KeyPair>,
+}
+
+/// What a registry asks of its clients.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Open,
+    Password,
+    ClientCertificate,
+    PlainHttp,
+}
+
+struct Running {
+    process: Child,
+    host: String,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Site {
+    fn new() -> Self {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let folder = TempDir::new().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        // Clients choose their certificate by the name of the CA.
+        params.distinguished_name.push(DnType::CommonName, folder.path().display().to_string());
+        let key = KeyPair::generate().unwrap();
+        fs::create_dir(folder.path().join("cas")).unwrap();
+        fs::write(folder.path().join("cas/ca.crt"), params.self_signed(&key).unwrap().pem()).unwrap();
+        let site = Self { ca: Issuer::new(params, key), folder };
+        site.issue("server", ExtendedKeyUsagePurpose::ServerAuth);
+        site.issue("client", ExtendedKeyUsagePurpose::ClientAuth);
+        fs::write(site.path("htpasswd"), HTPASSWD).unwrap();
+        fs::write(site.path("registries.conf"), "").unwrap();
+        site
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// `NAME.cert` and `NAME.key`, signed by the CA.
+    fn issue(&self, name: &str, usage: ExtendedKeyUsagePurpose) {
+        let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        params.extended_key_usages = vec![usage];
+        let key = KeyPair::generate().unwrap();
+        fs::write(self.path(&format!("{name}.cert")), params.signed_by(&key, &self.ca).unwrap().pem())
+            .unwrap();
+        fs::write(self.path(&format!("{name}.key")), key.serialize_pem()).unwrap();
+    }
+
+    fn start(&self, kind: Kind) -> Running {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let host = format!("127.0.0.1:{port}");
+        let show = |name: &str| self.path(name).display().to_string();
+        let mut config = format!(
+            "version: 0.1\nlog: {{accesslog: {{disabled: true}}, level: error}}\nstorage: {{filesystem: {{rootdirectory: {}}}}}\n",
+            show("storage")
+        );
+        if kind == Kind::Password {
+            config += &format!("auth: {{htpasswd: {{realm: test, path: {}}}}}\n", show("htpasswd"));
+        }
+        config += &format!("http:\n  addr: {host}\n  secret: test\n");
+        if kind != Kind::PlainHttp {
+            config += &format!(
+                "  tls:\n    certificate: {}\n    key: {}\n",
+                show("server.cert"),
+                show("server.key")
+            );
+        }
+        if kind == Kind::ClientCertificate {
+            config += &format!("    clientcas: [{}]\n", show("cas/ca.crt"));
+        }
+        let file = self.path(&format!("{port}.yaml"));
+        fs::write(&file, config).unwrap();
+        let log = self.path(&format!("{port}.log"));
+        let process = Command::new(PROGRAM)
+            .arg("serve")
+            .arg(&file)
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(&log).unwrap())
+            .spawn()
+            .unwrap_or_else(|error| {
+                panic!("{PROGRAM} cannot be started, install the Debian package of that name: {error}")
+            });
+        let mut running = Running { process, host };
+        let end = Instant::now() + START;
+        while TcpStream::connect(&running.host).is_err() {
+            let ended = running.process.try_wait().unwrap();
+            assert!(
+                ended.is_none() && Instant::now() < end,
+                "{PROGRAM}: {}",
+                fs::read_to_string(&log).unwrap()
+            );
+            std::thread::yield_now();
+        }
+        running
+    }
+
+    fn credentials(key: &str) -> String {
+        format!(r#"{{"auths":{{"{key}":{{"auth":"{AUTH}"}}}}}}"#)
+    }
+
+    async fn push(&self, registry: &Running, repository: &str, image: &Image) -> String {
+        let options = Push {
+            ca_pem: Some(fs::read(self.path("cas/ca.crt")).unwrap()),
+            credentials: Credentials::parse(Self::credentials(&registry.host).as_bytes()).unwrap(),
+        };
+        push(&format!("{}/{repository}", registry.host), image, &options).await.unwrap()
+    }
+
+    fn puller(&self, change: impl FnOnce(&mut Config)) -> Puller {
+        let mut config = Config::new(Limits::CATALOG);
+        config.cas_dir = Some(self.path("cas"));
+        config.auth_file = Some(self.path("auth.json"));
+        config.places = Places { registries_conf: Some(self.path("registries.conf")), ..Places::default() };
+        config.proxies = Proxies::default();
+        config.retry.first_delay = Duration::from_millis(1);
+        change(&mut config);
+        Puller::new(config)
+    }
+
+    fn write_registries(&self, text: &str) {
+        fs::write(self.path("registries.conf"), text).unwrap();
+    }
+}
+
+fn catalog(content: &str) -> Image {
+    Image::catalog(&BTreeMap::from([("index.yaml".to_owned(), content.as_bytes().to_vec())])).unwrap()
+}
+
+async fn resolve(puller: &Puller, reference: &str) -> Result<CanonicalRef, PullError> {
+    puller.resolve(&reference.parse().unwrap()).await
+}
+
+/// The content of the catalog at `reference`.
+async fn pull(puller: &Puller, reference: &str) -> Result<String, PullError> {
+    let image = resolve(puller, reference).await?;
+    let files = puller.pull_files(&image, &["configs"]).await?;
+    Ok(String::from_utf8(files["configs/index.yaml"].clone()).unwrap())
+}
+
+// spec 02 acceptance 19, 21 and 22
+#[tokio::test]
+async fn tags_digests_and_folders() {
+    let site = Site::new();
+    let registry = site.start(Kind::Open);
+    let host = &registry.host;
+    let digest = site.push(&registry, "team/cat:v1", &catalog("schema: a")).await;
+    let puller = site.puller(|_| {});
+    let by_tag = resolve(&puller, &format!("{host}/team/cat:v1")).await.unwrap();
+    assert_eq!(by_tag.to_string(), format!("{host}/team/cat@{digest}"));
+    assert_eq!(pull(&puller, &format!("{host}/team/cat@{digest}")).await.unwrap(), "schema: a");
+
+    let destination = site.path("out");
+    let pulled = puller.pull_folder(&by_tag, catalog_folder, &destination).await.unwrap();
+    assert_eq!((pulled.path, pulled.files), (destination.join("configs"), 1));
+    assert_eq!(fs::read_to_string(destination.join("configs/index.yaml")).unwrap(), "schema: a");
+    olm_oci::remove_folder(&destination).unwrap();
+
+    let error = resolve(&puller, &format!("{host}/team/cat:v2")).await.unwrap_err().to_string();
+    let expected = format!(
+        "error creating image source: reading manifest v2 in {host}/team/cat: manifest unknown: manifest unknown"
+    );
+    assert_eq!(error, expected);
+    let error = resolve(&puller, &format!("{host}/team/none:v2")).await.unwrap_err().to_string();
+    assert!(error.contains(&format!("reading manifest v2 in {host}/team/none: ")), "{error}");
+}
+
+/// Several megabytes that do not compress, in several layers.
+#[tokio::test]
+async fn large_layers() {
+    let site = Site::new();
+    let registry = site.start(Kind::Open);
+    let noise = |seed: u64| -> Vec<u8> {
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as u8
+        };
+        (0..8 << 20).map(|_| next()).collect()
+    };
+    let layer = |name: &str, content: Vec<u8>| {
+        Layer::new(&BTreeMap::from([(name.to_owned(), LayerEntry::file(content))])).unwrap()
+    };
+    let layers = vec![layer("configs/a", noise(1)), layer("bin/opm", noise(2)), layer("configs/b", noise(3))];
+    let labels = BTreeMap::from([(CATALOG_LABEL.to_owned(), "/configs".to_owned())]);
+    let image = Image::new(layers, &labels, &Runtime::default()).unwrap();
+    site.push(&registry, "big/cat:v1", &image).await;
+    let puller = site.puller(|_| {});
+    let canonical = resolve(&puller, &format!("{}/big/cat:v1", registry.host)).await.unwrap();
+    let files = puller.pull_files(&canonical, &["configs"]).await.unwrap();
+    assert!(files["configs/a"] == noise(1) && files["configs/b"] == noise(3) && files.len() == 2);
+}
+
+// spec 02 acceptance 28
+#[tokio::test]
+async fn only_the_right_ca_is_trusted() {
+    let (site, stranger) = (Site::new(), Site::new());
+    let registry = site.start(Kind::Open);
+    site.push(&registry, "team/cat:v1", &catalog("schema: a")).await;
+    let reference = format!("{}/team/cat:v1", registry.host);
+    let puller = site.puller(|config| config.cas_dir = Some(stranger.path("cas")));
+    let error = resolve(&puller, &reference).await.unwrap_err();
+    let host = &registry.host;
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "error creating image source: fetching manifest v1 in {host}/team/cat: pinging container registry {host}: Get \
+             \"https://{host}/v2/\": tls: failed to verify certificate: x509: certificate signed by unknown authority"
+        )
+    );
+    fs::copy(site.path("cas/ca.crt"), stranger.path("cas/other.crt")).unwrap();
+    assert_eq!(pull(&puller, &reference).await.unwrap(), "schema: a");
+
+    // The same from a folder of this registry's own.
+    let certs = site.path("certs.d").join(host);
+    let puller = site.puller(|config| {
+        config.cas_dir = None;
+        config.places.certs = vec![site.path("certs.d")];
+    });
+    assert!(resolve(&puller, &reference).await.is_err());
+    fs::create_dir_all(&certs).unwrap();
+    fs::copy(site.path("cas/ca.crt"), certs.join("ca.crt")).unwrap();
+    assert_eq!(pull(&puller, &reference).await.unwrap(), "schema: a");
+}
+
+// spec 02 acceptance 29
+#[tokio::test]
+async fn passwords_are_found_by_path() {
+    let site = Site::new();
+    let registry = site.start(Kind::Password);
+    let host = &registry.host;
+    site.push(&registry, "team/one/cat:v1", &catalog("schema: a")).await;
+    let reference = format!("{host}/team/one/cat:v1");
+    let puller = site.puller(|_| {});
+    let error = resolve(&puller, &reference).await.unwrap_err();
+    assert_eq!(error.class(), Class::Retry);
+    let text = error.to_string();
+    assert!(text.ends_with(": unauthorized: authentication required"), "{text}");
+    for (key, works) in [
+        (host.clone(), true),
+        (format!("{host}/team"), true),
+        (format!("{host}/team/one/cat"), true),
+        (format!("{host}/team/two"), false),
+        (format!("https://{host}/v2/"), true),
+    ] {
+        fs::write(site.path("auth.json"), Site::credentials(&key)).unwrap();
+        assert_eq!(pull(&puller, &reference).await.is_ok(), works, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn client_certificates_are_shown() {
+    let site = Site::new();
+    let open = site.start(Kind::Open);
+    site.push(&open, "team/cat:v1", &catalog("schema: a")).await;
+    let registry = site.start(Kind::ClientCertificate);
+    let reference = format!("{}/team/cat:v1", registry.host);
+    let puller = site.puller(|config| config.retry.attempts = 1);
+    assert!(resolve(&puller, &reference).await.is_err());
+    // Of two, the one that the registry trusts is taken.
+    let stranger = Site::new();
+    for (from, name) in [(&stranger, "another"), (&site, "client")] {
+        for extension in ["cert", "key"] {
+            let to = site.path("cas").join(format!("{name}.{extension}"));
+            fs::copy(from.path(&format!("client.{extension}")), to).unwrap();
+        }
+    }
+    assert_eq!(pull(&puller, &reference).await.unwrap(), "schema: a");
+    assert_eq!(pull(&puller, &format!("{}/team/cat:v1", open.host)).await.unwrap(), "schema: a");
+    fs::remove_file(site.path("cas/client.key")).unwrap();
+    let error = resolve(&puller, &reference).await.unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "error creating image source: missing key client.key for client certificate client.cert. Note that CA certificates \
+         should use the extension .crt"
+    );
+}
+
+// spec 02 acceptance 27
+#[tokio::test]
+async fn mirrors_blocked_and_insecure_registries() {
+    let site = Site::new();
+    let (open, locked) = (site.start(Kind::Open), site.start(Kind::Password));
+    let plain = site.start(Kind::PlainHttp);
+    let digest = site.push(&open, "team/cat:v1", &catalog("schema: a")).await;
+    let puller = site.puller(|_| {});
+    fs::write(site.path("auth.json"), Site::credentials(&format!("{}/team", locked.host))).unwrap();
+
+    site.write_registries(&format!(
+        "[[registry]]\nprefix = \"m.example.test\"\nlocation = \"127.0.0.1:9\"\n[[registry.mirror]]\nlocation = \"{}/team\"\n",
+        locked.host
+    ));
+    let canonical = resolve(&puller, "m.example.test/cat:v1").await.unwrap();
+    assert_eq!(canonical.to_string(), format!("m.example.test/cat@{digest}"));
+    assert_eq!(pull(&puller, "m.example.test/cat:v1").await.unwrap(), "schema: a");
+    assert_eq!(pull(&puller, &format!("m.example.test/cat@{digest}")).await.unwrap(), "schema: a");
+
+    site.write_registries(&format!("[[registry]]\nlocation = \"{}/team\"\nblocked = true", open.host));
+    let error = resolve(&puller, &format!("{}/team/cat:v1", open.host)).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "error creating image source: registry {}/team is blocked in one of [\"{}\"]",
+            open.host,
+            site.path("registries.conf").display()
+        )
+    );
+
+    let (host, reference) = (&plain.host, format!("{}/team/cat:v1", plain.host));
+    let error = resolve(&puller, &reference).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "error creating image source: fetching manifest v1 in {host}/team/cat: pinging container registry {host}: Get \
+             \"https://{host}/v2/\": http: server gave HTTP response to HTTPS client"
+        )
+    );
+    site.write_registries(&format!("[[registry]]\nlocation = \"{host}\"\ninsecure = true"));
+    assert_eq!(pull(&puller, &reference).await.unwrap(), "schema: a");
+    let untrusting = site.puller(|config| config.cas_dir = None);
+    assert!(resolve(&untrusting, &format!("{}/team/cat:v1", open.host)).await.is_err());
+    site.write_registries(&format!("[[registry]]\nlocation = \"{}\"\ninsecure = true", open.host));
+    assert_eq!(pull(&untrusting, &format!("{}/team/cat:v1", open.host)).await.unwrap(), "schema: a");
+}
+
+/// The program is there: the other tests do not pass by doing nothing.
+#[test]
+fn the_registry_program_is_installed() {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|folder| Path::new(&folder).join(PROGRAM).is_file());
+    assert!(found, "{PROGRAM} is missing: install the Debian package of that name");
+}
