@@ -23,5 +23,7 @@ pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration
 
 /// Prefix of the keys that only this implementation knows (spec 07 §1.1).
 pub const EXT_PREFIX: &str = "ext.olm.operatorframework.io/";
+/// When somebody asked to look at a catalog's registry, on ClusterCatalogs: a changed value polls once, now.
+pub const EXT_REFRESH_REQUESTED_AT: &str = "ext.olm.operatorframework.io/refresh-requested-at";
 /// Maximum OpenShift version as written in the bundle's source, on revisions (spec 08 R-2).
 pub const EXT_MAX_OPENSHIFT_VERSION: &str = "ext.olm.operatorframework.io/max-openshift-version";

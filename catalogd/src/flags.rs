@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Parser};
+use olm_oci::{Config, Limits};
+use olm_service::Component;
 use olm_service::flags::ServiceFlags;
 use olm_service::gates::{Gate, Stage};
 use olm_service::go_value;
@@ -11,10 +13,13 @@ use olm_service::go_value;
 /// Gate of the `/metas` endpoint.
 pub const METAS_GATE: &str = "APIV1MetasHandler";
 
+/// Gate of the `/graphql` endpoint.
+pub const GRAPHQL_GATE: &str = "GraphQLCatalogQueries";
+
 /// The gates that catalogd knows (spec 06 §2.6).
 pub const GATES: [Gate; 2] = [
     Gate { name: METAS_GATE, default: false, stage: Stage::Alpha },
-    Gate { name: "GraphQLCatalogQueries", default: false, stage: Stage::Alpha },
+    Gate { name: GRAPHQL_GATE, default: false, stage: Stage::Alpha },
 ];
 
 /// Unpacks the images of ClusterCatalogs and serves their content over HTTPS.
@@ -53,6 +58,12 @@ pub struct Flags {
 pub enum Command {
     /// Print the version
     Version,
+    /// Print a script that completes command lines in a shell
+    Completion {
+        /// The shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
 }
 
 impl Flags {
@@ -61,6 +72,11 @@ impl Flags {
     /// # Errors
     /// The start-up error text.
     pub fn check(&self) -> Result<(), String> {
+        self.service.check(Component::Catalogd)?;
+        let limits = &self.service.image_limits;
+        let overridden = Config::new(Limits::CATALOG).override_limits(limits);
+        overridden
+            .map_err(|error| format!("invalid argument {limits:?} for \"--image-limits\" flag: {error}"))?;
         match (self.insecure_http, self.service.has_certificate()) {
             (true, true) => {
                 Err("insecure-http cannot be used together with a serving certificate".to_owned())
@@ -79,5 +95,54 @@ impl Flags {
     pub fn external_url(&self) -> String {
         let scheme = if self.insecure_http { "http" } else { "https" };
         format!("{scheme}://{}", self.external_address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use olm_service::flags::{Invocation, parse};
+
+    fn flags(arguments: &[&str]) -> Result<Flags, String> {
+        let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        match parse(&arguments)? {
+            Invocation::Run(flags) => Ok(flags),
+            Invocation::Print(text) => Err(text),
+        }
+    }
+
+    // spec 02 §E1, spec 06 §2.9
+    #[test]
+    fn command_lines() {
+        let none = "no serving certificate: give tls-cert and tls-key, or cert-management=builtin, or \
+                    insecure-http=true for development";
+        let rows: [(&[&str], Result<(), &str>); 9] = [
+            (&["--tls-cert=a", "--tls-key=b"], Ok(())),
+            (&["--cert-management=builtin", "--leader-elect"], Ok(())),
+            (&["--insecure-http"], Ok(())),
+            (&[], Err(none)),
+            (&["--tls-key=a"], Err("tls-cert and tls-key flags must be used together")),
+            (
+                &["--insecure-http", "--leader-elect"],
+                Err("insecure-http cannot be used together with leader-elect"),
+            ),
+            (
+                &["--insecure-http", "--cert-management=builtin"],
+                Err("insecure-http cannot be used together with a serving certificate"),
+            ),
+            (
+                &["--insecure-http", "--image-limits=files"],
+                Err("invalid argument \"files\" for \"--image-limits\" flag: missing value for files"),
+            ),
+            (&["foo"], Err("unknown command \"foo\" for \"catalogd\"")),
+        ];
+        for (arguments, expect) in rows {
+            let checked = flags(arguments).and_then(|flags| flags.check());
+            assert_eq!(checked, expect.map_err(str::to_owned), "{arguments:?}");
+        }
+        assert!(matches!(flags(&["completion", "bash"]).unwrap().command, Some(Command::Completion { .. })));
+        let limited = flags(&["--image-limits=files=3", "--require-signature-policy"]).unwrap();
+        assert!(limited.service.require_signature_policy);
+        assert_eq!(limited.service.image_limits, "files=3");
     }
 }

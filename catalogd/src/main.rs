@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use catalogd::flags::{Command, Flags, GATES};
 use catalogd::serve::serve;
+use clap::CommandFactory;
 use olm_service::component::version_text;
 use olm_service::gates::FeatureGates;
 use olm_service::{Component, flags::from_command_line, run};
@@ -13,16 +14,23 @@ fn main() -> ExitCode {
         Ok(flags) => flags,
         Err(code) => return code,
     };
-    if let Some(Command::Version) = flags.command {
-        println!("{:?}", version_text());
-        return ExitCode::SUCCESS;
+    match flags.command {
+        Some(Command::Version) => {
+            println!("{:?}", version_text());
+            return ExitCode::SUCCESS;
+        }
+        Some(Command::Completion { shell }) => {
+            let name = Component::Catalogd.name();
+            clap_complete::generate(shell, &mut Flags::command(), name, &mut std::io::stdout());
+            return ExitCode::SUCCESS;
+        }
+        None => {}
     }
     let gates = FeatureGates::parse(&GATES, &flags.service.feature_gates);
-    let gates = gates.and_then(|gates| flags.check().map(|()| gates));
-    match gates {
+    match gates.and_then(|gates| flags.check().map(|()| gates)) {
         Ok(gates) => run(Component::Catalogd, flags.service.clone(), gates, |service| serve(service, flags)),
         Err(error) => {
-            eprintln!("Error: {error}");
+            eprintln!("Error: {error}\n{}\n\nError: {error}", Flags::command().render_usage());
             ExitCode::FAILURE
         }
     }

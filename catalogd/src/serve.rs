@@ -1,21 +1,27 @@
 //! Puts the parts of catalogd together and keeps them running until the end.
 
+use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use kube::runtime::reflector;
 use olm_api::ClusterCatalog;
+use olm_oci::policy::PolicySource;
 use olm_oci::{Config, Limits, Puller};
 use olm_service::Service;
 use olm_service::pull_secrets::PullSecrets;
 use olm_service::service::Fatal;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{self, Controller, readiness};
-use crate::content::Store;
-use crate::flags::{Flags, METAS_GATE};
+use crate::content::{Store, Swept, YOUNG};
+use crate::flags::{Flags, GRAPHQL_GATE, METAS_GATE};
+use crate::http::graphql::{self, GraphQl};
 use crate::http::{CatalogServer, router};
+use crate::registry_settings::RegistrySettings;
 use crate::{webhook, webhook_trust};
 
 /// Name of the readiness check of the content server.
@@ -26,17 +32,16 @@ const SERVER_CHECK: &str = "catalog-server";
 /// # Errors
 /// The cache directory cannot be used, or an address is taken.
 pub async fn serve(service: Service, flags: Flags) -> Result<(), Fatal> {
+    allow_open_files();
     // Before the first wait: from then on probes are answered by these checks.
     service.readiness.not_ready(SERVER_CHECK, "catalog server not yet started");
     service.readiness.not_ready(readiness::CHECK, "catalog content not yet loaded");
-    let store = open_store(&flags).await?;
+    let store = open_store(&flags, service.gates.enabled(GRAPHQL_GATE)).await?;
     let mut secrets =
         PullSecrets::new(service.client.clone(), service.component, &service.flags.global_pull_secret);
-    let puller = Puller::new(Config {
-        cas_dir: service.flags.pull_cas_dir(),
-        auth_file: Some(secrets.path().to_owned()),
-        ..Config::new(Limits::CATALOG)
-    });
+    let pulling = pulling(&service, secrets.path())?;
+    let settings = RegistrySettings::of(&pulling);
+    let puller = Puller::new(pulling);
     let (reader, writer) = reflector::store::<ClusterCatalog>();
     serve_content(&service, &flags, Arc::clone(&store), reader.clone()).await?;
     // Pulls that need credentials fail and are retried once those are there.
@@ -47,6 +52,8 @@ pub async fn serve(service: Service, flags: Flags) -> Result<(), Fatal> {
         Arc::new(Controller::new(&service, reader.clone(), Arc::clone(&store), puller, flags.external_url()));
     let woken = Arc::clone(&controller);
     tokio::spawn(secrets.follow(move || woken.retry_all(), service.shutdown.clone()));
+    let woken = Arc::clone(&controller);
+    tokio::spawn(settings.follow(move || woken.retry_all(), service.shutdown.clone()));
     let listed = CancellationToken::new();
     tokio::spawn(readiness::watch_readiness(
         service.readiness.clone(),
@@ -60,12 +67,35 @@ pub async fn serve(service: Service, flags: Flags) -> Result<(), Fatal> {
     Ok(())
 }
 
-async fn open_store(flags: &Flags) -> Result<Arc<Store>, Fatal> {
+/// Takes what the system allows: some systems start processes with room for 1024 files, as many as there may be
+/// connections.
+fn allow_open_files() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "the limit of open files stays low");
+    }
+}
+
+/// How images are pulled.
+fn pulling(service: &Service, auth_file: &Path) -> Result<Config, Fatal> {
+    let mut config = Config {
+        cas_dir: service.flags.pull_cas_dir(),
+        auth_file: Some(auth_file.to_owned()),
+        policy: PolicySource::from_env(service.flags.require_signature_policy),
+        ..Config::new(Limits::CATALOG)
+    };
+    config.override_limits(&service.flags.image_limits)?;
+    Ok(config)
+}
+
+async fn open_store(flags: &Flags, has_graphql: bool) -> Result<Arc<Store>, Fatal> {
     let cache = flags.cache_dir.clone();
     let opened = tokio::task::spawn_blocking(move || {
         Store::open(&cache).map_err(|error| format!("cache directory {}: {error}", cache.display()))
     });
-    Ok(Arc::new(opened.await??))
+    let store = opened.await??;
+    Ok(Arc::new(if has_graphql { store.observed_by(graphql::observer) } else { store }))
 }
 
 /// Starts the content server, and the webhook where there is a certificate for it.
@@ -79,6 +109,7 @@ async fn serve_content(
         store,
         is_expected: Box::new(move |name| catalog::is_served(&catalogs, name)),
         metas: service.gates.enabled(METAS_GATE),
+        graphql: service.gates.enabled(GRAPHQL_GATE).then(GraphQl::default),
     };
     let tls = !flags.insecure_http;
     service.serve(flags.catalogs_server_addr, tls, router(server, &service.metrics)).await?;
@@ -101,7 +132,8 @@ async fn lead(service: Service, controller: Arc<Controller>) {
     }
 }
 
-/// Removes what is left of catalogs that do not exist, now and every `interval`.
+/// Removes what is left of catalogs that do not exist, now and every `interval`, what is too young then a moment
+/// later.
 async fn sweep(
     service: Service,
     store: Arc<Store>,
@@ -113,16 +145,30 @@ async fn sweep(
     loop {
         let (store, catalogs) = (Arc::clone(&store), catalogs.clone());
         let exists = move |name: &str| catalogs.get(&reflector::ObjectRef::new(name)).is_some();
-        match tokio::task::spawn_blocking(move || store.sweep(exists)).await {
-            Ok(Ok(swept)) => {
-                swept.iter().for_each(|catalog| tracing::info!(catalog, "content without a catalog removed"));
+        let swept = tokio::task::spawn_blocking(move || store.sweep(exists, SystemTime::now())).await;
+        let later = match swept.map_err(io::Error::other).flatten() {
+            Ok(swept) => {
+                report(&swept);
+                swept.later
             }
-            Ok(Err(error)) => tracing::error!(%error, "error removing cache directory entry"),
-            Err(error) => tracing::error!(%error, "sweep failed"),
-        }
-        let next = tokio::time::sleep(interval.max(Duration::from_secs(1)));
+            Err(error) => {
+                tracing::error!(%error, "error reading cache directory");
+                false
+            }
+        };
+        let wait = if later { interval.min(YOUNG) } else { interval };
+        let next = tokio::time::sleep(wait.max(Duration::from_secs(1)));
         if service.shutdown.run_until_cancelled(next).await.is_none() {
             return;
         }
+    }
+}
+
+fn report(swept: &Swept) {
+    for catalog in &swept.removed {
+        tracing::info!(catalog, "content without a catalog removed");
+    }
+    for (name, error) in &swept.failed {
+        tracing::error!(%error, "error removing cache directory entry {name:?}");
     }
 }

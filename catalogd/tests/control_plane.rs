@@ -10,18 +10,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use harness::{Catalogd, World, condition};
+use harness::{Catalogd, World, condition, image, reason, resolved};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use olm_api::{ClusterCatalog, finalizers, labels};
 use olm_image::{Image, Layer, LayerEntry, Runtime};
 use serde_json::{Value, json};
-
-fn image(yaml: &str) -> Image {
-    let files = BTreeMap::from([("catalog.yaml".to_owned(), yaml.as_bytes().to_vec())]);
-    Image::catalog(&files).unwrap()
-}
 
 const FIRST: &str = "schema: olm.package\nname: foo\n---\nschema: olm.bundle\npackage: foo\nname: foo.v1\n";
 const FIRST_LINES: &str = "{\"name\":\"foo\",\"schema\":\"olm.package\"}\n{\"name\":\"foo.v1\",\"package\":\"foo\",\"schema\":\"olm.bundle\"}\n";
@@ -138,14 +133,6 @@ async fn next_second(catalog: &ClusterCatalog) {
     }
 }
 
-fn resolved(catalog: &ClusterCatalog) -> &str {
-    catalog
-        .status
-        .as_ref()
-        .and_then(|status| status.resolved_source.as_ref())
-        .map_or("", |source| &source.image.ref_)
-}
-
 // spec 02 acceptance 37
 async fn failures_keep_what_is_served(world: &World, catalogd: &Catalogd) {
     let host = world.registry.host();
@@ -172,11 +159,6 @@ async fn failures_keep_what_is_served(world: &World, catalogd: &Catalogd) {
     for type_ in ["Progressing", "Serving"] {
         assert_eq!(condition(&healed, type_).unwrap()["observedGeneration"], json!(generation + 1));
     }
-}
-
-fn reason(catalog: &ClusterCatalog, type_: &str) -> String {
-    condition(catalog, type_)
-        .map_or_else(String::new, |condition| condition["reason"].as_str().unwrap().to_owned())
 }
 
 // spec 02 acceptance 24, 25, 53 (in part): neither holds up the other
@@ -206,7 +188,7 @@ async fn broken_catalogs_say_why(world: &World, catalogd: &Catalogd) {
             "bad",
             "True",
             "Retrying",
-            "error storing fbc: error walking FBC root: catalog.yaml:2: invalid Yaml document separator: foo"
+            "error storing fbc: error walking FBC root: catalog.yaml:2: document 1: invalid Yaml document separator: foo"
                 .to_owned(),
         ),
         (

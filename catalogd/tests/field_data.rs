@@ -4,6 +4,7 @@
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use catalogd::content::{Snapshot, Store, read_range};
@@ -31,21 +32,35 @@ fn real_catalogs() {
     }
 }
 
+/// Every line is found by exactly the queries that its fields name, in order.
 fn check(snapshot: &Snapshot, folder: &Path) {
     let all = text(snapshot, &Selector::default());
     assert_eq!(all.len() as u64, snapshot.length());
-    let objects: Vec<Value> = all.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let of = |schema: &str| objects.iter().filter(|object| object["schema"] == schema).count();
+    let lines: Vec<(&str, Selector)> = all.split_inclusive('\n').map(|line| (line, fields(line))).collect();
     let packages = std::fs::read_dir(folder).unwrap().count();
-    assert_eq!(of("olm.package"), packages);
-    for schema in ["olm.package", "olm.channel", "olm.bundle"] {
-        let selector = Selector { schema: schema.to_owned(), ..Selector::default() };
-        assert_eq!(text(snapshot, &selector).lines().count(), of(schema), "{schema}");
+    assert_eq!(lines.iter().filter(|(_, fields)| fields.schema == "olm.package").count(), packages);
+    let mut queries = BTreeSet::new();
+    for (_, Selector { schema, package, name }) in &lines {
+        for mask in 1..8 {
+            let part = |bit: u8, text: &String| if mask & bit == 0 { String::new() } else { text.clone() };
+            queries.insert([part(1, schema), part(2, package), part(4, name)]);
+        }
     }
-    let package = objects.iter().find_map(|object| object["package"].as_str()).unwrap();
-    let selector = Selector { package: package.to_owned(), ..Selector::default() };
-    let expect = objects.iter().filter(|object| object["package"] == package).count();
-    assert_eq!(text(snapshot, &selector).lines().count(), expect);
+    for [schema, package, name] in queries {
+        let selector = Selector { schema, package, name };
+        let found = lines.iter().filter(|(_, fields)| {
+            !fields.schema.is_empty() && selector.matches(&fields.schema, &fields.package, &fields.name)
+        });
+        let expect: String = found.map(|(line, _)| *line).collect();
+        let expect = if selector.selects_all() { all.clone() } else { expect };
+        assert!(text(snapshot, &selector) == expect, "{selector:?}");
+    }
+}
+
+fn fields(line: &str) -> Selector {
+    let object: Value = serde_json::from_str(line).unwrap();
+    let field = |name: &str| object[name].as_str().unwrap_or_default().to_owned();
+    Selector { schema: field("schema"), package: field("package"), name: field("name") }
 }
 
 fn text(snapshot: &Snapshot, selector: &Selector) -> String {

@@ -17,6 +17,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
+use olm_oci::policy::PolicySource;
 use olm_oci::{Config, Limits, Puller};
 use olm_service::ca_pool::{CaPool, CaSources};
 use olm_service::component::version_text;
@@ -90,12 +91,14 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
     let catalogs = Arc::new(Catalogs::open(cache.join("catalogs"), pool, features.releases)?);
     let mut secrets =
         PullSecrets::new(service.client.clone(), service.component, &service.flags.global_pull_secret);
-    let puller = Puller::new(Config {
+    let mut pulling = Config {
         cas_dir: service.flags.pull_cas_dir(),
         auth_file: Some(secrets.path().to_owned()),
+        policy: PolicySource::from_env(service.flags.require_signature_policy),
         ..Config::new(Limits::BUNDLE)
-    });
-    let bundles = Bundles::open(cache.join("unpack"), puller)?;
+    };
+    pulling.override_limits(&service.flags.image_limits)?;
+    let bundles = Bundles::open(cache.join("unpack"), Puller::new(pulling))?;
     // Pulls that need credentials fail and are retried once those are there.
     if let Err(error) = secrets.sync().await {
         tracing::error!(%error, "registry credentials not read");

@@ -1,11 +1,12 @@
 //! The controller's memory and its loop.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use kube::ResourceExt;
 use kube::api::Api;
 use kube::runtime::controller::{self, Action};
@@ -15,12 +16,13 @@ use olm_api::ClusterCatalog;
 use olm_oci::Puller;
 use olm_service::Service;
 use olm_service::cluster::announce_listed;
-use olm_service::reconcile::Reconciles;
+use olm_service::reconcile::{RESYNC, Reconciles};
 use tokio::sync::{Semaphore, mpsc};
+use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
-use super::decide::Record;
+use super::decide::{Record, served_reference};
 use crate::content::Store;
 
 /// Name in metrics and logs.
@@ -45,10 +47,46 @@ pub struct Controller {
     reconciles: Reconciles,
     /// By catalog: the image by digest, and what is remembered of it.
     records: Mutex<HashMap<String, (String, Record)>>,
-    /// By catalog: the image by digest whose content was refused, and why.
-    refusals: Mutex<HashMap<String, (String, String)>>,
+    /// By catalog.
+    refusals: Mutex<HashMap<String, Refusal>>,
+    /// By catalog.
+    settled: Mutex<HashMap<String, Settled>>,
+    /// Grows when something changed that all catalogs depend on.
+    epoch: AtomicU64,
+    shutdown: CancellationToken,
     wake: mpsc::Sender<()>,
     woken: Mutex<Option<mpsc::Receiver<()>>>,
+}
+
+/// Content that cannot be served: nobody pulls it again.
+struct Refusal {
+    /// The image by digest.
+    canonical: String,
+    /// What the catalog was when that was found out, see [`Controller::cause`].
+    cause: i64,
+    error: Refused,
+}
+
+/// Why content was refused.
+#[derive(Clone, Debug)]
+pub(super) struct Refused {
+    pub(super) message: String,
+    pub(super) terminal: bool,
+}
+
+/// What a successful reconcile leaves to do.
+pub(super) struct Done {
+    /// The object as it is now, if its next event is to be passed over: it tells of our own write.
+    pub(super) resource_version: Option<String>,
+    /// When to look again without any event.
+    pub(super) again: Option<Duration>,
+}
+
+/// A catalog with nothing to do until it changes or time has passed.
+struct Settled {
+    resource_version: String,
+    epoch: u64,
+    due: Instant,
 }
 
 impl Controller {
@@ -73,6 +111,9 @@ impl Controller {
             reconciles: Reconciles::new(NAME, "ClusterCatalog", CONCURRENCY, Arc::clone(&service.metrics)),
             records: Mutex::default(),
             refusals: Mutex::default(),
+            settled: Mutex::default(),
+            epoch: AtomicU64::new(0),
+            shutdown: service.shutdown.clone(),
             wake,
             woken: Mutex::new(Some(woken)),
         }
@@ -87,6 +128,7 @@ impl Controller {
     /// Looks at every catalog again, the failing ones without waiting.
     pub fn retry_all(&self) {
         self.reconciles.forget_failures();
+        self.epoch.fetch_add(1, Ordering::AcqRel);
         // A wake-up that is already waiting serves as well.
         let _ = self.wake.try_send(());
     }
@@ -101,60 +143,137 @@ impl Controller {
 
     /// What is remembered of the catalog, if it is about the content of this image.
     pub(super) fn record(&self, name: &str, canonical: &str) -> Option<Record> {
-        self.records().get(name).filter(|(image, _)| image == canonical).map(|(_, record)| *record)
+        self.records().get(name).filter(|(image, _)| image == canonical).map(|(_, record)| record.clone())
     }
 
     pub(super) fn records(&self) -> MutexGuard<'_, HashMap<String, (String, Record)>> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why the content of this image was refused before, if it was.
-    pub(super) fn refusal(&self, name: &str, canonical: &str) -> Option<String> {
-        let refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
-        refusals.get(name).filter(|(image, _)| image == canonical).map(|(_, message)| message.clone())
+    /// What is to be brought here: for a follower, what the leader says is served.
+    fn goal<'a>(&self, catalog: &'a ClusterCatalog) -> (Option<&'a str>, Option<i64>, Option<&'a str>) {
+        let mirrored = if self.is_leading() { None } else { served_reference(catalog) };
+        (catalog.metadata.uid.as_deref(), catalog.metadata.generation, mirrored)
     }
 
-    pub(super) fn refuse(&self, name: &str, canonical: &str, message: &str) {
-        let refusal = (canonical.to_owned(), message.to_owned());
-        self.refusals.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), refusal);
+    /// Stands for everything that may make an attempt end otherwise than the one before: what is to be brought
+    /// here, what else people can change in the catalog, and what all catalogs depend on.
+    pub(super) fn cause(&self, catalog: &ClusterCatalog) -> i64 {
+        let metadata = &catalog.metadata;
+        let mut hasher = DefaultHasher::new();
+        (self.epoch.load(Ordering::Acquire), self.goal(catalog)).hash(&mut hasher);
+        (&metadata.labels, &metadata.annotations).hash(&mut hasher);
+        hasher.finish().cast_signed()
+    }
+
+    /// Why the content of this image was refused, if it was and nothing changed since.
+    pub(super) fn refusal(&self, catalog: &ClusterCatalog, canonical: &str) -> Option<Refused> {
+        let cause = self.cause(catalog);
+        let refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = refusals.get(&catalog.name_any())?;
+        (known.canonical == canonical && known.cause == cause).then(|| known.error.clone())
+    }
+
+    pub(super) fn refuse(&self, catalog: &ClusterCatalog, canonical: &str, error: Refused) {
+        let refusal = Refusal { canonical: canonical.to_owned(), cause: self.cause(catalog), error };
+        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        refusals.insert(catalog.name_any(), refusal);
     }
 
     pub(super) fn forget(&self, name: &str) {
         self.records().remove(name);
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.settled().remove(name);
+    }
+
+    fn settled(&self) -> MutexGuard<'_, HashMap<String, Settled>> {
+        self.settled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long nothing has to be done for `catalog`, because this very object was brought to where it belongs.
+    fn rest(&self, catalog: &ClusterCatalog) -> Option<Duration> {
+        let settled = self.settled();
+        let known = settled.get(&catalog.name_any())?;
+        let is_same = catalog.metadata.resource_version.as_ref() == Some(&known.resource_version)
+            && known.epoch == self.epoch.load(Ordering::Acquire);
+        let left = known.due.saturating_duration_since(Instant::now());
+        (is_same && !left.is_zero()).then_some(left)
     }
 
     /// Returns when `catalog` was changed or deleted after all: then what is being pulled may not be wanted
-    /// any more, and the event that tells of it waits for this reconcile to end.
+    /// any more, and the event that tells of it waits for this reconcile to end. Or when the process is to stop.
     pub(super) async fn superseded(&self, catalog: &ClusterCatalog) {
         let reference = reflector::ObjectRef::from(catalog);
-        let is_same = |known: Arc<ClusterCatalog>| {
-            (&known.metadata.uid, known.metadata.generation)
-                == (&catalog.metadata.uid, catalog.metadata.generation)
-        };
+        let is_same = |known: Arc<ClusterCatalog>| self.goal(&known) == self.goal(catalog);
         while self.catalogs.get(&reference).is_some_and(is_same) {
-            tokio::time::sleep(SUPERSEDED_LOOK).await;
+            let wait = tokio::time::sleep(SUPERSEDED_LOOK);
+            if self.shutdown.run_until_cancelled(wait).await.is_none() {
+                return;
+            }
         }
     }
 
     async fn on_event(&self, catalog: Arc<ClusterCatalog>) -> Result<Action, std::convert::Infallible> {
         let name = catalog.name_any();
-        if let Some(wait) = self.reconciles.waiting(&name, catalog.metadata.generation) {
+        if let Some(left) = self.rest(&catalog) {
+            return Ok(Action::requeue(left));
+        }
+        if let Some(wait) = self.reconciles.waiting(&name, Some(self.cause(&catalog))) {
             return Ok(wait);
         }
-        self.reconciles.run(&name, self.reconcile(&catalog)).await
+        // As it was before: what changes meanwhile is to be looked at.
+        let epoch = self.epoch.load(Ordering::Acquire);
+        let attempt = async {
+            let done = self.reconcile(&catalog).await?;
+            let mut settled = self.settled();
+            match done.resource_version {
+                Some(resource_version) => {
+                    let due = Instant::now() + done.again.unwrap_or(RESYNC);
+                    settled.insert(name.clone(), Settled { resource_version, epoch, due });
+                }
+                None => drop(settled.remove(&name)),
+            }
+            Ok(done.again.map_or_else(Action::await_change, Action::requeue))
+        };
+        self.reconciles.run(&name, attempt).await
+    }
+
+    /// All catalogs were listed, at the start or after the watch was interrupted: no event tells of those that
+    /// went meanwhile.
+    fn on_listed(self: &Arc<Self>) {
+        for name in self.store.names() {
+            if self.catalogs.get(&reflector::ObjectRef::new(&name)).is_none() {
+                let controller = Arc::clone(self);
+                tokio::spawn(async move { controller.on_gone(name).await });
+            }
+        }
     }
 
     /// The object is gone, whoever let it go.
     async fn on_gone(&self, name: String) {
-        self.forget(&name);
-        let store = Arc::clone(&self.store);
-        let removed =
-            tokio::task::spawn_blocking(move || store.remove(&name).map_err(|error| (name, error))).await;
-        if let Ok(Err((catalog, error))) = removed {
-            tracing::error!(catalog, %error, "content of a deleted catalog not removed");
+        let (store, catalogs) = (Arc::clone(&self.store), self.catalogs.clone());
+        let gone = name.clone();
+        let removed = tokio::task::spawn_blocking(move || {
+            // One made anew has content of its own.
+            let is_gone = catalogs.get(&reflector::ObjectRef::new(&gone)).is_none();
+            if is_gone { store.remove(&gone).map(|()| true) } else { Ok(false) }
+        });
+        match removed.await {
+            Ok(Ok(true)) => self.forget(&name),
+            Ok(Ok(false)) => {}
+            Ok(Err(error)) => {
+                tracing::error!(catalog = name, %error, "content of a deleted catalog not removed")
+            }
+            Err(error) => tracing::error!(catalog = name, %error, "removing content failed"),
         }
     }
+}
+
+/// Up to 1 % later, so that catalogs do not poll in step.
+pub(super) fn with_jitter(delay: Duration) -> Duration {
+    // Each hasher of this kind is seeded anew.
+    let random = u16::try_from(RandomState::new().hash_one(()) >> 48).unwrap_or_default();
+    delay.mul_f64(1.0 + 0.01 * f64::from(random) / f64::from(u16::MAX))
 }
 
 /// Reconciles until `stop`, then lets running reconciles end. `listed` is cancelled when all catalogs that
@@ -168,7 +287,13 @@ pub async fn run(
     let reader = writer.as_reader();
     // Deletions included: a catalog may go without our finalizer.
     let events = reflector(writer, watcher(controller.api.clone(), watcher::Config::default()));
-    let events = announce_listed(events.default_backoff(), listed).touched_objects();
+    let on_listed = Arc::clone(&controller);
+    let events = announce_listed(events.default_backoff(), listed).inspect_ok(move |event| {
+        if let watcher::Event::InitDone = event {
+            on_listed.on_listed();
+        }
+    });
+    let events = events.touched_objects();
     let woken = controller.woken.lock().unwrap_or_else(PoisonError::into_inner).take();
     let woken = woken.unwrap_or_else(|| mpsc::channel(1).1);
     let handler = Arc::clone(&controller);
@@ -189,10 +314,26 @@ pub async fn run(
             async move {
                 match result {
                     Ok(_) => {}
-                    Err(controller::Error::ObjectNotFound(gone)) => controller.on_gone(gone.name).await,
+                    Err(controller::Error::ObjectNotFound(gone)) => {
+                        // Not here: removing gigabytes would hold up the others.
+                        tokio::spawn(async move { controller.on_gone(gone.name).await });
+                    }
                     Err(error) => tracing::warn!(%error, "watching catalogs"),
                 }
             }
         })
         .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jitter_is_up_to_one_percent_and_differs() {
+        let minute = Duration::from_secs(60);
+        let delays: Vec<_> = (0..100).map(|_| with_jitter(minute)).collect();
+        assert!(delays.iter().all(|delay| (minute..=Duration::from_millis(60_600)).contains(delay)));
+        assert!(delays.iter().any(|delay| *delay != delays[0]));
+    }
 }

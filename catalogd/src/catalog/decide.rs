@@ -5,17 +5,21 @@ use std::time::Duration;
 use jiff::Timestamp;
 use olm_api::cluster_catalog::{AvailabilityMode, CatalogSourceType, ImageSource};
 use olm_api::conditions::{self, reasons, types};
-use olm_api::{ClusterCatalog, finalizers, labels};
+use olm_api::{ClusterCatalog, annotations, finalizers, labels};
 
 /// What the leader remembers of its last success with a catalog; lost with the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
+    /// UID of the object: another one of the same name has nothing to do with it.
+    pub uid: Option<String>,
     /// Generation that was resolved.
     pub generation: i64,
     /// When this process first served the content: `status.lastUnpacked`.
     pub unpacked_at: Timestamp,
     /// When the registry was last asked.
     pub last_poll: Option<Timestamp>,
+    /// The request to refresh that was followed.
+    pub refresh: Option<String>,
 }
 
 /// What is known when deciding.
@@ -26,7 +30,7 @@ pub struct Observed<'a> {
     /// The image by digest whose content is held here.
     pub held: Option<&'a str>,
     /// The leader's memory of that content.
-    pub record: Option<Record>,
+    pub record: Option<&'a Record>,
     /// Whether this replica leads.
     pub leading: bool,
     /// The time.
@@ -81,12 +85,14 @@ pub fn decide(observed: Observed<'_>) -> Decision {
         Ok(image) => image,
         Err(message) => return Decision::Refuse(message),
     };
-    let due = poll_due(image, observed.record, observed.now);
+    let record = observed.record.filter(|record| record.uid == catalog.metadata.uid);
+    let due = poll_due(image, record, observed.now);
     let reason = match observed.held {
         None => Some("no stored content found for this catalog"),
-        Some(held) if !is_resolved_for_generation(catalog, held, observed.record) => {
+        Some(held) if !is_resolved_for_generation(catalog, held, record) => {
             Some("catalog generation differs from observed generation")
         }
+        Some(_) if refresh_is_due(catalog, record) => Some("refresh was requested"),
         Some(_) if due == Some(Duration::ZERO) => Some("poll duration has elapsed"),
         Some(_) => None,
     };
@@ -115,7 +121,7 @@ pub fn served_reference(catalog: &ClusterCatalog) -> Option<&str> {
 
 /// Whether the current generation was resolved to the held image: by this process, or by one before it, as
 /// the status tells.
-fn is_resolved_for_generation(catalog: &ClusterCatalog, held: &str, record: Option<Record>) -> bool {
+fn is_resolved_for_generation(catalog: &ClusterCatalog, held: &str, record: Option<&Record>) -> bool {
     if let Some(record) = record {
         return Some(record.generation) == catalog.metadata.generation;
     }
@@ -128,8 +134,28 @@ fn is_resolved_for_generation(catalog: &ClusterCatalog, held: &str, record: Opti
         })
 }
 
+/// What the annotation says when somebody asked for a refresh.
+pub fn refresh_requested(catalog: &ClusterCatalog) -> Option<&str> {
+    catalog.metadata.annotations.as_ref()?.get(annotations::EXT_REFRESH_REQUESTED_AT).map(String::as_str)
+}
+
+/// Whether somebody asked for a poll that was not made yet. A process that remembers nothing goes by the times:
+/// asked for after the content came here.
+fn refresh_is_due(catalog: &ClusterCatalog, record: Option<&Record>) -> bool {
+    let Some(requested) = refresh_requested(catalog) else {
+        return false;
+    };
+    match record {
+        Some(record) => record.refresh.as_deref() != Some(requested),
+        None => {
+            let unpacked = catalog.status.as_ref().and_then(|status| status.last_unpacked.as_ref());
+            requested.parse::<Timestamp>().is_ok_and(|at| unpacked.is_none_or(|unpacked| at > unpacked.0))
+        }
+    }
+}
+
 /// Time left until the next poll, zero where it is due; `None` where the image is not polled.
-fn poll_due(image: &ImageSource, record: Option<Record>, now: Timestamp) -> Option<Duration> {
+fn poll_due(image: &ImageSource, record: Option<&Record>, now: Timestamp) -> Option<Duration> {
     let interval = poll_interval(image)?;
     let Some(last) = record.and_then(|record| record.last_poll) else {
         return Some(Duration::ZERO);
@@ -212,7 +238,8 @@ mod tests {
     }
 
     fn record(generation: i64, last_poll: Option<i64>) -> Option<Record> {
-        Some(Record { generation, unpacked_at: at(0), last_poll: last_poll.map(at) })
+        let last_poll = last_poll.map(at);
+        Some(Record { uid: None, generation, unpacked_at: at(0), last_poll, refresh: None })
     }
 
     fn unpack(reason: &'static str) -> Decision {
@@ -279,6 +306,7 @@ mod tests {
         ];
         for (title, change, held, record, expect) in rows {
             let catalog = catalog(change);
+            let record = record.as_ref();
             let observed = Observed { catalog: &catalog, held, record, leading: true, now: at(0) };
             assert_eq!(decide(observed), expect, "{title}");
         }
@@ -299,6 +327,44 @@ mod tests {
         nil.spec.source.image = None;
         let message = "terminal error: error parsing ClusterCatalog \"cat\", image source is nil";
         assert_eq!(decide(observed(&nil, None)), Decision::Refuse(message.to_owned()));
+    }
+
+    // spec 07 §1.1
+    #[test]
+    fn refreshes() {
+        let asked = |value: &str| {
+            let mut catalog =
+                catalog(json!({"metadata": {"annotations": {annotations::EXT_REFRESH_REQUESTED_AT: value}}}));
+            catalog.status.as_mut().unwrap().last_unpacked = Some(olm_api::Time(at(0)));
+            catalog
+        };
+        let followed = |value: &str| Record { refresh: Some(value.to_owned()), ..record(2, None).unwrap() };
+        let refresh = unpack("refresh was requested");
+        let rows = [
+            ("x", record(2, None), &refresh),
+            ("x", Some(followed("x")), &Decision::Publish(None)),
+            ("y", Some(followed("x")), &refresh),
+            // After a restart, by the times.
+            ("x", None, &Decision::Publish(None)),
+            ("1970-01-12T13:46:40Z", None, &Decision::Publish(None)),
+            ("1970-01-12T13:46:41Z", None, &refresh),
+        ];
+        for (value, record, expect) in rows {
+            let catalog = asked(value);
+            let (held, record) = (Some(DIGEST), record.as_ref());
+            let observed = Observed { catalog: &catalog, held, record, leading: true, now: at(0) };
+            assert_eq!(&decide(observed), expect, "{value} {record:?}");
+        }
+    }
+
+    #[test]
+    fn another_object_of_the_same_name_is_resolved_anew() {
+        let mut catalog = catalog(json!({"metadata": {"uid": "new"}}));
+        catalog.status = None;
+        let record = Record { uid: Some("old".to_owned()), ..record(2, None).unwrap() };
+        let (held, record) = (Some(DIGEST), Some(&record));
+        let observed = Observed { catalog: &catalog, held, record, leading: true, now: at(0) };
+        assert_eq!(decide(observed), unpack("catalog generation differs from observed generation"));
     }
 
     #[test]

@@ -6,7 +6,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
-use kube::runtime::controller::Action;
 use olm_api::{ClusterCatalog, finalizers, labels};
 use olm_oci::{CanonicalRef, Class, PullError, Reference, catalog_folder};
 use olm_service::cluster::within_deadline;
@@ -14,10 +13,15 @@ use olm_service::reconcile::Failure;
 use olm_service::status::write_status;
 use serde_json::json;
 
-use super::controller::Controller;
-use super::decide::{Decision, Observed, Record, decide, has_finalizer, image, poll_interval};
+use super::controller::{Controller, Done, Refused, with_jitter};
+use super::decide::{
+    Decision, Observed, Record, decide, has_finalizer, image, poll_interval, refresh_requested,
+};
 use super::status::{Outcome, next};
-use crate::content::WriteError;
+use crate::content::{UnpackDirectory, WriteError};
+
+/// Nice value of storing: a quarter of a processor that readers want whole.
+const BACKGROUND: i32 = 5;
 
 /// Why content could not be brought here.
 #[derive(Debug, thiserror::Error)]
@@ -27,36 +31,49 @@ pub(super) enum UnpackError {
     #[error("error storing fbc: {0}")]
     Store(#[from] WriteError),
     /// The same image was refused before; nothing is pulled again.
-    #[error("{0}")]
-    Refused(String),
+    #[error("{}", .0.message)]
+    Refused(Refused),
     #[error("error storing fbc: {0}")]
     Disk(#[from] std::io::Error),
-    /// The catalog changed meanwhile; the next reconcile knows what is wanted now.
-    #[error("the catalog was changed while its image was being pulled")]
+    /// The catalog changed meanwhile, or the process stops; the next reconcile knows what is wanted then.
+    #[error("the image is not wanted any more")]
     Superseded,
 }
 
 impl UnpackError {
     fn is_terminal(&self) -> bool {
-        matches!(self, Self::Pull(error) if error.class() == Class::Terminal)
+        match self {
+            Self::Pull(error) => error.class() == Class::Terminal,
+            Self::Refused(refused) => refused.terminal,
+            Self::Store(_) | Self::Disk(_) | Self::Superseded => false,
+        }
+    }
+
+    /// Whether the same image fails in the same way each time.
+    fn is_of_the_content(&self) -> bool {
+        match self {
+            Self::Pull(error) => error.is_of_the_content(),
+            Self::Store(error) => error.is_of_the_content(),
+            Self::Refused(_) | Self::Disk(_) | Self::Superseded => false,
+        }
     }
 }
 
 impl Controller {
     /// Brings content, status and finalizer of one catalog to where they belong.
-    pub(super) async fn reconcile(&self, catalog: &ClusterCatalog) -> Result<Action, Failure> {
+    pub(super) async fn reconcile(&self, catalog: &ClusterCatalog) -> Result<Done, Failure> {
         let name = catalog.name_any();
         let held = self.store.get(&name);
-        let leading = self.is_leading();
+        let record = held.as_ref().and_then(|snapshot| self.record(&name, snapshot.canonical()));
         let decision = decide(Observed {
             catalog,
             held: held.as_ref().map(|snapshot| snapshot.canonical()),
-            record: held.as_ref().and_then(|snapshot| self.record(&name, snapshot.canonical())),
-            leading,
+            record: record.as_ref(),
+            leading: self.is_leading(),
             now: now(),
         });
         match decision {
-            Decision::Nothing => Ok(Action::await_change()),
+            Decision::Nothing => Ok(settled(catalog, None)),
             Decision::Adopt => self.adopt(catalog).await,
             Decision::Withdraw => self.remove(catalog, &Outcome::Withdrawn).await,
             Decision::Finalize => self.remove(catalog, &Outcome::Removed).await,
@@ -66,23 +83,24 @@ impl Controller {
                 tracing::info!(catalog = name, image, "unpack required: {reason}");
                 match self.unpack(catalog, &image).await {
                     Ok(()) => self.unpacked(catalog).await,
-                    Err(UnpackError::Superseded) => Ok(Action::await_change()),
+                    Err(UnpackError::Superseded) => Ok(unsettled()),
                     Err(error) => self.fail(catalog, &error.to_string(), error.is_terminal()).await,
                 }
             }
             Decision::Mirror(reference) => match self.unpack(catalog, &reference).await {
-                Ok(()) | Err(UnpackError::Superseded) => Ok(Action::await_change()),
+                Ok(()) => Ok(settled(catalog, None)),
+                Err(UnpackError::Superseded) => Ok(unsettled()),
                 Err(error) => Err(Failure { terminal: error.is_terminal(), message: error.to_string() }),
             },
             Decision::Drop => {
                 self.drop_content(&name).await.map_err(Failure::retry)?;
-                Ok(Action::await_change())
+                Ok(settled(catalog, None))
             }
         }
     }
 
-    /// Finalizer and name label in one write, which fails if somebody wrote in between.
-    async fn adopt(&self, catalog: &ClusterCatalog) -> Result<Action, Failure> {
+    /// Finalizer and name label in one write, which fails if somebody wrote in between. The update wakes us.
+    async fn adopt(&self, catalog: &ClusterCatalog) -> Result<Done, Failure> {
         let mut finalizers = catalog.metadata.finalizers.clone().unwrap_or_default();
         if !has_finalizer(catalog) {
             finalizers.push(finalizers::DELETE_SERVER_CACHE.to_owned());
@@ -95,11 +113,11 @@ impl Controller {
             }),
         )
         .await?;
-        Ok(Action::await_change())
+        Ok(unsettled())
     }
 
     /// Content first, then the status that tells of it, then the finalizer that lets the object go.
-    async fn remove(&self, catalog: &ClusterCatalog, outcome: &Outcome<'_>) -> Result<Action, Failure> {
+    async fn remove(&self, catalog: &ClusterCatalog, outcome: &Outcome<'_>) -> Result<Done, Failure> {
         let name = catalog.name_any();
         if let Err(error) = self.drop_content(&name).await {
             let failed = self.fail(catalog, &error.to_string(), false).await;
@@ -112,22 +130,23 @@ impl Controller {
             };
         }
         let catalog = self.write(catalog, outcome).await?;
-        if has_finalizer(&catalog) {
-            let kept = catalog.finalizers().iter().filter(|one| *one != finalizers::DELETE_SERVER_CACHE);
-            let kept: Vec<&String> = kept.collect();
-            self.patch_metadata(&catalog, json!({ "finalizers": kept })).await?;
+        if !has_finalizer(&catalog) {
+            return Ok(settled(&catalog, None));
         }
-        Ok(Action::await_change())
+        let kept = catalog.finalizers().iter().filter(|one| *one != finalizers::DELETE_SERVER_CACHE);
+        let kept: Vec<&String> = kept.collect();
+        self.patch_metadata(&catalog, json!({ "finalizers": kept })).await?;
+        Ok(unsettled())
     }
 
     /// The registry answered: remember when, and publish.
-    async fn unpacked(&self, catalog: &ClusterCatalog) -> Result<Action, Failure> {
+    async fn unpacked(&self, catalog: &ClusterCatalog) -> Result<Done, Failure> {
         let interval = image(catalog).ok().and_then(poll_interval);
         self.remember(catalog, Some(now()));
         self.publish(catalog, interval).await
     }
 
-    async fn publish(&self, catalog: &ClusterCatalog, again: Option<Duration>) -> Result<Action, Failure> {
+    async fn publish(&self, catalog: &ClusterCatalog, again: Option<Duration>) -> Result<Done, Failure> {
         let name = catalog.name_any();
         let Some(snapshot) = self.store.get(&name) else {
             return Err(Failure::retry("content was removed while it was being published"));
@@ -141,8 +160,8 @@ impl Controller {
             base_url: &self.base_url(&name),
             unpacked_at: record.unpacked_at,
         };
-        self.write(catalog, &outcome).await?;
-        Ok(again.map_or_else(Action::await_change, |again| Action::requeue(with_jitter(again))))
+        let catalog = self.write(catalog, &outcome).await?;
+        Ok(settled(&catalog, again.map(with_jitter)))
     }
 
     /// What the leader knows of the content held now. Content that this process has not served before counts
@@ -150,14 +169,15 @@ impl Controller {
     fn remember(&self, catalog: &ClusterCatalog, last_poll: Option<Timestamp>) -> Record {
         let name = catalog.name_any();
         let held = self.store.get(&name).map(|held| held.canonical().to_owned()).unwrap_or_default();
-        let before = self.record(&name, &held);
-        let generation = catalog.metadata.generation.unwrap_or_default();
+        let before = self.record(&name, &held).filter(|record| record.uid == catalog.metadata.uid);
         let record = Record {
-            generation,
-            unpacked_at: before.map_or_else(|| whole_seconds(now()), |record| record.unpacked_at),
+            uid: catalog.metadata.uid.clone(),
+            generation: catalog.metadata.generation.unwrap_or_default(),
+            unpacked_at: before.as_ref().map_or_else(|| whole_seconds(now()), |record| record.unpacked_at),
             last_poll: last_poll.or_else(|| before.and_then(|record| record.last_poll)),
+            refresh: refresh_requested(catalog).map(str::to_owned),
         };
-        self.records().insert(name, (held, record));
+        self.records().insert(name, (held, record.clone()));
         record
     }
 
@@ -170,7 +190,8 @@ impl Controller {
         if is_held { Ok(()) } else { self.pull(catalog, &canonical).await }
     }
 
-    /// Network traffic ends as soon as the catalog changes; it may take long and may never end well.
+    /// Network traffic ends as soon as the catalog changes or the process stops; it may take long and may never
+    /// end well.
     async fn while_wanted<T>(
         &self,
         catalog: &ClusterCatalog,
@@ -183,39 +204,51 @@ impl Controller {
     }
 
     async fn pull(&self, catalog: &ClusterCatalog, image: &CanonicalRef) -> Result<(), UnpackError> {
-        let name = &catalog.name_any();
         let canonical = image.to_string();
-        if let Some(message) = self.refusal(name, &canonical) {
-            return Err(UnpackError::Refused(message));
+        if let Some(refused) = self.refusal(catalog, &canonical) {
+            return Err(UnpackError::Refused(refused));
         }
-        let directory = self.store.unpack_directory(name)?;
-        let destination = directory.destination();
-        let pull = self.puller.pull_folder(image, catalog_folder, &destination);
-        let folder = self.while_wanted(catalog, pull).await?;
-        tracing::info!(
-            catalog = name,
-            image = canonical,
-            files = folder.files,
-            bytes = folder.bytes,
-            "image unpacked"
-        );
-        let stored = self.store_content(name, folder.path, canonical.clone()).await;
-        // Up to gigabytes of files: not on this thread.
-        let removed = tokio::task::spawn_blocking(move || drop(directory)).await;
-        stored.inspect_err(|error| {
-            if let UnpackError::Store(WriteError::Load(_) | WriteError::TooLarge(_)) = error {
-                self.refuse(name, &canonical, &error.to_string());
+        let pulled = self.pull_and_store(catalog, image).await;
+        pulled.inspect_err(|error| {
+            if error.is_of_the_content() {
+                let refused = Refused { message: error.to_string(), terminal: error.is_terminal() };
+                self.refuse(catalog, &canonical, refused);
             }
-        })?;
-        Ok(removed.map_err(std::io::Error::other)?)
+        })
     }
 
-    /// Reads and writes the whole content: on a thread for blocking work, few at a time.
+    async fn pull_and_store(
+        &self,
+        catalog: &ClusterCatalog,
+        image: &CanonicalRef,
+    ) -> Result<(), UnpackError> {
+        let name = &catalog.name_any();
+        let directory = self.unpack_directory(name).await?;
+        let destination = directory.destination();
+        let pull = self.puller.pull_folder(image, catalog_folder, &destination);
+        let stored = match self.while_wanted(catalog, pull).await {
+            Ok(folder) => {
+                let (files, bytes) = (folder.files, folder.bytes);
+                tracing::info!(catalog = name, image = %image, files, bytes, "image unpacked");
+                self.store_content(name, folder.path, image.to_string()).await
+            }
+            Err(error) => Err(error),
+        };
+        // Up to gigabytes of files: not on this thread.
+        tokio::task::spawn_blocking(move || drop(directory)).await.map_err(std::io::Error::other)?;
+        stored
+    }
+
+    async fn unpack_directory(&self, name: &str) -> std::io::Result<UnpackDirectory> {
+        let (store, name) = (self.store.clone(), name.to_owned());
+        tokio::task::spawn_blocking(move || store.unpack_directory(&name)).await?
+    }
+
+    /// Reads and writes the whole content, few at a time.
     async fn store_content(&self, name: &str, root: PathBuf, canonical: String) -> Result<(), UnpackError> {
         let permit = self.storing.acquire().await.map_err(std::io::Error::other)?;
         let (store, catalog) = (self.store.clone(), name.to_owned());
-        let work = tokio::task::spawn_blocking(move || store.replace(&catalog, &root, canonical));
-        let stored = work.await.map_err(std::io::Error::other)?;
+        let stored = in_background(move || store.replace(&catalog, &root, canonical)).await?;
         drop(permit);
         let snapshot = stored?;
         tracing::info!(catalog = name, bytes = snapshot.length(), "content stored");
@@ -229,7 +262,7 @@ impl Controller {
     }
 
     /// Tells the user what went wrong, and the caller that it did.
-    async fn fail(&self, catalog: &ClusterCatalog, message: &str, terminal: bool) -> Result<Action, Failure> {
+    async fn fail(&self, catalog: &ClusterCatalog, message: &str, terminal: bool) -> Result<Done, Failure> {
         let failure = Failure { message: message.to_owned(), terminal };
         match self.write(catalog, &Outcome::Failed { message, terminal }).await {
             Ok(_) => Err(failure),
@@ -267,6 +300,16 @@ impl Controller {
     }
 }
 
+/// Nothing is left to do for the object as it is now.
+fn settled(catalog: &ClusterCatalog, again: Option<Duration>) -> Done {
+    Done { resource_version: catalog.resource_version(), again }
+}
+
+/// The next event goes on.
+fn unsettled() -> Done {
+    Done { resource_version: None, again: None }
+}
+
 fn now() -> Timestamp {
     Timestamp::now()
 }
@@ -275,8 +318,16 @@ fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
-/// Up to 1 % later, so that catalogs do not poll in step.
-fn with_jitter(delay: Duration) -> Duration {
-    let fraction = f64::from(Timestamp::now().subsec_nanosecond()) / 1e9;
-    delay.mul_f64(1.0 + fraction.abs() * 0.01)
+/// Runs `work` on a thread of its own that yields the processor to those who answer readers.
+async fn in_background<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> std::io::Result<T> {
+    let (sender, done) = tokio::sync::oneshot::channel();
+    std::thread::Builder::new().name("store".to_owned()).spawn(move || {
+        // On Linux a priority is the calling thread's alone.
+        if let Err(error) = rustix::process::setpriority_process(None, BACKGROUND) {
+            tracing::debug!(%error, "storing with the priority of everything else");
+        }
+        // Nobody waits any more when the process stops.
+        let _ = sender.send(work());
+    })?;
+    done.await.map_err(std::io::Error::other)
 }

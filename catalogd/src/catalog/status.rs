@@ -44,6 +44,7 @@ pub fn next(catalog: &ClusterCatalog, outcome: &Outcome<'_>, now: Timestamp) -> 
     };
     match outcome {
         Outcome::Served { canonical, base_url, unpacked_at } => {
+            keep_known(&mut status);
             set(&mut status, types::PROGRESSING, Status::True, reasons::SUCCEEDED, UNPACKED);
             set(&mut status, types::SERVING, Status::True, reasons::AVAILABLE, SERVING);
             status.resolved_source = Some(ResolvedCatalogSource {
@@ -59,6 +60,7 @@ pub fn next(catalog: &ClusterCatalog, outcome: &Outcome<'_>, now: Timestamp) -> 
             set(&mut status, types::PROGRESSING, value, reason, &sanitize(message));
         }
         Outcome::Withdrawn => {
+            keep_known(&mut status);
             clear(&mut status);
             set(&mut status, types::PROGRESSING, Status::True, reasons::SUCCEEDED, SWITCHED_OFF);
             let reason = reasons::USER_SPECIFIED_UNAVAILABLE;
@@ -70,6 +72,13 @@ pub fn next(catalog: &ClusterCatalog, outcome: &Outcome<'_>, now: Timestamp) -> 
         }
     }
     status
+}
+
+/// Conditions that somebody else made up would differ from what is expected forever.
+fn keep_known(status: &mut ClusterCatalogStatus) {
+    status
+        .conditions
+        .retain(|condition| [types::PROGRESSING, types::SERVING].contains(&condition.type_.as_str()));
 }
 
 fn clear(status: &mut ClusterCatalogStatus) {
@@ -154,6 +163,8 @@ mod tests {
         let removed = json!({"conditions": [
             served(1)["conditions"][0],
             condition("Serving", "False", "Unavailable", "", 2, later)]});
+        let mut strange = served(2);
+        strange["conditions"].as_array_mut().unwrap().push(condition("Healthy", "True", "A", "", 1, later));
         let retry = "lookup x: read udp 10.0.0.1:4242->10.0.0.2:53: i/o timeout";
         let rows = [
             ("first success", Value::Null, outcome_served(), {
@@ -163,6 +174,9 @@ mod tests {
                 status
             }),
             ("again", served(2), outcome_served(), served(2)),
+            // spec 02 W21
+            ("unknown condition", strange.clone(), outcome_served(), served(2)),
+            ("unknown condition, switched off", strange.clone(), Outcome::Withdrawn, withdrawn.clone()),
             ("new generation", served(1), outcome_served(), served(2)),
             ("update fails", served(1), Outcome::Failed { message: retry, terminal: false }, failing),
             (

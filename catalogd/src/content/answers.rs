@@ -1,4 +1,5 @@
-//! Answers to small queries that were asked before: reading many short ranges costs more than sending them.
+//! Answers to queries that were asked before: gathering many short ranges, and compressing, cost more than
+//! sending. Bounded memory.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,14 +7,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use olm_fbc::Selector;
 
-/// Longer answers are read each time.
-pub const LONGEST: u64 = 256 << 10;
+use crate::http::Encoding;
+
+/// Longer answers are not remembered.
+pub const LONGEST: u64 = 512 << 10;
 /// All remembered answers of a catalog with their queries; at the limit all are forgotten.
 const TOTAL: usize = 4 << 20;
 
-type Key = [String; 3];
+type Key = ([String; 3], Option<Encoding>);
 
-/// Answers by query.
+/// Answers by query and encoding.
 #[derive(Debug, Default)]
 pub struct Answers(Mutex<Remembered>);
 
@@ -24,15 +27,18 @@ struct Remembered {
 }
 
 impl Answers {
-    /// The answer to `selector`, if it was remembered.
-    pub fn get(&self, selector: &Selector) -> Option<Bytes> {
-        self.lock().answers.get(&key(selector)).cloned()
+    /// The answer to `selector` in this encoding (`None`: plain), if it was remembered.
+    pub fn get(&self, selector: &Selector, encoding: Option<Encoding>) -> Option<Bytes> {
+        self.lock().answers.get(&key(selector, encoding)).cloned()
     }
 
-    /// Remembers an answer of at most [`LONGEST`] bytes.
-    pub fn insert(&self, selector: &Selector, answer: Bytes) {
-        let key = key(selector);
-        let size = answer.len() + key.iter().map(String::len).sum::<usize>();
+    /// Remembers an answer unless it is longer than [`LONGEST`].
+    pub fn insert(&self, selector: &Selector, encoding: Option<Encoding>, answer: Bytes) {
+        if answer.len() as u64 > LONGEST {
+            return;
+        }
+        let key = key(selector, encoding);
+        let size = answer.len() + key.0.iter().map(String::len).sum::<usize>();
         let mut remembered = self.lock();
         if remembered.total + size > TOTAL {
             *remembered = Remembered::default();
@@ -47,8 +53,8 @@ impl Answers {
     }
 }
 
-fn key(selector: &Selector) -> Key {
-    [&selector.schema, &selector.package, &selector.name].map(String::clone)
+fn key(selector: &Selector, encoding: Option<Encoding>) -> Key {
+    ([&selector.schema, &selector.package, &selector.name].map(String::clone), encoding)
 }
 
 #[cfg(test)]
@@ -61,11 +67,14 @@ mod tests {
         let selector = |name: usize| Selector { name: name.to_string(), ..Selector::default() };
         let longest = usize::try_from(LONGEST).unwrap();
         for number in 0..100 {
-            answers.insert(&selector(number), Bytes::from(vec![0; longest]));
-            answers.insert(&selector(number), Bytes::from(vec![0; longest]));
-            assert!(answers.get(&selector(number)).is_some());
+            answers.insert(&selector(number), None, Bytes::from(vec![0; longest]));
+            answers.insert(&selector(number), None, Bytes::from(vec![0; longest]));
+            assert!(answers.get(&selector(number), None).is_some());
+            assert_eq!(answers.get(&selector(number), Some(Encoding::Gzip)), None);
             assert!(answers.lock().answers.len() <= TOTAL / longest);
         }
-        assert_eq!(answers.get(&selector(0)), None);
+        assert_eq!(answers.get(&selector(0), None), None);
+        answers.insert(&selector(0), None, Bytes::from(vec![0; longest + 1]));
+        assert_eq!(answers.get(&selector(0), None), None);
     }
 }

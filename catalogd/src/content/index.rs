@@ -4,76 +4,179 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use olm_fbc::Selector;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
-/// One blob: its length and its three fields as positions in the table of texts.
+/// One blob: its length and its three fields (schema, package, name) as positions in the table of texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Blob(u32, u32, u32, u32);
 
-/// The blobs of a catalog in stored order; they follow each other without gaps.
+impl Blob {
+    fn fields(self) -> [u32; 3] {
+        [self.1, self.2, self.3]
+    }
+}
+
+/// What is stored: the blobs of a catalog in stored order; they follow each other without gaps.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Index {
+struct Blobs {
     /// Each schema, package and name once.
     texts: Vec<String>,
     blobs: Vec<Blob>,
 }
 
-impl Index {
-    /// Length of the whole content in bytes.
-    pub fn content_length(&self) -> u64 {
-        self.blobs.iter().map(|blob| u64::from(blob.0)).sum()
+/// The blobs of a catalog with tables that find them, so that a query costs what it finds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Blobs")]
+pub struct Index {
+    stored: Blobs,
+    /// Where each blob ends in the content.
+    ends: Vec<u64>,
+    /// Positions of the texts, in the order of the texts.
+    sorted: Vec<u32>,
+    /// Of each field, which blobs have which text.
+    by_field: [Postings; 3],
+}
+
+/// Blobs by text: those of text `t` are `blobs[starts[t]..starts[t + 1]]`, ascending.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Postings {
+    starts: Vec<u32>,
+    blobs: Vec<u32>,
+}
+
+impl Postings {
+    fn new(texts: usize, stored: &[Blob], field: usize) -> Self {
+        let mut starts = vec![0u32; texts + 1];
+        for blob in stored {
+            starts[blob.fields()[field] as usize + 1] += 1;
+        }
+        for text in 1..starts.len() {
+            starts[text] += starts[text - 1];
+        }
+        let mut free = starts.clone();
+        let mut blobs = vec![0; stored.len()];
+        for (number, blob) in (0..).zip(stored) {
+            let place = &mut free[blob.fields()[field] as usize];
+            blobs[*place as usize] = number;
+            *place += 1;
+        }
+        Self { starts, blobs }
     }
 
-    /// Whether every blob refers to texts that exist; anything else is not ours.
-    pub fn is_consistent(&self) -> bool {
-        let texts = self.texts.len();
-        self.blobs.iter().all(|Blob(_, schema, package, name)| {
-            [schema, package, name].into_iter().all(|&text| (text as usize) < texts)
-        })
+    fn of(&self, text: usize) -> &[u32] {
+        &self.blobs[self.starts[text] as usize..self.starts[text + 1] as usize]
+    }
+}
+
+/// Stored blobs refer to texts that do not exist, or there are more than an index can number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the index is not consistent")]
+pub struct Inconsistent;
+
+impl TryFrom<Blobs> for Index {
+    type Error = Inconsistent;
+
+    fn try_from(stored: Blobs) -> Result<Self, Inconsistent> {
+        let texts = u32::try_from(stored.texts.len()).map_err(|_| Inconsistent)?;
+        u32::try_from(stored.blobs.len()).map_err(|_| Inconsistent)?;
+        if stored.blobs.iter().any(|blob| blob.fields().into_iter().any(|text| text >= texts)) {
+            return Err(Inconsistent);
+        }
+        Ok(Self::new(stored))
+    }
+}
+
+impl Serialize for Index {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.stored.serialize(serializer)
+    }
+}
+
+impl Index {
+    /// Builds the tables over blobs whose positions and numbers were checked.
+    fn new(stored: Blobs) -> Self {
+        let mut sorted: Vec<u32> = (0..).take(stored.texts.len()).collect();
+        sorted.sort_unstable_by_key(|&text| stored.texts[text as usize].as_str());
+        let mut end = 0;
+        let ends = stored.blobs.iter().map(|blob| {
+            end += u64::from(blob.0);
+            end
+        });
+        let ends = ends.collect();
+        let by_field = [0, 1, 2].map(|field| Postings::new(stored.texts.len(), &stored.blobs, field));
+        Self { stored, ends, sorted, by_field }
+    }
+
+    /// Length of the whole content in bytes.
+    pub fn content_length(&self) -> u64 {
+        self.ends.last().copied().unwrap_or(0)
     }
 
     /// The byte ranges that answer `selector`, ascending, neighbours joined.
     pub fn ranges(&self, selector: &Selector) -> Vec<Range<u64>> {
-        if selector.selects_all() {
-            let whole = 0..self.content_length();
-            return std::iter::once(whole).filter(|range| !range.is_empty()).collect();
-        }
-        // A text that the catalog does not have matches nothing; an empty one matches everything.
-        let position = |wanted: &str| match wanted {
-            "" => Some(None),
-            wanted => self.texts.iter().position(|text| text == wanted).map(Some),
-        };
-        let (Some(schema), Some(package), Some(name)) =
-            (position(&selector.schema), position(&selector.package), position(&selector.name))
-        else {
-            return Vec::new();
-        };
-        let is = |wanted: Option<usize>, found: u32| wanted.is_none_or(|wanted| wanted == found as usize);
         let mut ranges: Vec<Range<u64>> = Vec::new();
-        let mut start = 0;
-        for blob in &self.blobs {
-            let end = start + u64::from(blob.0);
-            let has_schema = !self.text(blob.1).is_empty();
-            if has_schema && is(schema, blob.1) && is(package, blob.2) && is(name, blob.3) {
-                match ranges.last_mut() {
-                    Some(last) if last.end == start => last.end = end,
-                    _ => ranges.push(start..end),
+        if selector.selects_all() {
+            ranges.extend(Some(0..self.content_length()).filter(|whole| !whole.is_empty()));
+            return ranges;
+        }
+        let mut add = |blob: usize| {
+            let range = self.range(blob);
+            match ranges.last_mut() {
+                Some(last) if last.end == range.start => last.end = range.end,
+                _ => ranges.push(range),
+            }
+        };
+        // A text that the catalog does not have matches nothing; an empty one matches everything.
+        let mut wanted = Vec::new();
+        for (field, text) in [&selector.schema, &selector.package, &selector.name].into_iter().enumerate() {
+            if !text.is_empty() {
+                match self.position(text) {
+                    Some(position) => wanted.push((field, position)),
+                    None => return Vec::new(),
                 }
             }
-            start = end;
+        }
+        let no_schema = self.position("");
+        let rarest =
+            wanted.iter().map(|&(field, text)| self.by_field[field].of(text)).min_by_key(|blobs| blobs.len());
+        for &number in rarest.unwrap_or_default() {
+            let fields = self.stored.blobs[number as usize].fields().map(|text| text as usize);
+            if Some(fields[0]) != no_schema && wanted.iter().all(|&(field, text)| fields[field] == text) {
+                add(number as usize);
+            }
         }
         ranges
     }
 
-    fn text(&self, position: u32) -> &str {
-        self.texts.get(position as usize).map_or("", String::as_str)
+    /// The blobs of `schema` one by one, `limit` of them after the first `offset`.
+    pub fn page(&self, schema: &str, offset: usize, limit: usize) -> Vec<Range<u64>> {
+        let blobs = self.position(schema).map_or(&[][..], |schema| self.by_field[0].of(schema));
+        blobs.iter().skip(offset).take(limit).map(|&blob| self.range(blob as usize)).collect()
+    }
+
+    /// All blobs one by one, each with its schema.
+    pub fn blobs(&self) -> impl Iterator<Item = (&str, Range<u64>)> {
+        let schema = |blob: &Blob| self.stored.texts.get(blob.1 as usize).map_or("", String::as_str);
+        self.stored.blobs.iter().enumerate().map(move |(number, blob)| (schema(blob), self.range(number)))
+    }
+
+    fn range(&self, blob: usize) -> Range<u64> {
+        let start = blob.checked_sub(1).map_or(0, |before| self.ends[before]);
+        start..self.ends[blob]
+    }
+
+    /// Where `text` stands in the table of texts.
+    fn position(&self, text: &str) -> Option<usize> {
+        let known = |&position: &u32| self.stored.texts[position as usize].as_str();
+        let found = self.sorted.binary_search_by_key(&text, known).ok()?;
+        self.sorted.get(found).map(|&position| position as usize)
     }
 }
 
 /// Builds an [`Index`] blob by blob.
 #[derive(Debug, Default)]
 pub(super) struct IndexBuilder {
-    index: Index,
+    stored: Blobs,
     positions: HashMap<String, u32>,
 }
 
@@ -83,10 +186,11 @@ impl IndexBuilder {
     /// # Errors
     /// More bytes or texts than an index can number.
     pub(super) fn push(&mut self, length: usize, fields: [&str; 3]) -> Result<(), TooLarge> {
+        u32::try_from(self.stored.blobs.len()).map_err(|_| TooLarge)?;
         let length = u32::try_from(length).map_err(|_| TooLarge)?;
         let [schema, package, name] = fields;
         let blob = Blob(length, self.intern(schema)?, self.intern(package)?, self.intern(name)?);
-        self.index.blobs.push(blob);
+        self.stored.blobs.push(blob);
         Ok(())
     }
 
@@ -94,20 +198,20 @@ impl IndexBuilder {
         if let Some(position) = self.positions.get(text) {
             return Ok(*position);
         }
-        let position = u32::try_from(self.index.texts.len()).map_err(|_| TooLarge)?;
-        self.index.texts.push(text.to_owned());
+        let position = u32::try_from(self.stored.texts.len()).map_err(|_| TooLarge)?;
+        self.stored.texts.push(text.to_owned());
         self.positions.insert(text.to_owned(), position);
         Ok(position)
     }
 
     pub(super) fn finish(mut self) -> Index {
-        self.index.texts.shrink_to_fit();
-        self.index.blobs.shrink_to_fit();
-        self.index
+        self.stored.texts.shrink_to_fit();
+        self.stored.blobs.shrink_to_fit();
+        Index::new(self.stored)
     }
 }
 
-/// A blob of 4 GiB or more, or four thousand million different texts.
+/// A blob of 4 GiB or more, or four thousand million blobs or different texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an object of the catalog is larger than 4 GiB")]
 pub struct TooLarge;
@@ -156,11 +260,10 @@ mod tests {
             assert_eq!(index.ranges(&selector), expect, "{selector:?}");
         }
         assert_eq!(Index::default().ranges(&selector("", "", "")), []);
-        assert!(index.is_consistent());
         let json = serde_json::to_vec(&index).unwrap();
         assert_eq!(serde_json::from_slice::<Index>(&json).unwrap(), index);
-        let broken: Index = serde_json::from_str(r#"{"texts":["a"],"blobs":[[1,0,0,1]]}"#).unwrap();
-        assert!(!broken.is_consistent());
+        let broken = serde_json::from_str::<Index>(r#"{"texts":["a"],"blobs":[[1,0,0,1]]}"#);
+        assert_eq!(broken.unwrap_err().to_string(), Inconsistent.to_string());
     }
 
     proptest! {

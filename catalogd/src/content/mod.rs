@@ -2,14 +2,16 @@
 //! and an index in memory (spec 02 §§D1–D3). Readers hold the file open and never wait for a writer.
 
 pub mod answers;
+mod copies;
 mod folder;
 pub mod index;
 mod snapshot;
 mod store;
 mod writer;
 
+pub use copies::CompressedCopy;
 pub use folder::UnpackedFolder;
 pub use index::Index;
 pub use snapshot::{Snapshot, read_range};
-pub use store::Store;
-pub use writer::{WriteError, Writer};
+pub use store::{Store, Swept, UnpackDirectory, YOUNG};
+pub use writer::{Observer, WriteError, Writer};

@@ -1,26 +1,27 @@
 //! The content of one catalog as it was stored once: data, index and where it came from.
 //!
 //! File layout: the data (JSON lines), the description (JSON), and a trailer of 24 bytes: 8 bytes magic with
-//! the format version, length of the data and of the description (little-endian u64). Compressed copies of
-//! the data are made on first demand and lie beside the file until the content is replaced.
+//! the format version, length of the data and of the description (little-endian u64).
 
 use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::path::Path;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::Index;
 use super::answers::Answers;
+use super::copies::{CompressedCopy, Copies, Original};
 use crate::http::Encoding;
 
 /// Format version included: a file of another version is made anew.
 pub(super) const MAGIC: &[u8; 8] = b"OLMCAT\x001";
 pub(super) const TRAILER: u64 = 24;
+/// Name of the content file in its catalog's directory.
+pub(super) const CONTENT: &str = "content";
 /// No description is larger: it has about 60 bytes per blob.
 const DESCRIPTION_LIMIT: u64 = 1 << 30;
 
@@ -30,6 +31,9 @@ pub(super) struct Description {
     /// The image by digest, as in `status.resolvedSource`.
     pub(super) canonical: String,
     pub(super) index: Index,
+    /// What the observer left, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) findings: Option<serde_json::Value>,
 }
 
 /// Immutable content, readable as long as it is held, even after it was replaced.
@@ -37,13 +41,12 @@ pub(super) struct Description {
 pub struct Snapshot {
     canonical: String,
     index: Index,
-    length: u64,
     modified: jiff::Timestamp,
-    file: Arc<File>,
-    path: PathBuf,
-    compressed: [OnceLock<Option<Arc<File>>>; 2],
-    claimed: [AtomicBool; 2],
+    tag: String,
+    data: Original,
+    copies: Arc<Copies>,
     answers: Answers,
+    findings: Option<serde_json::Value>,
 }
 
 impl Snapshot {
@@ -56,16 +59,16 @@ impl Snapshot {
         let metadata = file.metadata()?;
         let description = read_description(&file, &metadata)?;
         let length = description.index.content_length();
+        let directory = path.parent().unwrap_or_else(|| Path::new("."));
         Ok(Self {
+            tag: tag(&description.canonical),
             canonical: description.canonical,
             index: description.index,
-            length,
             modified: jiff::Timestamp::from_second(metadata.mtime()).unwrap_or_default(),
-            file: Arc::new(file),
-            path: path.to_owned(),
-            compressed: Default::default(),
-            claimed: Default::default(),
+            data: Original { file: Arc::new(file), length, directory: directory.into() },
+            copies: Arc::default(),
             answers: Answers::default(),
+            findings: description.findings,
         })
     }
 
@@ -79,9 +82,14 @@ impl Snapshot {
         &self.index
     }
 
+    /// The digest of the image, `algorithm:hex`.
+    pub fn digest(&self) -> &str {
+        digest(&self.canonical)
+    }
+
     /// Bytes of the data.
     pub fn length(&self) -> u64 {
-        self.length
+        self.data.length
     }
 
     /// When it was stored, in whole seconds.
@@ -89,65 +97,42 @@ impl Snapshot {
         self.modified
     }
 
-    /// Names this data in this format: equal tags mean equal bytes.
+    /// Names this data: equal tags mean equal bytes. Has no `-`.
     pub fn tag(&self) -> &str {
-        let digest = self.canonical.rsplit_once('@').map_or("", |(_, digest)| digest);
-        let hex = digest.rsplit_once(':').map_or(digest, |(_, hex)| hex);
-        hex.get(..32).unwrap_or(hex)
+        &self.tag
     }
 
     /// The file, for reading ranges.
     pub fn file(&self) -> &Arc<File> {
-        &self.file
+        &self.data.file
     }
 
-    /// Answers to small queries on this content.
+    /// What the observer found while this content was stored; nothing where there was none.
+    pub fn findings(&self) -> Option<&serde_json::Value> {
+        self.findings.as_ref()
+    }
+
+    /// Answers to queries on this content.
     pub fn answers(&self) -> &Answers {
         &self.answers
     }
 
-    /// The whole data compressed, where such a copy exists already.
-    pub fn compressed(&self, encoding: Encoding) -> Option<Arc<File>> {
-        self.slot(encoding).get().cloned().flatten()
+    /// The whole data compressed, made now unless that was done before; `None` where there will be none soon.
+    pub async fn compressed(&self, encoding: Encoding) -> Option<CompressedCopy> {
+        self.copies.get(encoding, &self.data).await
     }
+}
 
-    /// Whether the caller is the first who wants a compressed copy and therefore has to make it.
-    pub fn claim_compression(&self, encoding: Encoding) -> bool {
-        !self.claimed[encoding as usize].swap(true, Ordering::Relaxed)
-    }
+fn digest(canonical: &str) -> &str {
+    canonical.rsplit_once('@').map_or("", |(_, digest)| digest)
+}
 
-    /// Makes the compressed copy unless that was tried before. Blocks for as long as compressing takes.
-    pub fn compress(&self, encoding: Encoding) {
-        self.slot(encoding).get_or_init(|| {
-            let made = self.write_compressed(encoding);
-            if let Err(error) = &made {
-                tracing::warn!(path = %self.path.display(), %error, "no compressed copy of the content");
-            }
-            made.ok().map(Arc::new)
-        });
-    }
-
-    /// The copy has no name: it is gone with the last reader, whatever becomes of this process.
-    fn write_compressed(&self, encoding: Encoding) -> io::Result<File> {
-        let directory = self.path.parent().unwrap_or_else(|| Path::new("."));
-        let mut encoder = encoding.encoder(io::BufWriter::new(tempfile::tempfile_in(directory)?))?;
-        let mut position = 0;
-        let mut chunk = vec![0; 128 << 10];
-        while position < self.length {
-            let read = self.read(position..self.length, &mut chunk)?;
-            io::Write::write_all(&mut encoder, &chunk[..read])?;
-            position += read as u64;
-        }
-        encoder.finish()?.into_inner().map_err(io::IntoInnerError::into_error)
-    }
-
-    fn slot(&self, encoding: Encoding) -> &OnceLock<Option<Arc<File>>> {
-        &self.compressed[encoding as usize]
-    }
-
-    fn read(&self, range: Range<u64>, buffer: &mut [u8]) -> io::Result<usize> {
-        read_range(&self.file, range, buffer)
-    }
+/// The start of the image's digest and the version of the format: another version may store other bytes.
+fn tag(canonical: &str) -> String {
+    let digest = digest(canonical);
+    let hex = digest.rsplit_once(':').map_or(digest, |(_, hex)| hex);
+    let version = MAGIC[MAGIC.len() - 1] as char;
+    format!("{}.{version}", hex.get(..32).unwrap_or(hex))
 }
 
 /// Reads the start of `range` into `buffer`, as much as fits; returns how much.
@@ -185,7 +170,7 @@ fn read_description(file: &File, metadata: &Metadata) -> io::Result<Description>
     file.read_exact_at(&mut text, data)?;
     let description: Description =
         serde_json::from_slice(&text).map_err(|error| wrong(&error.to_string()))?;
-    if !description.index.is_consistent() || description.index.content_length() != data {
+    if description.index.content_length() != data {
         return Err(wrong("the index does not fit the data"));
     }
     Ok(description)

@@ -1,36 +1,61 @@
 //! All catalogs that this replica holds.
+//!
+//! ```text
+//! <cache>/catalogs/<catalog>/content   what is served; staging files beside it for a while
+//! <cache>/unpack/<catalog>/image       an image on its way
+//! ```
+//! A process may be killed at any moment and the disk may be full at any moment: what is served is replaced by
+//! one rename, and whatever else such an end leaves is removed by the next start or the next attempt.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
 
 use olm_fbc::{Limits, Meta, load};
 
-use super::{Snapshot, UnpackedFolder, WriteError, Writer};
+use super::snapshot::CONTENT;
+use super::{Observer, Snapshot, UnpackedFolder, WriteError, Writer};
 
-pub(super) const STAGING_PREFIX: &str = ".staging-";
-const CONTENT: &str = "content";
+/// What belongs to no catalog is removed when it is this old: content may be written a moment before its
+/// catalog is known here.
+pub const YOUNG: Duration = Duration::from_secs(60);
+
+type MakeObserver = Box<dyn Fn(&str) -> Box<dyn Observer> + Send + Sync>;
 
 /// Content by catalog name. The lock is held for a lookup or an exchange, never while reading or writing.
-#[derive(Debug)]
 pub struct Store {
     catalogs: PathBuf,
     unpack: PathBuf,
     held: RwLock<BTreeMap<String, Arc<Snapshot>>>,
+    observer: Option<MakeObserver>,
+}
+
+/// What [`Store::sweep`] did.
+#[derive(Debug, Default)]
+pub struct Swept {
+    /// Names of the removed entries.
+    pub removed: Vec<String>,
+    /// Entries that could not be removed.
+    pub failed: Vec<(String, io::Error)>,
+    /// Whether something was too young to be removed.
+    pub later: bool,
 }
 
 impl Store {
-    /// Opens the content below `cache`: whole content files are served again, all else is removed.
+    /// Opens the content below `cache`: whole content files are served again without reading their data, all
+    /// else is removed.
     ///
     /// # Errors
-    /// The directories cannot be made or listed.
+    /// The directories cannot be made or listed. What cannot be removed is only logged.
     pub fn open(cache: &Path) -> io::Result<Self> {
         let (catalogs, unpack) = (cache.join("catalogs"), cache.join("unpack"));
         std::fs::create_dir_all(&catalogs)?;
         std::fs::create_dir_all(&unpack)?;
         for entry in std::fs::read_dir(&unpack)? {
-            remove(&entry?.path())?;
+            discard(&entry?.path());
         }
         let mut held = BTreeMap::new();
         for entry in std::fs::read_dir(&catalogs)? {
@@ -43,11 +68,17 @@ impl Store {
                 other => {
                     let why = other.and_then(|(_, result)| result.err()).map(|error| error.to_string());
                     tracing::warn!(path = %entry.path().display(), why, "cached content is not usable and removed");
-                    remove(&entry.path())?;
+                    discard(&entry.path());
                 }
             }
         }
-        Ok(Self { catalogs, unpack, held: RwLock::new(held) })
+        Ok(Self { catalogs, unpack, held: RwLock::new(held), observer: None })
+    }
+
+    /// Shows every object that is stored from now on to an observer of its catalog, which is made by its name.
+    #[must_use]
+    pub fn observed_by(self, make: impl Fn(&str) -> Box<dyn Observer> + Send + Sync + 'static) -> Self {
+        Self { observer: Some(Box::new(make)), ..self }
     }
 
     /// The content of a catalog, if any is held.
@@ -55,16 +86,25 @@ impl Store {
         self.held.read().unwrap_or_else(PoisonError::into_inner).get(catalog).cloned()
     }
 
-    /// Where an image of `catalog` may be unpacked to; nothing is there yet.
-    ///
-    /// # Errors
-    /// The directory around it cannot be made.
-    pub fn unpack_directory(&self, catalog: &str) -> io::Result<UnpackDirectory> {
-        let parent = tempfile::Builder::new().prefix(&format!("{catalog}-")).tempdir_in(&self.unpack)?;
-        Ok(UnpackDirectory { path: parent.keep() })
+    /// Catalogs that have content here.
+    pub fn names(&self) -> Vec<String> {
+        self.held.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 
-    /// Reads the folder of the image `canonical` at `root` and serves it from now on. Blocks; on an error the old content stays.
+    /// Where the next image of `catalog` may be unpacked to; nothing is there yet, also nothing of an attempt
+    /// before whose directory could not be removed. One at a time for each catalog.
+    ///
+    /// # Errors
+    /// The disk.
+    pub fn unpack_directory(&self, catalog: &str) -> io::Result<UnpackDirectory> {
+        let path = self.unpack.join(catalog);
+        remove(&path)?;
+        std::fs::create_dir(&path)?;
+        Ok(UnpackDirectory { path })
+    }
+
+    /// Reads the folder of the image `canonical` at `root` and serves it from now on. Blocks; on an error the
+    /// old content stays. One at a time for each catalog.
     ///
     /// # Errors
     /// The folder is not catalog content, or the disk fails.
@@ -74,10 +114,20 @@ impl Store {
         root: &Path,
         canonical: String,
     ) -> Result<Arc<Snapshot>, WriteError> {
-        let mut writer = Writer::new(self.catalogs.join(catalog).join(CONTENT))?;
-        let folder = UnpackedFolder::new(root.to_owned());
-        load(&folder, &Limits::default(), &mut |meta: Meta| writer.push(&meta))?;
-        let snapshot = Arc::new(writer.finish(canonical)?);
+        let directory = self.catalogs.join(catalog);
+        if !directory.exists() {
+            std::fs::create_dir(&directory)?;
+            sync_directory(&self.catalogs)?;
+        }
+        // What an attempt before could not remove would be in the way on a full disk.
+        tidy(&directory)?;
+        let observer = self.observer.as_ref().map(|make| make(catalog));
+        let written = write(&directory, observer, root, canonical);
+        if written.is_err() {
+            // Only succeeds, and only is meant to, where nothing is in it.
+            let _ = std::fs::remove_dir(&directory);
+        }
+        let snapshot = Arc::new(written?);
         let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
         held.insert(catalog.to_owned(), Arc::clone(&snapshot));
         Ok(snapshot)
@@ -89,24 +139,43 @@ impl Store {
     /// The content is no longer served but could not be removed from disk.
     pub fn remove(&self, catalog: &str) -> io::Result<()> {
         self.held.write().unwrap_or_else(PoisonError::into_inner).remove(catalog);
-        remove(&self.catalogs.join(catalog))
+        remove(&self.catalogs.join(catalog))?;
+        remove(&self.unpack.join(catalog))
     }
 
-    /// Removes what belongs to no existing catalog, on disk and in service; returns the names.
-    /// `exists` is asked right before each removal, so that a catalog made meanwhile keeps its content.
+    /// Removes what belongs to no existing catalog, on disk and in service, and was last changed [`YOUNG`]
+    /// before `now` or earlier. `exists` is asked right before each removal, so that a catalog made meanwhile
+    /// keeps its content.
     ///
     /// # Errors
-    /// The directory cannot be listed, or the first entry that could not be removed.
-    pub fn sweep(&self, exists: impl Fn(&str) -> bool) -> io::Result<Vec<String>> {
-        let mut swept = Vec::new();
-        for entry in std::fs::read_dir(&self.catalogs)? {
-            let name = entry?.file_name().to_string_lossy().into_owned();
-            if !exists(&name) {
-                self.remove(&name)?;
-                swept.push(name);
+    /// A directory cannot be listed.
+    pub fn sweep(&self, exists: impl Fn(&str) -> bool, now: SystemTime) -> io::Result<Swept> {
+        let mut swept = Swept::default();
+        for directory in [&self.catalogs, &self.unpack] {
+            for entry in std::fs::read_dir(directory)? {
+                let entry = entry?;
+                let name = entry.file_name().to_string_lossy().into_owned();
+                if exists(&name) {
+                    continue;
+                }
+                if !is_old(&entry.path(), now) {
+                    swept.later = true;
+                    continue;
+                }
+                self.held.write().unwrap_or_else(PoisonError::into_inner).remove(&name);
+                match remove(&entry.path()) {
+                    Ok(()) => swept.removed.push(name),
+                    Err(error) => swept.failed.push((name, error)),
+                }
             }
         }
         Ok(swept)
+    }
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("catalogs", &self.catalogs).finish_non_exhaustive()
     }
 }
 
@@ -125,20 +194,54 @@ impl UnpackDirectory {
 
 impl Drop for UnpackDirectory {
     fn drop(&mut self) {
-        if let Err(error) = remove(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "unpacked image not removed");
-        }
+        discard(&self.path);
     }
 }
 
+fn write(
+    directory: &Path,
+    observer: Option<Box<dyn Observer>>,
+    root: &Path,
+    canonical: String,
+) -> Result<Snapshot, WriteError> {
+    let mut writer = Writer::new(directory.join(CONTENT), observer)?;
+    let folder = UnpackedFolder::new(root.to_owned());
+    load(&folder, &Limits::default(), &mut |meta: Meta| writer.push(&meta))?;
+    writer.finish(canonical)
+}
+
 fn open_catalog(directory: &Path) -> io::Result<Snapshot> {
+    let snapshot = Snapshot::open(&directory.join(CONTENT))?;
+    tidy(directory)?;
+    Ok(snapshot)
+}
+
+/// Removes everything in a catalog's directory but the content.
+fn tidy(directory: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(directory)? {
-        let path = entry?.path();
-        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(STAGING_PREFIX)) {
-            remove(&path)?;
+        let entry = entry?;
+        if entry.file_name() != CONTENT {
+            remove(&entry.path())?;
         }
     }
-    Snapshot::open(&directory.join(CONTENT))
+    Ok(())
+}
+
+/// Makes names in `directory` survive a power failure.
+pub(super) fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+fn is_old(path: &Path, now: SystemTime) -> bool {
+    let modified = std::fs::symlink_metadata(path).and_then(|metadata| metadata.modified());
+    modified.is_ok_and(|modified| now.duration_since(modified).is_ok_and(|age| age >= YOUNG))
+}
+
+/// Removes what nobody needs; what stays is met again by the next attempt or start.
+fn discard(path: &Path) {
+    if let Err(error) = remove(path) {
+        tracing::warn!(path = %path.display(), %error, "leftover not removed");
+    }
 }
 
 /// Removes whatever `path` is, read-only directories and special files included; absent is fine.
@@ -157,6 +260,7 @@ mod tests {
     use super::*;
     use crate::content::snapshot::read_range;
     use olm_fbc::Selector;
+    use std::sync::mpsc;
 
     fn image(digit: char) -> String {
         format!("r.example/a/b@sha256:{}", digit.to_string().repeat(64))
@@ -203,7 +307,7 @@ mod tests {
         std::fs::create_dir(cache.path().join("catalogs/bad")).unwrap();
         std::fs::write(cache.path().join("catalogs/bad/content"), "no trailer at all in this file").unwrap();
         std::fs::write(cache.path().join("catalogs/stray"), "").unwrap();
-        std::fs::create_dir_all(cache.path().join("unpack/a-x/image")).unwrap();
+        std::fs::create_dir_all(cache.path().join("unpack/a/image")).unwrap();
         let modified = store.get("a").unwrap().modified();
         drop(store);
         let store = Store::open(cache.path()).unwrap();
@@ -216,23 +320,135 @@ mod tests {
         assert_eq!(std::fs::read_dir(cache.path().join("unpack")).unwrap().count(), 0);
     }
 
+    fn age(path: &Path, age: Duration) {
+        File::open(path).unwrap().set_modified(SystemTime::now() - age).unwrap();
+    }
+
     // spec 02 acceptance 41, 44
     #[test]
     fn remove_and_sweep() {
         let cache = tempfile::tempdir().unwrap();
         let store = Store::open(cache.path()).unwrap();
         let content = folder("schema: x\n");
-        for name in ["a", "b"] {
+        for name in ["a", "b", "c"] {
             store.replace(name, content.path(), image('1')).unwrap();
         }
-        std::fs::create_dir(cache.path().join("catalogs/ghost")).unwrap();
+        let of = |path: &str| cache.path().join(path);
+        std::fs::create_dir(of("catalogs/ghost")).unwrap();
+        std::fs::write(of("catalogs/stray"), "").unwrap();
+        std::fs::create_dir_all(of("unpack/c/image")).unwrap();
         store.remove("a").unwrap();
         store.remove("a").unwrap();
         assert!(store.get("a").is_none());
-        assert_eq!(store.sweep(|name| name == "b").unwrap(), ["ghost"]);
-        assert!(store.get("b").is_some());
-        assert_eq!(store.sweep(|_| false).unwrap(), ["b"]);
+
+        // What is young may belong to a catalog that is not known here yet.
+        let swept = store.sweep(|name| name == "b", SystemTime::now()).unwrap();
+        assert_eq!((swept.removed, swept.later), (vec![], true));
+        for path in ["catalogs/b", "catalogs/c", "catalogs/ghost", "catalogs/stray", "unpack/c"] {
+            age(&of(path), YOUNG);
+        }
+        let mut swept = store.sweep(|name| name == "b", SystemTime::now()).unwrap();
+        swept.removed.sort();
+        assert_eq!(
+            (swept.removed.as_slice(), swept.later),
+            (["c", "c", "ghost", "stray"].map(str::to_owned).as_slice(), false)
+        );
+        assert!(swept.failed.is_empty());
+        assert!(store.get("b").is_some() && store.get("c").is_none());
+        assert_eq!(store.sweep(|_| false, SystemTime::now()).unwrap().removed, ["b"]);
         assert!(store.get("b").is_none());
+        assert_eq!(std::fs::read_dir(of("catalogs")).unwrap().count(), 0);
+        assert_eq!(std::fs::read_dir(of("unpack")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn leftovers_of_an_attempt_go_with_the_next() {
+        let cache = tempfile::tempdir().unwrap();
+        let store = Store::open(cache.path()).unwrap();
+        let directory = cache.path().join("catalogs/a");
+        // An image that cannot be stored leaves nothing.
+        let broken = folder("- x\n");
+        assert!(store.replace("a", broken.path(), image('1')).unwrap_err().is_of_the_content());
+        assert!(!directory.exists());
+
+        let content = folder("schema: x\n");
+        store.replace("a", content.path(), image('1')).unwrap();
+        std::fs::write(directory.join(".staging-x"), "half").unwrap();
+        std::fs::create_dir(directory.join("stray")).unwrap();
+        std::fs::create_dir_all(cache.path().join("unpack/a/.unpack-x/0")).unwrap();
+        store.replace("a", content.path(), image('2')).unwrap();
+        let left: Vec<_> =
+            std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, [CONTENT]);
+        let unpack = store.unpack_directory("a").unwrap();
+        assert_eq!(std::fs::read_dir(cache.path().join("unpack/a")).unwrap().count(), 0);
+        drop(unpack);
+        assert_eq!(std::fs::read_dir(cache.path().join("unpack")).unwrap().count(), 0);
+    }
+
+    struct Count(usize);
+
+    impl Observer for Count {
+        fn observe(&mut self, meta: &Meta) {
+            assert_ne!(meta.schema, "defect");
+            self.0 += 1;
+        }
+
+        fn finish(self: Box<Self>) -> Option<serde_json::Value> {
+            Some(self.0.into())
+        }
+    }
+
+    #[test]
+    fn an_observer_leaves_findings_and_breaks_nothing() {
+        let cache = tempfile::tempdir().unwrap();
+        let store = Store::open(cache.path()).unwrap().observed_by(|_| Box::new(Count(0)));
+        let content = folder("schema: x\n---\nschema: z\n");
+        store.replace("a", content.path(), image('1')).unwrap();
+        let findings = |store: &Store| store.get("a").unwrap().findings().cloned();
+        assert_eq!(findings(&store), Some(2.into()));
+        assert_eq!(findings(&Store::open(cache.path()).unwrap()), Some(2.into()));
+        let content = folder("schema: x\n---\nschema: defect\n---\nschema: z\n");
+        assert_eq!(text(&store.replace("a", content.path(), image('2')).unwrap()).lines().count(), 3);
+        assert_eq!(findings(&store), None);
+    }
+
+    struct Block(mpsc::Sender<()>, mpsc::Receiver<()>);
+
+    impl Observer for Block {
+        fn observe(&mut self, _: &Meta) {
+            self.0.send(()).unwrap();
+            self.1.recv().unwrap();
+        }
+
+        fn finish(self: Box<Self>) -> Option<serde_json::Value> {
+            None
+        }
+    }
+
+    // spec 02 acceptance 53: not by time but by proof, storing goes on until all was read
+    #[test]
+    fn readers_never_wait_for_a_writer() {
+        let cache = tempfile::tempdir().unwrap();
+        let content = folder("schema: x\n");
+        Store::open(cache.path()).unwrap().replace("b", content.path(), image('1')).unwrap();
+        let (storing, is_storing) = mpsc::channel();
+        let (release, released) = mpsc::channel();
+        let block = std::sync::Mutex::new(Some(Block(storing, released)));
+        let store = Store::open(cache.path()).unwrap();
+        let store = store.observed_by(move |_| Box::new(block.lock().unwrap().take().unwrap()));
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| store.replace("a", content.path(), image('2')).unwrap());
+            is_storing.recv().unwrap();
+            for _ in 0..1000 {
+                assert_eq!(text(&store.get("b").unwrap()), "{\"schema\":\"x\"}\n");
+                assert!(store.get("a").is_none());
+            }
+            assert!(!writer.is_finished());
+            release.send(()).unwrap();
+            assert_eq!(writer.join().unwrap().canonical(), image('2'));
+        });
+        assert!(store.get("a").is_some());
     }
 
     #[test]

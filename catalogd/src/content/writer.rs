@@ -1,18 +1,25 @@
 //! Writing new content beside the old, out of sight until it is complete.
 
-use std::io::{BufWriter, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 
 use olm_fbc::{LoadError, Meta};
-use tempfile::NamedTempFile;
+use serde_json::Value;
+use tempfile::TempPath;
 
 use super::index::{IndexBuilder, TooLarge};
 use super::snapshot::{Description, MAGIC, Snapshot};
+use super::store::sync_directory;
+
+/// Staging files are invisible to readers and removed by the next attempt.
+const STAGING_PREFIX: &str = ".staging-";
 
 /// Why content could not be stored.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The catalog's files are not catalog content; the same image fails in the same way.
+    /// The catalog's files cannot be loaded.
     #[error("error walking FBC root: {0}")]
     Load(#[from] LoadError),
     /// An object is larger than can be stored.
@@ -20,25 +27,48 @@ pub enum WriteError {
     TooLarge(#[from] TooLarge),
     /// The disk.
     #[error("error writing catalog content: {0}")]
-    Io(#[from] std::io::Error),
+    Io(#[from] io::Error),
+}
+
+impl WriteError {
+    /// Whether the same image fails in the same way each time.
+    pub fn is_of_the_content(&self) -> bool {
+        match self {
+            Self::Load(LoadError::Read { .. }) | Self::Io(_) => false,
+            Self::Load(_) | Self::TooLarge(_) => true,
+        }
+    }
+}
+
+/// Sees every object of a catalog while it is stored. Whatever it does, the content is stored: an observer that
+/// panics is not asked again and leaves nothing.
+pub trait Observer: Send {
+    /// Takes notice of the next object.
+    fn observe(&mut self, meta: &Meta);
+
+    /// What is to be found with the content, by this process and the next ones; see [`Snapshot::findings`].
+    fn finish(self: Box<Self>) -> Option<Value>;
 }
 
 /// Takes the objects of one catalog in order.
-#[derive(Debug)]
 pub struct Writer {
-    file: BufWriter<NamedTempFile>,
+    file: BufWriter<File>,
+    /// Removed when dropped, unless it got its final name.
+    staging: TempPath,
     index: IndexBuilder,
     length: u64,
     target: PathBuf,
+    observer: Option<Box<dyn Observer>>,
 }
 
 impl Writer {
-    pub(super) fn new(target: PathBuf) -> Result<Self, WriteError> {
-        let directory = target.parent().unwrap_or_else(|| Path::new("."));
-        std::fs::create_dir_all(directory)?;
-        let file = tempfile::Builder::new().prefix(super::store::STAGING_PREFIX).tempfile_in(directory)?;
+    /// A writer of the content file `target`, whose directory exists.
+    pub(super) fn new(target: PathBuf, observer: Option<Box<dyn Observer>>) -> Result<Self, WriteError> {
+        let staging = tempfile::Builder::new().prefix(STAGING_PREFIX).tempfile_in(directory_of(&target));
+        // Errors with the random name in them would differ at each attempt.
+        let (file, staging) = staging.map_err(|error| io::Error::from(error.kind()))?.into_parts();
         let file = BufWriter::with_capacity(128 << 10, file);
-        Ok(Self { file, index: IndexBuilder::default(), length: 0, target })
+        Ok(Self { file, staging, index: IndexBuilder::default(), length: 0, target, observer })
     }
 
     /// Appends one object; an empty document stores nothing.
@@ -52,6 +82,12 @@ impl Writer {
         self.index.push(meta.blob.len(), [&meta.schema, &meta.package, &meta.name])?;
         self.file.write_all(&meta.blob)?;
         self.length += meta.blob.len() as u64;
+        if let Some(mut observer) = self.observer.take() {
+            self.observer = unless_panicked(move || {
+                observer.observe(meta);
+                observer
+            });
+        }
         Ok(())
     }
 
@@ -60,16 +96,30 @@ impl Writer {
     /// # Errors
     /// The disk.
     pub(super) fn finish(mut self, canonical: String) -> Result<Snapshot, WriteError> {
-        let description = Description { canonical, index: self.index.finish() };
-        let description = serde_json::to_vec(&description).map_err(std::io::Error::other)?;
+        let findings = self.observer.take().and_then(|observer| unless_panicked(|| observer.finish())?);
+        let description = Description { canonical, index: self.index.finish(), findings };
+        let description = serde_json::to_vec(&description).map_err(io::Error::other)?;
         self.file.write_all(&description)?;
         self.file.write_all(MAGIC)?;
         self.file.write_all(&self.length.to_le_bytes())?;
         self.file.write_all(&(description.len() as u64).to_le_bytes())?;
-        let file = self.file.into_inner().map_err(std::io::IntoInnerError::into_error)?;
+        let file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
         // The name must never stand for half a file, also after a power failure.
-        file.as_file().sync_data()?;
-        file.persist(&self.target).map_err(|error| error.error)?;
+        file.sync_data()?;
+        self.staging.persist(&self.target).map_err(|error| error.error)?;
+        sync_directory(directory_of(&self.target))?;
         Ok(Snapshot::open(&self.target)?)
     }
+}
+
+fn directory_of(target: &Path) -> &Path {
+    target.parent().unwrap_or_else(|| Path::new("."))
+}
+
+fn unless_panicked<T>(observe: impl FnOnce() -> T) -> Option<T> {
+    let result = std::panic::catch_unwind(AssertUnwindSafe(observe));
+    if result.is_err() {
+        tracing::error!("the observer of stored content panicked: this is a defect");
+    }
+    result.ok()
 }

@@ -1,21 +1,28 @@
-//! Response bodies: pieces of text and byte ranges of a file, compressed on the way if asked for, read on
-//! blocking threads only as fast as the client takes them.
+//! Response bodies: pieces of text and byte ranges of a file, read only as fast as the client takes them.
+//!
+//! What the kernel has in memory is read at once; the rest is read on threads that may wait for the disk.
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, IoSliceMut, Write};
 use std::ops::Range;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
 use bytes::Bytes;
 use futures::stream;
+use http_body::{Frame, SizeHint};
+use rustix::io::{ReadWriteFlags, preadv2};
+use tokio::sync::SemaphorePermit;
+use tokio::task::JoinHandle;
 
 use super::Encoding;
 use super::encoding::Encoder;
 use crate::content::read_range;
 
-/// Bytes read at once.
+/// Bytes read at once, and so about what a slow client holds in memory.
 const CHUNK: u64 = 128 << 10;
 
 /// A part of a body.
@@ -27,89 +34,275 @@ pub enum Piece {
     File(Range<u64>),
 }
 
-/// A body of `pieces` that is read whole and handed to `keep` before it is sent.
-pub fn kept_body(file: Arc<File>, pieces: Vec<Piece>, keep: impl FnOnce(Bytes) + Send + 'static) -> Body {
-    let sending = Sending { file, pieces: pieces.into(), encoder: None };
-    let read = move || -> io::Result<Bytes> {
-        let mut sending = sending;
-        let mut whole = Vec::new();
-        while let Some(chunk) = sending.read()? {
-            whole.extend_from_slice(&chunk);
+impl Piece {
+    pub(super) fn length(&self) -> u64 {
+        match self {
+            Self::Text(text) => text.len() as u64,
+            Self::File(range) => range.end - range.start,
         }
-        let whole = Bytes::from(whole);
-        keep(whole.clone());
-        Ok(whole)
-    };
-    Body::from_stream(stream::once(async {
-        tokio::task::spawn_blocking(read).await.map_err(io::Error::other)?
-    }))
+    }
 }
 
-/// What is left to send.
-struct Sending {
+/// A body of `pieces`; its length is known.
+pub fn body(file: Arc<File>, pieces: Vec<Piece>) -> Body {
+    let left = pieces.iter().map(Piece::length).sum();
+    Body::new(PieceBody { rest: Rest { file, pieces: pieces.into() }, left, reading: None })
+}
+
+/// The bytes of `ranges` together, for an answer that is kept in memory.
+///
+/// # Errors
+/// The file ends before a range does.
+pub async fn gather(file: Arc<File>, ranges: Vec<Range<u64>>) -> io::Result<Bytes> {
+    let mut rest = Rest { file, pieces: ranges.into_iter().map(Piece::File).collect() };
+    blocking(move || {
+        let mut whole = Vec::new();
+        while let Some(chunk) = rest.next() {
+            whole.extend_from_slice(&read(&rest.file, &chunk)?);
+        }
+        Ok(whole.into())
+    })
+    .await
+}
+
+/// The bytes of `ranges` together and compressed, for an answer that is kept in memory. `permit` comes back with
+/// them; where nobody waits for them any more, it is held until the work is done.
+///
+/// # Errors
+/// The file ends before a range does.
+pub async fn gather_compressed(
     file: Arc<File>,
-    pieces: VecDeque<Piece>,
-    encoder: Option<Encoder<Vec<u8>>>,
+    ranges: Vec<Range<u64>>,
+    encoding: Encoding,
+    permit: SemaphorePermit<'static>,
+) -> io::Result<(Bytes, SemaphorePermit<'static>)> {
+    let mut rest = Rest { file, pieces: ranges.into_iter().map(Piece::File).collect() };
+    blocking(move || {
+        let mut encoder = encoding.encoder(Vec::new())?;
+        while let Some(chunk) = rest.next() {
+            encoder.write_all(&read(&rest.file, &chunk)?)?;
+        }
+        Ok((encoder.finish()?.into(), permit))
+    })
+    .await
 }
 
-/// A body of `pieces`, of the file and compressed as asked.
+/// A body of `pieces` that is compressed on the way, as long as `permit` is held.
 ///
 /// # Errors
 /// No compressor could be made.
-pub fn body(file: Arc<File>, pieces: Vec<Piece>, encoding: Option<Encoding>) -> io::Result<Body> {
-    let encoder = encoding.map(|encoding| encoding.encoder(Vec::new())).transpose()?;
-    let sending = Sending { file, pieces: pieces.into(), encoder };
-    Ok(Body::from_stream(stream::try_unfold(sending, |sending| async {
-        if sending.pieces.is_empty() && sending.encoder.is_none() {
-            return Ok(None);
-        }
-        let step = tokio::task::spawn_blocking(move || sending.step()).await;
-        step.map_err(io::Error::other)?
+pub fn compressing_body(
+    file: Arc<File>,
+    pieces: Vec<Piece>,
+    encoding: Encoding,
+    permit: SemaphorePermit<'static>,
+) -> io::Result<Body> {
+    let rest = Rest { file, pieces: pieces.into() };
+    let begin = Some((rest, encoding.encoder(Vec::new())?, permit));
+    Ok(Body::from_stream(stream::try_unfold(begin, |state| async {
+        let Some((rest, encoder, permit)) = state else {
+            return Ok::<_, io::Error>(None);
+        };
+        let (chunk, next) = blocking(move || compress_some(rest, encoder)).await?;
+        Ok(Some((chunk, next.map(|(rest, encoder)| (rest, encoder, permit)))))
     })))
 }
 
-impl Sending {
-    /// The next chunk to send, or `None` at the end.
-    fn step(mut self) -> io::Result<Option<(Bytes, Self)>> {
-        loop {
-            let plain = self.read()?;
-            let Some(mut encoder) = self.encoder.take() else {
-                return Ok(plain.map(|chunk| (chunk, self)));
-            };
-            let Some(plain) = plain else {
-                let rest = encoder.finish()?;
-                return Ok((!rest.is_empty()).then(|| (Bytes::from(rest), self)));
-            };
-            encoder.write_all(&plain)?;
-            let chunk = encoder.take();
-            self.encoder = Some(encoder);
-            if !chunk.is_empty() {
-                return Ok(Some((Bytes::from(chunk), self)));
-            }
+type Compressing = (Rest, Encoder<Vec<u8>>);
+
+/// Compresses until there is something to send; the last of it comes without a next state.
+fn compress_some(mut rest: Rest, mut encoder: Encoder<Vec<u8>>) -> io::Result<(Bytes, Option<Compressing>)> {
+    while let Some(chunk) = rest.next() {
+        encoder.write_all(&read(&rest.file, &chunk)?)?;
+        let compressed = encoder.take();
+        if !compressed.is_empty() {
+            return Ok((compressed.into(), Some((rest, encoder))));
         }
     }
+    Ok((encoder.finish()?.into(), None))
+}
 
-    /// Up to [`CHUNK`] bytes, gathered from as many pieces as that takes.
-    fn read(&mut self) -> io::Result<Option<Bytes>> {
-        let mut chunk = Vec::new();
-        while let Some(piece) = self.pieces.pop_front() {
-            match piece {
-                Piece::Text(text) => chunk.extend_from_slice(&text),
-                Piece::File(range) => {
-                    let room = CHUNK - (chunk.len() as u64).min(CHUNK);
-                    let end = range.end.min(range.start + room);
-                    let from = chunk.len();
-                    chunk.resize(from + usize::try_from(end - range.start).unwrap_or_default(), 0);
-                    read_range(&self.file, range.start..end, &mut chunk[from..])?;
-                    if end < range.end {
-                        self.pieces.push_front(Piece::File(end..range.end));
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
+}
+
+/// What is left to read.
+struct Rest {
+    file: Arc<File>,
+    pieces: VecDeque<Piece>,
+}
+
+impl Rest {
+    /// The next pieces, together about [`CHUNK`] bytes long.
+    fn next(&mut self) -> Option<Vec<Piece>> {
+        let (mut chunk, mut room) = (Vec::new(), CHUNK);
+        while room > 0 {
+            let Some(mut piece) = self.pieces.pop_front() else {
+                break;
+            };
+            if let Piece::File(range) = &mut piece
+                && range.end - range.start > room
+            {
+                self.pieces.push_front(Piece::File(range.start + room..range.end));
+                range.end = range.start + room;
+            }
+            room = room.saturating_sub(piece.length());
+            chunk.push(piece);
+        }
+        (!chunk.is_empty()).then_some(chunk)
+    }
+}
+
+struct PieceBody {
+    rest: Rest,
+    left: u64,
+    reading: Option<JoinHandle<io::Result<Bytes>>>,
+}
+
+impl http_body::Body for PieceBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let this = &mut *self;
+        let read = match &mut this.reading {
+            Some(reading) => {
+                let read = ready!(Pin::new(reading).poll(cx));
+                this.reading = None;
+                read.unwrap_or_else(|error| Err(io::Error::other(error)))
+            }
+            None => {
+                let Some(chunk) = this.rest.next() else {
+                    return Poll::Ready(None);
+                };
+                match read_cached(&this.rest.file, &chunk) {
+                    Some(bytes) => Ok(bytes),
+                    None => {
+                        let file = Arc::clone(&this.rest.file);
+                        this.reading = Some(tokio::task::spawn_blocking(move || read(&file, &chunk)));
+                        return self.poll_frame(cx);
                     }
                 }
             }
-            if chunk.len() as u64 >= CHUNK {
-                break;
-            }
+        };
+        if let Ok(bytes) = &read {
+            this.left = this.left.saturating_sub(bytes.len() as u64);
         }
-        Ok((!chunk.is_empty()).then(|| Bytes::from(chunk)))
+        Poll::Ready(Some(read.map(Frame::data)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}
+
+/// Reads pieces, waiting for the disk where needed.
+fn read(file: &File, pieces: &[Piece]) -> io::Result<Bytes> {
+    collect(pieces, |range, into| read_range(file, range, into).map(drop))
+}
+
+/// Reads pieces if that needs no waiting. An error is left to [`read`] to find.
+fn read_cached(file: &File, pieces: &[Piece]) -> Option<Bytes> {
+    let cached = |range: Range<u64>, into: &mut [u8]| {
+        let length = into.len();
+        let read = preadv2(file, &mut [IoSliceMut::new(into)], range.start, ReadWriteFlags::NOWAIT)?;
+        if read == length { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
+    };
+    collect(pieces, cached).ok()
+}
+
+fn collect(pieces: &[Piece], read: impl Fn(Range<u64>, &mut [u8]) -> io::Result<()>) -> io::Result<Bytes> {
+    let length = pieces.iter().map(Piece::length).sum::<u64>();
+    let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+    let mut rest = bytes.as_mut_slice();
+    for piece in pieces {
+        // Together the pieces are as long as the bytes.
+        let (into, behind) = rest.split_at_mut(usize::try_from(piece.length()).map_err(io::Error::other)?);
+        rest = behind;
+        match piece {
+            Piece::Text(text) => into.copy_from_slice(text),
+            Piece::File(range) => read(range.clone(), into)?,
+        }
+    }
+    Ok(bytes.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tokio::sync::Semaphore;
+
+    fn file(length: usize) -> (Arc<File>, Vec<u8>) {
+        let bytes: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&bytes).unwrap();
+        (Arc::new(file), bytes)
+    }
+
+    async fn sent(body: Body) -> io::Result<Vec<u8>> {
+        axum::body::to_bytes(body, 1 << 30).await.map(|bytes| bytes.to_vec()).map_err(io::Error::other)
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_too_short_breaks_the_body() {
+        let (file, _) = file(10);
+        assert!(sent(body(Arc::clone(&file), vec![Piece::File(5..11)])).await.is_err());
+        assert!(gather(file, vec![0..4, 9..11]).await.is_err());
+    }
+
+    /// A semaphore with one permit, which is taken.
+    fn one_permit() -> (&'static Semaphore, SemaphorePermit<'static>) {
+        let semaphore = Box::leak(Box::new(Semaphore::new(1)));
+        (semaphore, semaphore.try_acquire().unwrap())
+    }
+
+    // Who asks and goes away, again and again, does not make us do it all at once.
+    #[test]
+    fn work_without_a_client_keeps_its_permit() {
+        let (file, _) = file(10);
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        runtime.block_on(async {
+            let busy = tokio::task::spawn_blocking(move || released.recv());
+            let (semaphore, permit) = one_permit();
+            let mut asked = Box::pin(gather_compressed(file, vec![0..4, 5..9], Encoding::Gzip, permit));
+            assert!(futures::poll!(&mut asked).is_pending());
+            drop(asked);
+            assert_eq!(semaphore.available_permits(), 0);
+            release.send(()).unwrap();
+            busy.await.unwrap().unwrap();
+            let _done = semaphore.acquire().await.unwrap();
+        });
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+
+        #[test]
+        fn all_ways_give_the_same_bytes(cuts in proptest::collection::vec(0u64..300_000, 0..8)) {
+            let (file, bytes) = file(300_000);
+            let ranges: Vec<Range<u64>> =
+                cuts.chunks_exact(2).map(|pair| pair[0].min(pair[1])..pair[0].max(pair[1])).collect();
+            let mut pieces: Vec<Piece> = ranges.iter().cloned().map(Piece::File).collect();
+            pieces.insert(0, Piece::Text(Bytes::from_static(b"head")));
+            let expect: Vec<u8> =
+                ranges.iter().flat_map(|range| &bytes[range.start as usize..range.end as usize]).copied().collect();
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(async {
+                let whole = sent(body(Arc::clone(&file), pieces)).await.unwrap();
+                assert_eq!(whole, [b"head", expect.as_slice()].concat());
+                assert_eq!(gather(Arc::clone(&file), ranges.clone()).await.unwrap(), expect);
+                let (gzip, _) = gather_compressed(file, ranges, Encoding::Zstd, one_permit().1).await.unwrap();
+                assert_eq!(zstd::decode_all(&gzip[..]).unwrap(), expect);
+            });
+        }
     }
 }

@@ -34,8 +34,8 @@ pub fn wanted(header: Option<&str>, size: u64) -> Wanted {
         }
     }
     if parts.is_empty() {
-        // Nothing asked for at all is everything.
-        return if missed { NO_OVERLAP } else { Wanted::Whole };
+        // Nothing asked for at all is everything, and so is any part of nothing.
+        return if missed && size > 0 { NO_OVERLAP } else { Wanted::Whole };
     }
     let total = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.end - part.start));
     if total > size { Wanted::Whole } else { Wanted::Parts(parts) }
@@ -109,7 +109,7 @@ mod tests {
         for (header, expect) in rows {
             assert_eq!(wanted(header, 100), expect, "{header:?}");
         }
-        assert_eq!(wanted(Some("bytes=0-"), 0), NO_OVERLAP);
+        assert_eq!(wanted(Some("bytes=0-"), 0), Wanted::Whole);
         assert_eq!(content_range(&(0..10), 100), "bytes 0-9/100");
     }
 

@@ -9,6 +9,8 @@ pub enum Endpoint {
     All,
     /// `/api/v1/metas`
     Metas,
+    /// `/api/v1/graphql`
+    GraphQl,
 }
 
 /// What a path asks for.
@@ -31,6 +33,7 @@ pub fn route(path: &str) -> Route {
     let endpoint = match path.split('/').collect::<Vec<_>>()[..] {
         ["", "catalogs", name, "api", "v1", "all"] => Some((Endpoint::All, name)),
         ["", "catalogs", name, "api", "v1", "metas"] => Some((Endpoint::Metas, name)),
+        ["", "catalogs", name, "api", "v1", "graphql"] => Some((Endpoint::GraphQl, name)),
         _ => None,
     };
     match endpoint {
@@ -143,7 +146,8 @@ mod tests {
             ("/catalogs/a/api/v1/all/", Route::Unknown),
             ("/catalogs/a", Route::Unknown),
             ("/", Route::Unknown),
-            ("/catalogs/a/api/v1/graphql", Route::Unknown),
+            ("/catalogs/a/api/v1/graphql", catalog(Endpoint::GraphQl, "a")),
+            ("/catalogs/a/api/v1/graphql/", Route::Unknown),
             ("//catalogs/a/api/v1/all", redirect("/catalogs/a/api/v1/all")),
             ("/catalogs/b/../a/api/v1/all", redirect("/catalogs/a/api/v1/all")),
             ("/catalogs//api/v1/all", redirect("/catalogs/api/v1/all")),

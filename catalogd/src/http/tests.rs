@@ -13,7 +13,7 @@ use super::{CatalogServer, router};
 use crate::content::Store;
 
 const IMAGE: &str = "r.example/a/b@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
-const TAG: &str = "0123456789abcdef0123456789abcdef";
+const TAG: &str = "0123456789abcdef0123456789abcdef.1";
 
 struct Fixture {
     router: Router,
@@ -36,10 +36,16 @@ fn fixture(metas: bool) -> Fixture {
     replace(&store, "cat", &catalog);
     replace(&store, "tiny", "schema: x\n");
     let metrics = Metrics::new();
-    let server =
-        CatalogServer { store: Arc::clone(&store), is_expected: Box::new(|name| name == "lost"), metas };
+    let server = CatalogServer {
+        store: Arc::clone(&store),
+        is_expected: Box::new(|name| name == "lost"),
+        metas,
+        graphql: None,
+    };
     Fixture { router: router(server, &metrics), store, metrics, _cache: cache }
 }
+
+const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 fn replace(store: &Store, name: &str, yaml: &str) {
     let folder = tempfile::tempdir().unwrap();
@@ -126,7 +132,6 @@ fn decoded(encoding: &str, body: &[u8]) -> Vec<u8> {
 #[tokio::test]
 async fn compression() {
     let fixture = fixture(true);
-    let plain = fixture.get(ALL, &[]).await;
     for path in [ALL, METAS, "/catalogs/cat/api/v1/metas?schema=olm.bundle"] {
         let plain = fixture.get(path, &[]).await;
         // The second answer may come from the stored copy.
@@ -136,16 +141,9 @@ async fn compression() {
             assert_eq!(answer.header("accept-ranges"), None);
             assert_eq!(answer.header("etag"), Some(format!("\"{TAG}-{encoding}\"").as_str()));
             assert_eq!(decoded(encoding, &answer.body), plain.body, "{path} {accept}");
+            // Compressed before it is sent, so that it need not be done again.
+            assert_eq!(answer.header("content-length"), Some(answer.body.len().to_string().as_str()));
         }
-    }
-    let snapshot = fixture.store.get("cat").unwrap();
-    for encoding in [super::Encoding::Gzip, super::Encoding::Zstd] {
-        snapshot.compress(encoding);
-        assert!(snapshot.compressed(encoding).is_some());
-        let name = encoding.name();
-        let answer = fixture.get(ALL, &[("accept-encoding", name)]).await;
-        assert_eq!(answer.header("content-length"), Some(answer.body.len().to_string().as_str()));
-        assert_eq!(decoded(name, &answer.body), plain.body);
     }
     let identities = [(ALL, "br"), (ALL, "*"), ("/catalogs/tiny/api/v1/all", "gzip"), ("/none", "gzip")];
     for (path, accept) in identities {
@@ -154,31 +152,42 @@ async fn compression() {
     }
 }
 
-// spec 02 acceptance 48
+// spec 02 acceptance 48; §D5, W13
 #[tokio::test]
 async fn conditions() {
     let fixture = fixture(true);
     let modified = fixture.get(ALL, &[]).await.header("last-modified").unwrap().to_owned();
     let tag = format!("\"{TAG}-gzip\"");
-    let rows: [(&[(&str, &str)], StatusCode); 6] = [
+    let old = "Thu, 01 Jan 1970 00:00:00 GMT";
+    let rows: [(&[(&str, &str)], StatusCode); 9] = [
         (&[("if-modified-since", &modified)], StatusCode::NOT_MODIFIED),
         (&[("if-none-match", &tag)], StatusCode::NOT_MODIFIED),
-        (&[("if-modified-since", "Thu, 01 Jan 1970 00:00:00 GMT")], StatusCode::OK),
+        (&[("if-none-match", "*")], StatusCode::NOT_MODIFIED),
+        (&[("if-none-match", "\"x\""), ("if-modified-since", &modified)], StatusCode::OK),
+        (&[("if-modified-since", old)], StatusCode::OK),
         (&[("if-modified-since", "soon")], StatusCode::OK),
+        (&[("if-match", &tag)], StatusCode::OK),
         (&[("if-match", "\"x\"")], StatusCode::PRECONDITION_FAILED),
-        (&[("if-unmodified-since", "Thu, 01 Jan 1970 00:00:00 GMT")], StatusCode::PRECONDITION_FAILED),
+        (&[("if-unmodified-since", old)], StatusCode::PRECONDITION_FAILED),
     ];
-    for path in [ALL, METAS] {
+    for path in [ALL, METAS, "/catalogs/cat/api/v1/metas?schema=olm.package"] {
         for (headers, status) in rows {
-            let answer = fixture.get(path, headers).await;
-            assert_eq!(answer.status, status, "{path} {headers:?}");
-            if status != StatusCode::OK {
-                assert_eq!(answer.body.len(), 0);
-                assert_eq!(answer.header("content-type"), None);
+            for method in [Method::GET, Method::HEAD] {
+                let answer = fixture.ask(method, path, headers).await;
+                assert_eq!(answer.status, status, "{path} {headers:?}");
                 assert_eq!(answer.header("last-modified"), Some(modified.as_str()));
+                assert_eq!(answer.header("etag"), Some(format!("\"{TAG}\"").as_str()));
+                assert_eq!(answer.header("olm-catalog-digest"), Some(DIGEST));
+                if status != StatusCode::OK {
+                    assert_eq!((answer.body.len(), answer.header("content-type")), (0, None));
+                }
             }
         }
     }
+    // Names the representation that the client has.
+    let unchanged = fixture.get(ALL, &[("if-none-match", &tag), ("accept-encoding", "gzip")]).await;
+    assert_eq!((unchanged.status.as_u16(), unchanged.header("etag")), (304, Some(tag.as_str())));
+    assert_eq!(unchanged.header("content-encoding"), None);
 }
 
 // spec 02 acceptance 49
@@ -191,6 +200,10 @@ async fn ranges() {
     assert_eq!((part.status, part.body.as_slice()), (StatusCode::PARTIAL_CONTENT, &whole[..10]));
     assert_eq!(part.header("content-range"), Some(format!("bytes 0-9/{size}").as_str()));
     assert_eq!(part.header("content-encoding"), None);
+    assert_eq!(part.header("olm-catalog-digest"), Some(DIGEST));
+    let head = fixture.ask(Method::HEAD, ALL, &[("range", "bytes=0-9")]).await;
+    assert_eq!((head.status, head.body.len()), (StatusCode::PARTIAL_CONTENT, 0));
+    assert_eq!(head.header("content-length"), Some("10"));
 
     let several = fixture.get(ALL, &[("range", "bytes=0-1,-3")]).await;
     let kind = several.header("content-type").unwrap();
@@ -211,8 +224,13 @@ async fn ranges() {
     assert_eq!(beyond.status, StatusCode::RANGE_NOT_SATISFIABLE);
     assert_eq!(beyond.text(), "invalid range: failed to overlap\n");
     assert_eq!(beyond.header("content-range"), Some(format!("bytes */{size}").as_str()));
-    let stale = fixture.get(ALL, &[("range", "bytes=0-9"), ("if-range", "\"x\"")]).await;
-    assert_eq!((stale.status, stale.body.len()), (StatusCode::OK, size));
+    assert_eq!(beyond.header("olm-catalog-digest"), Some(DIGEST));
+    let (plain, gzip) = (format!("\"{TAG}\""), format!("\"{TAG}-gzip\""));
+    for (condition, status) in [(plain.as_str(), 206), ("\"x\"", 200), (gzip.as_str(), 200)] {
+        let answer = fixture.get(ALL, &[("range", "bytes=0-9"), ("if-range", condition)]).await;
+        assert_eq!(answer.status.as_u16(), status, "{condition}");
+        assert_eq!(answer.body.len(), if status == 206 { 10 } else { size });
+    }
     assert_eq!(fixture.get(METAS, &[("range", "bytes=0-9")]).await.status, StatusCode::OK);
 }
 
@@ -240,6 +258,8 @@ async fn refusals() {
         assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"));
         assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
         assert_eq!(answer.header("retry-after"), (status == 503).then_some("5"));
+        assert_eq!((answer.header("etag"), answer.header("olm-catalog-digest")), (None, None));
+        assert_eq!(answer.header("vary"), Some("Accept-Encoding"));
     }
     for name in ["Bad_Name", "a%2Fb"] {
         let answer = fixture.get(&format!("/catalogs/{name}/api/v1/all"), &[]).await;
@@ -263,6 +283,9 @@ async fn metas() {
     assert_eq!((answer.status.as_u16(), answer.text()), (404, "404 page not found\n"));
 
     let fixture = fixture(true);
+    let head =
+        fixture.ask(Method::HEAD, &format!("{METAS}?package=foo"), &[("accept-encoding", "gzip")]).await;
+    assert_eq!((head.status, head.body.len(), head.header("content-encoding")), (StatusCode::OK, 0, None));
     let rows = [
         ("schema=olm.package", 1),
         ("package=foo", 41),
@@ -284,6 +307,69 @@ async fn metas() {
     assert_eq!(fixture.get(METAS, &[]).await.body, fixture.get(ALL, &[]).await.body);
     let empty = fixture.get(&format!("{METAS}?schema="), &[]).await;
     assert_eq!(empty.body, fixture.get(ALL, &[]).await.body);
+}
+
+// spec 02 §H2.1, §H2.4, §H2.5, §H2.6
+#[tokio::test]
+async fn unusual_content() {
+    let fixture = fixture(true);
+    replace(&fixture.store, "empty", "");
+    for path in ["/catalogs/empty/api/v1/all", "/catalogs/empty/api/v1/metas"] {
+        let empty = fixture.get(path, &[("accept-encoding", "gzip")]).await;
+        assert_eq!((empty.status, empty.body.len()), (StatusCode::OK, 0));
+        assert_eq!(empty.header("content-length"), Some("0"));
+        assert_eq!(empty.header("content-encoding"), None);
+    }
+    let yaml = "{schema: a, name: twice}\n---\n{schema: a, name: twice}\n---\nvalues: 1\n---\n\
+                {schema: olm.package, name: p, package: q}\n";
+    replace(&fixture.store, "odd", yaml);
+    for (query, lines) in [("schema=a&name=twice", 2), ("package=q", 1), ("", 4)] {
+        let answer = fixture.get(&format!("/catalogs/odd/api/v1/metas?{query}"), &[]).await;
+        assert_eq!(answer.text().lines().count(), lines, "{query}");
+    }
+}
+
+// spec 02 §D7: what is too large for memory is compressed on the way, but not for everybody at once
+#[tokio::test]
+async fn long_parts() {
+    let fixture = fixture(true);
+    let text = "catalog content ".repeat(400_000);
+    replace(&fixture.store, "long", &format!("schema: a\ntext: {text}\n---\nschema: b\n"));
+    let path = "/catalogs/long/api/v1/metas?schema=a";
+    let plain = fixture.get(path, &[]).await;
+    assert!(plain.body.len() > 6_000_000);
+    let gzip = [("accept-encoding", "gzip")];
+    let answer = fixture.get(path, &gzip).await;
+    assert_eq!((answer.header("content-encoding"), answer.header("content-length")), (Some("gzip"), None));
+    assert_eq!(decoded("gzip", &answer.body), plain.body);
+    let request = || Request::get(path).header("accept-encoding", "gzip").body(Body::empty()).unwrap();
+    let mut unread = Vec::new();
+    for _ in 0..2 {
+        unread.push(fixture.router.clone().oneshot(request()).await.unwrap());
+    }
+    let third = fixture.get(path, &gzip).await;
+    assert_eq!((third.header("content-encoding"), third.body == plain.body), (None, true));
+    drop(unread);
+    assert_eq!(fixture.get(path, &gzip).await.header("content-encoding"), Some("gzip"));
+}
+
+// spec 02 acceptance 53, W2
+#[tokio::test]
+async fn readers_do_not_wait_for_a_writer_of_another_catalog() {
+    let fixture = fixture(true);
+    let folder = tempfile::tempdir().unwrap();
+    let document = "---\nschema: olm.bundle\nname: x\nlist: [one, two, three, four, five, six, seven]\n";
+    std::fs::write(folder.path().join("catalog.yaml"), document.repeat(20_000)).unwrap();
+    let store = Arc::clone(&fixture.store);
+    let written =
+        std::thread::spawn(move || store.replace("other", folder.path(), IMAGE.to_owned()).map(drop));
+    let mut answered = 0;
+    while !written.is_finished() {
+        assert_eq!(fixture.get(METAS, &[]).await.status, StatusCode::OK);
+        answered += 1;
+    }
+    written.join().unwrap().unwrap();
+    assert!(answered > 10, "{answered}");
 }
 
 // spec 02 acceptance 54

@@ -1,8 +1,15 @@
 //! A control plane, a registry, and catalogd processes that end with the test.
 
+// Each test binary uses another part.
+#![allow(dead_code)]
+
+pub(crate) mod strace;
+
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,8 +18,9 @@ use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::config::Kubeconfig;
-use olm_api::{ClusterCatalog, crds::crds};
+use olm_api::{ClusterCatalog, annotations, crds::crds};
 use olm_control_plane::ControlPlane;
+use olm_image::Image;
 use olm_image::registry::Registry;
 use olm_service::ca_pool::{CaPool, CaSources};
 use olm_service::tls_profile::{ProfileName, TlsProfile, Version};
@@ -20,8 +28,32 @@ use serde_json::{Value, json};
 
 pub(crate) const NAMESPACE: &str = "olmv1-system";
 /// Generous, because tests share the machine with compilers.
-const PATIENCE: Duration = Duration::from_secs(90);
-const LOOK: Duration = Duration::from_millis(50);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+const LOOK: Duration = Duration::from_millis(20);
+/// Lines of a log that a failed test shows.
+const LOG_LINES: usize = 60;
+
+/// An image with one file of catalog content.
+pub(crate) fn image(yaml: &str) -> Image {
+    image_of(&BTreeMap::from([("catalog.yaml".to_owned(), yaml.as_bytes().to_vec())]))
+}
+
+/// An image with these files as catalog content.
+pub(crate) fn image_of(files: &BTreeMap<String, Vec<u8>>) -> Image {
+    Image::catalog(files).unwrap()
+}
+
+/// Asks again and again until there is an answer.
+pub(crate) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        tokio::time::sleep(LOOK).await;
+    }
+}
 
 /// Everything around catalogd.
 pub(crate) struct World {
@@ -29,6 +61,7 @@ pub(crate) struct World {
     pub(crate) registry: Registry,
     directory: tempfile::TempDir,
     webhook_port: u16,
+    client: tokio::sync::OnceCell<reqwest::Client>,
 }
 
 impl World {
@@ -41,15 +74,33 @@ impl World {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("cas")).unwrap();
         registry.write_ca(&directory.path().join("cas")).unwrap();
-        Self { plane, registry, directory, webhook_port: free_port() }
+        let (webhook_port, client) = (free_port(), tokio::sync::OnceCell::new());
+        Self { plane, registry, directory, webhook_port, client }
     }
 
     pub(crate) fn catalogs(&self) -> Api<ClusterCatalog> {
         Api::all(self.plane.client())
     }
 
+    /// A path for the test's own files.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
     pub(crate) fn cache(&self, pod: &str) -> PathBuf {
-        self.directory.path().join(format!("cache-{pod}"))
+        self.file(&format!("cache-{pod}"))
+    }
+
+    /// What a pod has logged.
+    pub(crate) fn log(&self, pod: &str) -> String {
+        std::fs::read_to_string(self.file(&format!("{pod}.log"))).unwrap()
+    }
+
+    /// How many reconciles of a catalog a pod has begun.
+    pub(crate) fn reconciles(&self, pod: &str, catalog: &str) -> usize {
+        let name = format!("name={catalog:?}");
+        let log = self.log(pod);
+        log.lines().filter(|line| line.contains("reconcile starting") && line.contains(&name)).count()
     }
 
     /// A catalog of `image` (path and tag in the registry) with `changes` merged in.
@@ -76,6 +127,13 @@ impl World {
         self.until_gone(name, PATIENCE).await;
     }
 
+    /// Asks for a poll, now.
+    pub(crate) async fn refresh(&self, name: &str) {
+        let key = annotations::EXT_REFRESH_REQUESTED_AT;
+        self.patch(name, json!({"metadata": {"annotations": {key: jiff::Timestamp::now().to_string()}}}))
+            .await;
+    }
+
     /// The catalog once `holds`.
     pub(crate) async fn until(&self, name: &str, holds: impl Fn(&ClusterCatalog) -> bool) -> ClusterCatalog {
         let deadline = Instant::now() + PATIENCE;
@@ -89,6 +147,16 @@ impl World {
         }
     }
 
+    /// The catalog once its content is that of the image with this digest, and its status says so.
+    pub(crate) async fn until_served(&self, name: &str, digest: &str) -> ClusterCatalog {
+        self.until(name, |catalog| {
+            resolved(catalog).ends_with(digest)
+                && reason(catalog, "Progressing") == "Succeeded"
+                && reason(catalog, "Serving") == "Available"
+        })
+        .await
+    }
+
     pub(crate) async fn until_gone(&self, name: &str, patience: Duration) {
         let deadline = Instant::now() + patience;
         while let Some(catalog) = self.catalogs().get_opt(name).await.unwrap() {
@@ -99,14 +167,12 @@ impl World {
 
     /// A client that trusts the built-in CA.
     pub(crate) async fn client(&self) -> reqwest::Client {
-        let secrets: Api<Secret> = Api::namespaced(self.plane.client(), NAMESPACE);
-        let secret = secrets.get("olmv1-ca").await.unwrap();
-        let bundle = secret.data.unwrap().remove("ca.crt").unwrap().0;
-        let trusted = tempfile::tempdir().unwrap();
-        std::fs::write(trusted.path().join("ca.crt"), bundle).unwrap();
-        let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
-        let sources = CaSources { directory: Some(trusted.path().to_owned()), bundle: None };
-        Arc::new(CaPool::load(sources, profile).unwrap()).client()
+        let make = async || {
+            let secrets: Api<Secret> = Api::namespaced(self.plane.client(), NAMESPACE);
+            let secret = secrets.get("olmv1-ca").await.unwrap();
+            client_trusting(&secret.data.unwrap()["ca.crt"].0)
+        };
+        self.client.get_or_init(make).await.clone()
     }
 
     /// The administrator's token.
@@ -136,53 +202,116 @@ impl World {
     }
 }
 
+/// A client that trusts these certificates (PEM).
+pub(crate) fn client_trusting(certificates: &[u8]) -> reqwest::Client {
+    let trusted = tempfile::tempdir().unwrap();
+    std::fs::write(trusted.path().join("ca.crt"), certificates).unwrap();
+    let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
+    let sources = CaSources { directory: Some(trusted.path().to_owned()), bundle: None };
+    Arc::new(CaPool::load(sources, profile).unwrap()).client()
+}
+
+/// Flags of a process without certificates and other replicas: it serves plain HTTP and leads at once.
+pub(crate) const ALONE: [&str; 2] = ["--insecure-http", "--metrics-bind-address="];
+
 /// A running catalogd.
 pub(crate) struct Catalogd {
     child: Child,
-    content_port: u16,
+    log: PathBuf,
+    scheme: &'static str,
+    pub(crate) content_port: u16,
     pub(crate) metrics_port: u16,
+    pub(crate) probe_port: u16,
+    pub(crate) webhook_port: u16,
 }
 
 impl Catalogd {
-    /// Starts the process of pod `pod` and waits until it is ready.
+    /// Starts the process of pod `pod` with built-in certificates and leader election, and waits until it is ready.
     pub(crate) async fn start(world: &World, pod: &str) -> Self {
+        Self::start_with(world, pod, &[]).await
+    }
+
+    /// As [`Self::start`], with further flags, which win.
+    pub(crate) async fn start_with(world: &World, pod: &str, flags: &[&str]) -> Self {
+        let standard = [
+            "--leader-elect",
+            "--cert-management=builtin",
+            "--leader-elect-lease-duration=6s",
+            "--leader-elect-renew-deadline=4s",
+            "--leader-elect-retry-period=200ms",
+        ];
+        Self::spawn(world, pod, &[&standard, flags].concat()).await
+    }
+
+    /// Starts the process with the flags [`ALONE`].
+    pub(crate) async fn start_alone(world: &World, pod: &str, flags: &[&str]) -> Self {
+        Self::spawn(world, pod, &[&ALONE, flags].concat()).await
+    }
+
+    async fn spawn(world: &World, pod: &str, flags: &[&str]) -> Self {
+        let mut started = Self::launch(world, pod, &[env!("CARGO_BIN_EXE_catalogd")], flags);
+        let url = format!("http://127.0.0.1:{}/readyz", started.probe_port);
+        let client = reqwest::Client::new();
+        eventually("catalogd is ready", async || {
+            assert_eq!(started.ended(), None, "catalogd ended");
+            let answer = client.get(&url).send().await;
+            answer.is_ok_and(|answer| answer.status() == 200).then_some(())
+        })
+        .await;
+        started
+    }
+
+    /// Starts `program`, catalogd or something in front of it, and waits for nothing.
+    pub(crate) fn launch(world: &World, pod: &str, program: &[&str], flags: &[&str]) -> Self {
         let [content_port, metrics_port, probe_port] = [free_port(), free_port(), free_port()];
         let webhook_port = if pod == "first" { world.webhook_port } else { free_port() };
-        let mut command = Command::new(env!("CARGO_BIN_EXE_catalogd"));
+        let log = world.file(&format!("{pod}.log"));
+        let output = File::options().create(true).append(true).open(&log).unwrap();
+        let mut command = Command::new(program[0]);
         command
-            .args(["--leader-elect", "--cert-management=builtin", "--feature-gates=APIV1MetasHandler=true"])
-            .args(["--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s"])
-            .args(["--leader-elect-retry-period=200ms", "-v=1"])
+            .args(&program[1..])
+            .args(["--feature-gates=APIV1MetasHandler=true", "-v=1"])
             .arg(format!("--kubeconfig={}", world.plane.kubeconfig().display()))
             .arg(format!("--system-namespace={NAMESPACE}"))
             .arg(format!("--cache-dir={}", world.cache(pod).display()))
-            .arg(format!("--pull-cas-dir={}", world.directory.path().join("cas").display()))
+            .arg(format!("--pull-cas-dir={}", world.file("cas").display()))
             .arg(format!("--catalogs-server-addr=127.0.0.1:{content_port}"))
             .arg(format!("--external-address=localhost:{content_port}"))
             .arg(format!("--metrics-bind-address=127.0.0.1:{metrics_port}"))
             .arg(format!("--health-probe-bind-address=127.0.0.1:{probe_port}"))
             .arg(format!("--webhook-server-port={webhook_port}"))
+            .args(flags)
             .env("POD_NAME", pod)
             .env("POD_UID", format!("uid-{pod}"))
-            .stdin(Stdio::null());
-        let mut started = Self { child: command.spawn().unwrap(), content_port, metrics_port };
-        let deadline = Instant::now() + PATIENCE;
-        let url = format!("http://127.0.0.1:{probe_port}/readyz");
-        while !reqwest::get(&url).await.is_ok_and(|answer| answer.status() == 200) {
-            assert_eq!(started.child.try_wait().unwrap(), None, "catalogd ended");
-            assert!(Instant::now() < deadline, "catalogd is not ready");
-            tokio::time::sleep(LOOK).await;
-        }
-        started
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().unwrap())
+            .stderr(output);
+        let child = command.spawn().unwrap();
+        let scheme = if flags.contains(&"--insecure-http") { "http" } else { "https" };
+        Self { child, log, scheme, content_port, metrics_port, probe_port, webhook_port }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How the process ended, if it did.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
     }
 
     pub(crate) fn external_address(&self) -> String {
         format!("localhost:{}", self.content_port)
     }
 
+    /// Address of something about catalogs.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("{}://{}/catalogs/{path}", self.scheme, self.external_address())
+    }
+
     async fn request(&self, world: &World, path: &str) -> reqwest::Response {
-        let url = format!("https://{}/catalogs/{path}", self.external_address());
-        world.client().await.get(url).send().await.unwrap()
+        let client = if self.scheme == "https" { world.client().await } else { reqwest::Client::new() };
+        client.get(self.url(path)).send().await.unwrap()
     }
 
     /// Status and text of an answer.
@@ -198,23 +327,21 @@ impl Catalogd {
 
     /// `kill -9`.
     pub(crate) async fn kill(mut self) {
+        self.kill_and_wait();
+    }
+
+    /// `kill -9`, for who still wants to ask about the process.
+    pub(crate) fn kill_and_wait(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// SIGTERM; it must end well and soon.
     pub(crate) async fn stop(mut self) {
-        let pid = self.child.id().to_string();
+        let pid = self.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                assert!(status.success(), "{status}");
-                return;
-            }
-            assert!(Instant::now() < deadline, "catalogd does not end");
-            tokio::time::sleep(LOOK).await;
-        }
+        let status = eventually("catalogd ends", async || self.ended()).await;
+        assert!(status.success(), "{status}");
     }
 }
 
@@ -223,7 +350,30 @@ impl Drop for Catalogd {
         // Both fail only if it is gone already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            eprintln!("the end of {}:", self.log.display());
+            lines[lines.len().saturating_sub(LOG_LINES)..].iter().for_each(|line| eprintln!("{line}"));
+        }
     }
+}
+
+/// Everything below a directory, relative to it and sorted; empty where there is none.
+pub(crate) fn files_below(directory: &Path) -> Vec<String> {
+    let mut files = Vec::new();
+    let mut open = vec![directory.to_owned()];
+    while let Some(next) = open.pop() {
+        for entry in std::fs::read_dir(&next).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            files.push(path.strip_prefix(directory).unwrap().display().to_string());
+            if path.is_dir() {
+                open.push(path);
+            }
+        }
+    }
+    files.sort();
+    files
 }
 
 /// A condition without its time.
@@ -232,6 +382,27 @@ pub(crate) fn condition(catalog: &ClusterCatalog, type_: &str) -> Option<Value> 
     let found = conditions.iter().find(|condition| condition.type_ == type_)?;
     Some(json!({"status": found.status, "reason": found.reason, "message": found.message,
         "observedGeneration": found.observed_generation}))
+}
+
+/// The reason of a condition, empty where there is none.
+pub(crate) fn reason(catalog: &ClusterCatalog, type_: &str) -> String {
+    text_of(catalog, type_, "reason")
+}
+
+/// The message of a condition, empty where there is none.
+pub(crate) fn message(catalog: &ClusterCatalog, type_: &str) -> String {
+    text_of(catalog, type_, "message")
+}
+
+fn text_of(catalog: &ClusterCatalog, type_: &str, member: &str) -> String {
+    condition(catalog, type_)
+        .map_or_else(String::new, |condition| condition[member].as_str().unwrap().to_owned())
+}
+
+/// `status.resolvedSource`, empty where there is none.
+pub(crate) fn resolved(catalog: &ClusterCatalog) -> &str {
+    let source = catalog.status.as_ref().and_then(|status| status.resolved_source.as_ref());
+    source.map_or("", |source| &source.image.ref_)
 }
 
 fn merge(target: &mut Value, change: Value) {
@@ -243,6 +414,6 @@ fn merge(target: &mut Value, change: Value) {
     }
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }

@@ -19,7 +19,7 @@ use crate::metrics::Metrics;
 use crate::tls_profile::TlsProfile;
 
 /// Wait between two looks at certificate files (spec 06 §3.4).
-pub const FILE_POLL: Duration = Duration::from_secs(10);
+pub const FILE_POLL: Duration = Duration::from_secs(5);
 /// Wait between two looks at the Secrets of built-in certificates.
 pub const SECRET_POLL: Duration = Duration::from_secs(30);
 /// No certificate or key file is larger.

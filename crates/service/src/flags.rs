@@ -57,6 +57,14 @@ pub struct ServiceFlags {
     /// Directory with CA files (*.crt) and client certificates for registries
     #[arg(long, default_value = "", value_name = "DIR")]
     pub pull_cas_dir: String,
+    /// Limits on images as KEY=VALUE, comma separated: layers, blob-bytes, unpacked-bytes, kept-bytes, files, file-bytes,
+    /// path-depth, path-bytes, ratio, pull-timeout
+    #[arg(long, default_value = "", value_name = "LIMITS")]
+    pub image_limits: String,
+    /// Pull nothing where no signature policy is configured
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false",
+          default_missing_value = "true", value_parser = go_value::boolean, value_name = "BOOL")]
+    pub require_signature_policy: bool,
     /// Pull secret used for every registry, as <namespace>/<name>
     #[arg(long, default_value = "", value_name = "NAMESPACE/NAME")]
     pub global_pull_secret: String,

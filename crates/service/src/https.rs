@@ -11,10 +11,12 @@ use hyper_util::rt::TokioTimer;
 use rustls::ServerConfig;
 use tokio::task::JoinHandle;
 
-use crate::write_deadline::DeadlineAcceptor;
+use crate::connection::ConnectionAcceptor;
 
 /// A client must send its request head within this time; also the longest idle time of a connection.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes of a request head: 431 beyond.
+const HEAD_LIMIT: usize = 64 << 10;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A server that accepts connections until it is told to end.
@@ -42,16 +44,17 @@ impl HttpServer {
         let address = listener.local_addr()?;
         let handle = Handle::new();
         let mut server = axum_server::from_tcp(listener)?.handle(handle.clone());
-        server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(READ_TIMEOUT);
+        let mut http = server.http_builder().http1();
+        http.timer(TokioTimer::new()).header_read_timeout(READ_TIMEOUT).max_buf_size(HEAD_LIMIT);
         let service = router.into_make_service();
         let task = match tls {
             Some(config) => {
                 let acceptor = RustlsAcceptor::new(RustlsConfig::from_config(config))
                     .handshake_timeout(HANDSHAKE_TIMEOUT)
-                    .acceptor(DeadlineAcceptor);
+                    .acceptor(ConnectionAcceptor::new());
                 tokio::spawn(server.acceptor(acceptor).http1_only().serve(service))
             }
-            None => tokio::spawn(server.acceptor(DeadlineAcceptor).http1_only().serve(service)),
+            None => tokio::spawn(server.acceptor(ConnectionAcceptor::new()).http1_only().serve(service)),
         };
         Ok(Self { address, handle, task })
     }
@@ -76,4 +79,34 @@ fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
             Err(error)
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    /// What the server says to `request` until it ends the connection. Time passes as soon as all wait.
+    async fn said(request: &[u8]) -> String {
+        let router = Router::new().fallback(async || "here");
+        let server = HttpServer::start((Ipv4Addr::LOCALHOST, 0).into(), None, router).unwrap();
+        let mut connection = TcpStream::connect(server.address).await.unwrap();
+        connection.write_all(request).await.unwrap();
+        let mut answer = Vec::new();
+        // A server that refuses may cut what it did not read.
+        let _ = connection.read_to_end(&mut answer).await;
+        String::from_utf8(answer).unwrap()
+    }
+
+    // spec 02 §D9: read timeout, keep-alive, limits
+    #[tokio::test(start_paused = true)]
+    async fn requests_are_bounded() {
+        let complete = said(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        assert!(complete.starts_with("HTTP/1.1 200 OK") && complete.ends_with("here"), "{complete}");
+        assert_eq!(said(b"").await, "");
+        assert_eq!(said(b"GET / HTTP/1.1\r\nhost: ").await, "");
+        let long = format!("GET / HTTP/1.1\r\nhost: x\r\nlong: {}", "x".repeat(HEAD_LIMIT));
+        assert!(said(long.as_bytes()).await.starts_with("HTTP/1.1 431 "));
+    }
 }

@@ -10,6 +10,7 @@ pub mod ca_pool;
 pub mod certificate;
 pub mod cluster;
 pub mod component;
+mod connection;
 pub mod flags;
 pub mod gates;
 pub mod go_value;
@@ -27,7 +28,6 @@ pub mod reconcile;
 pub mod service;
 pub mod status;
 pub mod tls_profile;
-mod write_deadline;
 
 pub use component::Component;
 pub use service::{Service, run};

@@ -1,0 +1,254 @@
+//! From a catalog's content to the response: conditions, ranges, encodings (spec 02 §§D5–D7).
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use olm_fbc::Selector;
+use tokio::sync::Semaphore;
+
+use super::answer::error;
+use super::body::{Piece, body, compressing_body, gather, gather_compressed};
+use super::encoding::{Encoding, LEAST_COMPRESSED, negotiate};
+use super::precondition::{Verdict, evaluate, format_date, range_counts};
+use super::range::{Wanted, content_range, wanted};
+use super::route::Endpoint;
+use crate::content::Snapshot;
+use crate::content::answers::LONGEST;
+
+const JSON_LINES: HeaderValue = HeaderValue::from_static("application/jsonl");
+/// Digest of the image that the content is from.
+pub(super) const CATALOG_DIGEST: HeaderName = HeaderName::from_static("olm-catalog-digest");
+
+/// Answers up to this length are compressed before they are sent, one at a time: who asks the same meanwhile
+/// finds the result.
+const COMPRESSED_WHOLE: u64 = 4 << 20;
+static COMPRESSING_WHOLE: Semaphore = Semaphore::const_new(1);
+/// Longer ones are compressed on the way, so many at once; others get them as they are.
+static COMPRESSING_STREAMS: Semaphore = Semaphore::const_new(2);
+
+/// Answers a request for the blobs that `selector` selects.
+///
+/// # Errors
+/// The content cannot be read.
+pub(super) async fn deliver(
+    endpoint: Endpoint,
+    snapshot: &Arc<Snapshot>,
+    selector: &Selector,
+    method: &Method,
+    headers: &HeaderMap,
+) -> io::Result<Response> {
+    let ranges = snapshot.index().ranges(selector);
+    let length: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+    let encoding = encoding(method, headers, length);
+    let answer = Answer::of(snapshot);
+    match evaluate(headers, snapshot.tag(), snapshot.modified()) {
+        Verdict::Proceed => {}
+        Verdict::NotModified => {
+            return Ok(answer.tagged(snapshot, encoding).status(StatusCode::NOT_MODIFIED).empty());
+        }
+        Verdict::Failed => return Ok(answer.status(StatusCode::PRECONDITION_FAILED).empty()),
+    }
+    if endpoint == Endpoint::All
+        && let Some(range) = headers.get(header::RANGE)
+        && range_counts(headers, snapshot.tag(), snapshot.modified())
+        && let Some(response) = ranged(&answer, snapshot, range)?
+    {
+        return Ok(response);
+    }
+    if selector.selects_all() {
+        return whole(endpoint, answer, snapshot, encoding).await;
+    }
+    match encoding {
+        // The body of a HEAD request is dropped unread, so nothing is gathered for it.
+        None if length <= LONGEST && ranges.len() > 1 && method != Method::HEAD => {
+            let known = match snapshot.answers().get(selector, None) {
+                Some(known) => known,
+                None => {
+                    let gathered = gather(Arc::clone(snapshot.file()), ranges).await?;
+                    snapshot.answers().insert(selector, None, gathered.clone());
+                    gathered
+                }
+            };
+            answer.tagged(snapshot, None).json_lines(known.len() as u64).body(Body::from(known))
+        }
+        None => plain(answer, snapshot, pieces(ranges), length),
+        Some(encoding) => compressed(answer, snapshot, selector, ranges, length, encoding).await,
+    }
+}
+
+/// The encoding of an answer of `length` bytes.
+fn encoding(method: &Method, headers: &HeaderMap, length: u64) -> Option<Encoding> {
+    if method == Method::HEAD || length < LEAST_COMPRESSED {
+        return None;
+    }
+    negotiate(headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok()))
+}
+
+/// All the data, compressed from the copy.
+async fn whole(
+    endpoint: Endpoint,
+    answer: Answer,
+    snapshot: &Arc<Snapshot>,
+    encoding: Option<Encoding>,
+) -> io::Result<Response> {
+    if let Some(encoding) = encoding
+        && let Some(copy) = snapshot.compressed(encoding).await
+    {
+        let answer = answer.tagged(snapshot, Some(encoding)).json_lines(copy.length);
+        return answer.body(body(copy.file, vec![Piece::File(0..copy.length)]));
+    }
+    let has_ranges = endpoint == Endpoint::All;
+    let answer = if has_ranges { answer.with(header::ACCEPT_RANGES, "bytes") } else { answer };
+    let length = snapshot.length();
+    plain(answer, snapshot, vec![Piece::File(0..length)], length)
+}
+
+fn plain(answer: Answer, snapshot: &Arc<Snapshot>, pieces: Vec<Piece>, length: u64) -> io::Result<Response> {
+    let answer = answer.tagged(snapshot, None).json_lines(length);
+    answer.body(body(Arc::clone(snapshot.file()), pieces))
+}
+
+/// A part of the data, compressed; remembered if it is small, and plain if too much is being compressed.
+async fn compressed(
+    answer: Answer,
+    snapshot: &Arc<Snapshot>,
+    selector: &Selector,
+    ranges: Vec<Range<u64>>,
+    length: u64,
+    encoding: Encoding,
+) -> io::Result<Response> {
+    let file = Arc::clone(snapshot.file());
+    if length > COMPRESSED_WHOLE {
+        return match COMPRESSING_STREAMS.try_acquire() {
+            Ok(permit) => {
+                let answer = answer.tagged(snapshot, Some(encoding)).with(header::CONTENT_TYPE, JSON_LINES);
+                answer.body(compressing_body(file, pieces(ranges), encoding, permit)?)
+            }
+            Err(_) => plain(answer, snapshot, pieces(ranges), length),
+        };
+    }
+    let remembered = || snapshot.answers().get(selector, Some(encoding));
+    let known = match remembered() {
+        Some(known) => known,
+        None => {
+            let turn = COMPRESSING_WHOLE.acquire().await.map_err(io::Error::other)?;
+            match remembered() {
+                Some(known) => known,
+                None => {
+                    let (made, _turn) = gather_compressed(file, ranges, encoding, turn).await?;
+                    snapshot.answers().insert(selector, Some(encoding), made.clone());
+                    made
+                }
+            }
+        }
+    };
+    answer.tagged(snapshot, Some(encoding)).json_lines(known.len() as u64).body(Body::from(known))
+}
+
+fn pieces(ranges: Vec<Range<u64>>) -> Vec<Piece> {
+    ranges.into_iter().map(Piece::File).collect()
+}
+
+/// The answer to a `Range` header that counts; `None` where it asks for everything.
+fn ranged(answer: &Answer, snapshot: &Arc<Snapshot>, range: &HeaderValue) -> io::Result<Option<Response>> {
+    let size = snapshot.length();
+    match wanted(range.to_str().ok(), size) {
+        Wanted::Whole => Ok(None),
+        Wanted::Parts(parts) => partial(answer.clone().tagged(snapshot, None), snapshot, &parts).map(Some),
+        Wanted::Unsatisfiable(text) => {
+            let mut response = error(StatusCode::RANGE_NOT_SATISFIABLE, text);
+            let answer = answer.clone().with(header::CONTENT_RANGE, format!("bytes */{size}"));
+            response.headers_mut().extend(answer.headers);
+            Ok(Some(response))
+        }
+    }
+}
+
+/// 206 with one part, or with several as `multipart/byteranges`.
+fn partial(answer: Answer, snapshot: &Arc<Snapshot>, parts: &[Range<u64>]) -> io::Result<Response> {
+    let size = snapshot.length();
+    let answer = answer.status(StatusCode::PARTIAL_CONTENT).with(header::ACCEPT_RANGES, "bytes");
+    let file = Arc::clone(snapshot.file());
+    if let [part] = parts {
+        return answer
+            .with(header::CONTENT_RANGE, content_range(part, size))
+            .json_lines(part.end - part.start)
+            .body(body(file, vec![Piece::File(part.clone())]));
+    }
+    // Content is JSON lines, where a line of dashes cannot stand.
+    let boundary = format!("----{}", snapshot.tag());
+    let mut pieces = Vec::new();
+    for (number, part) in parts.iter().enumerate() {
+        let start = if number == 0 { "" } else { "\r\n" };
+        let head = format!(
+            "{start}--{boundary}\r\nContent-Range: {}\r\nContent-Type: application/jsonl\r\n\r\n",
+            content_range(part, size)
+        );
+        pieces.push(Piece::Text(Bytes::from(head)));
+        pieces.push(Piece::File(part.clone()));
+    }
+    pieces.push(Piece::Text(Bytes::from(format!("\r\n--{boundary}--\r\n"))));
+    answer
+        .with(header::CONTENT_TYPE, format!("multipart/byteranges; boundary={boundary}"))
+        .with(header::CONTENT_LENGTH, pieces.iter().map(Piece::length).sum::<u64>())
+        .body(body(file, pieces))
+}
+
+/// A response in the making.
+#[derive(Clone)]
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+}
+
+impl Answer {
+    /// What every answer about this content says.
+    fn of(snapshot: &Snapshot) -> Self {
+        Self { status: StatusCode::OK, headers: HeaderMap::new() }
+            .with(CATALOG_DIGEST, snapshot.digest())
+            .with(header::LAST_MODIFIED, format_date(snapshot.modified()))
+            .tagged(snapshot, None)
+    }
+
+    /// Names the representation: the same data in another encoding is another one.
+    fn tagged(self, snapshot: &Snapshot, encoding: Option<Encoding>) -> Self {
+        let tag = snapshot.tag();
+        match encoding {
+            None => self.with(header::ETAG, format!("\"{tag}\"")),
+            Some(encoding) => self
+                .with(header::ETAG, format!("\"{tag}-{}\"", encoding.name()))
+                .with(header::CONTENT_ENCODING, encoding.name()),
+        }
+    }
+
+    fn status(self, status: StatusCode) -> Self {
+        Self { status, ..self }
+    }
+
+    /// Sets a header; our values are numbers, dates and tokens, which are always legal.
+    fn with(mut self, name: HeaderName, value: impl TryInto<HeaderValue>) -> Self {
+        if let Ok(value) = value.try_into() {
+            self.headers.insert(name, value);
+        }
+        self
+    }
+
+    fn json_lines(self, length: u64) -> Self {
+        self.with(header::CONTENT_TYPE, JSON_LINES).with(header::CONTENT_LENGTH, length)
+    }
+
+    fn body(self, body: Body) -> io::Result<Response> {
+        Ok((self.status, self.headers, body).into_response())
+    }
+
+    /// Without a body, and so without what describes one.
+    fn empty(mut self) -> Response {
+        self.headers.remove(header::CONTENT_ENCODING);
+        (self.status, self.headers).into_response()
+    }
+}

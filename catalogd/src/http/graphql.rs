@@ -1,0 +1,276 @@
+//! `/api/v1/graphql` (spec 02 §D8): requests, and the GraphQL schemas of the contents that were asked.
+//!
+//! All work is done on blocking threads and few queries run at once, so that no other route waits for one. A catalog
+//! that makes no GraphQL schema is served in every other way.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use axum::body::{Body, to_bytes};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use olm_fbc::Meta;
+use olm_graphql::{CatalogSchema, Discovery, Executor, Objects, Query, SchemaError, refusal};
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::delivery::CATALOG_DIGEST;
+use super::encoding::{Encoding, LEAST_COMPRESSED, negotiate};
+use crate::content::{Observer, Snapshot, read_range};
+
+const LONGEST_BODY: usize = 1 << 20;
+const LONGEST_QUERY: usize = 100_000;
+/// For a body to arrive.
+const BODY_TIME: Duration = Duration::from_secs(5);
+/// For a query to have its turn, and again for it to run.
+const TIME: Duration = Duration::from_secs(5);
+/// Queries that run at the same time; each may take some multiple of [`olm_graphql::MAX_ANSWER`].
+const AT_ONCE: usize = 2;
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// Answers queries on whatever content is held.
+pub struct GraphQl {
+    turns: Arc<Semaphore>,
+    time: Duration,
+    schemas: Mutex<BTreeMap<String, (Weak<Snapshot>, Slot)>>,
+}
+
+/// The schema of one content, once that was asked for.
+type Slot = Arc<Mutex<Option<Arc<Built>>>>;
+type Built = Result<Executor, SchemaError>;
+
+impl Default for GraphQl {
+    fn default() -> Self {
+        Self { turns: Arc::new(Semaphore::new(AT_ONCE)), time: TIME, schemas: Mutex::default() }
+    }
+}
+
+impl GraphQl {
+    /// Answers `query` on the content of `catalog`.
+    ///
+    /// # Errors
+    /// The content cannot be read.
+    pub(super) async fn answer(
+        &self,
+        catalog: String,
+        snapshot: Arc<Snapshot>,
+        query: String,
+        headers: &HeaderMap,
+    ) -> io::Result<Response> {
+        let accepted = headers.get_all(header::ACCEPT_ENCODING).iter();
+        let encoding = negotiate(accepted.filter_map(|value| value.to_str().ok()));
+        let digest = HeaderValue::from_str(snapshot.digest()).ok();
+        let (slot, time) = (self.slot(&catalog, &snapshot), self.time);
+        let turn = timeout(time, Arc::clone(&self.turns).acquire_owned()).await;
+        let (text, encoding) = match turn {
+            Ok(turn) => {
+                let work = tokio::task::spawn_blocking(move || {
+                    let _turn = turn;
+                    encoded(run(&catalog, snapshot, &slot, &query, time)?, encoding)
+                });
+                work.await.map_err(io::Error::other)??
+            }
+            Err(_) => (refusal("context deadline exceeded"), None),
+        };
+        let mut response = (StatusCode::OK, [(header::CONTENT_TYPE, JSON)], text).into_response();
+        let encoding = encoding.map(|encoding| HeaderValue::from_static(encoding.name()));
+        for (name, value) in [(header::CONTENT_ENCODING, encoding), (CATALOG_DIGEST, digest)] {
+            response.headers_mut().extend(value.map(|value| (name, value)));
+        }
+        Ok(response)
+    }
+
+    /// Where the schema of `snapshot` is kept; those of contents that are gone are forgotten.
+    fn slot(&self, catalog: &str, snapshot: &Arc<Snapshot>) -> Slot {
+        let mut schemas = self.schemas.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = schemas.get(catalog).filter(|(of, _)| std::ptr::eq(of.as_ptr(), Arc::as_ptr(snapshot)));
+        if let Some((_, slot)) = known {
+            return Arc::clone(slot);
+        }
+        schemas.retain(|_, (of, _)| of.strong_count() > 0);
+        let slot = Slot::default();
+        schemas.insert(catalog.to_owned(), (Arc::downgrade(snapshot), Arc::clone(&slot)));
+        slot
+    }
+}
+
+/// The answer to `query`, which may run for `time`. Blocks.
+fn run(
+    catalog: &str,
+    snapshot: Arc<Snapshot>,
+    slot: &Slot,
+    query: &str,
+    time: Duration,
+) -> io::Result<Vec<u8>> {
+    let query = match Query::parse(query) {
+        Ok(query) => query,
+        Err(error) => return Ok(error.answer()),
+    };
+    match &*built(catalog, &snapshot, slot)? {
+        Ok(executor) => Ok(executor.run(query, Contents(snapshot), Instant::now() + time)),
+        Err(problem) => Ok(refusal(&unavailable(catalog, problem))),
+    }
+}
+
+/// The schema of `snapshot`, made now unless that was done before. Blocks.
+fn built(catalog: &str, snapshot: &Snapshot, slot: &Slot) -> io::Result<Arc<Built>> {
+    let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(built) = &*slot {
+        return Ok(Arc::clone(built));
+    }
+    let known = snapshot.findings().and_then(|findings| CatalogSchema::deserialize(findings).ok());
+    let schema = match known {
+        Some(schema) => Ok(schema),
+        None => discover(snapshot)?,
+    };
+    let built = schema.and_then(|schema| Executor::new(&schema));
+    if let Err(problem) = &built {
+        tracing::warn!(catalog, error = unavailable(catalog, problem), "catalog is served without GraphQL");
+    }
+    Ok(Arc::clone(slot.insert(Arc::new(built))))
+}
+
+/// Reads all content: it was stored without an observer.
+fn discover(snapshot: &Snapshot) -> io::Result<Result<CatalogSchema, SchemaError>> {
+    let mut discovery = Discovery::default();
+    for (schema, range) in snapshot.index().blobs() {
+        let json = read(snapshot, range)?;
+        let observed = str::from_utf8(&json).map_or(Ok(()), |json| discovery.observe(schema, json));
+        if let Err(problem) = observed {
+            return Ok(Err(problem));
+        }
+    }
+    Ok(Ok(discovery.finish()))
+}
+
+fn unavailable(catalog: &str, problem: &SchemaError) -> String {
+    format!(
+        "failed to pre-build GraphQL schema for catalog {catalog:?}: error building GraphQL schema: {problem}"
+    )
+}
+
+fn encoded(text: Vec<u8>, encoding: Option<Encoding>) -> io::Result<(Vec<u8>, Option<Encoding>)> {
+    match encoding.filter(|_| text.len() as u64 >= LEAST_COMPRESSED) {
+        Some(encoding) => {
+            let mut encoder = encoding.encoder(Vec::new())?;
+            io::Write::write_all(&mut encoder, &text)?;
+            Ok((encoder.finish()?, Some(encoding)))
+        }
+        None => Ok((text, None)),
+    }
+}
+
+/// The objects of one content.
+struct Contents(Arc<Snapshot>);
+
+impl Objects for Contents {
+    fn ranges(&self, schema: &str, offset: usize, limit: usize) -> Vec<Range<u64>> {
+        self.0.index().page(schema, offset, limit)
+    }
+
+    fn read(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
+        read(&self.0, range).inspect_err(|error| tracing::error!(%error, "content could not be read"))
+    }
+}
+
+fn read(snapshot: &Snapshot, range: Range<u64>) -> io::Result<Vec<u8>> {
+    let length = usize::try_from(range.end.saturating_sub(range.start)).map_err(io::Error::other)?;
+    let mut bytes = vec![0; length];
+    read_range(snapshot.file(), range, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Discovers the schema of `catalog` while it is stored, for [`Snapshot::findings`].
+pub fn observer(catalog: &str) -> Box<dyn Observer> {
+    Box::new(SchemaObserver { catalog: catalog.to_owned(), discovery: Ok(Discovery::default()) })
+}
+
+struct SchemaObserver {
+    catalog: String,
+    discovery: Result<Discovery, SchemaError>,
+}
+
+impl Observer for SchemaObserver {
+    fn observe(&mut self, meta: &Meta) {
+        if let (Ok(discovery), Ok(json)) = (&mut self.discovery, str::from_utf8(&meta.blob))
+            && let Err(problem) = discovery.observe(&meta.schema, json)
+        {
+            self.discovery = Err(problem);
+        }
+    }
+
+    /// A schema of which nothing can be made is left out: who asks later finds the same problem.
+    fn finish(self: Box<Self>) -> Option<Value> {
+        let schema = self.discovery.map(Discovery::finish);
+        match schema.and_then(|schema| Executor::new(&schema).map(|_| schema)) {
+            Ok(schema) => serde_json::to_value(schema).ok(),
+            Err(problem) => {
+                let error = unavailable(&self.catalog, &problem);
+                tracing::warn!(catalog = self.catalog, error, "catalog is served without GraphQL");
+                None
+            }
+        }
+    }
+}
+
+/// The query in a request body; why there is none where there is none.
+///
+/// # Errors
+/// The text of the answer with status 400.
+pub(super) async fn query_of(body: Body) -> Result<String, &'static str> {
+    const INVALID: &str = "Invalid request body";
+    let body =
+        timeout(BODY_TIME, to_bytes(body, LONGEST_BODY)).await.map_err(|_| INVALID)?.map_err(|_| INVALID)?;
+    // Only the first value is read: what follows it does not count.
+    let mut json = serde_json::Deserializer::from_slice(&body);
+    let query = Option::<RequestBody>::deserialize(&mut json).map_err(|_| INVALID)?.unwrap_or_default().query;
+    match query.len() {
+        0 => Err("Query cannot be empty"),
+        length if length > LONGEST_QUERY => Err("Query too large"),
+        _ => Ok(query),
+    }
+}
+
+/// `{"query":"…"}`; the name of the member in any case, the last one counts, others are ignored.
+#[derive(Default)]
+struct RequestBody {
+    query: String,
+}
+
+impl<'de> Deserialize<'de> for RequestBody {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(RequestBodyVisitor)
+    }
+}
+
+struct RequestBodyVisitor;
+
+impl<'de> Visitor<'de> for RequestBodyVisitor {
+    type Value = RequestBody;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<RequestBody, A::Error> {
+        let mut body = RequestBody::default();
+        while let Some(name) = members.next_key::<String>()? {
+            if !name.eq_ignore_ascii_case("query") {
+                members.next_value::<IgnoredAny>()?;
+            } else if let Some(query) = members.next_value()? {
+                body.query = query;
+            }
+        }
+        Ok(body)
+    }
+}
+
+#[cfg(test)]
+#[path = "graphql_tests.rs"]
+mod tests;

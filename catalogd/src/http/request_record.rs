@@ -1,0 +1,182 @@
+//! Duration and log record of every request (spec 02 §D9).
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use axum::response::Response;
+use http::{HeaderValue, Method, StatusCode, Uri, Version, header};
+use http_body::{Frame, SizeHint};
+use olm_service::metrics::Metrics;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+
+const BUCKETS: [f64; 19] =
+    [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.6, 2.0, 2.4, 2.8, 3.2, 3.6, 4.0, 10.0];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CodeLabel {
+    code: u16,
+}
+
+/// `catalogd_http_request_duration_seconds`.
+#[derive(Clone, Debug)]
+pub struct RequestDurations(Family<CodeLabel, Histogram, fn() -> Histogram>);
+
+impl RequestDurations {
+    /// Registers the histogram.
+    pub fn new(metrics: &Metrics) -> Self {
+        let durations = Family::new_with_constructor((|| Histogram::new(BUCKETS)) as fn() -> Histogram);
+        metrics.register(
+            "catalogd_http_request_duration_seconds",
+            "Histogram of request duration in seconds",
+            durations.clone(),
+        );
+        Self(durations)
+    }
+
+    /// Begins the record of a request.
+    pub fn begin(&self, request: &Request) -> RequestRecord {
+        RequestRecord {
+            durations: self.clone(),
+            started: Instant::now(),
+            host: request.headers().get(header::HOST).cloned(),
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            protocol: request.version(),
+        }
+    }
+}
+
+/// A request that is being answered.
+#[derive(Debug)]
+pub struct RequestRecord {
+    durations: RequestDurations,
+    started: Instant,
+    host: Option<HeaderValue>,
+    method: Method,
+    uri: Uri,
+    protocol: Version,
+}
+
+impl RequestRecord {
+    /// Ends the record when the last of `response` was handed out, or its client is gone.
+    pub fn follow(self, response: Response) -> Response {
+        let status = response.status();
+        response.map(|body| Body::new(RecordedBody { body, record: self, status, size: 0 }))
+    }
+
+    fn end(&self, status: StatusCode, size: u64) {
+        let code = status.as_u16();
+        self.durations.0.get_or_create(&CodeLabel { code }).observe(self.started.elapsed().as_secs_f64());
+        let host = self.host.as_ref().and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let (username, method, uri, protocol) = ("-", &self.method, &self.uri, &self.protocol);
+        macro_rules! record {
+            ($level:ident) => {
+                tracing::$level!(host, username, %method, %uri, ?protocol, status = code, size, "handled request")
+            };
+        }
+        match code {
+            500.. => record!(error),
+            400.. => record!(debug),
+            _ => record!(info),
+        }
+    }
+}
+
+/// A body that counts what is taken of it.
+struct RecordedBody {
+    body: Body,
+    record: RequestRecord,
+    status: StatusCode,
+    size: u64,
+}
+
+impl http_body::Body for RecordedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        match &frame {
+            Some(Ok(frame)) => self.size += frame.data_ref().map_or(0, |data| data.len() as u64),
+            Some(Err(error)) => tracing::error!(uri = %self.record.uri, %error, "content could not be read"),
+            None => {}
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for RecordedBody {
+    fn drop(&mut self) {
+        self.record.end(self.status, self.size);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body::Body as _;
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Clone, Default)]
+    struct Sink(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    // spec 02 §D9
+    #[tokio::test]
+    async fn the_record_says_what_was_sent() {
+        let sink = Sink::default();
+        let writer = sink.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .with_max_level(tracing::Level::DEBUG)
+            .with_target(false)
+            .with_ansi(false)
+            .without_time()
+            .finish();
+        let _guard = tracing::subscriber::set_default(subscriber);
+        let metrics = Metrics::new();
+        let durations = RequestDurations::new(&metrics);
+        for (status, level) in [(200, "INFO"), (404, "DEBUG"), (503, "ERROR")] {
+            let request =
+                Request::get("/catalogs/a?x=1").header("host", "h.example:8443").body(Body::empty()).unwrap();
+            let response = Response::builder().status(status).body(Body::from("seven b")).unwrap();
+            let response = durations.begin(&request).follow(response);
+            assert_eq!(response.body().size_hint().exact(), Some(7));
+            axum::body::to_bytes(response.into_body(), 100).await.unwrap();
+            let text = String::from_utf8(std::mem::take(&mut *sink.0.lock().unwrap())).unwrap();
+            let expect = format!(
+                "{level:>5} handled request host=\"h.example:8443\" username=\"-\" method=GET \
+                 uri=/catalogs/a?x=1 protocol=HTTP/1.1 status={status} size=7\n"
+            );
+            assert_eq!(text, expect);
+            let count = format!("catalogd_http_request_duration_seconds_count{{code=\"{status}\"}} 1");
+            assert!(metrics.prometheus_text().contains(&count));
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Watches the files that say how registries are reached: whoever fails because of them is to try again as soon
+//! as they change, not when its backoff ends. What is in them is the business of `olm-oci`, which reads them at
+//! each use.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use olm_oci::Config;
+use olm_oci::policy::PolicySource;
+use tokio_util::sync::CancellationToken;
+
+/// Wait between two looks.
+const POLL: Duration = Duration::from_secs(5);
+/// Nesting and number of files that are looked at: someone may point us at a large folder.
+const DEPTH: usize = 4;
+const FILES: usize = 10_000;
+
+/// Identity, size and time of change of each file.
+type Fingerprint = BTreeMap<PathBuf, (u64, u64, i64, i64)>;
+
+/// What to watch.
+#[derive(Clone, Debug)]
+pub struct RegistrySettings {
+    files: Vec<PathBuf>,
+    policy: PolicySource,
+}
+
+impl RegistrySettings {
+    /// Everything that pulls made with `config` depend on, but for the credentials that this process writes itself.
+    pub fn of(config: &Config) -> Self {
+        let places = &config.places;
+        let mut files = places.containers.clone();
+        files.extend(places.registries_conf.iter().chain(&places.registries_conf_override).cloned());
+        files.extend(places.certs.iter().chain(&places.auth_files).chain(&config.cas_dir).cloned());
+        for variable in ["SSL_CERT_FILE", "SSL_CERT_DIR"] {
+            let value = std::env::var_os(variable).unwrap_or_default();
+            files.extend(std::env::split_paths(&value).filter(|path| !path.as_os_str().is_empty()));
+        }
+        Self { files, policy: config.policy.clone() }
+    }
+
+    /// Calls `changed` after each change, until `stop`.
+    pub async fn follow(self, changed: impl Fn() + Send, stop: CancellationToken) {
+        let look = async || {
+            let settings = self.clone();
+            let look = move || (fingerprint(&settings.files), settings.policy.fingerprint());
+            tokio::task::spawn_blocking(look).await.ok()
+        };
+        let mut before = look().await;
+        while stop.run_until_cancelled(tokio::time::sleep(POLL)).await.is_some() {
+            let now = look().await;
+            if now != before {
+                tracing::info!("registry settings changed");
+                changed();
+                before = now;
+            }
+        }
+    }
+}
+
+fn fingerprint(files: &[PathBuf]) -> Fingerprint {
+    let mut found = Fingerprint::new();
+    for path in files {
+        add(&mut found, path, DEPTH);
+    }
+    found
+}
+
+fn add(found: &mut Fingerprint, path: &Path, depth: usize) {
+    // Links are followed: a mounted ConfigMap consists of them.
+    let Ok(metadata) = std::fs::metadata(path) else {
+        return;
+    };
+    if !metadata.is_dir() {
+        if found.len() < FILES {
+            let identity = (metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec());
+            found.insert(path.to_owned(), identity);
+        }
+        return;
+    }
+    if depth == 0 {
+        return;
+    }
+    for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+        add(found, &entry.path(), depth - 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_seen_wherever_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |path: &str| folder.path().join(path);
+        std::fs::create_dir_all(of("certs.d/registry.example")).unwrap();
+        let files = [of("certs.d"), of("registries.conf")];
+        let mut seen = vec![fingerprint(&files)];
+        let mut look = || {
+            let now = fingerprint(&files);
+            assert_ne!(seen.last(), Some(&now));
+            seen.push(now);
+        };
+        std::fs::write(of("registries.conf"), "").unwrap();
+        look();
+        std::fs::write(of("certs.d/registry.example/ca.crt"), "1").unwrap();
+        look();
+        std::fs::write(of("new"), "2").unwrap();
+        std::fs::rename(of("new"), of("certs.d/registry.example/ca.crt")).unwrap();
+        look();
+        std::fs::remove_dir_all(of("certs.d")).unwrap();
+        look();
+        assert_eq!(fingerprint(&files), *seen.last().unwrap());
+    }
+}

@@ -1,0 +1,296 @@
+//! What makes catalogd look at a catalog again, and what does not.
+
+// A test fails by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod harness;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime};
+
+use harness::{
+    Catalogd, NAMESPACE, World, condition, eventually, files_below, free_port, image, message, reason,
+    resolved,
+};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use olm_api::ClusterCatalog;
+use olm_image::registry::{Access, Registry};
+use olm_image::{Image, Layer, LayerEntry, Runtime};
+use serde_json::{Value, json};
+
+const POD: &str = "pod";
+const FLAGS: [&str; 2] = ["--global-pull-secret=olmv1-system/pull", "--gc-interval=1s"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes() {
+    let world = World::start().await;
+    let catalogd = Catalogd::start_alone(&world, POD, &FLAGS).await;
+    let polled = begin_polling(&world).await;
+    nobody_reconciles_after_its_own_writes(&world).await;
+    status_is_restored(&world).await;
+    refresh_is_followed_once(&world).await;
+    digests_are_never_polled(&world).await;
+    terminal_errors_wait_for_a_change(&world).await;
+    // From here on all are looked at now and then: what all depend on changes.
+    let locked = begin_credentials(&world).await;
+    registry_comes_up_later(&world).await;
+    a_ca_file_wakes_who_fails(&world).await;
+    intervals_need_tags(&world).await;
+    ghosts_are_swept(&world).await;
+    end_credentials(&world, locked).await;
+    end_polling(&world, polled).await;
+    a_new_pod_starts_from_nothing(&world, catalogd).await;
+}
+
+/// A polled catalog and one that is not, both with a moved tag.
+struct Polled {
+    moved: Instant,
+    digest: String,
+}
+
+// spec 02 acceptance 38
+async fn begin_polling(world: &World) -> Polled {
+    let poll = json!({"spec": {"source": {"image": {"pollIntervalMinutes": 1}}}});
+    let first = world.registry.add_image("a/moving", "v1", &image("schema: first\n"));
+    world.create("polled", "a/moving:v1", poll).await;
+    world.create("unpolled", "a/moving:v1", json!({})).await;
+    for name in ["polled", "unpolled"] {
+        world.until_served(name, &first).await;
+    }
+    let digest = world.registry.add_image("a/moving", "v1", &image("schema: second\n"));
+    Polled { moved: Instant::now(), digest }
+}
+
+async fn end_polling(world: &World, polled: Polled) {
+    world.until_served("polled", &polled.digest).await;
+    let took = polled.moved.elapsed();
+    assert!(took < Duration::from_secs(70), "{took:?}");
+    let unpolled = world.catalogs().get("unpolled").await.unwrap();
+    assert!(!resolved(&unpolled).ends_with(&polled.digest));
+}
+
+/// Waits until whatever was to be reconciled by now has been.
+async fn settle(world: &World) {
+    let digest = world.registry.add_image("a/barrier", "v1", &image("schema: barrier\n"));
+    world.create("barrier", "a/barrier:v1", json!({})).await;
+    world.until_served("barrier", &digest).await;
+    world.delete("barrier").await;
+}
+
+// spec 02 W8 and acceptance 43 (log lines)
+async fn nobody_reconciles_after_its_own_writes(world: &World) {
+    let digest = world.registry.add_image("a/cat", "v1", &image("schema: one\n"));
+    world.create("cat", "a/cat:v1", json!({})).await;
+    world.until_served("cat", &digest).await;
+    settle(world).await;
+    // Finalizer and label; content and status. Without a webhook there is nothing else.
+    assert_eq!(world.reconciles(POD, "cat"), 2);
+    let log = world.log(POD);
+    let ends = log.lines().filter(|line| line.contains("reconcile ending") && line.contains("name=\"cat\""));
+    assert_eq!(ends.count(), 2);
+}
+
+// spec 02 acceptance 44 and W21
+async fn status_is_restored(world: &World) {
+    let before = world.catalogs().get("cat").await.unwrap();
+    let strange = json!({"type": "Strange", "status": "True", "reason": "A", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let mut conditions = serde_json::to_value(&before.status.as_ref().unwrap().conditions).unwrap();
+    conditions.as_array_mut().unwrap().push(strange);
+    let edit = json!({"status": {"urls": null, "conditions": conditions}});
+    let _ = world.registry.take_requests();
+    let params = PatchParams::default();
+    world.catalogs().patch_status("cat", &params, &Patch::Merge(edit)).await.unwrap();
+    world.until("cat", |catalog| catalog.status == before.status).await;
+    let requests = world.registry.take_requests();
+    assert!(!requests.iter().any(|line| line.contains("/a/cat/")), "{requests:?}");
+    settle(world).await;
+    assert_eq!(world.reconciles(POD, "cat"), 3);
+}
+
+// spec 07 §1.1; spec 02 acceptance 20, W6
+async fn refresh_is_followed_once(world: &World) {
+    let before = world.catalogs().get("cat").await.unwrap();
+    let requests = async || {
+        settle(world).await;
+        let mut requests = world.registry.take_requests();
+        requests.retain(|line| line.contains("/a/cat/") || line.ends_with(" /v2/"));
+        requests.iter().filter(|line| line.contains("/a/cat/")).cloned().collect::<Vec<_>>()
+    };
+    let _ = world.registry.take_requests();
+    world.refresh("cat").await;
+    eventually("a poll", async || (world.reconciles(POD, "cat") == 4).then_some(())).await;
+    assert_eq!(requests().await, ["HEAD /v2/a/cat/manifests/v1"], "an unchanged digest is not fetched");
+    // Another change of the object is no request.
+    world.patch("cat", json!({"metadata": {"labels": {"x": "y"}}})).await;
+    eventually("a look", async || (world.reconciles(POD, "cat") == 5).then_some(())).await;
+    assert_eq!(requests().await, [""; 0]);
+    let same = world.catalogs().get("cat").await.unwrap();
+    assert_eq!(same.status, before.status);
+
+    let digest = world.registry.add_image("a/cat", "v1", &image("schema: two\n"));
+    world.refresh("cat").await;
+    world.until_served("cat", &digest).await;
+}
+
+// spec 02 acceptance 21
+async fn digests_are_never_polled(world: &World) {
+    let digest = world.registry.add_image("a/pinned", "v1", &image("schema: pinned\n"));
+    world.create("pinned", &format!("a/pinned@{digest}"), json!({})).await;
+    world.until_served("pinned", &digest).await;
+    let _ = world.registry.take_requests();
+    world.patch("pinned", json!({"spec": {"priority": 7}})).await;
+    world.until("pinned", |catalog| observed(catalog) == Some(2)).await;
+    world.refresh("pinned").await;
+    settle(world).await;
+    let requests = world.registry.take_requests();
+    assert!(!requests.iter().any(|line| line.contains("/a/pinned/")), "{requests:?}");
+}
+
+fn observed(catalog: &ClusterCatalog) -> Option<i64> {
+    condition(catalog, "Serving")?["observedGeneration"].as_i64()
+}
+
+// spec 02 acceptance 24: no attempt but by a change, and a label is one
+async fn terminal_errors_wait_for_a_change(world: &World) {
+    let entries = BTreeMap::from([("configs/x.yaml".to_owned(), LayerEntry::file("schema: a\n"))]);
+    let layers = vec![Layer::new(&entries).unwrap()];
+    let unlabelled = Image::new(layers, &BTreeMap::new(), &Runtime::default()).unwrap();
+    let digest = world.registry.add_image("a/blocked", "v1", &unlabelled);
+    world.create("blocked", &format!("a/blocked@{digest}"), json!({})).await;
+    world.until("blocked", |catalog| reason(catalog, "Progressing") == "Blocked").await;
+    settle(world).await;
+    assert_eq!(world.reconciles(POD, "blocked"), 2);
+    let _ = world.registry.take_requests();
+    settle(world).await;
+    let asked = |requests: &[String]| requests.iter().any(|line| line.contains("/a/blocked/"));
+    assert!(!asked(&world.registry.take_requests()));
+    world.patch("blocked", json!({"metadata": {"labels": {"try": "again"}}})).await;
+    eventually("another attempt", async || asked(&world.registry.take_requests()).then_some(())).await;
+    world.delete("blocked").await;
+}
+
+// spec 02 acceptance 36
+async fn registry_comes_up_later(world: &World) {
+    let port = free_port();
+    let digest = world.registry.add_image("a/late", "v1", &image("schema: late\n"));
+    let reference = format!("127.0.0.1:{port}/a/late:v1");
+    world.create("late", "a/late:v1", json!({"spec": {"source": {"image": {"ref": reference}}}})).await;
+    let failing = world.until("late", |catalog| reason(catalog, "Progressing") == "Retrying").await;
+    let status = serde_json::to_value(failing.status.unwrap()).unwrap();
+    assert_eq!(status.as_object().unwrap().keys().collect::<Vec<_>>(), ["conditions"]);
+    assert_eq!(status["conditions"].as_array().unwrap().len(), 1);
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+    let registry = world.registry.host();
+    let forwarding = tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut server = tokio::net::TcpStream::connect(&registry).await.unwrap();
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut client, &mut server).await });
+        }
+    });
+    world.until_served("late", &digest).await;
+    forwarding.abort();
+    world.delete("late").await;
+}
+
+// spec 02 acceptance 28, and failing catalogs are woken when the CA folder changes
+async fn a_ca_file_wakes_who_fails(world: &World) {
+    let other = Registry::start().await.unwrap();
+    let digest = other.add_image("a/other", "v1", &image("schema: other\n"));
+    let reference = format!("{}/a/other:v1", other.host());
+    world.create("other", "a/other:v1", json!({"spec": {"source": {"image": {"ref": reference}}}})).await;
+    world.until("other", |catalog| reason(catalog, "Progressing") == "Retrying").await;
+    std::fs::write(world.file("cas/other.crt"), other.ca_pem()).unwrap();
+    world.until_served("other", &digest).await;
+    world.delete("other").await;
+    let woken = async || world.log(POD).contains("registry settings changed").then_some(());
+    eventually("the change is noticed", woken).await;
+}
+
+// spec 02 acceptance 39
+async fn intervals_need_tags(world: &World) {
+    let digest = format!("a/x@sha256:{}", "0".repeat(64));
+    let poll = json!({"spec": {"source": {"image": {"pollIntervalMinutes": 1}}}});
+    let catalog = world.catalog("wrong", &digest, poll);
+    let refused = world.catalogs().create(&PostParams::default(), &catalog).await.unwrap_err().to_string();
+    assert!(
+        refused.contains("cannot specify pollIntervalMinutes while using digest-based image"),
+        "{refused}"
+    );
+}
+
+// spec 02 acceptance 44: what no catalog names goes, unless it is too young to be known
+async fn ghosts_are_swept(world: &World) {
+    let catalogs = world.cache(POD).join("catalogs");
+    for name in ["ghost", "young"] {
+        std::fs::create_dir(catalogs.join(name)).unwrap();
+    }
+    let old = SystemTime::now() - Duration::from_secs(120);
+    std::fs::File::open(catalogs.join("ghost")).unwrap().set_modified(old).unwrap();
+    eventually("the ghost goes", async || (!catalogs.join("ghost").exists()).then_some(())).await;
+    assert!(catalogs.join("young").exists() && catalogs.join("cat/content").exists());
+}
+
+/// A catalog whose registry wants a password, which came later.
+struct Locked {
+    /// Open as long as it is needed.
+    _registry: Registry,
+    digest: String,
+}
+
+// spec 02 acceptance 29 and W16
+async fn begin_credentials(world: &World) -> Locked {
+    let registry = Registry::start().await.unwrap();
+    std::fs::write(world.file("cas/locked.crt"), registry.ca_pem()).unwrap();
+    registry.set_access(Access::Basic("user".to_owned(), "password".to_owned()));
+    let digest = registry.add_image("a/secret", "v1", &image("schema: secret\n"));
+    let reference = format!("{}/a/secret:v1", registry.host());
+    world.create("secret", "a/secret:v1", json!({"spec": {"source": {"image": {"ref": reference}}}})).await;
+    let failing = world.until("secret", |catalog| reason(catalog, "Progressing") == "Retrying").await;
+    assert!(
+        message(&failing, "Progressing").contains("unauthorized"),
+        "{}",
+        message(&failing, "Progressing")
+    );
+    let auths = json!({"auths": {registry.host(): {"username": "user", "password": "password"}}});
+    let secret: Secret = serde_json::from_value(json!({
+        "metadata": {"name": "pull"}, "type": "kubernetes.io/dockerconfigjson",
+        "stringData": {".dockerconfigjson": auths.to_string()},
+    }))
+    .unwrap();
+    let secrets: Api<Secret> = Api::namespaced(world.plane.client(), NAMESPACE);
+    secrets.create(&PostParams::default(), &secret).await.unwrap();
+    Locked { _registry: registry, digest }
+}
+
+async fn end_credentials(world: &World, locked: Locked) {
+    world.until_served("secret", &locked.digest).await;
+    assert!(!world.log(POD).contains("password"));
+}
+
+// spec 02 acceptance 43
+async fn a_new_pod_starts_from_nothing(world: &World, catalogd: Catalogd) {
+    let names = ["cat", "pinned"];
+    let mut before = BTreeMap::new();
+    for name in names {
+        before.insert(name, world.catalogs().get(name).await.unwrap());
+    }
+    catalogd.stop().await;
+    olm_oci::remove_folder(&world.cache(POD)).unwrap();
+    let started = Timestamp::now();
+    let catalogd = Catalogd::start_alone(world, "new", &FLAGS).await;
+    for name in names {
+        let unpacked = |catalog: &ClusterCatalog| catalog.status.clone().unwrap().last_unpacked.unwrap().0;
+        let after = world.until(name, |catalog| unpacked(catalog) != unpacked(&before[name])).await;
+        assert!(unpacked(&after).as_second() >= started.as_second());
+        let all: Value =
+            serde_json::from_str(&catalogd.get(world, &format!("{name}/api/v1/all")).await.1).unwrap();
+        assert!(all["schema"].is_string());
+        assert!(world.reconciles("new", name) > 0);
+    }
+    assert!(files_below(&world.cache("new")).contains(&"catalogs/cat/content".to_owned()));
+    catalogd.stop().await;
+}

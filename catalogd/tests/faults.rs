@@ -1,0 +1,291 @@
+//! Registries and disks that misbehave: the status says what is wrong, what was served stays served, other
+//! catalogs notice nothing, and all is well again without anybody's doing.
+
+// A test fails by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod harness;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use harness::{Catalogd, World, condition, eventually, files_below, image, image_of, message, reason};
+use olm_api::ClusterCatalog;
+use olm_image::registry::Fault;
+use olm_image::{CATALOG_LABEL, Image, Layer, LayerEntry, Runtime, digest_of};
+use serde_json::json;
+
+const FOREVER: usize = usize::MAX;
+
+/// A way to misbehave, and what the status then says after `source catalog content: `. `HOST` stands for the
+/// registry, `LAYER` for the digest of the image's layer.
+struct Misbehaviour {
+    name: &'static str,
+    request: &'static str,
+    fault: Fault,
+    says: &'static str,
+}
+
+fn status(code: u16, body: &str) -> Fault {
+    Fault::Status(code, vec![], body.to_owned())
+}
+
+fn refusal(code: u16, error: &str, text: &str) -> Fault {
+    status(code, &json!({"errors": [{"code": error, "message": text}]}).to_string())
+}
+
+fn misbehaviours() -> Vec<Misbehaviour> {
+    let row = |name, request, fault, says| Misbehaviour { name, request, fault, says };
+    vec![
+        row(
+            "unauthorized",
+            "/manifests/",
+            refusal(401, "UNAUTHORIZED", "who are you"),
+            "error creating image source: reading manifest v1 in HOST/a/unauthorized: unauthorized: who are you",
+        ),
+        row(
+            "denied",
+            "/manifests/",
+            refusal(403, "DENIED", "not for you"),
+            "error creating image source: reading manifest v1 in HOST/a/denied: denied: not for you",
+        ),
+        row(
+            "unknown",
+            "/manifests/",
+            refusal(404, "MANIFEST_UNKNOWN", "no such tag"),
+            "error creating image source: reading manifest v1 in HOST/a/unknown: manifest unknown: no such tag",
+        ),
+        row(
+            "busy",
+            "/manifests/",
+            Fault::Status(429, vec![("retry-after", "0".to_owned())], "slow down".to_owned()),
+            "error creating image source: reading manifest v1 in HOST/a/busy: StatusCode: 429",
+        ),
+        row("broken", "/manifests/", status(503, "out of order"), "error creating image source: "),
+        row("slow", "/blobs/LAYER", Fault::Stall(10), "error copying image: "),
+        row("cut", "/blobs/LAYER", Fault::Cut(10), "error copying image: reading blob LAYER: "),
+        row(
+            "corrupt",
+            "/blobs/LAYER",
+            Fault::Corrupt,
+            "error copying image: reading blob LAYER: Digest did not match, ",
+        ),
+    ]
+}
+
+fn image_for(catalog: &str) -> Image {
+    image(&format!("schema: {catalog}\n"))
+}
+
+/// A text of the row that is about `name`.
+fn filled(text: &str, name: &str, world: &World) -> String {
+    let layer = digest_of(&image_for(name).layers[0].blob);
+    text.replace("HOST", &world.registry.host()).replace("LAYER", &layer)
+}
+
+/// Digests of the images, by catalog.
+fn publish(world: &World) -> BTreeMap<&'static str, String> {
+    let add = |name| (name, world.registry.add_image(&format!("a/{name}"), "v1", &image_for(name)));
+    misbehaviours().iter().map(|row| add(row.name)).chain([add("healthy")]).collect()
+}
+
+// spec 02 acceptance 36 and H1: each cause is named, all are worth a retry, and nobody else notices
+#[tokio::test(flavor = "multi_thread")]
+async fn registries() {
+    let world = World::start().await;
+    let digests = publish(&world);
+    for row in misbehaviours() {
+        let request = format!("/v2/a/{}{}", row.name, filled(row.request, row.name, &world));
+        world.registry.add_fault(&request, FOREVER, row.fault);
+        world.create(row.name, &format!("a/{}:v1", row.name), json!({})).await;
+    }
+    let flags = ["--image-limits=pull-timeout=3s,file-bytes=1Mi,unpacked-bytes=80Mi,ratio=50"];
+    let catalogd = Catalogd::start_alone(&world, "pod", &flags).await;
+    world.create("healthy", "a/healthy:v1", json!({})).await;
+    world.until_served("healthy", &digests["healthy"]).await;
+
+    for row in misbehaviours() {
+        let failing = world.until(row.name, |catalog| condition(catalog, "Progressing").is_some()).await;
+        let says = format!("source catalog content: {}", filled(row.says, row.name, &world));
+        let text = message(&failing, "Progressing");
+        assert!(text.starts_with(&says), "{}: {text}", row.name);
+        assert_eq!(reason(&failing, "Progressing"), "Retrying", "{}", row.name);
+        assert_eq!(condition(&failing, "Serving"), None, "{}", row.name);
+        println!("{}: {text}", row.name);
+    }
+    hostile_images(&world, &catalogd).await;
+    assert_eq!(catalogd.get(&world, "healthy/api/v1/all").await.0, 200);
+
+    world.registry.clear_faults();
+    for row in misbehaviours() {
+        world.until_served(row.name, &digests[row.name]).await;
+        assert_eq!(catalogd.get(&world, &format!("{}/api/v1/all", row.name)).await.0, 200);
+    }
+    let unpack = world.cache("pod").join("unpack");
+    eventually("leftovers go", async || files_below(&unpack).is_empty().then_some(())).await;
+}
+
+/// An image of these entries below `configs`.
+fn hostile(entries: &[(&str, LayerEntry)]) -> Image {
+    let entries = entries.iter().map(|(path, entry)| ((*path).to_owned(), entry.clone())).collect();
+    labelled(vec![Layer::new(&entries).unwrap()])
+}
+
+fn labelled(layers: Vec<Layer>) -> Image {
+    let labels = BTreeMap::from([(CATALOG_LABEL.to_owned(), "/configs".to_owned())]);
+    Image::new(layers, &labels, &Runtime::default()).unwrap()
+}
+
+/// A tar with one entry of this type.
+fn tar_with(name: &str, kind: tar::EntryType, link: Option<&str>) -> Vec<u8> {
+    let mut header = tar::Header::new_gnu();
+    header.set_path(name).unwrap();
+    header.set_entry_type(kind);
+    header.set_size(0);
+    link.iter().for_each(|target| header.set_link_name(target).unwrap());
+    header.set_cksum();
+    let mut archive = tar::Builder::new(Vec::new());
+    archive.append(&header, std::io::empty()).unwrap();
+    archive.into_inner().unwrap()
+}
+
+// spec 02 acceptance 32, 33 and W1, W4, W10, W11: images that are wrong or far too large are refused once and not pulled again
+async fn hostile_images(world: &World, catalogd: &Catalogd) {
+    let large = LayerEntry::file(vec![b' '; 2 << 20]);
+    let bomb: Vec<_> =
+        (0..90).map(|n| (format!("configs/{n}"), LayerEntry::file(vec![b' '; 1 << 20]))).collect();
+    let bomb: Vec<_> = bomb.iter().map(|(path, entry)| (path.as_str(), entry.clone())).collect();
+    let outside = tar_with("configs/s.yaml", tar::EntryType::Symlink, Some("/etc/passwd"));
+    let pipe = tar_with("configs/pipe", tar::EntryType::Fifo, None);
+    let rows = [
+        ("large", hostile(&[("configs/a", large)]), "image exceeds limit file-bytes: 2097152 > 1048576"),
+        ("bomb", hostile(&bomb), "image exceeds limit "),
+        ("pipe", labelled(vec![Layer::from_tar(&pipe).unwrap()]), "entry \"configs/pipe\" is a FIFO"),
+        ("link", labelled(vec![Layer::from_tar(&outside).unwrap()]), ""),
+        ("nowhere", hostile(&[("other/a", LayerEntry::file("schema: a"))]), "which is not in the image"),
+    ];
+    for (name, image, says) in &rows {
+        let digest = world.registry.add_image(&format!("a/{name}"), "v1", image);
+        for (catalog, reference, expect) in [
+            (format!("{name}-tag"), format!("a/{name}:v1"), "Retrying"),
+            (format!("{name}-digest"), format!("a/{name}@{digest}"), "Blocked"),
+        ] {
+            world.create(&catalog, &reference, json!({})).await;
+            let refused = world.until(&catalog, |catalog| condition(catalog, "Progressing").is_some()).await;
+            let text = message(&refused, "Progressing");
+            assert_eq!(reason(&refused, "Progressing"), expect, "{catalog}: {text}");
+            assert!(text.contains(says), "{catalog}: {text}");
+            assert!(!text.contains("root:"), "{catalog}: {text}");
+            assert_eq!(catalogd.get(world, &format!("{catalog}/api/v1/all")).await.0, 404);
+        }
+    }
+    // Tags are looked at again, what they name is not pulled again.
+    let _ = world.registry.take_requests();
+    let mut seen: Vec<String> = Vec::new();
+    eventually("all tags are looked at twice", async || {
+        seen.extend(world.registry.take_requests());
+        let looks = |name: &str| {
+            seen.iter().filter(|line| **line == format!("HEAD /v2/a/{name}/manifests/v1")).count()
+        };
+        rows.iter().all(|(name, _, _)| looks(name) > 1).then_some(())
+    })
+    .await;
+    let again = seen.iter().filter(|line| {
+        rows.iter().any(|(name, _, _)| line.contains(&format!("/a/{name}/")) && !line.starts_with("HEAD "))
+    });
+    assert_eq!(again.collect::<Vec<_>>(), [""; 0]);
+}
+
+/// A small disk that is unmounted with the test.
+struct Disk(PathBuf);
+
+impl Disk {
+    /// `None` where mounting is not allowed.
+    fn mount(path: &Path, size: &str) -> Option<Self> {
+        std::fs::create_dir_all(path).unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
+            .arg(path)
+            .status()
+            .unwrap();
+        mounted.success().then(|| Self(path.to_owned()))
+    }
+
+    fn resize(&self, size: &str) {
+        let option = format!("remount,size={size}");
+        assert!(Command::new("mount").args(["-o", &option]).arg(&self.0).status().unwrap().success());
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // Also while something has a file open there.
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// About so many bytes of content in files of 256 KiB.
+fn sized(bytes: usize, version: &str) -> Image {
+    const FILE: usize = 256 << 10;
+    let object = json!({"schema": version, "text": "x".repeat(1 << 10)}).to_string() + "\n";
+    let text = object.repeat(FILE / object.len());
+    let files = (0..bytes / FILE).map(|n| (format!("{n}.json"), text.clone().into_bytes()));
+    image_of(&files.collect())
+}
+
+fn is_full(catalog: &ClusterCatalog) -> bool {
+    reason(catalog, "Progressing") == "Retrying"
+}
+
+// issue 4: a full disk gives a condition and leaves the old content serving
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk() {
+    let world = World::start().await;
+    let cache = world.cache("pod");
+    let Some(disk) = Disk::mount(&cache, "4m") else {
+        println!("skipped: mounting a small disk needs root");
+        return;
+    };
+    let first = world.registry.add_image("a/cat", "v1", &sized(256 << 10, "v1"));
+    let catalogd = Catalogd::start_alone(&world, "pod", &[]).await;
+    world.create("cat", "a/cat:v1", json!({})).await;
+    let mut before = world.until_served("cat", &first).await;
+    let old = catalogd.get(&world, "cat/api/v1/all").await;
+    assert_eq!(old.0, 200);
+
+    let full = "No space left on device (os error 28)";
+    for (tag, bytes, says) in [
+        // Too large when it is unpacked.
+        (
+            "v2",
+            8 << 20,
+            format!("source catalog content: error applying image: error applying layer[0]: {full}"),
+        ),
+        // Too large when it is stored beside what was unpacked.
+        ("v3", 5 << 19, format!("error storing fbc: error writing catalog content: {full}")),
+    ] {
+        let serving = condition(&before, "Serving");
+        let digest = world.registry.add_image("a/cat", tag, &sized(bytes, tag));
+        let reference = format!("{}/a/cat:{tag}", world.registry.host());
+        world.patch("cat", json!({"spec": {"source": {"image": {"ref": reference}}}})).await;
+        let failing = world.until("cat", is_full).await;
+        assert_eq!(message(&failing, "Progressing"), says, "{tag}");
+        assert_eq!(condition(&failing, "Serving"), serving);
+        assert_eq!(harness::resolved(&failing), harness::resolved(&before));
+        assert!(catalogd.get(&world, "cat/api/v1/all").await == old, "{tag}: the old content is served");
+        // Between two attempts nothing of them is there.
+        let clean = ["catalogs", "catalogs/cat", "catalogs/cat/content", "unpack"];
+        eventually("leftovers go", async || (files_below(&cache) == clean).then_some(())).await;
+        println!("{tag}: {says}");
+
+        disk.resize("64m");
+        world.until_served("cat", &digest).await;
+        assert!(catalogd.get(&world, "cat/api/v1/all").await.1.contains(tag));
+        let reference = format!("{}/a/cat:v1", world.registry.host());
+        world.patch("cat", json!({"spec": {"source": {"image": {"ref": reference}}}})).await;
+        before = world.until_served("cat", &first).await;
+        disk.resize("4m");
+    }
+    catalogd.stop().await;
+}

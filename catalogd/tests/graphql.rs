@@ -1,0 +1,64 @@
+//! GraphQL from an image in a registry to an answer over HTTPS.
+
+// A test fails by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod harness;
+
+use harness::{Catalogd, World, image};
+use serde_json::{Value, json};
+
+const CONTENT: &str = "schema: olm.package\nname: foo\n---\nschema: olm.channel\npackage: foo\nname: stable\n\
+                       entries: [{name: foo.v2, replaces: foo.v1, skips: [foo.v0]}]\n---\n\
+                       schema: olm.bundle\npackage: foo\nname: foo.v2\n";
+const GATE: [&str; 1] = ["--feature-gates=APIV1MetasHandler=true,GraphQLCatalogQueries=true"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn graphql() {
+    let world = World::start().await;
+    let digest = world.registry.add_image("a/cat", "v1", &image(CONTENT));
+    let collision = world.registry.add_image("a/collision", "v1", &image("schema: a.b\n---\nschema: a-b\n"));
+
+    // Without the gate there is no such route; content is stored without a thought for it.
+    let catalogd = Catalogd::start(&world, "first").await;
+    world.create("cat", "a/cat:v1", json!({})).await;
+    world.until_served("cat", &digest).await;
+    assert_eq!(ask(&world, &catalogd, "cat", "{ summary { totalSchemas } }").await, (404, Value::Null));
+    catalogd.stop().await;
+
+    let catalogd = Catalogd::start_with(&world, "first", &GATE).await;
+    world.create("collision", "a/collision:v1", json!({})).await;
+    world.until_served("collision", &collision).await;
+    let (status, answer) = ask(
+        &world,
+        &catalogd,
+        "cat",
+        "{ summary { totalSchemas } olmchannels { name entries { name skips } } }",
+    )
+    .await;
+    let expect = json!({"data": {
+        "summary": {"totalSchemas": 3},
+        "olmchannels": [{"name": "stable", "entries": [{"name": "foo.v2", "skips": ["foo.v0"]}]}],
+    }});
+    assert_eq!((status, answer), (200, expect));
+
+    // spec 02 W14: the catalog is served all the same, and the log says why not by GraphQL
+    let (status, answer) = ask(&world, &catalogd, "collision", "{ summary { totalSchemas } }").await;
+    let message = answer["errors"][0]["message"].as_str().unwrap();
+    assert!(
+        status == 200 && message.contains("type name collision: schemas \"a-b\" and \"a.b\""),
+        "{answer}"
+    );
+    assert_eq!(catalogd.get(&world, "collision/api/v1/all").await.0, 200);
+    assert!(world.log("first").contains("catalog is served without GraphQL"));
+    catalogd.stop().await;
+}
+
+/// Status and, if it is JSON, the answer.
+async fn ask(world: &World, catalogd: &Catalogd, catalog: &str, query: &str) -> (u16, Value) {
+    let url = catalogd.url(&format!("{catalog}/api/v1/graphql"));
+    let request = world.client().await.post(url).json(&json!({"query": query}));
+    let answer = request.send().await.unwrap();
+    let status = answer.status().as_u16();
+    (status, serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap_or_default())
+}

@@ -1,0 +1,105 @@
+//! What happens while a process is away or busy: it notices what it missed, and lets go of what nobody wants.
+
+// A test fails by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod harness;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use harness::{ALONE, Catalogd, World, eventually, image, image_of};
+use olm_image::digest_of;
+use olm_image::registry::Fault;
+use serde_json::json;
+
+const FOREVER: usize = usize::MAX;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_process() {
+    let world = World::start().await;
+    deletions_are_noticed_when_all_is_listed(&world).await;
+    pulls_end_with_the_process(&world).await;
+    as_many_files_as_the_system_allows(&world).await;
+}
+
+// As after an interrupted watch: no event tells of the deletion.
+async fn deletions_are_noticed_when_all_is_listed(world: &World) {
+    let digest = world.registry.add_image("a/gone", "v1", &image("schema: gone\n"));
+    let catalogd = Catalogd::start_alone(world, "pod", &[]).await;
+    world.create("gone", "a/gone:v1", json!({})).await;
+    world.until_served("gone", &digest).await;
+    catalogd.kill().await;
+    world.patch("gone", json!({"metadata": {"finalizers": null}})).await;
+    world.delete("gone").await;
+
+    let begun = Instant::now();
+    let catalogd = Catalogd::start_alone(world, "pod", &[]).await;
+    let content = world.cache("pod").join("catalogs/gone");
+    eventually("the content goes", async || (!content.exists()).then_some(())).await;
+    assert_eq!(catalogd.get(world, "gone/api/v1/all").await.0, 404);
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    catalogd.stop().await;
+}
+
+async fn pulls_end_with_the_process(world: &World) {
+    world.registry.add_fault("/v2/a/hanging/", FOREVER, Fault::Hang);
+    let catalogd = Catalogd::start_alone(world, "pod", &[]).await;
+    world.create("hanging", "a/hanging:v1", json!({})).await;
+    let asked = async || {
+        let requests = world.registry.take_requests();
+        requests.iter().any(|line| line.contains("/v2/a/hanging/")).then_some(())
+    };
+    eventually("the registry is asked", asked).await;
+    let begun = Instant::now();
+    catalogd.stop().await;
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
+async fn as_many_files_as_the_system_allows(world: &World) {
+    let few = ["sh", "-c", "ulimit -Sn 300; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_catalogd")];
+    let catalogd = Catalogd::launch(world, "few", &few, &ALONE);
+    let limits = format!("/proc/{}/limits", catalogd.id());
+    eventually("the limit is raised", async || {
+        let text = std::fs::read_to_string(&limits).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap().to_owned();
+        let mut values = line.split_whitespace();
+        (values.next() == values.next()).then_some(())
+    })
+    .await;
+}
+
+// Architecture ruling 4: a replica that cannot hold what is served goes on as soon as something else is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_follows_whatever_came_before() {
+    let world = World::start().await;
+    let leader = Catalogd::start(&world, "first").await;
+    let large = "schema: large\n".to_owned() + &"# padding\n".repeat(200_000);
+    let large = image_of(&BTreeMap::from([("catalog.yaml".to_owned(), large.into_bytes())]));
+    let stuck = image("schema: stuck\n");
+    for (name, image) in [("refused", &large), ("stuck", &stuck)] {
+        let digest = world.registry.add_image(&format!("a/{name}"), "v1", image);
+        world.create(name, &format!("a/{name}:v1"), json!({})).await;
+        world.until_served(name, &digest).await;
+    }
+    let layer = digest_of(&stuck.layers[0].blob);
+    world.registry.add_fault(&format!("/v2/a/stuck/blobs/{layer}"), FOREVER, Fault::Hang);
+    let follower = Catalogd::start_with(&world, "second", &["--image-limits=file-bytes=1Mi"]).await;
+    eventually("the large image is refused", async || {
+        world.log("second").contains("reconcile failed for good").then_some(())
+    })
+    .await;
+    for name in ["refused", "stuck"] {
+        assert_eq!(follower.get(&world, &format!("{name}/api/v1/all")).await.0, 503);
+        let digest = world.registry.add_image(&format!("a/{name}"), "v1", &image("schema: new\n"));
+        world.refresh(name).await;
+        world.until_served(name, &digest).await;
+        eventually("the follower has it", async || {
+            let answer = follower.get(&world, &format!("{name}/api/v1/all")).await;
+            (answer == (200, "{\"schema\":\"new\"}\n".to_owned())).then_some(())
+        })
+        .await;
+    }
+    follower.stop().await;
+    leader.stop().await;
+}

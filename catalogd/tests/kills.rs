@@ -1,0 +1,196 @@
+//! `kill -9` at every kind of moment while content is fetched, unpacked, written and exchanged: the next process
+//! serves the old content or the new one, whole, and brings the new one without leaving anything behind.
+
+// A test fails by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod harness;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::time::Instant;
+
+use harness::strace::{self, Strace, points};
+use harness::{ALONE, Catalogd, World, eventually, files_below, image_of};
+use olm_image::digest_of;
+use olm_image::registry::Fault;
+use serde_json::json;
+
+/// The least number of different places to be killed at.
+const PLACES: usize = 50;
+const FILES: usize = 6;
+const OBJECTS: usize = 100;
+
+/// Content of a version: all of it names the version, so that a mixture is seen.
+fn content(version: usize) -> BTreeMap<String, Vec<u8>> {
+    (0..FILES)
+        .map(|file| {
+            let mut text = String::new();
+            for object in 0..OBJECTS {
+                // Digits that hardly compress, so that there are enough of them on their way.
+                let noise = (0..90).fold(String::new(), |mut noise, place| {
+                    write!(noise, "{:x}", (version + 1) * 7_919_u64 as usize * (object + 1) * (place + 3) * (file + 11)).unwrap();
+                    noise
+                });
+                let object =
+                    json!({"name": format!("{file}-{object}"), "noise": noise, "schema": format!("v{version}")});
+                writeln!(text, "{object}").unwrap();
+            }
+            (format!("part-{file}/catalog.json"), text.into_bytes())
+        })
+        .collect()
+}
+
+fn all(version: usize) -> String {
+    content(version).into_values().map(|text| String::from_utf8(text).unwrap()).collect()
+}
+
+struct Killing {
+    world: World,
+    catalogd: Catalogd,
+    version: usize,
+    digest: String,
+    /// Digest of the newest version's layer.
+    layer: String,
+    places: BTreeSet<String>,
+}
+
+impl Killing {
+    async fn start() -> Self {
+        let world = World::start().await;
+        let digest = world.registry.add_image("a/cat", "v1", &image_of(&content(0)));
+        world.create("cat", "a/cat:v1", json!({})).await;
+        let catalogd = Catalogd::start_alone(&world, "pod", &[]).await;
+        let (layer, places) = (String::new(), BTreeSet::new());
+        let this = Self { world, catalogd, version: 0, digest, layer, places };
+        this.converged().await;
+        this
+    }
+
+    /// The newest content is served, and nothing else is on the disk.
+    async fn converged(&self) {
+        self.world.until_served("cat", &self.digest).await;
+        let served = self.catalogd.get(&self.world, "cat/api/v1/all").await;
+        assert!(served == (200, all(self.version)), "version {} is not served", self.version);
+        let expect = ["catalogs", "catalogs/cat", "catalogs/cat/content", "unpack"];
+        let cache = self.world.cache("pod");
+        let clean = async || (files_below(&cache) == expect).then_some(());
+        eventually("leftovers go", clean).await;
+    }
+
+    /// From now on there is a newer version to fetch.
+    async fn publish(&mut self) {
+        self.version += 1;
+        let image = image_of(&content(self.version));
+        self.layer = digest_of(&image.layers[0].blob);
+        self.digest = self.world.registry.add_image("a/cat", "v1", &image);
+    }
+
+    /// After the process was killed: the next one serves something whole from its first moment.
+    async fn recover(&mut self) {
+        self.catalogd = Catalogd::start_alone(&self.world, "pod", &[]).await;
+        let (status, text) = self.catalogd.get(&self.world, "cat/api/v1/all").await;
+        let whole = text == all(self.version - 1) || text == all(self.version);
+        assert!(status == 200 && whole, "after a kill: {status}, {} bytes", text.len());
+        self.converged().await;
+    }
+
+    /// Kills when the registry has sent so many bytes of the answer to `request` and then falls silent.
+    async fn kill_while_downloading(&mut self, request: &str, bytes: usize) {
+        self.publish().await;
+        let asked = request.replace("LAYER", &self.layer);
+        let _ = self.world.registry.take_requests();
+        self.world.registry.add_fault(&asked, 1, Fault::Stall(bytes));
+        self.world.refresh("cat").await;
+        eventually("the registry is asked", async || {
+            let requests = self.world.registry.take_requests();
+            requests.iter().any(|line| line.contains(&asked)).then_some(())
+        })
+        .await;
+        self.catalogd.kill_and_wait();
+        self.places.insert(format!("download {request} {bytes}"));
+        self.recover().await;
+    }
+
+    /// Kills during a download, and the next process while it removes what that left.
+    async fn kill_while_cleaning(&mut self, ordinal: usize) {
+        self.publish().await;
+        let layer = format!("GET /v2/a/cat/blobs/{}", self.layer);
+        self.world.registry.add_fault(&layer, 1, Fault::Stall(40_000));
+        self.world.refresh("cat").await;
+        let cache = self.world.cache("pod");
+        let begun = async || files_below(&cache).iter().any(|file| file.ends_with("/0")).then_some(());
+        eventually("a file is being unpacked", begun).await;
+        self.catalogd.kill_and_wait();
+
+        let point = strace::Point { call: "unlinkat".to_owned(), ordinal };
+        let log = self.world.file("strace");
+        let mut program = strace::command(&log, Some(&point));
+        // The tracer as a child of its own, so that ours is catalogd.
+        program.extend(["-D", env!("CARGO_BIN_EXE_catalogd")].map(str::to_owned));
+        let program: Vec<&str> = program.iter().map(String::as_str).collect();
+        self.catalogd = Catalogd::launch(&self.world, "pod", &program, &ALONE);
+        eventually("killed", async || self.catalogd.ended()).await;
+        self.places.insert(format!("start, unlinkat {ordinal}"));
+        self.recover().await;
+    }
+
+    /// Kills at a system call; where the process does not come there, nothing happens.
+    async fn kill_at(&mut self, point: &strace::Point) {
+        self.publish().await;
+        let trace = Strace::attach(self.catalogd.id(), &self.world.file("strace"), Some(point));
+        self.world.refresh("cat").await;
+        let digest = self.digest.clone();
+        let killed = eventually("killed or done", async || {
+            if self.catalogd.ended().is_some() {
+                return Some(true);
+            }
+            let catalog = self.world.catalogs().get("cat").await.unwrap();
+            harness::resolved(&catalog).ends_with(&digest).then_some(false)
+        })
+        .await;
+        let trace = trace.finish();
+        if killed || self.catalogd.ended().is_some() {
+            self.places.extend(trace.killed_at(&self.world.cache("pod"), point));
+            self.recover().await;
+        } else {
+            self.converged().await;
+        }
+    }
+}
+
+// issue 4: kill -9 during download, unpack, index write and swap
+#[tokio::test(flavor = "multi_thread")]
+async fn content_survives_a_kill_at_any_point() {
+    let mut killing = Killing::start().await;
+    let begun = Instant::now();
+    for (request, bytes) in [
+        ("GET /v2/a/cat/manifests/", 0),
+        ("GET /v2/a/cat/manifests/", 100),
+        ("GET /v2/a/cat/blobs/", 0),
+        ("GET /v2/a/cat/blobs/LAYER", 0),
+        ("GET /v2/a/cat/blobs/LAYER", 20_000),
+    ] {
+        killing.kill_while_downloading(request, bytes).await;
+    }
+
+    for ordinal in 1..=3 {
+        killing.kill_while_cleaning(ordinal).await;
+    }
+
+    // What the way of new content to its place consists of.
+    killing.publish().await;
+    let trace = Strace::attach(killing.catalogd.id(), &killing.world.file("strace"), None);
+    killing.world.refresh("cat").await;
+    killing.converged().await;
+    let calls = trace.finish().calls_below(&killing.world.cache("pod"));
+    for expect in ["openat", "write", "rename", "fdatasync", "fsync", "mkdir", "unlink"] {
+        assert!(calls.iter().any(|(point, _)| point.call.starts_with(expect)), "no {expect} in {calls:?}");
+    }
+    for point in points(calls) {
+        killing.kill_at(&point).await;
+    }
+    println!("{} places in {:?}:", killing.places.len(), begun.elapsed());
+    killing.places.iter().for_each(|place| println!("  {place}"));
+    assert!(killing.places.len() >= PLACES, "only {} places", killing.places.len());
+}

@@ -1,0 +1,69 @@
+//! Answers as JSON text (spec 02 §D8): `{"data":…}`, with `errors` where there are any, and a newline.
+
+use async_graphql::{Pos, ServerError, Value};
+use serde_json::json;
+
+use crate::query::QueryError;
+
+/// The answer to a query that is not executed.
+pub fn refusal(message: &str) -> Vec<u8> {
+    answer(&Value::Null, &[ServerError::new(message, None)])
+}
+
+impl QueryError {
+    /// The answer to the query.
+    pub fn answer(&self) -> Vec<u8> {
+        answer(&Value::Null, &[ServerError::new(&self.message, self.location)])
+    }
+}
+
+pub(crate) fn answer(data: &Value, errors: &[ServerError]) -> Vec<u8> {
+    let mut text = b"{\"data\":".to_vec();
+    write(&mut text, data);
+    if !errors.is_empty() {
+        text.extend_from_slice(b",\"errors\":");
+        write(&mut text, &errors.iter().map(error).collect::<Vec<_>>());
+    }
+    text.extend_from_slice(b"}\n");
+    text
+}
+
+/// Unlike the library's form it always has locations.
+fn error(error: &ServerError) -> serde_json::Value {
+    let location = |pos: &Pos| json!({"line": pos.line, "column": pos.column});
+    let locations: Vec<_> = error.locations.iter().map(location).collect();
+    let mut object = json!({"message": error.message, "locations": locations});
+    if !error.path.is_empty() {
+        object["path"] = json!(error.path);
+    }
+    object
+}
+
+/// Appends `value`; it is null where it has no JSON form, which none of ours is without.
+fn write(text: &mut Vec<u8>, value: &impl serde::Serialize) {
+    let start = text.len();
+    if serde_json::to_writer(&mut *text, value).is_err() {
+        text.truncate(start);
+        text.extend_from_slice(b"null");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_have_locations() {
+        let text = |answer: Vec<u8>| String::from_utf8(answer).unwrap();
+        assert_eq!(
+            text(refusal("no \"x\"")),
+            "{\"data\":null,\"errors\":[{\"locations\":[],\"message\":\"no \\\"x\\\"\"}]}\n"
+        );
+        let error = crate::Query::parse("{").unwrap_err();
+        assert_eq!(
+            text(error.answer()),
+            "{\"data\":null,\"errors\":[{\"locations\":[{\"column\":2,\"line\":1}],\"message\":\
+             \"query parse error: Syntax Error GraphQL (1:2) Unexpected EOF\"}]}\n"
+        );
+    }
+}

@@ -1,0 +1,273 @@
+//! Which fields of which types the objects of a catalog have (spec 02 §§D8.1, D8.5).
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use serde::{Deserialize, Serialize};
+
+use crate::executor::SchemaError;
+use crate::members::{Members, members, sample};
+use crate::scalar::Scalar;
+
+/// All fields of all types together. Each is kept with the name of its type, and where the two are long it counts as
+/// several.
+const MAX_FIELDS: usize = 5_000;
+const NAME_PART: usize = 64;
+/// One more than allowed, so that too many are noticed.
+const READ_MEMBERS: usize = MAX_FIELDS + 1;
+
+/// The types and fields of one catalog. Its serialised form is for this version only: what another wrote may not be
+/// readable, and is discovered anew.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CatalogSchema {
+    pub(crate) schemas: BTreeMap<String, ObjectShape>,
+}
+
+/// The objects of one schema.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ObjectShape {
+    pub(crate) objects: usize,
+    pub(crate) fields: BTreeMap<String, FieldShape>,
+}
+
+/// A field of an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum FieldShape {
+    Leaf(LeafShape),
+    /// A list of objects with these fields.
+    Objects(BTreeMap<String, LeafShape>),
+}
+
+/// A field that is not looked into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LeafShape {
+    pub(crate) scalar: Scalar,
+    pub(crate) is_list: bool,
+}
+
+/// Sees each object of a catalog once, in stored order.
+#[derive(Debug, Default)]
+pub struct Discovery {
+    schema: CatalogSchema,
+    fields: usize,
+}
+
+impl Discovery {
+    /// Takes note of one object. Objects without a schema are left out, and so is text that is no object.
+    ///
+    /// # Errors
+    /// The catalog has too many fields.
+    pub fn observe(&mut self, schema: &str, json: &str) -> Result<(), SchemaError> {
+        if schema.is_empty() {
+            return Ok(());
+        }
+        let Ok(members) = members(json, READ_MEMBERS, &|_| true) else {
+            return Ok(());
+        };
+        let object = self.schema.schemas.entry(schema.to_owned()).or_default();
+        object.objects += 1;
+        for (field, value) in members {
+            merge(&mut object.fields, schema.len(), field, value.get(), &mut self.fields)?;
+        }
+        Ok(())
+    }
+
+    /// What was seen.
+    pub fn finish(self) -> CatalogSchema {
+        self.schema
+    }
+}
+
+/// Adds what `value` tells about `field`. The first value decides on a leaf; a list of objects is one as soon as an
+/// object was seen in it. `owner` is the length of the name of the schema.
+fn merge(
+    fields: &mut BTreeMap<String, FieldShape>,
+    owner: usize,
+    field: String,
+    value: &str,
+    count: &mut usize,
+) -> Result<(), SchemaError> {
+    let nested = nested_objects(value);
+    let length = owner + field.len();
+    match fields.get_mut(&field) {
+        Some(FieldShape::Objects(known)) => merge_nested(known, length, nested, count),
+        Some(known) => {
+            let mut nested_fields = BTreeMap::new();
+            merge_nested(&mut nested_fields, length, nested, count)?;
+            if !nested_fields.is_empty() {
+                *known = FieldShape::Objects(nested_fields);
+            }
+            Ok(())
+        }
+        None => {
+            spend(count, length)?;
+            let mut nested_fields = BTreeMap::new();
+            merge_nested(&mut nested_fields, length, nested, count)?;
+            let shape = match nested_fields.is_empty() {
+                true => FieldShape::Leaf(leaf(value)),
+                false => FieldShape::Objects(nested_fields),
+            };
+            fields.insert(field, shape);
+            Ok(())
+        }
+    }
+}
+
+fn merge_nested(
+    known: &mut BTreeMap<String, LeafShape>,
+    owner: usize,
+    objects: Vec<Members<'_>>,
+    count: &mut usize,
+) -> Result<(), SchemaError> {
+    for (field, value) in objects.into_iter().flatten() {
+        if let Entry::Vacant(unknown) = known.entry(field) {
+            spend(count, owner + unknown.key().len())?;
+            unknown.insert(nested_leaf(value.get()));
+        }
+    }
+    Ok(())
+}
+
+fn spend(count: &mut usize, length: usize) -> Result<(), SchemaError> {
+    *count += 1 + length / NAME_PART;
+    if *count > MAX_FIELDS { Err(SchemaError::TooManyFields(MAX_FIELDS)) } else { Ok(()) }
+}
+
+/// The objects among the first elements of an array.
+fn nested_objects(value: &str) -> Vec<Members<'_>> {
+    if !value.starts_with('[') {
+        return Vec::new();
+    }
+    let objects = sample(value).into_iter().filter(|element| element.starts_with('{'));
+    objects.filter_map(|object| members(object, READ_MEMBERS, &|_| true).ok()).collect()
+}
+
+/// The type of a field of a catalog object: arrays whose first elements differ in kind are lists of text.
+fn leaf(value: &str) -> LeafShape {
+    if !value.starts_with('[') {
+        return LeafShape { scalar: Scalar::of(value), is_list: false };
+    }
+    let elements: Vec<&str> = sample(value).into_iter().filter(|element| *element != "null").collect();
+    let is_uniform = elements.windows(2).all(|pair| kind(pair[0]) == kind(pair[1]));
+    let first = elements.first().filter(|_| is_uniform);
+    LeafShape { scalar: first.map_or(Scalar::String, |first| Scalar::of(first)), is_list: true }
+}
+
+/// The type of a field of an element: the first value of an array decides.
+fn nested_leaf(value: &str) -> LeafShape {
+    if !value.starts_with('[') {
+        return LeafShape { scalar: Scalar::of(value), is_list: false };
+    }
+    let first = sample(value).first().map_or(Scalar::String, |first| Scalar::of(first));
+    LeafShape { scalar: first, is_list: true }
+}
+
+/// JSON knows one kind of number.
+fn kind(json: &str) -> u8 {
+    match json.as_bytes().first() {
+        Some(b'-' | b'0'..=b'9') => b'0',
+        Some(b't' | b'f') => b't',
+        other => other.copied().unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn discover(objects: &[&str]) -> BTreeMap<String, FieldShape> {
+        let mut discovery = Discovery::default();
+        for object in objects {
+            discovery.observe("x", object).unwrap();
+        }
+        discovery.finish().schemas.remove("x").unwrap().fields
+    }
+
+    fn scalar(scalar: Scalar) -> FieldShape {
+        FieldShape::Leaf(LeafShape { scalar, is_list: false })
+    }
+
+    fn list(scalar: Scalar) -> FieldShape {
+        FieldShape::Leaf(LeafShape { scalar, is_list: true })
+    }
+
+    #[test]
+    fn types() {
+        let rows = [
+            (r#""s""#, scalar(Scalar::String)),
+            ("true", scalar(Scalar::Boolean)),
+            ("1", scalar(Scalar::Int)),
+            ("1.5", scalar(Scalar::Float)),
+            ("null", scalar(Scalar::String)),
+            (r#"{"a":1}"#, scalar(Scalar::String)),
+            ("[]", list(Scalar::String)),
+            ("[{}]", list(Scalar::String)),
+            ("[null]", list(Scalar::String)),
+            ("[null,1]", list(Scalar::Int)),
+            ("[1,2.5]", list(Scalar::Int)),
+            ("[true,false]", list(Scalar::Boolean)),
+            (r#"[1,"a"]"#, list(Scalar::String)),
+            ("[[1]]", list(Scalar::String)),
+        ];
+        for (value, shape) in rows {
+            let fields = discover(&[&format!(r#"{{"a":{value}}}"#)]);
+            assert_eq!(fields, BTreeMap::from([("a".to_owned(), shape)]), "{value}");
+        }
+    }
+
+    #[test]
+    fn the_first_value_decides_but_objects_are_merged() {
+        assert_eq!(discover(&[r#"{"a":1}"#, r#"{"a":"x"}"#])["a"], scalar(Scalar::Int));
+        let fields = discover(&[
+            r#"{"a":[],"schema":"x"}"#,
+            r#"{"a":[{"n":1,"deep":{"k":2}},7,{"skips":["a"],"n":"later"}]}"#,
+            r#"{"a":[{"b-c":true}]}"#,
+        ]);
+        let leaf = |scalar, is_list| LeafShape { scalar, is_list };
+        let nested = [
+            ("n", leaf(Scalar::Int, false)),
+            ("deep", leaf(Scalar::String, false)),
+            ("skips", leaf(Scalar::String, true)),
+            ("bC", leaf(Scalar::Boolean, false)),
+        ];
+        let nested = nested.map(|(name, leaf)| (name.to_owned(), leaf));
+        assert_eq!(fields["a"], FieldShape::Objects(BTreeMap::from(nested)));
+        assert_eq!(fields["schema"], scalar(Scalar::String));
+        // Only the first ten elements count.
+        let late = format!(r#"{{"a":[{}{{"late":1}}]}}"#, r#"{"early":1},"#.repeat(10));
+        let early = BTreeMap::from([("early".to_owned(), leaf(Scalar::Int, false))]);
+        assert_eq!(discover(&[&late])["a"], FieldShape::Objects(early));
+    }
+
+    #[test]
+    fn what_is_counted() {
+        let mut discovery = Discovery::default();
+        for (schema, json) in [("", "{}"), ("x", "{}"), ("x", "[]"), ("y", "{"), ("x", r#"{"a":1}"#)] {
+            discovery.observe(schema, json).unwrap();
+        }
+        let schema = discovery.finish();
+        assert_eq!(schema.schemas.len(), 1);
+        assert_eq!(schema.schemas["x"].objects, 2);
+    }
+
+    #[test]
+    fn fields_are_limited() {
+        let object = |members: usize| {
+            let members: Vec<String> = (0..members).map(|number| format!("\"a{number}\":0")).collect();
+            format!("{{{}}}", members.join(","))
+        };
+        let mut discovery = Discovery::default();
+        discovery.observe("x", &object(MAX_FIELDS)).unwrap();
+        let error = discovery.observe("y", &object(1)).unwrap_err();
+        assert_eq!(error.to_string(), "catalog has more than 5000 fields");
+        let long = format!("{{\"{}\":1}}", "a".repeat(NAME_PART * MAX_FIELDS));
+        assert!(Discovery::default().observe("x", &long).is_err());
+        // Each field is kept with the name of the schema, each one of a list with that of the list as well.
+        let schema = "s".repeat(NAME_PART * 10);
+        assert!(Discovery::default().observe(&schema, &object(400)).is_ok());
+        assert!(Discovery::default().observe(&schema, &object(500)).is_err());
+        let list = |members: usize| format!("{{\"{schema}\":[{}]}}", object(members));
+        assert!(Discovery::default().observe("x", &list(400)).is_ok());
+        assert!(Discovery::default().observe("x", &list(500)).is_err());
+    }
+}

@@ -1,0 +1,223 @@
+//! The GraphQL schema of a catalog, and queries on it.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use async_graphql::dynamic::{Field, FieldFuture, FieldValue, InputValue, Object, Schema, TypeRef};
+use async_graphql::indexmap::IndexMap;
+use async_graphql::{Request, Value};
+
+use crate::answer::{answer, refusal};
+use crate::discovery::{CatalogSchema, FieldShape, LeafShape, ObjectShape};
+use crate::meter::{Meter, Metering};
+use crate::names::{is_name, query_field, type_name};
+use crate::query::Query;
+use crate::resolvers::{self, Objects, PAGE, Place, SchemaSummary, Source};
+
+const QUERY: &str = "Query";
+const CATALOG_SUMMARY: &str = "CatalogSummary";
+const SCHEMA_SUMMARY: &str = "SchemaSummary";
+const SCALARS: [&str; 5] = [TypeRef::STRING, TypeRef::INT, TypeRef::FLOAT, TypeRef::BOOLEAN, TypeRef::ID];
+
+/// Why a catalog has no GraphQL schema (spec 02 §D8.7).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SchemaError {
+    /// Two schemas would have one type.
+    #[error("type name collision: schemas {0:?} and {1:?} both sanitize to GraphQL type {2:?}")]
+    TypeCollision(String, String, String),
+    /// Two schemas would have one root field.
+    #[error("query field collision: schemas {0:?} and {1:?} both map to field {2:?}")]
+    FieldCollision(String, String, String),
+    /// A type would be called as another one that is not of a schema.
+    #[error(
+        "failed to create GraphQL schema: Schema must contain unique named types but contains multiple types named {0:?}."
+    )]
+    DuplicateType(String),
+    /// A type or a root field would have a name that is none.
+    #[error(
+        "failed to create GraphQL schema: Names must match /^[_a-zA-Z][_a-zA-Z0-9]*$/ but {0:?} does not."
+    )]
+    NotAName(String),
+    /// More fields than are kept.
+    #[error("catalog has more than {0} fields")]
+    TooManyFields(usize),
+    /// What else the library objects to.
+    #[error("failed to create GraphQL schema: {0}")]
+    Refused(String),
+}
+
+/// Answers queries on one catalog.
+#[derive(Clone, Debug)]
+pub struct Executor {
+    schema: Schema,
+}
+
+impl Executor {
+    /// Builds the GraphQL schema.
+    ///
+    /// # Errors
+    /// The names in the catalog do not make one.
+    pub fn new(catalog: &CatalogSchema) -> Result<Self, SchemaError> {
+        check_collisions(catalog)?;
+        let mut types = Types::default();
+        let mut query = Object::new(QUERY).field(summary_field());
+        for (schema, shape) in &catalog.schemas {
+            query = query.field(types.add_schema(schema, shape)?);
+        }
+        types.add(query)?;
+        types.add(catalog_summary(catalog))?;
+        types.add(schema_summary())?;
+        let builder = Schema::build(QUERY, None, None).extension(Metering).disable_suggestions();
+        let schema = types.objects.into_values().fold(builder, |builder, object| builder.register(object));
+        Ok(Self { schema: schema.finish().map_err(|error| SchemaError::Refused(error.0))? })
+    }
+
+    /// Answers `query` from `objects`, as JSON text with a newline. Blocks for as long as reading takes; ends soon after
+    /// `deadline` in any case.
+    pub fn run(&self, query: Query, objects: impl Objects, deadline: Instant) -> Vec<u8> {
+        let meter = Arc::new(Meter::new(deadline));
+        let mut request = Request::new("").data(Arc::clone(&meter)).data(Source(Box::new(objects)));
+        request.set_parsed_query(query.document);
+        let response = complete(self.schema.execute(request));
+        if let Some(why) = meter.stopped() {
+            return refusal(why);
+        }
+        match response.data {
+            // Nothing was left to select.
+            Value::Null if response.errors.is_empty() => answer(&Value::Object(IndexMap::new()), &[]),
+            data => answer(&data, &response.errors),
+        }
+    }
+}
+
+/// Drives a future whose parts all end by themselves: resolvers compute and read, they never wait.
+fn complete<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(result) = future.as_mut().poll(&mut context) {
+            return result;
+        }
+    }
+}
+
+/// Schemas in the order of their names, so that the same catalog always has the same problem.
+fn check_collisions(catalog: &CatalogSchema) -> Result<(), SchemaError> {
+    let (mut types, mut fields) = (BTreeMap::new(), BTreeMap::new());
+    for schema in catalog.schemas.keys() {
+        let name = type_name(schema);
+        if let Some(other) = types.insert(name.clone(), schema) {
+            return Err(SchemaError::TypeCollision(other.clone(), schema.clone(), name));
+        }
+    }
+    for schema in catalog.schemas.keys() {
+        let name = query_field(schema);
+        if let Some(other) = fields.insert(name.clone(), schema) {
+            return Err(SchemaError::FieldCollision(other.clone(), schema.clone(), name));
+        }
+    }
+    Ok(())
+}
+
+/// The types so far.
+#[derive(Default)]
+struct Types {
+    objects: BTreeMap<String, Object>,
+}
+
+impl Types {
+    fn add(&mut self, object: Object) -> Result<(), SchemaError> {
+        let name = object.type_name().to_owned();
+        if SCALARS.contains(&name.as_str()) || self.objects.contains_key(&name) {
+            return Err(SchemaError::DuplicateType(name));
+        }
+        self.objects.insert(name, object);
+        Ok(())
+    }
+
+    /// Adds the type of a schema and those of its lists; returns the root field.
+    fn add_schema(&mut self, schema: &str, shape: &ObjectShape) -> Result<Field, SchemaError> {
+        let (root, name) = (query_field(schema), type_name(schema));
+        if let Some(wrong) = [&name, &root].into_iter().find(|name| !is_name(name)) {
+            return Err(SchemaError::NotAName(wrong.clone()));
+        }
+        let mut object = Object::new(&name);
+        for (field, shape) in &shape.fields {
+            object = object.field(match shape {
+                FieldShape::Leaf(shape) => leaf_field(&name, field, *shape),
+                FieldShape::Objects(fields) => self.add_element(&name, field, fields)?,
+            });
+        }
+        self.add(object)?;
+        let schema = schema.to_owned();
+        Ok(Field::new(root, TypeRef::named_list(name), move |ctx| {
+            FieldFuture::Value(resolvers::page(&ctx, &schema))
+        })
+        .argument(integer("limit", PAGE).description("Maximum number of items to return"))
+        .argument(integer("offset", 0).description("Number of items to skip")))
+    }
+
+    fn add_element(
+        &mut self,
+        parent: &str,
+        field: &str,
+        fields: &BTreeMap<String, LeafShape>,
+    ) -> Result<Field, SchemaError> {
+        let name = format!("{parent}{}", type_name(field));
+        let leaves = fields.iter().map(|(field, shape)| leaf_field(&name, field, *shape));
+        self.add(leaves.fold(Object::new(&name), Object::field))?;
+        let place = Place { parent: parent.to_owned(), field: field.to_owned() };
+        Ok(Field::new(field, TypeRef::named_list(name), move |ctx| {
+            FieldFuture::Value(resolvers::objects(&ctx, &place))
+        }))
+    }
+}
+
+fn leaf_field(parent: &str, field: &str, shape: LeafShape) -> Field {
+    let place = Place { parent: parent.to_owned(), field: field.to_owned() };
+    let scalar = shape.scalar.name();
+    let ty = if shape.is_list { TypeRef::named_list(scalar) } else { TypeRef::named(scalar) };
+    Field::new(field, ty, move |ctx| FieldFuture::Value(resolvers::leaf(&ctx, &place, shape)))
+}
+
+fn integer(name: &str, default: usize) -> InputValue {
+    InputValue::new(name, TypeRef::named(TypeRef::INT)).default_value(default)
+}
+
+fn summary_field() -> Field {
+    Field::new("summary", TypeRef::named(CATALOG_SUMMARY), |_| {
+        FieldFuture::Value(Some(FieldValue::owned_any(())))
+    })
+}
+
+fn catalog_summary(catalog: &CatalogSchema) -> Object {
+    let summary = |(name, shape): (&String, &ObjectShape)| SchemaSummary {
+        name: Arc::from(name.as_str()),
+        objects: shape.objects,
+        fields: shape.fields.len(),
+    };
+    let schemas: Arc<[SchemaSummary]> = catalog.schemas.iter().map(summary).collect();
+    let total = schemas.len();
+    let total = Field::new("totalSchemas", TypeRef::named(TypeRef::INT), move |_| {
+        FieldFuture::Value(Some(FieldValue::value(total)))
+    });
+    let schemas = Field::new("schemas", TypeRef::named_list(SCHEMA_SUMMARY), move |_| {
+        FieldFuture::Value(Some(FieldValue::list(schemas.iter().cloned().map(FieldValue::owned_any))))
+    });
+    Object::new(CATALOG_SUMMARY).field(total).field(schemas)
+}
+
+fn schema_summary() -> Object {
+    let leaf = |name, ty, value: fn(&SchemaSummary) -> Value| {
+        Field::new(name, TypeRef::named(ty), move |ctx| {
+            FieldFuture::Value(resolvers::summary_value(&ctx, value))
+        })
+    };
+    Object::new(SCHEMA_SUMMARY)
+        .field(leaf("name", TypeRef::STRING, |summary| Value::from(&*summary.name)))
+        .field(leaf("totalObjects", TypeRef::INT, |summary| Value::from(summary.objects)))
+        .field(leaf("totalFields", TypeRef::INT, |summary| Value::from(summary.fields)))
+}

@@ -1,0 +1,87 @@
+//! How much one query may still cost. Catalogs and queries are foreign: neither may exhaust the memory of the server
+//! or run for long.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use async_graphql::extensions::{Extension, ExtensionContext, ExtensionFactory, NextResolve, ResolveInfo};
+use async_graphql::{QueryPathSegment, ServerError, ServerResult, Value, async_trait};
+
+/// Bytes that an answer may take, each value counted with what it costs to make it.
+pub const MAX_ANSWER: usize = 64 << 20;
+/// A value in the answer.
+const VALUE: usize = 64;
+/// An element of a list: all of them are in the making at the same time.
+pub(crate) const ELEMENT: usize = 512;
+
+/// What is left for one query.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    deadline: Instant,
+    left: AtomicUsize,
+    stopped: OnceLock<&'static str>,
+}
+
+impl Meter {
+    pub(crate) fn new(deadline: Instant) -> Self {
+        Self { deadline, left: AtomicUsize::new(MAX_ANSWER), stopped: OnceLock::new() }
+    }
+
+    /// Takes `bytes` off.
+    ///
+    /// # Errors
+    /// Nothing is left, or no time; from then on the whole query has failed.
+    pub(crate) fn spend(&self, bytes: usize) -> Result<(), String> {
+        let stop = |why| Err((*self.stopped.get_or_init(|| why)).to_owned());
+        if let Some(why) = self.stopped() {
+            return Err(why.to_owned());
+        }
+        if Instant::now() >= self.deadline {
+            return stop("context deadline exceeded");
+        }
+        let take = |left: usize| left.checked_sub(bytes);
+        match self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
+            Ok(_) => Ok(()),
+            Err(_) => stop("query result exceeds maximum size of 64 MiB"),
+        }
+    }
+
+    /// Why the query was stopped, if it was.
+    pub(crate) fn stopped(&self) -> Option<&'static str> {
+        self.stopped.get().copied()
+    }
+}
+
+/// Charges every value that is resolved, those of introspection included.
+pub(crate) struct Metering;
+
+impl ExtensionFactory for Metering {
+    fn create(&self) -> Arc<dyn Extension> {
+        Arc::new(Self)
+    }
+}
+
+#[async_trait::async_trait]
+impl Extension for Metering {
+    async fn resolve(
+        &self,
+        ctx: &ExtensionContext<'_>,
+        info: ResolveInfo<'_>,
+        next: NextResolve<'_>,
+    ) -> ServerResult<Option<Value>> {
+        // Lists of objects were charged when they were made, those of introspection are made by the library.
+        let is_element = matches!(info.path_node.segment, QueryPathSegment::Index(_));
+        let cost = if is_element && info.is_for_introspection { ELEMENT } else { VALUE };
+        let Ok(meter) = ctx.data::<Arc<Meter>>() else {
+            return next.run(ctx, info).await;
+        };
+        meter.spend(cost).map_err(|why| ServerError::new(why, None))?;
+        let is_for_introspection = info.is_for_introspection;
+        let value = next.run(ctx, info).await?;
+        if is_for_introspection && let Some(Value::String(text)) = &value {
+            meter.spend(text.len()).map_err(|why| ServerError::new(why, None))?;
+        }
+        Ok(value)
+    }
+}

@@ -1,0 +1,163 @@
+//! From the JSON of objects to the values of fields. A field that fails is null and has an error; a query over its
+//! limits ends as a whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use async_graphql::dynamic::{FieldValue, ResolverContext};
+use async_graphql::{ServerError, Value};
+use serde_json::value::RawValue;
+
+use crate::discovery::LeafShape;
+use crate::members::{for_each_element, members};
+use crate::meter::{ELEMENT, Meter};
+
+/// Bytes of JSON above which an object is not read.
+pub const MAX_OBJECT: u64 = 16 << 20;
+/// Objects that a query gets at most, and where it does not say how many.
+pub(crate) const PAGE: usize = 100;
+
+/// The objects of a catalog in stored order.
+pub trait Objects: Send + Sync + 'static {
+    /// Where the objects of `schema` are, `limit` of them after the first `offset`; fewer at the end.
+    fn ranges(&self, schema: &str, offset: usize, limit: usize) -> Vec<Range<u64>>;
+
+    /// The JSON text at a range that [`Objects::ranges`] gave, which is at most [`MAX_OBJECT`] long.
+    ///
+    /// # Errors
+    /// The disk. The query says only that the object could not be read.
+    fn read(&self, range: Range<u64>) -> io::Result<Vec<u8>>;
+}
+
+/// [`Objects`] as data of a request.
+pub(crate) struct Source(pub(crate) Box<dyn Objects>);
+
+/// An object, or an element of a list: JSON of the members that the query wants, by field name.
+type Item = BTreeMap<String, Box<RawValue>>;
+
+/// A field, by its parent type and its name.
+pub(crate) struct Place {
+    pub(crate) parent: String,
+    pub(crate) field: String,
+}
+
+/// The root field of `schema`.
+pub(crate) fn page<'a>(ctx: &ResolverContext<'a>, schema: &str) -> Option<FieldValue<'a>> {
+    let (source, meter) = (ctx.data_opt::<Source>()?, ctx.data_opt::<Arc<Meter>>()?);
+    let argument = |name| ctx.args.get(name).and_then(|value| value.i64().ok());
+    let limit = argument("limit").and_then(|limit| usize::try_from(limit).ok());
+    let limit = limit.filter(|limit| (1..=PAGE).contains(limit)).unwrap_or(PAGE);
+    let offset = argument("offset").and_then(|offset| usize::try_from(offset).ok()).unwrap_or_default();
+    let wanted = wanted(ctx);
+    let mut items = Vec::new();
+    for (number, range) in source.0.ranges(schema, offset, limit).into_iter().enumerate() {
+        meter.spend(ELEMENT).ok()?;
+        let item = read(source, range, &wanted, meter);
+        let item = item.unwrap_or_else(|problem| {
+            fail(ctx, format!("object {} of schema {schema:?} {problem}", offset.saturating_add(number)));
+            Item::new()
+        });
+        items.push(FieldValue::owned_any(item));
+    }
+    Some(FieldValue::list(items))
+}
+
+fn read(
+    source: &Source,
+    range: Range<u64>,
+    wanted: &BTreeSet<&str>,
+    meter: &Meter,
+) -> Result<Item, &'static str> {
+    if range.end.saturating_sub(range.start) > MAX_OBJECT {
+        return Err("is larger than 16 MiB");
+    }
+    let json = source.0.read(range).map_err(|_| "cannot be read")?;
+    let json = str::from_utf8(&json).map_err(|_| "is not UTF-8")?;
+    select(json, wanted, meter).ok_or("is not a JSON object")
+}
+
+/// The wanted members of an object; none of other values.
+fn select(json: &str, wanted: &BTreeSet<&str>, meter: &Meter) -> Option<Item> {
+    let members = members(json, usize::MAX, &|field| wanted.contains(field)).ok()?;
+    let size = members.values().map(|value| value.get().len()).sum();
+    // Where too little is left, the query has ended as a whole.
+    meter.spend(size).ok()?;
+    Some(members.into_iter().map(|(field, value)| (field, value.to_owned())).collect())
+}
+
+/// A list of objects within an object.
+pub(crate) fn objects<'a>(ctx: &ResolverContext<'a>, place: &Place) -> Option<FieldValue<'a>> {
+    let wanted = wanted(ctx);
+    list(ctx, place, &|element, meter| {
+        FieldValue::owned_any(select(element, &wanted, meter).unwrap_or_default())
+    })
+}
+
+/// A field with a scalar or a list of scalars.
+pub(crate) fn leaf<'a>(ctx: &ResolverContext<'a>, place: &Place, shape: LeafShape) -> Option<FieldValue<'a>> {
+    if shape.is_list {
+        return list(ctx, place, &|element, _| FieldValue::value(shape.scalar.value(element)));
+    }
+    let json = member(ctx, &place.field)?;
+    ctx.data_opt::<Arc<Meter>>()?.spend(json.len()).ok()?;
+    Some(FieldValue::value(shape.scalar.value(json)))
+}
+
+fn list<'a>(
+    ctx: &ResolverContext<'a>,
+    place: &Place,
+    value: &dyn Fn(&str, &Meter) -> FieldValue<'a>,
+) -> Option<FieldValue<'a>> {
+    let meter = ctx.data_opt::<Arc<Meter>>()?;
+    let json = member(ctx, &place.field).filter(|json| *json != "null")?;
+    let mut elements = Vec::new();
+    let walked = for_each_element(json, &mut |element| {
+        meter.spend(ELEMENT + element.len())?;
+        elements.push(value(element, meter));
+        Ok(())
+    });
+    if walked.is_err() {
+        let Place { parent, field } = place;
+        fail(ctx, format!("User Error: expected iterable, but did not find one for field {parent}.{field}."));
+        return None;
+    }
+    Some(FieldValue::list(elements))
+}
+
+fn member<'a>(ctx: &ResolverContext<'a>, field: &str) -> Option<&'a str> {
+    let item = ctx.parent_value.try_downcast_ref::<Item>().ok()?;
+    item.get(field).map(|value| value.get())
+}
+
+/// The fields that the query selects, fragments included.
+fn wanted<'a>(ctx: &ResolverContext<'a>) -> BTreeSet<&'a str> {
+    ctx.ctx.field().selection_set().map(|field| field.name()).collect()
+}
+
+/// Adds an error, which counts like an element.
+fn fail(ctx: &ResolverContext<'_>, message: String) {
+    if ctx.data_opt::<Arc<Meter>>().is_none_or(|meter| meter.spend(ELEMENT + message.len()).is_err()) {
+        return;
+    }
+    ctx.add_error(ctx.set_error_path(ServerError::new(message, Some(ctx.item.pos))));
+}
+
+/// What the summary says of a schema.
+#[derive(Clone)]
+pub(crate) struct SchemaSummary {
+    pub(crate) name: Arc<str>,
+    pub(crate) objects: usize,
+    pub(crate) fields: usize,
+}
+
+/// A field of a [`SchemaSummary`].
+pub(crate) fn summary_value<'a>(
+    ctx: &ResolverContext<'a>,
+    value: fn(&SchemaSummary) -> Value,
+) -> Option<FieldValue<'a>> {
+    let summary = ctx.parent_value.try_downcast_ref::<SchemaSummary>().ok()?;
+    ctx.data_opt::<Arc<Meter>>()?.spend(summary.name.len()).ok()?;
+    Some(FieldValue::value(value(summary)))
+}
