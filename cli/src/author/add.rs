@@ -1,0 +1,296 @@
+//! `olm catalog add`: bundles become part of a catalog directory, with the upgrade edges that they state themselves.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use futures::{StreamExt, TryStreamExt, stream};
+use olm_fbc::SCHEMA_CHANNEL;
+use olm_oci::Reference;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::bundle::{CatalogBundle, Edges};
+use super::catalog_dir::{CatalogDir, write_whole};
+use super::catalog_text::CatalogText;
+use super::render;
+use crate::failure::Failure;
+use crate::output::FormatArgs;
+use crate::session::Session;
+use crate::source::ImageArgs;
+
+/// Bundles that are pulled at once.
+pub(super) const PARALLEL: usize = 8;
+
+/// What `olm catalog add` does, for its help.
+pub(crate) const ABOUT: &str = "Adds bundles to a catalog directory
+
+Each bundle becomes an olm.bundle object in the file of its package, and an entry in its channels. The \
+edges of the entry are those of the bundle itself: spec.replaces, spec.skips and the annotation \
+olm.skipRange of its ClusterServiceVersion. The files' text stays as it is, comments included; channels \
+that do not exist yet are made. Nothing is written unless everything can be added.";
+
+/// Arguments of `olm catalog add`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  {olm} catalog add ./catalog registry.example.com/team/my-operator-bundle:v1.0.0
+  {olm} catalog add ./catalog ./bundle --image registry.example.com/team/my-operator-bundle:v1.0.0 --channel stable
+  {olm} catalog add ./catalog bundles/* --image 'registry.example.com/team/{{.Package}}-bundle:v{{.Version}}'
+
+The package must be there already: {olm} catalog init
+Channels by version instead of by bundle: {olm} catalog template render --help")]
+pub(crate) struct AddArgs {
+    /// Catalog directory
+    #[arg(value_name = "DIR")]
+    catalog: PathBuf,
+    /// Bundle images, or directories with manifests and metadata
+    #[arg(value_name = "BUNDLE", required = true)]
+    bundles: Vec<String>,
+    /// Channel to add to, once or more; default: the channels that the bundle's annotations name
+    #[arg(short, long = "channel", value_name = "CHANNEL", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    channels: Vec<String>,
+    /// Image reference of bundles that are directories; {{.Package}}, {{.Name}} and {{.Version}} stand for theirs
+    #[arg(long, value_name = "REF")]
+    image: Option<String>,
+    #[command(flatten)]
+    images: ImageArgs,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+/// What was added.
+#[derive(Debug, Serialize)]
+struct Added {
+    bundles: Vec<AddedBundle>,
+}
+
+#[derive(Debug, Serialize)]
+struct AddedBundle {
+    package: String,
+    name: String,
+    version: String,
+    image: String,
+    channels: Vec<String>,
+    /// Relative to the catalog directory.
+    file: PathBuf,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// A bundle cannot be read or is none, its package is not in the catalog, or it is there already. Nothing is written then.
+pub(crate) async fn run(args: AddArgs, session: &mut Session) -> Result<(), Failure> {
+    let catalog = CatalogDir::open(&args.catalog, session)?;
+    let bundles = read_bundles(&args, session).await?;
+    let mut edits = Edits::new(&catalog);
+    let mut added = Vec::new();
+    for bundle in bundles {
+        let channels = if args.channels.is_empty() { bundle.channels.clone() } else { args.channels.clone() };
+        added.push(edits.add(bundle, channels)?);
+    }
+    edits.write()?;
+    session.output.result(args.format.output, "AddedBundles", &Added { bundles: added }, |added| {
+        let line = |bundle: &AddedBundle| {
+            let (noun, channels) =
+                (if bundle.channels.len() == 1 { "channel" } else { "channels" }, bundle.channels.join(", "));
+            format!("{}: {} added to {noun} {channels}\n", bundle.file.display(), bundle.name)
+        };
+        added.bundles.iter().map(line).collect()
+    })
+}
+
+async fn read_bundles(args: &AddArgs, session: &Session) -> Result<Vec<CatalogBundle>, Failure> {
+    let directories = args.bundles.iter().filter(|bundle| Path::new(bundle).exists()).count();
+    check_image(args.image.as_deref(), directories)?;
+    stream::iter(&args.bundles)
+        .map(|bundle| read_bundle(bundle, args, session))
+        .buffered(PARALLEL)
+        .try_collect()
+        .await
+}
+
+async fn read_bundle(bundle: &str, args: &AddArgs, session: &Session) -> Result<CatalogBundle, Failure> {
+    let path = Path::new(bundle);
+    if path.exists() {
+        let image = args.image.as_deref().unwrap_or_default();
+        let bundle = render::bundle_dir(path, |bundle| filled(image, bundle))?;
+        let image = bundle.object["image"].as_str().unwrap_or_default();
+        if let Err(error) = image.parse::<Reference>() {
+            let known = if image.contains("{{") {
+                format!("; {PLACEHOLDERS} stand for names")
+            } else {
+                String::new()
+            };
+            return Err(Failure::usage(format!("--image: {error}{known}")));
+        }
+        return Ok(bundle);
+    }
+    let reference: Reference = bundle.parse().map_err(|error: olm_oci::ReferenceError| {
+        Failure::usage(format!(
+            "BUNDLE {} is neither an existing directory nor an image reference such as \
+             registry.example.com/team/bundle:v1: {error}",
+            olm_version::quote(bundle)
+        ))
+    })?;
+    render::bundle_image(&reference, &args.images, session).await
+}
+
+/// Whether `image` can name the images of so many directories.
+fn check_image(image: Option<&str>, directories: usize) -> Result<(), Failure> {
+    match image {
+        None if directories > 0 => Err(Failure::usage(
+            "a bundle is a directory: say with --image REF under which reference its image is or will be published",
+        )),
+        Some(_) if directories == 0 => Err(Failure::usage(
+            "--image is for bundles that are directories; images have their own reference",
+        )),
+        Some(image) if directories > 1 && !image.contains("{{") => {
+            let why = format!("{directories} bundles cannot have the same image; {PLACEHOLDERS} differ");
+            Err(Failure::usage(format!("--image {image}: {why}")))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+const PLACEHOLDERS: &str = "{{.Package}}, {{.Name}} and {{.Version}}";
+
+/// `template` with the names of `bundle` in place.
+fn filled(template: &str, bundle: &CatalogBundle) -> String {
+    let names = [("Package", &bundle.package), ("Name", &bundle.name), ("Version", &bundle.version)];
+    names.iter().fold(template.to_owned(), |text, (name, value)| {
+        text.replace(&format!("{{{{.{name}}}}}"), value).replace(&format!("{{{{ .{name} }}}}"), value)
+    })
+}
+
+/// Changes to the files of a catalog, all of them or none.
+struct Edits<'a> {
+    catalog: &'a CatalogDir,
+    texts: BTreeMap<PathBuf, CatalogText>,
+    /// Package and name of what was added.
+    bundles: BTreeSet<(String, String)>,
+    /// Package and name of the channels that were made, and their files.
+    channels: BTreeMap<(String, String), PathBuf>,
+}
+
+impl<'a> Edits<'a> {
+    fn new(catalog: &'a CatalogDir) -> Self {
+        Self { catalog, texts: BTreeMap::new(), bundles: BTreeSet::new(), channels: BTreeMap::new() }
+    }
+
+    fn add(&mut self, bundle: CatalogBundle, channels: Vec<String>) -> Result<AddedBundle, Failure> {
+        let CatalogBundle { package, name, .. } = &bundle;
+        if channels.is_empty() {
+            return Err(Failure::operational(format!(
+                "bundle {name}: its annotations name no channel; say one with --channel"
+            )));
+        }
+        let Some(file) = self.catalog.package_file(package).map(Path::to_owned) else {
+            return Err(Failure::operational(format!(
+                "bundle {name}: package {package} is not in the catalog; begin it with `catalog init {package} --to DIR`"
+            )));
+        };
+        if let Some(known) = self.catalog.bundle_file(package, name) {
+            let known = self.catalog.path(known);
+            return Err(Failure::operational(format!("bundle {name} is already in {}", known.display())));
+        }
+        if !self.bundles.insert((package.clone(), name.clone())) {
+            return Err(Failure::operational(format!("bundle {name} is named twice")));
+        }
+        let entry = entry(name, &bundle.edges);
+        for channel in &channels {
+            self.add_entry(package, channel, &entry, &file)?;
+        }
+        self.text(&file)?.append(bundle.object.clone())?;
+        Ok(AddedBundle {
+            image: bundle.object["image"].as_str().unwrap_or_default().to_owned(),
+            version: bundle.shown_version(),
+            package: bundle.package,
+            name: bundle.name,
+            channels,
+            file,
+        })
+    }
+
+    fn add_entry(
+        &mut self,
+        package: &str,
+        channel: &str,
+        entry: &Value,
+        package_file: &Path,
+    ) -> Result<(), Failure> {
+        let key = (package.to_owned(), channel.to_owned());
+        let known = self.catalog.channel_file(package, channel).map(Path::to_owned);
+        let Some(file) = known.or_else(|| self.channels.get(&key).cloned()) else {
+            let object = json!({
+                "schema": SCHEMA_CHANNEL,
+                "package": package,
+                "name": channel,
+                "entries": [entry],
+            });
+            self.channels.insert(key, package_file.to_owned());
+            return self.text(package_file)?.append(object);
+        };
+        let is_channel = |object: &Value| {
+            object["schema"] == SCHEMA_CHANNEL && object["package"] == package && object["name"] == channel
+        };
+        let text = self.text(&file)?;
+        let listed = text.objects().filter(|object| is_channel(object)).any(|object| {
+            let entries = object["entries"].as_array();
+            entries.is_some_and(|entries| entries.iter().any(|known| known["name"] == entry["name"]))
+        });
+        // The author has written the entry already: the edges are as they say.
+        if listed { Ok(()) } else { text.add_entry(is_channel, entry.clone()) }
+    }
+
+    fn text(&mut self, file: &Path) -> Result<&mut CatalogText, Failure> {
+        match self.texts.entry(file.to_owned()) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(place) => {
+                let shown = self.catalog.path(file).display().to_string();
+                Ok(place.insert(CatalogText::parse(&self.catalog.read(file)?, &shown)?))
+            }
+        }
+    }
+
+    fn write(&self) -> Result<(), Failure> {
+        for (file, text) in &self.texts {
+            text.verify(&self.catalog.path(file).display().to_string())?;
+        }
+        self.texts.iter().try_for_each(|(file, text)| write_whole(&self.catalog.path(file), &text.text()))
+    }
+}
+
+fn entry(name: &str, edges: &Edges) -> Value {
+    let mut entry = json!({ "name": name });
+    if !edges.replaces.is_empty() {
+        entry["replaces"] = json!(edges.replaces);
+    }
+    if !edges.skips.is_empty() {
+        entry["skips"] = json!(edges.skips);
+    }
+    if !edges.skip_range.is_empty() {
+        entry["skipRange"] = json!(edges.skip_range);
+    }
+    entry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_image_reference_cannot_be_that_of_two_bundles() {
+        let error = |image, directories| {
+            check_image(image, directories).map_err(|error| (error.exit_code(), error.to_string()))
+        };
+        assert_eq!(error(None, 0), Ok(()));
+        assert_eq!(error(Some("r.example/a:v1"), 1), Ok(()));
+        assert_eq!(error(Some("r.example/a:v{{.Version}}"), 2), Ok(()));
+        assert_eq!(
+            error(Some("r.example/a:v1"), 2),
+            Err((2, "--image r.example/a:v1: 2 bundles cannot have the same image; {{.Package}}, {{.Name}} and {{.Version}} differ".to_owned()))
+        );
+        assert_eq!(error(None, 1).unwrap_err().0, 2);
+        assert_eq!(error(Some("r.example/a:v1"), 0).unwrap_err().0, 2);
+    }
+}

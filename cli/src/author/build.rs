@@ -1,0 +1,184 @@
+//! `olm catalog build`: a catalog image from a directory, without a container engine (spec 07 §7.4).
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io::{self, Cursor, Read};
+use std::path::{Path, PathBuf};
+
+use olm_fbc::{Entry, Folder, Limits, validate_folder};
+use olm_pack::{Image, write_layout};
+use serde::Serialize;
+
+use super::catalog_dir::at;
+use super::compose::{self, Composition};
+use super::push;
+use crate::failure::Failure;
+use crate::output::FormatArgs;
+use crate::progress::say;
+use crate::session::Session;
+use crate::source::{DirectoryFolder, ImageArgs};
+use crate::validate::{finding_line, summary};
+
+/// What `olm catalog build` does, for its help.
+pub(crate) const ABOUT: &str = "Makes a catalog image
+
+Checks the catalog as `validate` does, then packs the files that belong to it (what .indexignore leaves out \
+stays out) into an OCI image layout, and prints the digest. The same content always gives the same digest. \
+Without --to only the check is made and the digest printed.
+
+With --file the catalog is put together first, from the catalog and bundle images that a file lists:
+
+  name: my-catalog
+  repo: registry.example.com/team/catalog
+  tag: v1
+  references:
+  - name: my-operator
+    image: registry.example.com/team/my-operator-catalog:v1";
+
+/// Arguments of `olm catalog build`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  {olm} catalog build ./catalog                     # check, and print the digest
+  {olm} catalog build ./catalog --to ./catalog.oci --tag registry.example.com/team/catalog:v1
+  {olm} catalog push ./catalog.oci registry.example.com/team/catalog:v1
+  {olm} catalog build --file catalog.yaml ./catalog --to ./catalog.oci")]
+pub(crate) struct BuildArgs {
+    /// Catalog directory; with --file an empty or new one, where what was rendered is kept
+    #[arg(value_name = "DIR", required_unless_present = "file")]
+    catalog: Option<PathBuf>,
+    /// Put the catalog together from the images that this file lists
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Write the image to this directory, as an OCI image layout
+    #[arg(long, value_name = "LAYOUT")]
+    to: Option<PathBuf>,
+    /// Name of the image in the layout, REGISTRY/REPOSITORY:TAG
+    #[arg(long, value_name = "REF")]
+    tag: Option<String>,
+    #[command(flatten)]
+    images: ImageArgs,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+/// What was built.
+#[derive(Debug, Serialize)]
+struct BuiltCatalog {
+    digest: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tag: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    layout: Option<PathBuf>,
+    /// Catalog files in the image, relative to its folder.
+    files: Vec<String>,
+}
+
+/// A catalog image and what is in it.
+pub(super) struct Built {
+    pub(super) image: Image,
+    files: Vec<String>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The catalog is not valid ([`Failure::Findings`]), cannot be read, or the image cannot be written.
+pub(crate) async fn run(args: BuildArgs, session: &mut Session) -> Result<(), Failure> {
+    let mut tag = args.tag.as_deref().map(push::tagged).transpose()?.map(|tag| tag.to_string());
+    let built = match (&args.file, &args.catalog) {
+        (Some(file), catalog) => {
+            let composition = Composition::read(file)?;
+            tag = tag.or_else(|| Some(composition.image.to_string()));
+            // Where no directory is named, the rendered files are needed until the image is made.
+            let temporary = tempfile::Builder::new().prefix("olm-").tempdir();
+            let temporary = temporary.map_err(|error| {
+                Failure::operational(format!("cannot make a temporary directory: {error}"))
+            })?;
+            let root = catalog.as_deref().unwrap_or_else(|| temporary.path());
+            compose::write(&composition, root, &args.images, session).await?;
+            image_of(root, session)?
+        }
+        (None, Some(catalog)) => image_of(catalog, session)?,
+        (None, None) => return Err(Failure::usage("a catalog directory or --file is needed")),
+    };
+    if let Some(layout) = &args.to {
+        write_layout(&built.image, tag.as_deref(), layout)?;
+    }
+    let built = BuiltCatalog { digest: built.image.digest(), tag, layout: args.to, files: built.files };
+    session.output.result(args.format.output, "BuiltCatalog", &built, |built| format!("{}\n", built.digest))
+}
+
+/// Checks the catalog in `root` and makes its image.
+///
+/// # Errors
+/// The catalog is not valid, which is printed, or cannot be read.
+pub(super) fn image_of(root: &Path, session: &Session) -> Result<Built, Failure> {
+    let step = session.progress.step(format!("checking {}", root.display()));
+    let folder = Recorded::new(DirectoryFolder::open(root).map_err(|failure| at(root, failure))?);
+    let report = validate_folder(&folder, &Limits::default(), false);
+    session.check()?;
+    let files = folder.files.into_inner();
+    if !report.is_valid() {
+        drop(step);
+        report.findings.iter().for_each(|finding| say(&finding_line(finding)));
+        say(&format!("{}: {}, no image was made", root.display(), summary(&report)));
+        return Err(Failure::Findings);
+    }
+    check_unpackable(root, &files)?;
+    if files.keys().all(|path| path.rsplit('/').next() == Some(".indexignore")) {
+        return Err(Failure::operational(format!("{}: there is no catalog content in it", root.display())));
+    }
+    step.update(format!("packing {}", root.display()));
+    let image = Image::catalog(&files)?;
+    Ok(Built { image, files: files.into_keys().collect() })
+}
+
+/// Fails where a cluster would not unpack the files: their paths get `configs/` in front in the image.
+fn check_unpackable(root: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<(), Failure> {
+    let limits = olm_oci::Limits::CATALOG;
+    for path in files.keys().map(|path| format!("configs/{path}")) {
+        let (depth, length) = (path.split('/').count() as u64, path.len() as u64);
+        for (what, value, limit) in
+            [("path segments", depth, limits.path_depth), ("bytes of path", length, limits.path_bytes)]
+        {
+            if value > limit {
+                let why = format!(
+                    "{path} has {value} {what}, which is more than the {limit} that a cluster unpacks"
+                );
+                return Err(Failure::operational(format!("{}: {why}", root.display())));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A folder that keeps what is read from it: the image has exactly the bytes that were checked.
+struct Recorded {
+    folder: DirectoryFolder,
+    files: RefCell<BTreeMap<String, Vec<u8>>>,
+}
+
+impl Recorded {
+    fn new(folder: DirectoryFolder) -> Self {
+        Self { folder, files: RefCell::default() }
+    }
+}
+
+impl Folder for Recorded {
+    fn entries(&self, directory: &Path) -> io::Result<Vec<Entry>> {
+        self.folder.entries(directory)
+    }
+
+    fn open(&self, file: &Path) -> io::Result<Box<dyn Read + '_>> {
+        let mut content = Vec::new();
+        let limit = olm_oci::Limits::CATALOG.file_bytes;
+        self.folder.open(file)?.take(limit + 1).read_to_end(&mut content)?;
+        // What a cluster would not unpack is not packed.
+        if content.len() as u64 > limit {
+            return Err(io::Error::other(format!("larger than {limit} bytes, which no cluster unpacks")));
+        }
+        let path = file.to_str().ok_or_else(|| io::Error::other("the name is not UTF-8"))?;
+        self.files.borrow_mut().insert(path.to_owned(), content.clone());
+        Ok(Box::new(Cursor::new(content)))
+    }
+}

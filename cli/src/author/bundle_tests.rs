@@ -1,0 +1,235 @@
+//! Bundles as objects of a catalog: the rules one by one, and real bundles against the catalog that has them.
+
+use std::path::{Path, PathBuf};
+
+use olm_fbc::MetaReader;
+
+use super::*;
+
+const CSV_FILE: &str = "manifests/csv.yaml";
+
+/// A small bundle; `csv` is put into its ClusterServiceVersion's `spec`.
+fn files(csv: &str) -> BTreeMap<String, Vec<u8>> {
+    let csv = format!(
+        "apiVersion: operators.coreos.com/v1alpha1\nkind: ClusterServiceVersion\nmetadata:\n  name: foo.v1.2.3\n  annotations:\n    \
+         olm.skipRange: '>=1.0.0 <1.2.3'\nspec:\n  version: 1.2.3\n  install: {{strategy: deployment, spec: {{deployments: []}}}}\n{csv}"
+    );
+    let annotations = "annotations:\n  operators.operatorframework.io.bundle.package.v1: foo\n  \
+                       operators.operatorframework.io.bundle.channels.v1: 'alpha, beta'\n  \
+                       operators.operatorframework.io.bundle.channel.default.v1: alpha\n";
+    let crd = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: foos.x.io}\n\
+               spec: {group: x.io, names: {kind: Foo, plural: foos}, scope: Namespaced, versions: [\
+               {name: v1, served: true, storage: true}, {name: v1beta1, served: true, storage: false}]}\n";
+    BTreeMap::from([
+        (CSV_FILE.to_owned(), csv.into()),
+        ("manifests/crd.yaml".to_owned(), crd.into()),
+        (ANNOTATIONS_FILE.to_owned(), annotations.into()),
+    ])
+}
+
+/// The values of the properties of a type.
+fn values(bundle: &CatalogBundle, kind: &str) -> Vec<Value> {
+    let properties = bundle.object["properties"].as_array().unwrap();
+    properties.iter().filter(|property| property["type"] == kind).map(|p| p["value"].clone()).collect()
+}
+
+fn render(files: &BTreeMap<String, Vec<u8>>) -> CatalogBundle {
+    catalog_bundle(files, "r.example/foo:v1").unwrap()
+}
+
+#[test]
+fn the_object_has_what_the_bundle_says() {
+    let bundle = render(&files("  replaces: foo.v1.0.0\n  skips: [foo.v1.1.0]\n  displayName: Foo\n"));
+    assert_eq!((bundle.package.as_str(), bundle.name.as_str()), ("foo", "foo.v1.2.3"));
+    assert_eq!(bundle.channels, ["alpha", "beta"]);
+    assert_eq!(bundle.default_channel.as_deref(), Some("alpha"));
+    let edges = Edges {
+        replaces: "foo.v1.0.0".to_owned(),
+        skips: vec!["foo.v1.1.0".to_owned()],
+        skip_range: ">=1.0.0 <1.2.3".to_owned(),
+    };
+    assert_eq!(bundle.edges, edges);
+    let expected = json!({
+        "schema": "olm.bundle",
+        "package": "foo",
+        "name": "foo.v1.2.3",
+        "image": "r.example/foo:v1",
+        "properties": [
+            { "type": "olm.gvk", "value": { "group": "x.io", "kind": "Foo", "version": "v1" } },
+            { "type": "olm.gvk", "value": { "group": "x.io", "kind": "Foo", "version": "v1beta1" } },
+            { "type": "olm.package", "value": { "packageName": "foo", "version": "1.2.3" } },
+            { "type": "olm.csv.metadata", "value": {
+                "annotations": { "olm.skipRange": ">=1.0.0 <1.2.3" },
+                "apiServiceDefinitions": {},
+                "crdDescriptions": {},
+                "displayName": "Foo",
+                "provider": {},
+            } },
+        ],
+        "relatedImages": [{ "name": "", "image": "r.example/foo:v1" }],
+    });
+    assert_eq!(bundle.object, expected);
+}
+
+#[test]
+fn dependencies_and_properties_of_all_files_are_in_it() {
+    let mut files =
+        files("  customresourcedefinitions:\n    required: [{name: bars.y.io, version: v1, kind: Bar}]\n");
+    let dependencies = "dependencies:\n- type: olm.package\n  value: {packageName: etcd, version: '>0.9.0'}\n\
+                        - {type: olm.gvk, value: {group: z.io, version: v2, kind: Baz}}\n\
+                        - {type: olm.constraint, value: {failureMessage: m}}\n";
+    files.insert(DEPENDENCIES_FILE.to_owned(), dependencies.into());
+    let properties = "properties:\n- {type: vendor.x, value: [1]}\n- {type: olm.gvk, value: {group: p.io, version: v1, kind: P}}\n";
+    files.insert(PROPERTIES_FILE.to_owned(), properties.into());
+    let bundle = render(&files);
+    assert_eq!(
+        values(&bundle, "olm.gvk.required"),
+        [
+            json!({"group": "y.io", "kind": "Bar", "version": "v1"}),
+            json!({"group": "z.io", "kind": "Baz", "version": "v2"})
+        ]
+    );
+    assert_eq!(
+        values(&bundle, "olm.package.required"),
+        [json!({"packageName": "etcd", "versionRange": ">0.9.0"})]
+    );
+    assert_eq!(values(&bundle, "olm.constraint"), [json!({"failureMessage": "m"})]);
+    assert_eq!(values(&bundle, "vendor.x"), [json!([1])]);
+    assert_eq!(values(&bundle, "olm.gvk").len(), 3);
+}
+
+#[test]
+fn a_release_is_part_of_the_package_property() {
+    let bundle = render(&files("  release: 2\n"));
+    assert_eq!(
+        values(&bundle, "olm.package"),
+        [json!({"packageName": "foo", "version": "1.2.3", "release": "2"})]
+    );
+    assert_eq!(bundle.shown_version(), "1.2.3-2");
+}
+
+/// A change to the files of a bundle, and what is said of them.
+type Case = (fn(&mut BTreeMap<String, Vec<u8>>), &'static str);
+
+#[test]
+fn what_is_no_bundle_is_refused() {
+    fn replace(files: &mut BTreeMap<String, Vec<u8>>, file: &str, from: &str, to: &str) {
+        let text = String::from_utf8(files[file].clone()).unwrap();
+        assert!(text.contains(from), "{text}");
+        files.insert(file.to_owned(), text.replace(from, to).into());
+    }
+    let cases: [Case; 9] = [
+        (
+            |files| drop(files.remove(ANNOTATIONS_FILE)),
+            "open metadata/annotations.yaml: no such file or directory",
+        ),
+        (|files| drop(files.remove(CSV_FILE)), "no ClusterServiceVersion found in \"manifests\""),
+        (
+            |files| drop(files.insert("manifests/second.yaml".to_owned(), files[CSV_FILE].clone())),
+            "a bundle has one ClusterServiceVersion, found several: manifests/csv.yaml, manifests/second.yaml",
+        ),
+        (
+            |files| replace(files, ANNOTATIONS_FILE, "package.v1: foo", "package.v1: ''"),
+            "metadata/annotations.yaml: annotation operators.operatorframework.io.bundle.package.v1 must name the package",
+        ),
+        (
+            |files| replace(files, ANNOTATIONS_FILE, "'alpha, beta'", "4.10"),
+            "metadata/annotations.yaml: annotation operators.operatorframework.io.bundle.channels.v1 must be text, in quotes where it looks like a number",
+        ),
+        (
+            |files| replace(files, CSV_FILE, "version: 1.2.3", "version: v1.2.3"),
+            "manifests/csv.yaml: spec.version \"v1.2.3\": Invalid character(s) found in major number \"v1\"",
+        ),
+        (
+            |files| {
+                replace(
+                    files,
+                    CSV_FILE,
+                    "spec:\n",
+                    "spec:\n  customresourcedefinitions: {owned: [{name: foos.x.io, version: v2, kind: Foo}]}\n",
+                );
+            },
+            "spec.customresourcedefinitions.owned: no manifest defines foos.x.io (v2 Foo)",
+        ),
+        (
+            |files| {
+                drop(files.insert(
+                    DEPENDENCIES_FILE.to_owned(),
+                    "dependencies: [{type: olm.package, value: {packageName: a}}]".into(),
+                ))
+            },
+            "metadata/dependencies.yaml: olm.package needs the text field value.version",
+        ),
+        (
+            |files| drop(files.insert(DEPENDENCIES_FILE.to_owned(), "dependencies: {a: b}".into())),
+            "metadata/dependencies.yaml: dependencies: expected a list of objects with type and value: invalid type: map, expected a sequence",
+        ),
+    ];
+    for (change, expected) in cases {
+        let mut files = files("");
+        change(&mut files);
+        assert_eq!(catalog_bundle(&files, "").unwrap_err().to_string(), expected);
+    }
+}
+
+/// Every bundle of the field data that a catalog there has gets the object of that catalog (spec 07 acceptance A-56).
+#[test]
+fn real_bundles_are_in_real_catalogs_as_we_make_them() {
+    let Some(data) = std::env::var_os("OLM_FIELD_DATA").map(PathBuf::from) else {
+        println!("skipped: OLM_FIELD_DATA is not set");
+        return;
+    };
+    let bundles = bundles_of(&data);
+    let (mut compared, mut wrong) = (0, Vec::new());
+    for catalog in folders(&data.join("catalogs")) {
+        for bundle in &bundles {
+            let Some(expected) = published(&catalog.join(&bundle.package), &bundle.name) else {
+                continue;
+            };
+            compared += 1;
+            let files = crate::author::render::read_bundle_dir(&bundle.folder).unwrap();
+            let actual = catalog_bundle(&files, expected["image"].as_str().unwrap()).unwrap().object;
+            if actual != expected {
+                wrong.push(format!("{}\nours {actual:#}\ntheirs {expected:#}", bundle.name));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(compared >= 5, "only {compared} bundles are in a catalog");
+    println!("{compared} bundles are as in their catalogs");
+}
+
+struct Known {
+    folder: PathBuf,
+    package: String,
+    name: String,
+}
+
+fn bundles_of(data: &Path) -> Vec<Known> {
+    let known = |folder: PathBuf| {
+        let files = crate::author::render::read_bundle_dir(&folder).unwrap();
+        let bundle =
+            catalog_bundle(&files, "").unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        Known { folder, package: bundle.package, name: bundle.name }
+    };
+    folders(&data.join("bundles")).into_iter().map(known).collect()
+}
+
+fn folders(parent: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(parent).unwrap().map(|entry| entry.unwrap().path());
+    entries.filter(|path| path.is_dir()).collect()
+}
+
+/// The `olm.bundle` object of a bundle in the files of its package.
+fn published(package: &Path, name: &str) -> Option<Value> {
+    for entry in std::fs::read_dir(package).ok()? {
+        let file = std::fs::File::open(entry.unwrap().path()).unwrap();
+        for meta in MetaReader::new(file, olm_yaml::Limits::default()) {
+            let meta = meta.unwrap();
+            if meta.schema == olm_fbc::SCHEMA_BUNDLE && meta.name == name {
+                return Some(serde_json::from_slice(&meta.blob).unwrap());
+            }
+        }
+    }
+    None
+}

@@ -1,0 +1,165 @@
+//! A catalog directory as an author works on it: what is in which file, and writing files whole or not at all.
+
+use std::fs::{self, Permissions};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use olm_fbc::{SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_PACKAGE};
+
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::source::DirectoryFolder;
+
+/// What a catalog directory holds, without the content of the objects.
+#[derive(Debug)]
+pub(super) struct CatalogDir {
+    root: PathBuf,
+    objects: Vec<Located>,
+}
+
+/// An object and its file, relative to the root.
+#[derive(Debug)]
+struct Located {
+    schema: String,
+    package: String,
+    name: String,
+    file: PathBuf,
+}
+
+impl CatalogDir {
+    /// Reads the catalog in `root` as catalogd would.
+    ///
+    /// # Errors
+    /// It is no directory, or a file in it is no catalog content.
+    pub(super) fn open(root: &Path, session: &Session) -> Result<Self, Failure> {
+        let step = session.progress.step(format!("reading {}", root.display()));
+        let folder = DirectoryFolder::open(root).map_err(|failure| at(root, failure))?;
+        let mut objects = Vec::new();
+        let read = olm_fbc::load::<Failure>(&folder, &olm_fbc::Limits::default(), &mut |meta| {
+            session.check()?;
+            let file = meta.origin.file.to_path_buf();
+            objects.push(Located { schema: meta.schema, package: meta.package, name: meta.name, file });
+            Ok(())
+        });
+        drop(step);
+        read.map_err(|failure| at(root, failure))?;
+        Ok(Self { root: folder.root().to_owned(), objects })
+    }
+
+    /// The file with the `olm.package` object of `package`.
+    pub(super) fn package_file(&self, package: &str) -> Option<&Path> {
+        self.file(|object| object.schema == SCHEMA_PACKAGE && object.name == package)
+    }
+
+    /// The file with an object of a package: a channel or a bundle.
+    fn part_file(&self, schema: &str, package: &str, name: &str) -> Option<&Path> {
+        self.file(|object| object.schema == schema && object.package == package && object.name == name)
+    }
+
+    /// The file with the channel.
+    pub(super) fn channel_file(&self, package: &str, name: &str) -> Option<&Path> {
+        self.part_file(SCHEMA_CHANNEL, package, name)
+    }
+
+    /// The file with the bundle.
+    pub(super) fn bundle_file(&self, package: &str, name: &str) -> Option<&Path> {
+        self.part_file(SCHEMA_BUNDLE, package, name)
+    }
+
+    fn file(&self, wanted: impl Fn(&Located) -> bool) -> Option<&Path> {
+        self.objects.iter().find(|object| wanted(object)).map(|object| object.file.as_path())
+    }
+
+    /// The text of one of its files.
+    ///
+    /// # Errors
+    /// The file cannot be read or is not UTF-8.
+    pub(super) fn read(&self, file: &Path) -> Result<String, Failure> {
+        let path = self.root.join(file);
+        fs::read_to_string(&path).map_err(|error| failed("read", &path, &error))
+    }
+
+    /// The path of one of its files on this machine.
+    pub(super) fn path(&self, file: &Path) -> PathBuf {
+        self.root.join(file)
+    }
+}
+
+/// Whether `name` can be the name of a package: a DNS label (spec 02 §A8.1).
+pub(super) fn is_package_name(name: &str) -> bool {
+    let inner = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    (1..=63).contains(&name.len())
+        && name.bytes().all(inner)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+}
+
+/// Replaces or creates `path` so that at any moment the old or the new text is there, whole. A link is followed, and the
+/// permissions of an existing file stay.
+///
+/// # Errors
+/// The file cannot be written; it is unchanged then.
+pub(super) fn write_whole(path: &Path, text: &str) -> Result<(), Failure> {
+    let wrong = |error: std::io::Error| failed("write", path, &error);
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let parent = target.parent().unwrap_or_else(|| Path::new("."));
+    fs::create_dir_all(parent).map_err(wrong)?;
+    let permissions =
+        fs::metadata(&target).map_or_else(|_| Permissions::from_mode(0o644), |known| known.permissions());
+    let mut file = tempfile::Builder::new().prefix(".olm-").tempfile_in(parent).map_err(wrong)?;
+    file.write_all(text.as_bytes()).map_err(wrong)?;
+    file.as_file().set_permissions(permissions).map_err(wrong)?;
+    file.as_file().sync_all().map_err(wrong)?;
+    file.persist(&target).map_err(|error| wrong(error.error))?;
+    Ok(())
+}
+
+/// The failure of an action on a file.
+pub(super) fn failed(action: &str, path: &Path, error: &std::io::Error) -> Failure {
+    Failure::operational(format!("cannot {action} {}: {error}", path.display()))
+}
+
+/// The failure with the directory before it.
+pub(super) fn at(root: &Path, failure: Failure) -> Failure {
+    match failure {
+        Failure::Told(code, message) => Failure::Told(code, format!("{}: {message}", root.display())),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_packages_are_labels() {
+        for (name, expected) in [
+            ("foo", true),
+            ("foo-2", true),
+            ("", false),
+            ("Foo", false),
+            ("foo.bar", false),
+            ("-foo", false),
+            ("foo-", false),
+            ("../x", false),
+        ] {
+            assert_eq!(is_package_name(name), expected, "{name}");
+        }
+        assert!(is_package_name(&"a".repeat(63)) && !is_package_name(&"a".repeat(64)));
+    }
+
+    #[test]
+    fn a_failed_write_leaves_the_old_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("index.yaml");
+        write_whole(&path, "old").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        write_whole(&path, "new").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let error = write_whole(&path.join("below-a-file"), "x").unwrap_err().to_string();
+        assert!(error.starts_with(&format!("cannot write {}/below-a-file: ", path.display())), "{error}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing temporary is left");
+    }
+}

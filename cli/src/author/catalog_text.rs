@@ -1,0 +1,296 @@
+//! The text of a catalog file, edited in place: documents are appended and entries put into channels, and what the user wrote
+//! (comments, order, quoting) stays.
+//!
+//! Every edit is proved: the new text is read as the cluster reads it, and must mean the old content and what was added,
+//! nothing else. Pure; reading and writing files is the caller's.
+
+use olm_fbc::{Form, Meta};
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::output;
+
+/// A catalog file with its documents.
+#[derive(Debug, Clone)]
+pub(crate) struct CatalogText {
+    form: Form,
+    /// The text, cut into documents with what stands before each; joined they are the file.
+    documents: Vec<Document>,
+}
+
+#[derive(Debug, Clone)]
+struct Document {
+    text: String,
+    /// Null for a document without content, such as one of comments only.
+    value: Value,
+}
+
+impl CatalogText {
+    /// Reads the text of a file. `file` is its path, for messages.
+    ///
+    /// # Errors
+    /// The file is no catalog content, or mixes JSON and YAML so that it cannot be edited.
+    pub(crate) fn parse(text: &str, file: &str) -> Result<Self, Failure> {
+        let form = if text.trim_start().starts_with('{') { Form::Json } else { Form::Yaml };
+        let documents = match form {
+            Form::Yaml => yaml_documents(text, file)?,
+            Form::Json => json_documents(text, file)?,
+        };
+        let parsed = Self { form, documents };
+        if meaning(text, file)? != parsed.values() {
+            let why = "the file cannot be edited without changing it: use one document per `---`, or only JSON objects";
+            return Err(Failure::operational(format!("{file}: {why}")));
+        }
+        Ok(parsed)
+    }
+
+    /// The text of the file.
+    pub(crate) fn text(&self) -> String {
+        self.documents.iter().map(|document| document.text.as_str()).collect()
+    }
+
+    /// The objects in the file, in order.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = &Value> {
+        self.documents.iter().map(|document| &document.value).filter(|value| !value.is_null())
+    }
+
+    /// Appends `object` as the last document.
+    ///
+    /// # Errors
+    /// None but those of encoding.
+    pub(crate) fn append(&mut self, object: Value) -> Result<(), Failure> {
+        if let Some(last) = self.documents.last_mut().filter(|last| !last.text.ends_with('\n')) {
+            last.text.push('\n');
+        }
+        let text = object_text(&object, self.form)?;
+        self.documents.push(Document { text, value: object });
+        Ok(())
+    }
+
+    /// Puts `entry` at the end of the entries of the channel object that `is_channel` recognises.
+    ///
+    /// # Errors
+    /// None but those of encoding.
+    pub(crate) fn add_entry(
+        &mut self,
+        is_channel: impl Fn(&Value) -> bool,
+        entry: Value,
+    ) -> Result<(), Failure> {
+        let Some(at) = self.documents.iter().position(|document| is_channel(&document.value)) else {
+            return Ok(());
+        };
+        let mut value = self.documents[at].value.clone();
+        match value.get_mut("entries").and_then(Value::as_array_mut) {
+            Some(entries) => entries.push(entry.clone()),
+            None => value["entries"] = json!([entry]),
+        }
+        let text = match self.form {
+            Form::Yaml => with_entry(&self.documents[at].text, &entry)?
+                .filter(|text| olm_yaml::from_slice(body(text).as_bytes()).is_ok_and(|read| read == value)),
+            Form::Json => None,
+        };
+        // Where the text has no list to add a line to, the channel is written anew.
+        let text = match text {
+            Some(text) => text,
+            None => {
+                let old = &self.documents[at].text;
+                let lead = &old[..old.len() - old.trim_start().len()];
+                format!("{lead}{}", object_text(&value, self.form)?)
+            }
+        };
+        self.documents[at] = Document { text, value };
+        Ok(())
+    }
+
+    /// Proves that the text means the objects, all of them and nothing else.
+    ///
+    /// # Errors
+    /// It does not.
+    pub(crate) fn verify(&self, file: &str) -> Result<(), Failure> {
+        if meaning(&self.text(), file)? == self.values() {
+            return Ok(());
+        }
+        Err(Failure::operational(format!(
+            "{file}: the edited text would not mean what it should; nothing was written"
+        )))
+    }
+
+    fn values(&self) -> Vec<Value> {
+        self.objects().cloned().collect()
+    }
+}
+
+/// `object` as `opm` writes it; in YAML with its separator.
+///
+/// # Errors
+/// None but those of encoding.
+pub(super) fn object_text(object: &Value, form: Form) -> Result<String, Failure> {
+    let meta = Meta::from_json(object.to_string().as_bytes());
+    stream_text(vec![meta.map_err(|error| Failure::operational(error.to_string()))?], form)
+}
+
+/// The objects of a catalog as one text, in opm's order.
+///
+/// # Errors
+/// None but those of encoding.
+pub(super) fn stream_text(metas: Vec<Meta>, form: Form) -> Result<String, Failure> {
+    let mut text = Vec::new();
+    olm_fbc::write(metas, form, &mut text).map_err(|error| Failure::operational(error.to_string()))?;
+    String::from_utf8(text).map_err(|error| Failure::operational(error.to_string()))
+}
+
+/// The objects of a catalog file as the cluster reads them.
+fn meaning(text: &str, file: &str) -> Result<Vec<Value>, Failure> {
+    let mut objects = Vec::new();
+    for meta in olm_fbc::MetaReader::new(text.as_bytes(), olm_yaml::Limits::default()) {
+        let unreadable = |error: String| Failure::operational(format!("{file}: {error}"));
+        let blob = meta.map_err(|error| unreadable(error.to_string()))?.blob;
+        if !blob.is_empty() {
+            objects.push(serde_json::from_slice(&blob).map_err(|error| unreadable(error.to_string()))?);
+        }
+    }
+    Ok(objects)
+}
+
+/// Cuts at lines that begin with `---`, as the reader does.
+fn yaml_documents(text: &str, file: &str) -> Result<Vec<Document>, Failure> {
+    let mut parts: Vec<String> = Vec::new();
+    for line in text.split_inclusive('\n') {
+        match parts.last_mut() {
+            Some(part) if !line.starts_with("---") => part.push_str(line),
+            _ => parts.push(line.to_owned()),
+        }
+    }
+    let documents = parts.into_iter().map(|text| {
+        let value = olm_yaml::from_slice(body(&text).as_bytes())
+            .map_err(|error| Failure::operational(format!("{file}: {error}")))?;
+        Ok(Document { text, value: doubles(value) })
+    });
+    documents.collect()
+}
+
+/// The document without its separator line.
+fn body(document: &str) -> &str {
+    if !document.starts_with("---") {
+        return document;
+    }
+    document.split_once('\n').map_or("", |(_, body)| body)
+}
+
+fn json_documents(text: &str, file: &str) -> Result<Vec<Document>, Failure> {
+    let mut documents = Vec::new();
+    let mut start = 0;
+    let mut stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    while let Some(value) = stream.next() {
+        let value = value.map_err(|error| Failure::operational(format!("{file}: {error}")))?;
+        let end = stream.byte_offset();
+        documents.push(Document { text: text[start..end].to_owned(), value: doubles(value) });
+        start = end;
+    }
+    if let Some(last) = documents.last_mut() {
+        last.text.push_str(&text[start..]);
+    }
+    Ok(documents)
+}
+
+/// Numbers as catalogs keep them: all are doubles (spec 02 §A4).
+fn doubles(value: Value) -> Value {
+    let Ok(text) = serde_json::to_vec(&value) else {
+        return value;
+    };
+    let canonical = olm_yaml::json::canonicalize(&text).map(|canonical| canonical.text);
+    canonical.ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or(value)
+}
+
+/// The text of a channel document with `entry` after the last one of its list, if the list is written with one item a line.
+fn with_entry(document: &str, entry: &Value) -> Result<Option<String>, Failure> {
+    let lines: Vec<&str> = document.split_inclusive('\n').collect();
+    let key = lines.iter().position(|line| {
+        line.strip_prefix("entries:").is_some_and(|rest| {
+            let rest = rest.trim();
+            rest.is_empty() || rest.starts_with('#')
+        })
+    });
+    let Some(key) = key else { return Ok(None) };
+    let content = |line: &str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
+    let ends = |line: &str| content(line) && !line.starts_with([' ', '-']);
+    let end = lines[key + 1..].iter().position(|line| ends(line)).map_or(lines.len(), |at| key + 1 + at);
+    let list = &lines[key + 1..end];
+    let Some(last) = list.iter().rposition(|line| content(line)) else { return Ok(None) };
+    let Some(first) = list.iter().find(|line| content(line)) else { return Ok(None) };
+    let indent = " ".repeat(first.len() - first.trim_start().len());
+    let at = key + 1 + last + 1;
+    let mut text: String = lines[..at].concat();
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    for line in output::yaml(&json!([entry]))?.lines() {
+        text += &format!("{indent}{line}\n");
+    }
+    text.extend(lines[at..].iter().copied());
+    Ok(Some(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "foo/index.yaml";
+
+    fn is_alpha(value: &Value) -> bool {
+        value["name"] == "alpha" && value["schema"] == "olm.channel"
+    }
+
+    /// Adds an entry to channel alpha and an object after it.
+    fn edited(text: &str) -> String {
+        let mut file = CatalogText::parse(text, FILE).unwrap();
+        let entry = json!({ "name": "foo.v2", "replaces": "foo.v1" });
+        file.add_entry(is_alpha, entry).unwrap();
+        file.append(json!({ "schema": "olm.bundle", "name": "foo.v2", "package": "foo", "image": "i" }))
+            .unwrap();
+        file.verify(FILE).unwrap();
+        file.text()
+    }
+
+    #[test]
+    fn what_the_user_wrote_stays() {
+        let text = "# The catalog of foo.\n---\nschema: olm.package\nname: 'foo' # quoted\n---\n\
+                    schema: olm.channel\nname: alpha\nentries: # oldest first\n  - name: foo.v1\n  # more to come\n\npackage: foo\n";
+        let expected = "# The catalog of foo.\n---\nschema: olm.package\nname: 'foo' # quoted\n---\n\
+                    schema: olm.channel\nname: alpha\nentries: # oldest first\n  - name: foo.v1\n  - name: foo.v2\n    replaces: foo.v1\n  # more to come\n\npackage: foo\n\
+                    ---\nimage: i\nname: foo.v2\npackage: foo\nschema: olm.bundle\n";
+        assert_eq!(edited(text), expected);
+    }
+
+    #[test]
+    fn a_list_in_flow_style_is_written_anew_and_nothing_else() {
+        let text = "schema: olm.package # kept\n---\nschema: olm.channel\npackage: foo\nname: alpha\nentries: [{name: foo.v1}]";
+        let expected = "schema: olm.package # kept\n---\nentries:\n- name: foo.v1\n- name: foo.v2\n  replaces: foo.v1\n\
+                        name: alpha\npackage: foo\nschema: olm.channel\n---\nimage: i\nname: foo.v2\npackage: foo\nschema: olm.bundle\n";
+        assert_eq!(edited(text), expected);
+    }
+
+    #[test]
+    fn lines_that_only_look_like_a_list_are_not_torn() {
+        let text = "schema: olm.channel\nname: alpha\nnote: |\n  text\n  entries:\n  - x\nentries:\n- name: >-\n    foo.v1\n";
+        let text = edited(text);
+        assert!(text.contains("note: |\n  text\n  entries:\n  - x\n"), "{text}");
+        assert!(text.contains("    foo.v1\n- name: foo.v2\n  replaces: foo.v1\n"), "{text}");
+    }
+
+    #[test]
+    fn json_stays_json() {
+        let text = "{\"schema\":\"olm.package\"}\n{\"schema\": \"olm.channel\", \"package\": \"foo\", \"name\": \"alpha\", \"entries\": []}\n";
+        let text = edited(text);
+        assert!(text.starts_with("{\"schema\":\"olm.package\"}\n"), "{text}");
+        assert!(text.contains("\n{\n    \"schema\": \"olm.channel\","), "{text}");
+        assert!(!text.contains("---"), "{text}");
+    }
+
+    #[test]
+    fn what_cannot_be_edited_is_refused() {
+        let error = |text: &str| CatalogText::parse(text, FILE).unwrap_err().to_string();
+        assert!(error("a: [").starts_with("foo/index.yaml: "), "{}", error("a: ["));
+        assert!(error("{\"schema\":\"a\"}\n---\nschema: b\n").starts_with("foo/index.yaml: "));
+    }
+}

@@ -1,0 +1,172 @@
+//! A catalog from a list of images: each is rendered into a directory of its own (the recipe of `catalog build --file`).
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Component, Path};
+
+use futures::{StreamExt, TryStreamExt, stream};
+use olm_fbc::Form;
+use olm_oci::Reference;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::add::PARALLEL;
+use super::catalog_dir::{failed, write_whole};
+use super::catalog_text::object_text;
+use super::{push, render};
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::source::ImageArgs;
+
+/// Which images make up a catalog.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Composition {
+    /// The catalog's own image.
+    pub(super) image: Reference,
+    /// Directory and image of each part.
+    parts: Vec<(String, Reference)>,
+}
+
+/// The file as written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    name: String,
+    repo: String,
+    tag: String,
+    references: Vec<Part>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Part {
+    name: String,
+    image: String,
+}
+
+impl Composition {
+    /// Reads the file at `path`.
+    ///
+    /// # Errors
+    /// It cannot be read or is not what is expected; the text names file and field.
+    pub(super) fn read(path: &Path) -> Result<Self, Failure> {
+        let text = fs::read(path).map_err(|error| failed("read", path, &error))?;
+        Self::parse(&text).map_err(|why| Failure::operational(format!("{}: {why}", path.display())))
+    }
+
+    fn parse(text: &[u8]) -> Result<Self, String> {
+        let document = olm_yaml::from_slice(text).map_err(|error| error.to_string())?;
+        let document = Document::deserialize(document).map_err(|error| {
+            format!("expected name, repo, tag and references, a list of objects with name and image: {error}")
+        })?;
+        let image = format!("{}:{}", document.repo, document.tag);
+        let image = push::tagged(&image).map_err(|failure| format!("repo and tag: {failure}"))?;
+        if document.name.is_empty() {
+            return Err("name must not be empty".to_owned());
+        }
+        if document.references.is_empty() {
+            return Err("references must not be empty".to_owned());
+        }
+        let mut names = BTreeSet::new();
+        let mut parts = Vec::new();
+        for (index, Part { name, image }) in document.references.into_iter().enumerate() {
+            if !is_directory_name(&name) {
+                let quoted = olm_version::quote(&name);
+                return Err(format!(
+                    "references[{index}].name: expected the name of a directory, got {quoted}"
+                ));
+            }
+            if !names.insert(name.clone()) {
+                return Err(format!("references[{index}].name: {name} is there twice"));
+            }
+            let image = image.parse().map_err(|error| format!("references[{index}].image: {error}"))?;
+            parts.push((name, image));
+        }
+        Ok(Self { image, parts })
+    }
+}
+
+/// Whether `name` is a single directory below another, and not hidden.
+fn is_directory_name(name: &str) -> bool {
+    let mut components = Path::new(name).components();
+    matches!((components.next(), components.next()), (Some(Component::Normal(_)), None))
+        && !name.starts_with('.')
+        && !name.contains('/')
+}
+
+/// Renders every part into the directory `root`, which must be empty or new.
+///
+/// # Errors
+/// `root` holds something, an image cannot be rendered, or a file cannot be written.
+pub(super) async fn write(
+    composition: &Composition,
+    root: &Path,
+    images: &ImageArgs,
+    session: &Session,
+) -> Result<(), Failure> {
+    let entries = match fs::read_dir(root) {
+        Ok(listing) => listing.count(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
+        Err(error) => return Err(failed("read", root, &error)),
+    };
+    if entries > 0 {
+        let why = "the directory is not empty; nothing was changed";
+        return Err(Failure::operational(format!("{}: {why}", root.display())));
+    }
+    // All are rendered before the first is written: a failure leaves no half of a catalog.
+    let step = session.progress.step(format!("rendering {} images", composition.parts.len()));
+    let rendered: Vec<(&str, String)> = stream::iter(&composition.parts)
+        .map(|(name, reference)| async move {
+            let objects = render::image(reference, images, session).await?.objects();
+            Ok::<_, Failure>((name.as_str(), text(&objects)?))
+        })
+        .buffered(PARALLEL)
+        .try_collect()
+        .await?;
+    drop(step);
+    rendered.iter().try_for_each(|(name, text)| write_whole(&root.join(name).join("index.yaml"), text))
+}
+
+fn text(objects: &[Value]) -> Result<String, Failure> {
+    objects.iter().map(|object| object_text(object, Form::Yaml)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "name: c\nrepo: r.example/team/catalog\ntag: v1\n";
+
+    #[test]
+    fn the_recipe_is_read() {
+        let text = format!("{HEAD}references:\n- name: a\n  image: r.example/a:v1\n");
+        let expected = Composition {
+            image: "r.example/team/catalog:v1".parse().unwrap(),
+            parts: vec![("a".to_owned(), "r.example/a:v1".parse().unwrap())],
+        };
+        assert_eq!(Composition::parse(text.as_bytes()), Ok(expected));
+    }
+
+    #[test]
+    fn errors_name_the_field() {
+        let two = "- {name: a, image: 'r.example/a:v1'}\n- {name: a, image: 'r.example/b:v1'}\n";
+        for (text, expected) in [
+            (format!("{HEAD}references: []"), "references must not be empty"),
+            (format!("{HEAD}reference: []"), "unknown field `reference`"),
+            (format!("{HEAD}references:\n{two}"), "references[1].name: a is there twice"),
+            (
+                format!("{HEAD}references: [{{name: ../a, image: x}}]"),
+                "references[0].name: expected the name of a directory, got \"../a\"",
+            ),
+            (format!("{HEAD}references: [{{name: a, image: x}}]"), "references[0].image: "),
+            (
+                "name: c\nrepo: catalog\ntag: v1\nreferences: []".to_owned(),
+                "repo and tag: reference \"catalog:v1\": ",
+            ),
+            ("- a".to_owned(), "expected name, repo, tag and references, "),
+        ] {
+            let error = Composition::parse(text.as_bytes()).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! `olm catalog push`: a catalog image to a registry.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use olm_oci::{Credentials, Limits, Reference, Selector};
+use olm_pack::{Image, Login, Push, is_layout, read_layout};
+use serde::Serialize;
+
+use super::build;
+use super::catalog_dir::failed;
+use crate::failure::Failure;
+use crate::output::FormatArgs;
+use crate::session::Session;
+use crate::source::ImageArgs;
+
+/// Largest file of certificates.
+const MAX_CA_FILE: u64 = 4 << 20;
+
+/// What `olm catalog push` does, for its help.
+pub(crate) const ABOUT: &str = "Pushes a catalog to a registry
+
+Takes what `catalog build` has written, or a catalog directory, which is checked and built first. Prints \
+the reference with the digest, which spec.source.image.ref of a ClusterCatalog takes.";
+
+/// Arguments of `olm catalog push`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  {olm} catalog push ./catalog.oci registry.example.com/team/catalog:v1
+  {olm} catalog push ./catalog registry.example.com/team/catalog:latest --authfile auth.json")]
+pub(crate) struct PushArgs {
+    /// OCI image layout from `catalog build`, or a catalog directory
+    #[arg(value_name = "DIR")]
+    source: PathBuf,
+    /// Where to: REGISTRY/REPOSITORY:TAG
+    #[arg(value_name = "REF")]
+    reference: String,
+    #[command(flatten)]
+    images: ImageArgs,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+/// What was pushed.
+#[derive(Debug, Serialize)]
+struct PushedCatalog {
+    /// By digest, for a ClusterCatalog.
+    reference: String,
+    digest: String,
+    /// As asked for.
+    tag: String,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The reference has no tag, the directory is neither layout nor valid catalog, or the registry does not take the image.
+pub(crate) async fn run(args: PushArgs, session: &mut Session) -> Result<(), Failure> {
+    let reference = tagged(&args.reference)?;
+    let image = if is_layout(&args.source) {
+        read_layout(&args.source)?
+    } else {
+        build::image_of(&args.source, session)?.image
+    };
+    let pushed = push(&image, &reference, &args.images, session).await?;
+    session
+        .output
+        .result(args.format.output, "PushedCatalog", &pushed, |pushed| format!("{}\n", pushed.reference))
+}
+
+/// A reference to push to.
+///
+/// # Errors
+/// It is none in full form, or has a digest, which follows from the content.
+pub(super) fn tagged(text: &str) -> Result<Reference, Failure> {
+    let wrong = |why: &str| Failure::usage(format!("reference {}: {why}", olm_version::quote(text)));
+    let reference: Reference = text.parse().map_err(|error: olm_oci::ReferenceError| {
+        wrong(&format!("expected one such as registry.example.com/team/catalog:v1: {error}"))
+    })?;
+    match reference.selector() {
+        Selector::Tag(_) => Ok(reference),
+        Selector::Digest(_) => Err(wrong("expected a tag; the digest follows from the content")),
+    }
+}
+
+async fn push(
+    image: &Image,
+    reference: &Reference,
+    images: &ImageArgs,
+    session: &Session,
+) -> Result<PushedCatalog, Failure> {
+    let config = images.config(reference, Limits::CATALOG)?;
+    let options = Push {
+        ca_pems: config.cas_dir.as_deref().map(certificates).transpose()?.unwrap_or_default(),
+        login: config.auth_file.as_deref().map(|file| login(file, reference)).transpose()?.flatten(),
+    };
+    let step = session.progress.step(format!("pushing to {reference}"));
+    let text = reference.to_string();
+    let on_blob = |pushed: olm_pack::Pushed| {
+        let what = if pushed.sent { "sent" } else { "known" };
+        step.update(format!("pushing to {reference}: {} ({} bytes) {what}", pushed.digest, pushed.bytes));
+    };
+    let digest = session.unless_interrupted(olm_pack::push(&text, image, &options, &on_blob)).await?;
+    Ok(PushedCatalog { reference: format!("{}@{digest}", reference.name()), digest, tag: text })
+}
+
+/// The files of a directory of certificates.
+fn certificates(folder: &Path) -> Result<Vec<Vec<u8>>, Failure> {
+    let wrong = |error: std::io::Error| failed("read", folder, &error);
+    let mut pems = Vec::new();
+    for entry in fs::read_dir(folder).map_err(wrong)? {
+        let path = entry.map_err(wrong)?.path();
+        let metadata = fs::metadata(&path).map_err(|error| failed("read", &path, &error))?;
+        if metadata.is_file() && metadata.len() <= MAX_CA_FILE {
+            pems.push(fs::read(&path).map_err(|error| failed("read", &path, &error))?);
+        }
+    }
+    Ok(pems)
+}
+
+/// The login that a credentials file has for `reference`.
+fn login(file: &Path, reference: &Reference) -> Result<Option<Login>, Failure> {
+    let wrong =
+        |why: &dyn std::fmt::Display| Failure::operational(format!("credentials {}: {why}", file.display()));
+    let text = fs::read(file).map_err(|error| wrong(&error))?;
+    let credentials = Credentials::parse(&text).map_err(|error| wrong(&error))?;
+    let Some(found) = credentials.lookup(reference.host(), reference.path()) else {
+        return Ok(None);
+    };
+    if found.identity_token.is_some() && found.password.is_empty() {
+        let why = "an identity token cannot be used for pushing; log in with user name and password";
+        return Err(wrong(&format!("{}: {why}", reference.host())));
+    }
+    Ok(Some(Login { username: found.username.clone(), password: found.password.clone() }))
+}
+
+impl From<olm_pack::PackError> for Failure {
+    fn from(error: olm_pack::PackError) -> Self {
+        Self::operational(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_full_reference_with_a_tag_is_a_place_to_push_to() {
+        assert!(tagged("r.example:5000/team/catalog:v1").is_ok());
+        let digest = format!("r.example/catalog@sha256:{}", "0".repeat(64));
+        for (text, expected) in [
+            ("catalog:v1", "expected one such as registry.example.com/team/catalog:v1: "),
+            ("r.example/catalog", "expected one such as registry.example.com/team/catalog:v1: "),
+            (digest.as_str(), "expected a tag; the digest follows from the content"),
+        ] {
+            let failure = tagged(text).unwrap_err();
+            assert_eq!(failure.exit_code(), 2);
+            assert!(failure.to_string().starts_with(&format!("reference {text:?}: {expected}")), "{failure}");
+        }
+    }
+}

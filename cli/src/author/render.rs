@@ -1,0 +1,204 @@
+//! Bundles and catalogs by where they are: a directory of this machine or an image, as `opm render` takes them (spec 07 §3.1).
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+
+use olm_oci::{BUNDLE_FOLDERS, ImageLabels, Limits, Puller, Reference};
+use serde_json::Value;
+
+use super::bundle::{BundleError, CatalogBundle, catalog_bundle};
+use super::catalog_dir::{at, failed};
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::source::{DirectoryFolder, ImageArgs};
+
+/// Label that every bundle image has (spec 07 §3.1).
+const PACKAGE_LABEL: &str = "operators.operatorframework.io.bundle.package.v1";
+const DATABASE_LABEL: &str = "operators.operatorframework.io.index.database.v1";
+/// Largest bundle directory, all files together: a larger one no cluster would pull.
+const MAX_BUNDLE: u64 = Limits::BUNDLE.kept_bytes;
+
+/// Whether `path` is the directory of a bundle rather than of a catalog.
+pub(crate) fn is_bundle_dir(path: &Path) -> bool {
+    BUNDLE_FOLDERS.iter().all(|folder| path.join(folder).is_dir())
+}
+
+/// The files of the bundle in `root`, by slash-separated path from there.
+///
+/// # Errors
+/// `root` is no bundle directory, or something in it cannot be read.
+pub(crate) fn read_bundle_dir(root: &Path) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
+    if !is_bundle_dir(root) {
+        let expected = "expected a bundle directory, which has the directories manifests and metadata";
+        return Err(Failure::operational(format!("{}: {expected}", root.display())));
+    }
+    let mut files = BTreeMap::new();
+    let mut left = MAX_BUNDLE;
+    for folder in BUNDLE_FOLDERS {
+        let path = root.join(folder);
+        let listing = fs::read_dir(&path).map_err(|error| failed("read", &path, &error))?;
+        for entry in listing {
+            let entry = entry.map_err(|error| failed("read", &path, &error))?;
+            let path = entry.path();
+            let Some(name) = entry.file_name().to_str().map(str::to_owned) else {
+                return Err(Failure::operational(format!("{}: the name is not UTF-8", path.display())));
+            };
+            let metadata = fs::metadata(&path).map_err(|error| failed("read", &path, &error))?;
+            if metadata.is_dir() {
+                // Stands for the directory, which the bundle's own rules judge.
+                files.insert(format!("{folder}/{name}/"), Vec::new());
+                continue;
+            }
+            if !metadata.is_file() {
+                return Err(Failure::operational(format!("{} is not a regular file", path.display())));
+            }
+            let mut content = Vec::new();
+            let file = fs::File::open(&path).map_err(|error| failed("read", &path, &error))?;
+            file.take(left + 1).read_to_end(&mut content).map_err(|error| failed("read", &path, &error))?;
+            let size = content.len() as u64;
+            if size > left {
+                let why = format!("the bundle is larger than {MAX_BUNDLE} bytes");
+                return Err(Failure::operational(format!("{}: {why}", root.display())));
+            }
+            left -= size;
+            files.insert(format!("{folder}/{name}"), content);
+        }
+    }
+    Ok(files)
+}
+
+/// What an image holds, as objects of a catalog.
+#[derive(Debug)]
+pub(crate) enum Rendered {
+    /// The objects of a catalog, in the order of its files.
+    Catalog(Vec<Value>),
+    /// A bundle.
+    Bundle(Box<CatalogBundle>),
+}
+
+impl Rendered {
+    /// The objects.
+    pub(crate) fn objects(self) -> Vec<Value> {
+        match self {
+            Self::Catalog(objects) => objects,
+            Self::Bundle(bundle) => vec![bundle.object],
+        }
+    }
+}
+
+/// Pulls the image `reference` and renders what it holds.
+///
+/// # Errors
+/// Those of the registry; the image is neither catalog nor bundle, or not a valid one. The text names the image.
+pub(crate) async fn image(
+    reference: &Reference,
+    images: &ImageArgs,
+    session: &Session,
+) -> Result<Rendered, Failure> {
+    let kind = Cell::new(Ok(false));
+    let catalog = |labels: &ImageLabels| {
+        if let Some(folder) = labels.get(olm_oci::CATALOG_LABEL) {
+            return Ok(folder.clone());
+        }
+        kind.set(if labels.contains_key(PACKAGE_LABEL) {
+            Ok(true)
+        } else {
+            Err(undetermined(reference, labels))
+        });
+        Err("not a catalog".to_owned())
+    };
+    match images.pull(reference, catalog, session).await {
+        Ok(content) => {
+            let folder = DirectoryFolder::open(content.path())?;
+            let objects = objects(&folder, session).map_err(|failure| named(reference, failure))?;
+            Ok(Rendered::Catalog(objects))
+        }
+        Err(failure) => match kind.into_inner() {
+            Ok(false) => Err(failure),
+            Ok(true) => bundle_image(reference, images, session).await.map(Box::new).map(Rendered::Bundle),
+            Err(why) => Err(named(reference, Failure::operational(why))),
+        },
+    }
+}
+
+/// Pulls the bundle image `reference`.
+///
+/// # Errors
+/// Those of the registry; the image holds no bundle. The text names the image.
+pub(super) async fn bundle_image(
+    reference: &Reference,
+    images: &ImageArgs,
+    session: &Session,
+) -> Result<CatalogBundle, Failure> {
+    let puller = Puller::new(images.config(reference, Limits::BUNDLE)?);
+    let step = session.progress.step(format!("resolving {reference}"));
+    let pull = async {
+        let image = puller.resolve(reference).await?;
+        step.update(format!("pulling {reference}"));
+        puller.pull_files(&image, &BUNDLE_FOLDERS).await
+    };
+    let files = session.unless_interrupted(pull).await.map_err(|failure| named(reference, failure))?;
+    catalog_bundle(&files, &reference.to_string()).map_err(|error| named(reference, error.into()))
+}
+
+/// The bundle in the directory `root`, whose image will be what `image` says of it.
+///
+/// # Errors
+/// There is no valid bundle. The text names the directory.
+pub(crate) fn bundle_dir(
+    root: &Path,
+    image: impl FnOnce(&CatalogBundle) -> String,
+) -> Result<CatalogBundle, Failure> {
+    let files = read_bundle_dir(root)?;
+    let render = |image: &str| catalog_bundle(&files, image).map_err(|error| at(root, error.into()));
+    let unnamed = render("")?;
+    render(&image(&unnamed))
+}
+
+/// Every object of a catalog folder.
+fn objects(folder: &DirectoryFolder, session: &Session) -> Result<Vec<Value>, Failure> {
+    let mut objects = Vec::new();
+    olm_fbc::load::<Failure>(folder, &olm_fbc::Limits::default(), &mut |meta| {
+        session.check()?;
+        if !meta.blob.is_empty() {
+            let object = serde_json::from_slice(&meta.blob)
+                .map_err(|error| Failure::operational(format!("{}: {error}", meta.origin)))?;
+            objects.push(object);
+        }
+        Ok(())
+    })?;
+    Ok(objects)
+}
+
+/// What the image is not, in the words of `opm` on one line (spec 07 §3.1).
+fn undetermined(reference: &Reference, labels: &ImageLabels) -> String {
+    let reference = olm_version::quote(&reference.to_string());
+    if labels.contains_key(DATABASE_LABEL) {
+        let why = "sqlite-based index images are no longer supported, migrate to a file-based catalog";
+        return format!("render {reference}: {why}");
+    }
+    if labels.is_empty() {
+        return format!("render {reference}: image type could not be determined: image has no labels");
+    }
+    let labels: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let labels = crate::output::printable(&labels.join(", "));
+    format!("render {reference}: image type could not be determined, found labels {labels}")
+}
+
+fn named(reference: &Reference, failure: Failure) -> Failure {
+    match failure {
+        Failure::Told(code, message) if !message.contains(&reference.to_string()) => {
+            Failure::Told(code, format!("image {reference}: {message}"))
+        }
+        other => other,
+    }
+}
+
+impl From<BundleError> for Failure {
+    fn from(error: BundleError) -> Self {
+        Self::operational(error.to_string())
+    }
+}

@@ -1,0 +1,242 @@
+//! `olm catalog template`: packages and channels that follow from a short list of bundle images (spec 07 §3.10).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use futures::{StreamExt, TryStreamExt, stream};
+use olm_fbc::template::{BasicTemplate, BundleIdentity, SemverTemplate, TemplateError};
+use olm_fbc::{Form, Meta, SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_PACKAGE};
+use olm_oci::Reference;
+
+use super::Notation;
+use super::add::PARALLEL;
+use super::bundle::CatalogBundle;
+use super::catalog_dir::{CatalogDir, failed, write_whole};
+use super::catalog_text::stream_text;
+use super::render;
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::source::ImageArgs;
+
+/// What a file that was made begins with; only such a file is replaced. The comment is part of the first document: before it,
+/// it would be a document of its own, which is no object.
+const MARK: &str = "---\n# Made by olm catalog template render from ";
+/// Name of that file in the directory of its package.
+const FILE: &str = "rendered.yaml";
+
+/// The commands below `olm catalog template`.
+#[derive(Debug, clap::Subcommand)]
+#[command(after_help = "Examples:
+  {olm} catalog template render semver.yaml -o yaml")]
+pub(crate) enum TemplateCommand {
+    /// Expands a template to the objects of a catalog
+    #[command(long_about = ABOUT)]
+    Render(RenderArgs),
+}
+
+/// What `olm catalog template render` does, for its help.
+const ABOUT: &str = "Expands a template to the objects of a catalog
+
+The field schema of the file says which template it is.
+
+olm.semver lists bundle images that are candidates, fast or stable. Channels for each major or minor \
+version, the edges in them and the default channel follow from the versions:
+
+  schema: olm.semver
+  generateMajorChannels: true
+  generateMinorChannels: false
+  candidate:
+    bundles:
+    - image: registry.example.com/team/my-operator-bundle:v1.1.0
+  stable:
+    bundles:
+    - image: registry.example.com/team/my-operator-bundle:v1.0.0
+
+olm.template.basic is a catalog whose bundles have nothing but their image.";
+
+/// Arguments of `olm catalog template render`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  {olm} catalog template render semver.yaml -o yaml
+  {olm} catalog template render semver.yaml --to ./catalog   # again after every change of semver.yaml")]
+pub(crate) struct RenderArgs {
+    /// Template file
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Notation of the objects; default: json
+    #[arg(short, long, value_enum, value_name = "FORMAT", conflicts_with = "to")]
+    output: Option<Notation>,
+    /// Write to PACKAGE/rendered.yaml in this catalog directory; an olm.package object that the catalog has stays the only one
+    #[arg(long, value_name = "DIR")]
+    to: Option<PathBuf>,
+    #[command(flatten)]
+    images: ImageArgs,
+}
+
+/// A template of either kind.
+enum Template {
+    Semver(SemverTemplate),
+    Basic(BasicTemplate),
+}
+
+impl Template {
+    fn parse(text: &[u8]) -> Result<Self, TemplateError> {
+        let document = olm_yaml::from_slice(text).map_err(|error| TemplateError::Read(error.to_string()))?;
+        match document["schema"].as_str() {
+            Some("olm.semver") => SemverTemplate::parse(text).map(Self::Semver),
+            Some("olm.template.basic") => BasicTemplate::parse(text).map(Self::Basic),
+            other => {
+                let other = olm_version::quote(other.unwrap_or_default());
+                Err(TemplateError::Read(format!("schema {other}: expected olm.semver or olm.template.basic")))
+            }
+        }
+    }
+
+    fn images(&self) -> BTreeSet<&str> {
+        match self {
+            Self::Semver(template) => template.images(),
+            Self::Basic(template) => template.images(),
+        }
+    }
+
+    /// The objects of the catalog, those of the bundles included.
+    fn expand(&self, bundles: BTreeMap<String, CatalogBundle>) -> Result<Vec<Meta>, TemplateError> {
+        let mut objects = BTreeMap::new();
+        for (image, bundle) in &bundles {
+            let meta = Meta::from_json(bundle.object.to_string().as_bytes());
+            let meta = meta.map_err(|error| TemplateError::Bundles(error.to_string()))?;
+            objects.insert(image.clone(), meta);
+        }
+        match self {
+            Self::Basic(template) => template.expand(&objects),
+            Self::Semver(template) => {
+                let identity = |(image, bundle): (String, CatalogBundle)| {
+                    let CatalogBundle { package, name, version, .. } = bundle;
+                    (image, BundleIdentity { package, name, version })
+                };
+                let mut metas = template.expand(&bundles.into_iter().map(identity).collect())?;
+                metas.extend(objects.into_values());
+                Ok(metas)
+            }
+        }
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The file is no template, an image in it cannot be had or is no bundle, or the bundles do not fit together.
+pub(crate) async fn run(command: TemplateCommand, session: &mut Session) -> Result<(), Failure> {
+    let TemplateCommand::Render(args) = command;
+    let text = fs::read(&args.file).map_err(|error| failed("read", &args.file, &error))?;
+    let of_file = |error: TemplateError| Failure::operational(format!("{}: {error}", args.file.display()));
+    let template = Template::parse(&text).map_err(of_file)?;
+    let bundles = pull(template.images(), &args.images, session).await?;
+    let metas = template.expand(bundles).map_err(of_file)?;
+    match &args.to {
+        None => {
+            let form = args.output.unwrap_or(Notation::Json).form();
+            session.output.text(&stream_text(metas, form)?)
+        }
+        Some(root) => {
+            let path = write(metas, &args.file, root, session)?;
+            session.output.text(&format!("{}\n", path.display()))
+        }
+    }
+}
+
+async fn pull(
+    texts: BTreeSet<&str>,
+    images: &ImageArgs,
+    session: &Session,
+) -> Result<BTreeMap<String, CatalogBundle>, Failure> {
+    let step = session.progress.step(format!("rendering {} bundle images", texts.len()));
+    let bundles = stream::iter(texts)
+        .map(|text| async move {
+            let reference: Reference = text
+                .parse()
+                .map_err(|error: olm_oci::ReferenceError| Failure::operational(error.to_string()))?;
+            let bundle = render::bundle_image(&reference, images, session).await?;
+            Ok::<_, Failure>((text.to_owned(), bundle))
+        })
+        .buffer_unordered(PARALLEL)
+        .try_collect()
+        .await;
+    drop(step);
+    bundles
+}
+
+/// Writes the objects of a package into the catalog directory `root`, in place of those that were made before.
+fn write(mut metas: Vec<Meta>, template: &Path, root: &Path, session: &Session) -> Result<PathBuf, Failure> {
+    let Some(package) = single_package(&metas) else {
+        let why = "--to is for templates of one package; print this one";
+        return Err(Failure::operational(format!("{}: {why}", template.display())));
+    };
+    let file = Path::new(&package).join(FILE);
+    let path = root.join(&file);
+    check_replaceable(&path)?;
+    if root.is_dir() {
+        let catalog = CatalogDir::open(root, session)?;
+        let elsewhere = |known: Option<&Path>| known.is_some_and(|known| known != file);
+        let taken = metas.iter().find(|meta| match meta.schema.as_str() {
+            SCHEMA_CHANNEL => elsewhere(catalog.channel_file(&meta.package, &meta.name)),
+            SCHEMA_BUNDLE => elsewhere(catalog.bundle_file(&meta.package, &meta.name)),
+            _ => false,
+        });
+        if let Some(meta) = taken {
+            return Err(Failure::operational(format!(
+                "{} {} of package {package} is already in another file of {}",
+                meta.schema,
+                meta.name,
+                root.display()
+            )));
+        }
+        if elsewhere(catalog.package_file(&package)) {
+            metas.retain(|meta| meta.schema != SCHEMA_PACKAGE);
+        }
+    }
+    let name = template.file_name().unwrap_or_default().to_string_lossy();
+    let head = format!("{MARK}{}; change that file instead.\n", crate::output::printable(&name));
+    let objects = stream_text(metas, Form::Yaml)?;
+    write_whole(&path, &(head + objects.strip_prefix("---\n").unwrap_or(&objects)))?;
+    Ok(path)
+}
+
+/// The package that all objects belong to.
+fn single_package(metas: &[Meta]) -> Option<String> {
+    let owner =
+        |meta: &Meta| if meta.schema == SCHEMA_PACKAGE { meta.name.clone() } else { meta.package.clone() };
+    let mut packages = metas.iter().map(owner).collect::<BTreeSet<_>>().into_iter();
+    packages.next().filter(|_| packages.next().is_none())
+}
+
+/// Fails where `path` is there and was not made by this command.
+fn check_replaceable(path: &Path) -> Result<(), Failure> {
+    match fs::read(path) {
+        Ok(text) if text.starts_with(MARK.as_bytes()) => Ok(()),
+        Ok(_) => {
+            let why = "the file was not made from a template; it was not changed";
+            Err(Failure::operational(format!("{}: {why}", path.display())))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed("read", path, &error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_says_which_template_it_is() {
+        let error = |text: &str| Template::parse(text.as_bytes()).err().map(|error| error.to_string());
+        let expected = |schema: &str| {
+            let why = format!("schema {schema}: expected olm.semver or olm.template.basic");
+            Some(format!("render: unable to read file: {why}"))
+        };
+        assert_eq!(error("schema: olm.template.substitutes"), expected("\"olm.template.substitutes\""));
+        assert_eq!(error("- a"), expected("\"\""));
+        assert_eq!(error("schema: olm.template.basic\nentries: []"), None);
+    }
+}

@@ -1,0 +1,130 @@
+//! What a catalog says about one bundle, beyond its version and edges.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use olm_fbc::{Bundle, Property};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::package::CatalogPackage;
+
+/// Everything that `olm catalog show` tells of a bundle.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct BundleDetails {
+    pub(crate) name: String,
+    /// As the resolver reads it; absent where it cannot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) version: Option<String>,
+    pub(crate) image: String,
+    /// Channels that have an entry for the bundle.
+    pub(crate) channels: Vec<String>,
+    /// Messages of its deprecation.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) deprecation: Vec<String>,
+    /// The supported ones.
+    pub(crate) install_modes: Vec<String>,
+    /// Provided APIs as `Kind.version.group`.
+    pub(crate) provides: Vec<String>,
+    /// What must be there before, in words.
+    pub(crate) requires: Vec<String>,
+    /// Why v1 refuses to install the bundle, where that can be told from the catalog.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) refused: Option<String>,
+    pub(crate) related_images: Vec<RelatedImage>,
+}
+
+/// An image that the bundle uses.
+#[derive(Debug, Serialize)]
+pub(crate) struct RelatedImage {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) name: String,
+    pub(crate) image: String,
+}
+
+impl BundleDetails {
+    /// The details of `bundle`, which belongs to `package`.
+    pub(crate) fn new(package: &CatalogPackage, bundle: &Bundle) -> Self {
+        let has_entry =
+            |channel: &&olm_fbc::Channel| channel.entries.iter().any(|entry| entry.name == bundle.name);
+        let channels = package.content.channels.iter().filter(has_entry).map(|channel| channel.name.clone());
+        let dependency = package.offer(&bundle.name).and_then(|offer| offer.dependency());
+        let image = |image: &olm_fbc::RelatedImage| RelatedImage {
+            name: image.name.clone(),
+            image: image.image.clone(),
+        };
+        Self {
+            name: bundle.name.clone(),
+            version: package.version(&bundle.name),
+            image: bundle.image.clone(),
+            channels: channels.collect(),
+            deprecation: package.bundle_deprecation(&bundle.name),
+            install_modes: csv_facts(bundle).install_modes,
+            provides: values(bundle, "olm.gvk").filter_map(|value| api(&value)).collect(),
+            requires: bundle.properties.iter().filter_map(requirement).collect(),
+            refused: dependency
+                .map(|property| format!("OLM v1 refuses bundles with a dependency (property {property})")),
+            related_images: bundle.related_images.iter().map(image).collect(),
+        }
+    }
+}
+
+/// What a bundle's ClusterServiceVersion says, as far as the catalog holds it.
+#[derive(Debug, Default)]
+pub(crate) struct CsvFacts {
+    /// Name for people.
+    pub(crate) display_name: Option<String>,
+    /// The supported install modes.
+    pub(crate) install_modes: Vec<String>,
+}
+
+/// Reads the facts from `olm.csv.metadata`, else from the ClusterServiceVersion among `olm.bundle.object`.
+pub(crate) fn csv_facts(bundle: &Bundle) -> CsvFacts {
+    let facts = |fields: &Value| CsvFacts {
+        display_name: fields["displayName"].as_str().map(str::to_owned),
+        install_modes: fields["installModes"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|mode| mode["supported"] == true)
+            .filter_map(|mode| mode["type"].as_str().map(str::to_owned))
+            .collect(),
+    };
+    if let Some(metadata) = values(bundle, "olm.csv.metadata").next() {
+        return facts(&metadata);
+    }
+    let mut objects = values(bundle, "olm.bundle.object").filter_map(|value| {
+        let data = BASE64_STANDARD.decode(value["data"].as_str()?).ok()?;
+        olm_yaml::from_slice(&data).ok()
+    });
+    let csv = objects.find(|object| object["kind"] == "ClusterServiceVersion");
+    csv.map(|csv| facts(&csv["spec"])).unwrap_or_default()
+}
+
+/// The values of all properties of one kind; values that cannot be read are left out.
+fn values<'a>(bundle: &'a Bundle, kind: &'a str) -> impl Iterator<Item = Value> + 'a {
+    bundle.properties.iter().filter(move |property| property.kind == kind).filter_map(|one| one.parse().ok())
+}
+
+/// A provided API, such as `EtcdCluster.v1beta2.etcd.database.coreos.com`.
+fn api(value: &Value) -> Option<String> {
+    let text = |field: &str| value[field].as_str();
+    Some(format!("{}.{}.{}", text("kind")?, text("version")?, text("group").unwrap_or_default()))
+}
+
+/// What the bundle requires, if `property` says that it requires something.
+fn requirement(property: &Property) -> Option<String> {
+    let value = || property.parse::<Value>().unwrap_or_default();
+    match property.kind.as_str() {
+        "olm.package.required" => {
+            let value = value();
+            let text = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
+            Some(format!("package {} {}", text("packageName"), text("versionRange")).trim_end().to_owned())
+        }
+        "olm.gvk.required" => {
+            Some(format!("API {}", api(&value()).unwrap_or_else(|| property.value.get().to_owned())))
+        }
+        "olm.constraint" => Some(format!("constraint {}", property.value.get())),
+        _ => None,
+    }
+}

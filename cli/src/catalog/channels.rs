@@ -1,0 +1,115 @@
+//! `olm catalog channels`: the channels of a package.
+
+use clap::Args;
+use olm_fbc::Channel;
+use serde::Serialize;
+
+use super::classic_chain::heads;
+use super::package::{CatalogPackage, read_package};
+use crate::failure::Failure;
+use crate::output::{FormatArgs, Table};
+use crate::session::Session;
+use crate::source::SourceArgs;
+
+/// Arguments of `olm catalog channels`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  {olm} catalog channels ./catalog etcd
+  {olm} catalog channels cluster/operatorhubio etcd -o json")]
+pub(crate) struct ChannelsArgs {
+    #[command(flatten)]
+    source: SourceArgs,
+    /// A package of the source
+    #[arg(value_name = "PACKAGE")]
+    package: String,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Those of the source; the package does not exist.
+pub(crate) async fn run(args: ChannelsArgs, session: &mut Session) -> Result<(), Failure> {
+    let packages = read_package(&args.source, &args.package, session).await?;
+    let mut items = Vec::new();
+    for package in &packages {
+        let summaries = package.content.channels.iter().map(|channel| ChannelSummary::new(package, channel));
+        let catalog = package.catalog.clone();
+        items.extend(summaries.map(|summary| InCatalog { catalog: catalog.clone(), item: summary }));
+    }
+    session.output.result(args.format.output, "ChannelList", &List { items }, table)
+}
+
+#[derive(Debug, Serialize)]
+struct List {
+    items: Vec<InCatalog<ChannelSummary>>,
+}
+
+/// Something of a catalog, with the catalog's name.
+#[derive(Debug, Serialize)]
+pub(super) struct InCatalog<T> {
+    pub(super) catalog: String,
+    #[serde(flatten)]
+    pub(super) item: T,
+}
+
+/// A channel in short.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ChannelSummary {
+    pub(super) name: String,
+    pub(super) default: bool,
+    /// Entries that no other entry follows; more than one is an error in the catalog.
+    pub(super) heads: Vec<Head>,
+    /// Number of entries.
+    pub(super) bundles: usize,
+    /// Messages of its deprecation.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) deprecation: Vec<String>,
+}
+
+/// A head of a channel.
+#[derive(Debug, Serialize)]
+pub(super) struct Head {
+    pub(super) bundle: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) version: Option<String>,
+}
+
+impl ChannelSummary {
+    /// The summary of `channel`, which belongs to `package`.
+    pub(super) fn new(package: &CatalogPackage, channel: &Channel) -> Self {
+        let head = |name: &str| Head { bundle: name.to_owned(), version: package.version(name) };
+        Self {
+            name: channel.name.clone(),
+            default: channel.name == package.default_channel(),
+            heads: heads(channel).into_iter().map(head).collect(),
+            bundles: channel.entries.len(),
+            deprecation: package.channel_deprecation(&channel.name),
+        }
+    }
+
+    /// Name (with a mark on the default channel), heads, their versions, entries, deprecation.
+    pub(super) fn cells(&self) -> [String; 5] {
+        let join = |parts: Vec<&str>| parts.join(", ");
+        [
+            format!("{}{}", self.name, if self.default { " (default)" } else { "" }),
+            join(self.heads.iter().map(|head| head.bundle.as_str()).collect()),
+            join(self.heads.iter().filter_map(|head| head.version.as_deref()).collect()),
+            self.bundles.to_string(),
+            self.deprecation.join("; "),
+        ]
+    }
+}
+
+fn table(list: &List) -> String {
+    let several = list.items.iter().any(|item| item.catalog != list.items[0].catalog);
+    let columns = ["NAME", "HEAD", "VERSION", "BUNDLES", "DEPRECATED", "CATALOG"];
+    let shown = if several { columns.len() } else { columns.len() - 1 };
+    let mut table = Table::new(&columns[..shown]);
+    for InCatalog { catalog, item } in &list.items {
+        table.row(item.cells().iter().chain([catalog]).take(shown));
+    }
+    table.text()
+}

@@ -1,0 +1,158 @@
+//! Drawings of an upgrade graph: lines of text, and a Mermaid flowchart.
+
+use std::collections::BTreeMap;
+
+use super::graph::{By, Edge, Graph, Node, Semantics};
+use crate::output::printable;
+
+/// One paragraph for each bundle with the edges that start from it.
+pub(super) fn text(graph: &Graph) -> String {
+    let semantics = match graph.semantics {
+        Semantics::V1 => "OLM v1",
+        Semantics::Classic => "classic OLM",
+    };
+    let channel = graph.channel.as_ref().map(|name| format!(", channel {name}")).unwrap_or_default();
+    let mut text = format!(
+        "Package {} in {}{channel}: {}, {} as {semantics} sees them.\n\
+         => is the upgrade that is chosen, -> another one that is allowed.\n",
+        graph.package,
+        graph.catalog,
+        counted(graph.nodes.len(), "bundle"),
+        counted(graph.edges.len(), "edge"),
+    );
+    for note in &graph.notes {
+        text += &format!("Note: {note}\n");
+    }
+    let nodes: BTreeMap<_, _> = graph.nodes.iter().map(|node| (node.bundle.as_str(), node)).collect();
+    let mut edges: BTreeMap<&str, Vec<&Edge>> = BTreeMap::new();
+    for edge in &graph.edges {
+        edges.entry(&edge.from).or_default().push(edge);
+    }
+    for node in &graph.nodes {
+        text += &format!("\n{}\n", node_line(node));
+        let edges = edges.get(node.bundle.as_str()).map_or(&[][..], Vec::as_slice);
+        if edges.is_empty() {
+            text += "  no upgrade\n";
+        }
+        for edge in edges {
+            let arrow = if node.next.as_ref() == Some(&edge.to) { "=>" } else { "->" };
+            let target = nodes.get(edge.to.as_str()).map(|node| title(node)).unwrap_or_default();
+            text += &format!("  {arrow} {target}   {}\n", reasons(edge));
+        }
+    }
+    printable(&text)
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Version and name.
+fn title(node: &Node) -> String {
+    format!("{} {}", node.version.as_deref().unwrap_or("?"), node.bundle)
+}
+
+fn node_line(node: &Node) -> String {
+    let channels = if node.channels.is_empty() { "no channel".to_owned() } else { node.channels.join(", ") };
+    let mut line = format!("{} ({channels})", title(node));
+    if !node.head_of.is_empty() {
+        line += &format!(" [head of {}]", node.head_of.join(", "));
+    }
+    if node.deprecated {
+        line += " [deprecated]";
+    }
+    if node.skipped {
+        line += " [skipped]";
+    }
+    if node.unreachable {
+        line += " [unreachable]";
+    }
+    if let Some(property) = &node.refused {
+        line += &format!(" [refused for {property}]");
+    }
+    if !node.follows_absent.is_empty() {
+        line += &format!("\n  also follows, not in this catalog: {}", node.follows_absent.join(", "));
+    }
+    line
+}
+
+/// `replaces (stable, fast), skipRange (beta)`
+fn reasons(edge: &Edge) -> String {
+    let mut by_rule: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for By { channel, rule } in &edge.by {
+        by_rule.entry(rule).or_default().push(channel);
+    }
+    let reasons = by_rule.iter().map(|(rule, channels)| format!("{rule} ({})", channels.join(", ")));
+    let mut text = reasons.collect::<Vec<_>>().join(", ");
+    if edge.downgrade {
+        text += " [downgrade]";
+    }
+    text
+}
+
+/// Name and style of a class of nodes, and which nodes belong to it.
+type Class = (&'static str, &'static str, fn(&Node) -> bool);
+
+/// A flowchart from low to high versions; the chosen upgrade of each bundle is the thick arrow.
+pub(super) fn mermaid(graph: &Graph) -> String {
+    let mut text = "flowchart LR\n".to_owned();
+    for note in &graph.notes {
+        text += &format!("  %% {}\n", printable(note).replace('\n', " "));
+    }
+    let numbers: BTreeMap<_, _> =
+        graph.nodes.iter().enumerate().map(|(number, node)| (node.bundle.as_str(), number)).collect();
+    for (number, node) in graph.nodes.iter().enumerate() {
+        let version = node.version.as_deref().unwrap_or("?");
+        text += &format!("  b{number}[\"{}<br/>{}\"]\n", label(version), label(&node.bundle));
+    }
+    for edge in &graph.edges {
+        let (Some(from), Some(to)) = (numbers.get(edge.from.as_str()), numbers.get(edge.to.as_str())) else {
+            continue;
+        };
+        let chosen = graph.nodes[*from].next.as_ref() == Some(&edge.to);
+        let arrow = if chosen { "==>" } else { "-->" };
+        text += &format!("  b{from} {arrow}|\"{}\"| b{to}\n", label(&reasons(edge)));
+    }
+    let classes: [Class; 3] = [
+        ("head", "stroke-width:4px", |node| !node.head_of.is_empty()),
+        ("deprecated", "fill:#f5c07a,color:#000", |node| node.deprecated),
+        ("unreachable", "stroke-dasharray:5 5", |node| node.unreachable),
+    ];
+    for (class, style, is_member) in classes {
+        let members = graph.nodes.iter().enumerate().filter(|(_, node)| is_member(node));
+        let members: Vec<_> = members.map(|(number, _)| format!("b{number}")).collect();
+        if !members.is_empty() {
+            text += &format!("  classDef {class} {style}\n  class {} {class}\n", members.join(","));
+        }
+    }
+    text
+}
+
+/// Text inside the quotes of a Mermaid label.
+fn label(text: &str) -> String {
+    let mut label = String::new();
+    for character in printable(text).chars() {
+        match character {
+            '"' => label += "#quot;",
+            '#' => label += "#35;",
+            '<' => label += "#lt;",
+            '>' => label += "#gt;",
+            '\n' | '\t' => label.push(' '),
+            other => label.push(other),
+        }
+    }
+    label
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_cannot_leave_their_quotes() {
+        assert_eq!(
+            label("a\"] --> b[\"<script>#\n"),
+            "a#quot;] --> b[#quot;#lt;script#gt;#35; ".replace("-->", "--#gt;")
+        );
+    }
+}

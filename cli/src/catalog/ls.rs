@@ -1,0 +1,191 @@
+//! `olm catalog ls`: the catalogs of a cluster, or the packages of a catalog.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use kube::ResourceExt;
+use olm_api::ClusterCatalog;
+use olm_fbc::{Meta, SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_DEPRECATIONS, SCHEMA_PACKAGE};
+use serde::Serialize;
+
+use super::bundle_details::csv_facts;
+use super::classic_chain::heads;
+use super::package::CatalogPackage;
+use crate::failure::Failure;
+use crate::output::{FormatArgs, Table};
+use crate::session::Session;
+use crate::source::{Access, SourceArgs, is_served};
+
+/// Arguments of `olm catalog ls`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  {olm} catalog ls                              # the ClusterCatalogs of the cluster
+  {olm} catalog ls cluster                      # the packages of all catalogs of the cluster
+  {olm} catalog ls cluster/operatorhubio
+  {olm} catalog ls ./catalog -o json
+  {olm} catalog ls quay.io/operatorhubio/catalog:latest")]
+pub(crate) struct LsArgs {
+    /// A directory, an image reference, cluster/NAME, or cluster for all; without it the ClusterCatalogs are listed
+    #[arg(value_name = "SOURCE")]
+    source: Option<String>,
+    #[command(flatten)]
+    access: Access,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Those of the source.
+pub(crate) async fn run(args: LsArgs, session: &mut Session) -> Result<(), Failure> {
+    let Some(source) = args.source else {
+        let catalogs = args.access.cluster.connect().await?.catalogs(session).await?;
+        let items = catalogs.iter().map(catalog_row).collect();
+        let list = List { items };
+        return session.output.result(args.format.output, "ClusterCatalogSummaryList", &list, catalogs_table);
+    };
+    let source = SourceArgs { source, access: args.access };
+    let mut packages = Packages::default();
+    source.read(session, &mut |catalog, meta| packages.add(catalog, meta)).await?;
+    let list = List { items: packages.summaries()? };
+    session.output.result(args.format.output, "PackageSummaryList", &list, packages_table)
+}
+
+#[derive(Debug, Serialize)]
+struct List<T> {
+    items: Vec<T>,
+}
+
+/// A ClusterCatalog in short.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CatalogSummary {
+    name: String,
+    image: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    digest: Option<String>,
+    serving: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_unpacked: Option<String>,
+    priority: i32,
+}
+
+fn catalog_row(catalog: &ClusterCatalog) -> CatalogSummary {
+    let status = catalog.status.as_ref();
+    let resolved = status.and_then(|status| status.resolved_source.as_ref());
+    let digest = resolved.and_then(|resolved| resolved.image.ref_.split_once('@'));
+    let image = catalog.spec.source.image.as_ref();
+    CatalogSummary {
+        name: catalog.name_any(),
+        image: image.map(|image| image.ref_.clone()).unwrap_or_default(),
+        digest: digest.map(|(_, digest)| digest.to_owned()),
+        serving: is_served(catalog),
+        last_unpacked: status.and_then(|status| status.last_unpacked.as_ref()).map(|time| time.0.to_string()),
+        priority: catalog.spec.priority.unwrap_or_default(),
+    }
+}
+
+fn catalogs_table(list: &List<CatalogSummary>) -> String {
+    let mut table = Table::new(&["NAME", "IMAGE", "DIGEST", "SERVING", "LAST UNPACKED", "PRIORITY"]);
+    for item in &list.items {
+        // Enough of the digest to tell images apart; all of it is in the other formats.
+        let digest: String = item.digest.iter().flat_map(|digest| digest.chars().take(19)).collect();
+        let unpacked = item.last_unpacked.clone().unwrap_or_default();
+        let serving = if item.serving { "True" } else { "False" };
+        let cells = [&item.name, &item.image, &digest, serving, &unpacked, &item.priority.to_string()];
+        table.row(cells);
+    }
+    table.text()
+}
+
+/// A package in short.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PackageSummary {
+    catalog: String,
+    name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    display_name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    description: String,
+    default_channel: String,
+    channels: Vec<String>,
+    bundles: usize,
+    /// Deprecated as a whole.
+    deprecated: bool,
+}
+
+/// Packages while a source is read. Of bundles only what the summary needs is kept, since they are nearly all of a
+/// catalog's size.
+#[derive(Default)]
+struct Packages {
+    by_name: BTreeMap<(String, String), Package>,
+}
+
+#[derive(Default)]
+struct Package {
+    /// The small objects.
+    lines: Vec<Vec<u8>>,
+    /// Display names by bundle.
+    bundles: BTreeMap<String, String>,
+}
+
+impl Packages {
+    fn add(&mut self, catalog: &str, meta: Meta) -> Result<(), Failure> {
+        let owner = if meta.schema == SCHEMA_PACKAGE { &meta.name } else { &meta.package };
+        let key = (owner.clone(), catalog.to_owned());
+        match meta.schema.as_str() {
+            SCHEMA_PACKAGE | SCHEMA_CHANNEL | SCHEMA_DEPRECATIONS => {
+                self.by_name.entry(key).or_default().lines.push(meta.blob);
+            }
+            SCHEMA_BUNDLE => {
+                let read = CatalogPackage::new(catalog, owner, [meta.blob.as_slice()])?;
+                let display_names = read
+                    .content
+                    .bundles
+                    .iter()
+                    .map(|bundle| csv_facts(bundle).display_name.unwrap_or_default());
+                let bundles = &mut self.by_name.entry(key).or_default().bundles;
+                bundles.extend(display_names.map(|display_name| (meta.name.clone(), display_name)));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn summaries(self) -> Result<Vec<PackageSummary>, Failure> {
+        let summary = |((name, catalog), package): ((String, String), Package)| {
+            let read = CatalogPackage::new(&catalog, &name, package.lines.iter().map(Vec::as_slice))?;
+            let channel = read.content.channels.iter().find(|channel| channel.name == read.default_channel());
+            let head = channel.and_then(|channel| heads(channel).first().copied());
+            let display_name = head.and_then(|head| package.bundles.get(head)).cloned().unwrap_or_default();
+            Ok(PackageSummary {
+                display_name,
+                description: read.description().to_owned(),
+                default_channel: read.default_channel().to_owned(),
+                channels: read.content.channels.iter().map(|channel| channel.name.clone()).collect(),
+                bundles: package.bundles.len(),
+                deprecated: !read.deprecation().is_empty(),
+                catalog,
+                name,
+            })
+        };
+        self.by_name.into_iter().map(summary).collect()
+    }
+}
+
+fn packages_table(list: &List<PackageSummary>) -> String {
+    let several = list.items.iter().any(|item| item.catalog != list.items[0].catalog);
+    let columns = ["NAME", "DISPLAY NAME", "DEFAULT CHANNEL", "CHANNELS", "BUNDLES", "DEPRECATED", "CATALOG"];
+    let shown = if several { columns.len() } else { columns.len() - 1 };
+    let mut table = Table::new(&columns[..shown]);
+    for item in &list.items {
+        let numbers = (item.channels.len().to_string(), item.bundles.to_string());
+        let deprecated = if item.deprecated { "yes" } else { "" };
+        let (name, default) = (item.name.as_str(), item.default_channel.as_str());
+        let cells = [name, &item.display_name, default, &numbers.0, &numbers.1, deprecated, &item.catalog];
+        table.row(&cells[..shown]);
+    }
+    table.text()
+}

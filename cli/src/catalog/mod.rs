@@ -1,0 +1,77 @@
+//! `olm catalog`: what reads a catalog, one module per command. Making catalogs is [`crate::author`]'s.
+
+mod bundle_details;
+mod bundles;
+mod channels;
+mod classic_chain;
+mod graph;
+mod graph_text;
+mod ls;
+mod package;
+mod render;
+mod show;
+
+use clap::Subcommand;
+
+use crate::author;
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::validate::{self, ValidateArgs};
+
+/// The commands below `olm catalog`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CatalogCommand {
+    /// Lists the catalogs of the cluster, or the packages of a catalog
+    Ls(ls::LsArgs),
+    /// Shows a package, and the bundle that an installation would choose
+    Show(show::ShowArgs),
+    /// Lists the bundles of a package with the edges that lead to them
+    Bundles(bundles::BundlesArgs),
+    /// Lists the channels of a package with their heads
+    Channels(channels::ChannelsArgs),
+    /// Draws the upgrade edges between the bundles of a package
+    #[command(long_about = graph::ABOUT)]
+    Graph(graph::GraphArgs),
+    /// Prints all objects of a catalog or bundle as one stream
+    #[command(long_about = render::ABOUT)]
+    Render(render::RenderArgs),
+    /// Checks a catalog; the same as `validate`
+    #[command(long_about = validate::ABOUT)]
+    Validate(ValidateArgs),
+    /// Begins a package in a catalog directory
+    #[command(long_about = author::INIT_ABOUT)]
+    Init(author::InitArgs),
+    /// Adds bundles to a catalog directory
+    #[command(long_about = author::ADD_ABOUT)]
+    Add(author::AddArgs),
+    /// Expands templates of catalogs
+    #[command(subcommand)]
+    Template(author::TemplateCommand),
+    /// Makes the image of a catalog
+    #[command(long_about = author::BUILD_ABOUT)]
+    Build(author::BuildArgs),
+    /// Pushes a catalog to a registry
+    #[command(long_about = author::PUSH_ABOUT)]
+    Push(author::PushArgs),
+}
+
+/// Runs one of the commands.
+///
+/// # Errors
+/// Those of the command.
+pub(crate) async fn run(command: CatalogCommand, session: &mut Session) -> Result<(), Failure> {
+    match command {
+        CatalogCommand::Ls(args) => ls::run(args, session).await,
+        CatalogCommand::Show(args) => show::run(args, session).await,
+        CatalogCommand::Bundles(args) => bundles::run(args, session).await,
+        CatalogCommand::Channels(args) => channels::run(args, session).await,
+        CatalogCommand::Graph(args) => graph::run(args, session).await,
+        CatalogCommand::Render(args) => render::run(args, session).await,
+        CatalogCommand::Validate(args) => validate::run(args, session).await,
+        CatalogCommand::Init(args) => author::init(args, session).await,
+        CatalogCommand::Add(args) => author::add(args, session).await,
+        CatalogCommand::Template(command) => author::template(command, session).await,
+        CatalogCommand::Build(args) => author::build(args, session).await,
+        CatalogCommand::Push(args) => author::push(args, session).await,
+    }
+}

@@ -1,0 +1,213 @@
+//! One package of a source: what its objects say and what the resolver makes of them.
+
+use std::collections::BTreeSet;
+
+use olm_fbc::{Bundle, Channel, Meta, PackageContent, SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_PACKAGE};
+use olm_resolve::{Offer, PackageIndex};
+use olm_version::quote;
+
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::source::SourceArgs;
+
+/// How many packages a message names.
+const NAMED_PACKAGES: usize = 12;
+
+/// A package as one catalog has it.
+#[derive(Debug)]
+pub(crate) struct CatalogPackage {
+    /// Name of the ClusterCatalog, else the source as given.
+    pub(crate) catalog: String,
+    /// Name of the package.
+    pub(crate) name: String,
+    /// Its objects.
+    pub(crate) content: PackageContent,
+    /// Its bundles as the resolver sees them, best first.
+    pub(crate) index: PackageIndex,
+}
+
+impl CatalogPackage {
+    /// Reads the lines of one package.
+    ///
+    /// # Errors
+    /// An object of the package does not have the shape of its schema.
+    pub(crate) fn new<'a>(
+        catalog: &str,
+        name: &str,
+        lines: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Result<Self, Failure> {
+        let content = PackageContent::from_metas(name, lines)
+            .map_err(|error| Failure::operational(format!("{catalog}: package {}: {error}", quote(name))))?;
+        let index = PackageIndex::new(&content, false);
+        Ok(Self { catalog: catalog.to_owned(), name: name.to_owned(), content, index })
+    }
+
+    /// The default channel's name; empty where none is named.
+    pub(crate) fn default_channel(&self) -> &str {
+        self.content.packages.last().map_or("", |package| &package.default_channel)
+    }
+
+    /// What people should know about the package; may be empty.
+    pub(crate) fn description(&self) -> &str {
+        self.content.packages.last().map_or("", |package| package.description.trim())
+    }
+
+    /// Why the package is deprecated; empty where it is not.
+    pub(crate) fn deprecation(&self) -> Vec<String> {
+        self.messages(SCHEMA_PACKAGE, None)
+    }
+
+    /// Why a channel is deprecated; empty where it is not.
+    pub(crate) fn channel_deprecation(&self, channel: &str) -> Vec<String> {
+        self.messages(SCHEMA_CHANNEL, Some(channel))
+    }
+
+    /// Why a bundle is deprecated; empty where it is not.
+    pub(crate) fn bundle_deprecation(&self, bundle: &str) -> Vec<String> {
+        self.messages(SCHEMA_BUNDLE, Some(bundle))
+    }
+
+    fn messages(&self, schema: &str, name: Option<&str>) -> Vec<String> {
+        let entries = self.content.deprecations.last().map_or(&[][..], |deprecation| &deprecation.entries);
+        let about = entries.iter().filter(|entry| {
+            entry.reference.schema == schema && name.is_none_or(|name| entry.reference.name == name)
+        });
+        about.map(|entry| entry.message.trim().to_owned()).collect()
+    }
+
+    /// The bundle's object.
+    pub(crate) fn bundle(&self, name: &str) -> Option<&Bundle> {
+        self.content.bundles.iter().find(|bundle| bundle.name == name)
+    }
+
+    /// The bundle as the resolver sees it.
+    pub(crate) fn offer(&self, name: &str) -> Option<&Offer> {
+        self.index.offers().find(|offer| offer.name() == name)
+    }
+
+    /// The bundle's version as it is shown; `None` where it cannot be read.
+    pub(crate) fn version(&self, bundle: &str) -> Option<String> {
+        self.offer(bundle).and_then(shown_version)
+    }
+
+    /// The channel's object.
+    ///
+    /// # Errors
+    /// There is none; the message names those that there are.
+    pub(crate) fn channel(&self, name: &str) -> Result<&Channel, Failure> {
+        self.content.channels.iter().find(|channel| channel.name == name).ok_or_else(|| {
+            let channels: Vec<_> =
+                self.content.channels.iter().map(|channel| channel.name.as_str()).collect();
+            Failure::no_candidate(format!(
+                "package {} has no channel {}; its channels: {}",
+                quote(&self.name),
+                quote(name),
+                listed(&channels)
+            ))
+        })
+    }
+}
+
+/// A bundle's version as it is shown; `None` where it cannot be read.
+pub(crate) fn shown_version(offer: &Offer) -> Option<String> {
+    offer.version().ok().map(|version| version.shown(false).0)
+}
+
+/// Names joined for a message; says so where there are none.
+pub(crate) fn listed(names: &[&str]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// Reads the package `name` from every catalog of the source that has it: at least one, in order of the catalogs.
+///
+/// # Errors
+/// Those of the source; no catalog has the package.
+pub(crate) async fn read_package(
+    source: &SourceArgs,
+    name: &str,
+    session: &Session,
+) -> Result<Vec<CatalogPackage>, Failure> {
+    let mut found: Vec<(String, Vec<Vec<u8>>)> = Vec::new();
+    let mut others = BTreeSet::new();
+    let mut keep = |catalog: &str, meta: Meta| {
+        let owner = if meta.schema == SCHEMA_PACKAGE { &meta.name } else { &meta.package };
+        if owner == name {
+            match found.last_mut() {
+                Some((last, lines)) if last == catalog => lines.push(meta.blob),
+                _ => found.push((catalog.to_owned(), vec![meta.blob])),
+            }
+        } else if meta.schema == SCHEMA_PACKAGE {
+            others.insert(meta.name);
+        }
+        Ok(())
+    };
+    source.read(session, &mut keep).await?;
+    if found.is_empty() {
+        return Err(Failure::no_candidate(missing(&source.source, name, &others)));
+    }
+    let package = |(catalog, lines): &(String, Vec<Vec<u8>>)| {
+        CatalogPackage::new(catalog, name, lines.iter().map(Vec::as_slice))
+    };
+    found.iter().map(package).collect()
+}
+
+/// [`read_package`] where the answer must be about a single catalog.
+///
+/// # Errors
+/// Those of [`read_package`]; several catalogs have the package.
+pub(crate) async fn read_single_package(
+    source: &SourceArgs,
+    name: &str,
+    session: &Session,
+) -> Result<CatalogPackage, Failure> {
+    let mut found = read_package(source, name, session).await?;
+    match found.pop() {
+        Some(only) if found.is_empty() => Ok(only),
+        last => {
+            let mut catalogs: Vec<_> = found.iter().chain(&last).map(|one| one.catalog.as_str()).collect();
+            catalogs.sort_unstable();
+            Err(Failure::usage(format!(
+                "package {} is in several catalogs, which have edges of their own: {}; choose one, such as cluster/{}",
+                quote(name),
+                catalogs.join(", "),
+                catalogs.first().copied().unwrap_or_default()
+            )))
+        }
+    }
+}
+
+fn missing(source: &str, name: &str, others: &BTreeSet<String>) -> String {
+    let likely = |other: &&String| other.contains(name) || name.contains(other.as_str());
+    let mut named: Vec<_> = others.iter().filter(likely).map(String::as_str).collect();
+    let what = if named.is_empty() {
+        named = others.iter().map(String::as_str).collect();
+        "its packages"
+    } else {
+        "similar names"
+    };
+    let more = named.len().saturating_sub(NAMED_PACKAGES);
+    named.truncate(NAMED_PACKAGES);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{source} has no package {}; {what}: {}{more}", quote(name), listed(&named))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_package_is_told_with_what_there_is() {
+        let others: BTreeSet<String> = ["etcd", "etcd-operator", "foo"].map(str::to_owned).into();
+        assert_eq!(
+            missing("c", "etc", &others),
+            "c has no package \"etc\"; similar names: etcd, etcd-operator"
+        );
+        assert_eq!(
+            missing("c", "x", &others),
+            "c has no package \"x\"; its packages: etcd, etcd-operator, foo"
+        );
+        assert_eq!(missing("c", "x", &BTreeSet::new()), "c has no package \"x\"; its packages: none");
+        let many: BTreeSet<String> = (10..30).map(|n| n.to_string()).collect();
+        assert!(missing("c", "x", &many).ends_with("20, 21 and 8 more"));
+    }
+}

@@ -1,0 +1,119 @@
+//! `olm catalog render`: all objects of a source as one stream, in the order and notation of `opm render` (spec 02 §A10,
+//! spec 07 §3.9).
+
+use clap::Args;
+use olm_fbc::{Meta, SCHEMA_BUNDLE, WriteError};
+use serde_json::Value;
+
+use crate::author::{self, Notation};
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::source::{Source, SourceArgs};
+
+/// The first lines of the command's help.
+pub(super) const ABOUT: &str = "Prints all objects of a catalog, or the object of a bundle, as one stream
+
+Packages come by name, each with its channels and bundles by name; the same source always gives the same bytes. A bundle \
+is a directory with the directories manifests and metadata, or its image.";
+
+/// Arguments of `olm catalog render`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  {olm} catalog render ./catalog
+  {olm} catalog render quay.io/operatorhubio/catalog:latest -o yaml > catalog.yaml
+  {olm} catalog render ./bundle >> catalog/my-operator/catalog.json")]
+pub(crate) struct RenderArgs {
+    #[command(flatten)]
+    source: SourceArgs,
+    /// Notation of the objects
+    #[arg(short, long, value_enum, default_value = "json", value_name = "FORMAT")]
+    output: Notation,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Those of the source.
+pub(crate) async fn run(args: RenderArgs, session: &mut Session) -> Result<(), Failure> {
+    let metas = match Source::parse(&args.source.source)? {
+        Source::Directory(root) if author::is_bundle_dir(&root) => {
+            let bundle = author::render_bundle_dir(&root, |_| String::new())?;
+            vec![meta(&bundle.object)?]
+        }
+        Source::Image(reference) => {
+            let rendered = author::render_image(&reference, &args.source.access.images, session).await?;
+            rendered.objects().iter().map(meta).collect::<Result<_, _>>()?
+        }
+        Source::Directory(_) | Source::Cluster(_) => {
+            let mut metas = Vec::new();
+            let mut keep = |_: &str, meta: Meta| {
+                metas.push(meta);
+                Ok(())
+            };
+            args.source.read(session, &mut keep).await?;
+            metas
+        }
+    };
+    let metas = metas.into_iter().map(arranged).collect::<Result<_, _>>()?;
+    session.output.write_with(|out| match olm_fbc::write(metas, args.output.form(), out) {
+        Err(WriteError::Io(error)) => Err(Failure::Output(error)),
+        result => result.map_err(|error| Failure::operational(error.to_string())),
+    })
+}
+
+fn meta(object: &Value) -> Result<Meta, Failure> {
+    let text = serde_json::to_vec(object).map_err(|error| Failure::operational(error.to_string()))?;
+    Meta::from_json(&text).map_err(|error| Failure::operational(error.to_string()))
+}
+
+/// A bundle with its related images by reference and its large properties last, as the reference renders them; any other
+/// object as it is.
+fn arranged(bundle: Meta) -> Result<Meta, Failure> {
+    if bundle.schema != SCHEMA_BUNDLE {
+        return Ok(bundle);
+    }
+    let mut object = olm_yaml::json::to_value(&bundle.blob)
+        .map_err(|error| Failure::operational(format!("bundle {}: {error}", bundle.name)))?;
+    let before = object.clone();
+    if let Some(images) = object["relatedImages"].as_array_mut() {
+        images.sort_by(|a, b| a["image"].as_str().cmp(&b["image"].as_str()));
+    }
+    if let Some(properties) = object["properties"].as_array_mut() {
+        let is_large = |property: &Value| {
+            matches!(property["type"].as_str(), Some("olm.bundle.object" | "olm.csv.metadata"))
+        };
+        properties.sort_by_key(is_large);
+    }
+    if object == before { Ok(bundle) } else { meta(&object) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn large_properties_and_related_images_have_their_order() {
+        let property = |kind: &str, value: u8| json!({ "type": kind, "value": value });
+        let object = json!({
+            "schema": "olm.bundle", "name": "b", "package": "p", "image": "i",
+            "properties": [property("olm.csv.metadata", 1), property("z", 2), property("olm.bundle.object", 3), property("a", 4)],
+            "relatedImages": [{ "name": "x", "image": "b" }, { "name": "y", "image": "a" }, { "name": "z", "image": "b" }],
+        });
+        let arranged = arranged(meta(&object).unwrap()).unwrap();
+        let read: Value = serde_json::from_slice(&arranged.blob).unwrap();
+        let order = |list: &str, field: &str| -> Vec<Value> {
+            read[list].as_array().unwrap().iter().map(|item| item[field].clone()).collect()
+        };
+        assert_eq!(order("properties", "value"), [json!(2), json!(4), json!(1), json!(3)]);
+        assert_eq!(order("relatedImages", "name"), [json!("y"), json!("x"), json!("z")]);
+    }
+
+    #[test]
+    fn other_objects_stay_as_they_are() {
+        let object =
+            json!({ "schema": "vendor.x", "properties": [{ "type": "olm.csv.metadata" }, { "type": "a" }] });
+        let before = meta(&object).unwrap();
+        assert_eq!(arranged(before.clone()).unwrap(), before);
+    }
+}

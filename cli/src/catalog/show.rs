@@ -1,0 +1,281 @@
+//! `olm catalog show`: a package, and one of its bundles.
+
+use clap::Args;
+use olm_fbc::Channel;
+use olm_resolve::Offer;
+use olm_version::{Version, quote};
+use serde::Serialize;
+
+use super::bundle_details::{BundleDetails, csv_facts};
+use super::channels::ChannelSummary;
+use super::package::{CatalogPackage, listed, read_package, shown_version};
+use crate::failure::Failure;
+use crate::output::{FormatArgs, Table, printable};
+use crate::session::Session;
+use crate::source::SourceArgs;
+
+/// Arguments of `olm catalog show`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  {olm} catalog show cluster etcd                # the bundle that an installation without version would choose
+  {olm} catalog show ./catalog etcd@0.9.4
+  {olm} catalog show ./catalog etcd/etcdoperator.v0.9.4 -o yaml")]
+pub(crate) struct ShowArgs {
+    #[command(flatten)]
+    source: SourceArgs,
+    /// A package, alone or with one of its bundles by version or by name
+    #[arg(value_name = "PACKAGE[@VERSION|/BUNDLE]")]
+    package: String,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+/// Which bundle of the package is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted<'a> {
+    /// The one that the resolver would choose for a new installation.
+    Best,
+    Version(&'a str),
+    Name(&'a str),
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Those of the source; the package or the bundle does not exist.
+pub(crate) async fn run(args: ShowArgs, session: &mut Session) -> Result<(), Failure> {
+    let (name, wanted) = split(&args.package);
+    let packages = read_package(&args.source, name, session).await?;
+    let mut items = Vec::new();
+    let mut missing = None;
+    for package in &packages {
+        match PackageDetails::new(package, wanted) {
+            Ok(details) => items.push(details),
+            Err(failure) => missing = Some(failure),
+        }
+    }
+    // A bundle needs to be in one of the catalogs only.
+    if let Some(failure) = missing.filter(|_| items.is_empty()) {
+        return Err(failure);
+    }
+    session.output.result(args.format.output, "PackageList", &List { items }, text)
+}
+
+fn split(argument: &str) -> (&str, Wanted<'_>) {
+    if let Some((package, bundle)) = argument.split_once('/') {
+        (package, Wanted::Name(bundle))
+    } else if let Some((package, version)) = argument.split_once('@') {
+        (package, Wanted::Version(version))
+    } else {
+        (argument, Wanted::Best)
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct List {
+    items: Vec<PackageDetails>,
+}
+
+/// A package with all its channels and versions and one bundle.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PackageDetails {
+    catalog: String,
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    display_name: Option<String>,
+    description: String,
+    default_channel: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    deprecation: Vec<String>,
+    channels: Vec<ChannelSummary>,
+    /// Best first, as the resolver orders them.
+    versions: Vec<VersionDetails>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bundle: Option<BundleDetails>,
+}
+
+#[derive(Debug, Serialize)]
+struct VersionDetails {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    bundle: String,
+    deprecated: bool,
+}
+
+impl PackageDetails {
+    fn new(package: &CatalogPackage, wanted: Wanted<'_>) -> Result<Self, Failure> {
+        let offer = find(package, wanted)?;
+        let bundle = offer.and_then(|offer| package.bundle(offer.name()));
+        let version = |offer: &Offer| VersionDetails {
+            version: shown_version(offer),
+            bundle: offer.name().to_owned(),
+            deprecated: offer.deprecated(),
+        };
+        let channel = |channel: &Channel| ChannelSummary::new(package, channel);
+        Ok(Self {
+            catalog: package.catalog.clone(),
+            name: package.name.clone(),
+            display_name: bundle.and_then(|bundle| csv_facts(bundle).display_name),
+            description: package.description().to_owned(),
+            default_channel: package.default_channel().to_owned(),
+            deprecation: package.deprecation(),
+            channels: package.content.channels.iter().map(channel).collect(),
+            versions: package.index.offers().map(version).collect(),
+            bundle: bundle.map(|bundle| BundleDetails::new(package, bundle)),
+        })
+    }
+}
+
+/// The wanted bundle; `None` where none is asked for and the package has none.
+fn find<'a>(package: &'a CatalogPackage, wanted: Wanted<'_>) -> Result<Option<&'a Offer>, Failure> {
+    let mut offers = package.index.offers();
+    let found = match wanted {
+        Wanted::Best => return Ok(offers.next()),
+        Wanted::Name(name) => offers.find(|offer| offer.name() == name),
+        Wanted::Version(text) => {
+            let version = text.strip_prefix('v').unwrap_or(text);
+            Version::parse(version).map_err(|error| {
+                Failure::usage(format!(
+                    "{}@{text}: expected one version such as 1.2.3: {error}",
+                    package.name
+                ))
+            })?;
+            offers.find(|offer| shown_version(offer).as_deref() == Some(version))
+        }
+    };
+    found.map(Some).ok_or_else(|| {
+        let (what, wanted) = match wanted {
+            Wanted::Name(name) => ("bundle", name),
+            Wanted::Version(version) => ("version", version),
+            Wanted::Best => ("bundle", ""),
+        };
+        let known: Vec<_> = package
+            .index
+            .offers()
+            .map(|offer| match what {
+                "version" => shown_version(offer).unwrap_or_default(),
+                _ => offer.name().to_owned(),
+            })
+            .collect();
+        let known: Vec<_> = known.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
+        Failure::no_candidate(format!(
+            "package {} has no {what} {}; it has: {}",
+            quote(&package.name),
+            quote(wanted),
+            listed(&known)
+        ))
+    })
+}
+
+/// Column in which values begin.
+const VALUE_COLUMN: usize = 20;
+
+/// Lines of `key: value` with the values in one column.
+struct Fields(String);
+
+impl Fields {
+    fn add(&mut self, indent: usize, key: &str, value: &str) {
+        let value = printable(value).split_whitespace().collect::<Vec<_>>().join(" ");
+        let value = if value.is_empty() { "-".to_owned() } else { value };
+        let width = VALUE_COLUMN - indent;
+        self.0 += &format!("{:indent$}{:width$}{value}\n", "", format!("{key}:"));
+    }
+
+    /// One line for each of the values, the key on the first.
+    fn list(&mut self, indent: usize, key: &str, values: &[String]) {
+        for (number, value) in values.iter().enumerate() {
+            if number == 0 {
+                self.add(indent, key, value);
+            } else {
+                self.0 += &format!("{:VALUE_COLUMN$}{}\n", "", printable(value).trim());
+            }
+        }
+    }
+}
+
+fn text(list: &List) -> String {
+    list.items.iter().map(package_text).collect::<Vec<_>>().join("\n")
+}
+
+fn package_text(package: &PackageDetails) -> String {
+    let mut fields = Fields(String::new());
+    fields.add(0, "Package", &package.name);
+    fields.add(0, "Catalog", &package.catalog);
+    fields.add(0, "Display name", package.display_name.as_deref().unwrap_or_default());
+    fields.add(0, "Default channel", &package.default_channel);
+    fields.list(0, "Deprecated", &package.deprecation);
+    let mut versions: Vec<_> = package
+        .versions
+        .iter()
+        .map(|one| {
+            let version = one.version.as_deref().unwrap_or(&one.bundle);
+            if one.deprecated { format!("{version} (deprecated)") } else { version.to_owned() }
+        })
+        .collect();
+    versions.dedup();
+    fields.add(0, "Versions", &versions.join(", "));
+    if !package.description.is_empty() {
+        fields.0 += "Description:\n";
+        for line in printable(&package.description).lines().map(str::trim_end) {
+            let indent = if line.is_empty() { "" } else { "  " };
+            fields.0 += &format!("{indent}{line}\n");
+        }
+    }
+    fields.0 += "Channels:\n";
+    let mut table = Table::new(&["NAME", "HEAD", "VERSION", "BUNDLES", "DEPRECATED"]);
+    for channel in &package.channels {
+        table.row(channel.cells());
+    }
+    for line in table.text().lines() {
+        fields.0 += &format!("  {line}\n");
+    }
+    if let Some(bundle) = &package.bundle {
+        bundle_text(&mut fields, bundle, &package.default_channel);
+    }
+    fields.0
+}
+
+fn bundle_text(fields: &mut Fields, bundle: &BundleDetails, default_channel: &str) {
+    fields.add(0, "Bundle", &bundle.name);
+    fields.add(2, "Version", bundle.version.as_deref().unwrap_or_default());
+    fields.add(2, "Image", &bundle.image);
+    let mut channels =
+        if bundle.channels.is_empty() { "none".to_owned() } else { bundle.channels.join(", ") };
+    if !bundle.channels.iter().any(|channel| channel == default_channel) {
+        channels += " (not in the default channel)";
+    }
+    fields.add(2, "Channels", &channels);
+    fields.list(2, "Deprecated", &bundle.deprecation);
+    fields.add(2, "Install modes", &bundle.install_modes.join(", "));
+    fields.list(2, "Provides", &bundle.provides);
+    fields.list(2, "Requires", &bundle.requires);
+    if let Some(reason) = &bundle.refused {
+        fields.add(2, "Not installable", reason);
+    }
+    let images: Vec<_> = bundle
+        .related_images
+        .iter()
+        .map(|image| match image.name.as_str() {
+            "" => image.image.clone(),
+            name => format!("{} ({name})", image.image),
+        })
+        .collect();
+    fields.list(2, "Related images", &images);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_argument_names_package_and_bundle() {
+        for (argument, expected) in [
+            ("p", ("p", Wanted::Best)),
+            ("p@1.0.0", ("p", Wanted::Version("1.0.0"))),
+            ("p/p.v1@x", ("p", Wanted::Name("p.v1@x"))),
+        ] {
+            assert_eq!(split(argument), expected, "{argument}");
+        }
+    }
+}

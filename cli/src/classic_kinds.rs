@@ -1,0 +1,111 @@
+//! Objects of classic OLM that users hand to this program: what to write in v1 instead (spec 08 S1-5).
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use serde_json::Value;
+
+/// Largest file that is looked at.
+const MAX_FILE: u64 = 1 << 20;
+
+/// Says what the v1 form is if `object` (JSON or YAML) is of classic OLM.
+pub(crate) fn hint(object: &[u8]) -> Option<String> {
+    let objects = olm_yaml::all_from_slice(object).ok()?;
+    let hints: Vec<_> = objects.iter().filter_map(hint_for).collect();
+    (!hints.is_empty()).then(|| hints.join("\n"))
+}
+
+/// [`hint`] for a file; a file that cannot be read has none.
+pub(crate) fn hint_for_file(path: &Path) -> Option<String> {
+    let mut text = Vec::new();
+    // Asked before opening: a pipe would block.
+    let file = std::fs::metadata(path).ok()?.is_file().then(|| File::open(path).ok())??;
+    file.take(MAX_FILE).read_to_end(&mut text).ok()?;
+    hint(&text)
+}
+
+fn hint_for(object: &Value) -> Option<String> {
+    let group = object["apiVersion"].as_str()?.split_once('/')?.0;
+    let kind = object["kind"].as_str()?;
+    if !matches!(group, "operators.coreos.com" | "packages.operators.coreos.com") {
+        return None;
+    }
+    let field = |path: &str| object.pointer(path).and_then(Value::as_str).map(crate::output::printable);
+    let form = match kind {
+        "Subscription" => {
+            let mut form =
+                "in v1 it is a ClusterExtension (olm.operatorframework.io/v1) with spec.namespace, and in \
+                            spec.source.catalog packageName"
+                    .to_owned();
+            form += &value(field("/spec/name"));
+            form += ", channels";
+            form += &value(field("/spec/channel").map(|channel| format!("[{channel}]")));
+            form += " and version in place of startingCSV; a version without range stands for installPlanApproval: Manual";
+            form
+        }
+        "CatalogSource" => format!(
+            "in v1 it is a ClusterCatalog (olm.operatorframework.io/v1) with spec.source.image.ref{}, \
+             pollIntervalMinutes in place of updateStrategy.registryPoll, and spec.priority",
+            value(field("/spec/image"))
+        ),
+        "OperatorGroup" => "v1 has no OperatorGroup: an extension watches all namespaces, or the one that \
+                            spec.config.inline.watchNamespace of its ClusterExtension names"
+            .to_owned(),
+        "OLMConfig" => {
+            "v1 has no OLMConfig: there are no copied CSVs to switch off; the servers are configured by \
+                        their flags and feature gates"
+                .to_owned()
+        }
+        "InstallPlan" => {
+            "v1 has no InstallPlan: what is installed is in the ClusterObjectSets of a ClusterExtension"
+                .to_owned()
+        }
+        "ClusterServiceVersion" => {
+            "a ClusterServiceVersion belongs into the manifests folder of a bundle; in v1 the \
+                                    installed bundle is in status.install of a ClusterExtension"
+                .to_owned()
+        }
+        _ => return None,
+    };
+    Some(format!("{kind} is an object of classic OLM: {form}"))
+}
+
+/// ` (here: VALUE)` where the object has one.
+fn value(value: Option<String>) -> String {
+    value.map(|value| format!(" (here: {value})")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // spec 08 S1-5
+    #[test]
+    fn every_classic_kind_is_told_its_v1_form() {
+        let subscription = "apiVersion: operators.coreos.com/v1alpha1\nkind: Subscription\nmetadata: {name: s}\n\
+                            spec: {name: etcd, channel: stable, source: x}\n";
+        assert_eq!(
+            hint(subscription.as_bytes()).unwrap(),
+            "Subscription is an object of classic OLM: in v1 it is a ClusterExtension (olm.operatorframework.io/v1) with \
+             spec.namespace, and in spec.source.catalog packageName (here: etcd), channels (here: [stable]) and version in \
+             place of startingCSV; a version without range stands for installPlanApproval: Manual"
+        );
+        for (version, kind, expected) in [
+            ("v1alpha1", "CatalogSource", Some("ClusterCatalog")),
+            ("v1", "OperatorGroup", Some("watchNamespace")),
+            ("v1", "OLMConfig", Some("no copied CSVs")),
+            ("v1alpha1", "InstallPlan", Some("ClusterObjectSets")),
+            ("v1alpha1", "ClusterServiceVersion", Some("bundle")),
+            ("v1", "Other", None),
+        ] {
+            let object = format!(r#"{{"apiVersion":"operators.coreos.com/{version}","kind":"{kind}"}}"#);
+            let hint = hint(object.as_bytes());
+            assert_eq!(hint.is_some(), expected.is_some(), "{kind}");
+            assert!(hint.unwrap_or_default().contains(expected.unwrap_or_default()), "{kind}");
+        }
+        assert_eq!(hint(b"apiVersion: v1\nkind: Subscription"), None);
+        assert_eq!(hint(b"schema: olm.package"), None);
+        assert_eq!(hint(b"- 1"), None);
+    }
+}

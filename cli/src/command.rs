@@ -1,0 +1,80 @@
+//! The command line: names, flags, help.
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::catalog::CatalogCommand;
+use crate::validate::{self, ValidateArgs};
+
+/// Reads, checks and makes catalogs of Operator Lifecycle Manager v1
+#[derive(Debug, Parser)]
+#[command(
+    name = "olm",
+    version,
+    arg_required_else_help = true,
+    after_help = "Exit codes:
+  0 success   1 something did not work   2 wrong usage   3 the check found errors
+  4 what was asked for does not exist
+
+Examples:
+  {olm} catalog ls                                 # the catalogs of the cluster
+  {olm} catalog ls quay.io/operatorhubio/catalog:latest
+  {olm} catalog graph ./catalog my-operator        # upgrade edges as the cluster sees them
+  {olm} validate ./catalog"
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Checks a catalog; the same as `catalog validate`
+    #[command(long_about = validate::ABOUT)]
+    Validate(ValidateArgs),
+    /// Reads, checks and makes catalogs
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Examples:
+  {olm} catalog ls cluster/operatorhubio
+  {olm} catalog render ./catalog
+  {olm} catalog --help"
+    )]
+    Catalog(CatalogCommand),
+}
+
+/// The command line for a user who calls the program `program`: usage and examples say it that way.
+pub(crate) fn command_line(program: &'static str) -> clap::Command {
+    with_program(Cli::command().bin_name(program), program)
+}
+
+/// Examples are written with `{olm}` for the program.
+fn with_program(command: clap::Command, program: &str) -> clap::Command {
+    let examples = command.get_after_help().map(|text| text.to_string().replace("{olm}", program));
+    let command = match examples {
+        Some(examples) => command.after_help(examples),
+        None => command,
+    };
+    command.mut_subcommands(|command| with_program(command, program))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command_line("olm").debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_examples() {
+        fn check(command: &clap::Command) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Example"), "{} has no examples", command.get_name());
+            assert!(!help.contains("{olm}"), "{help}");
+            command.get_subcommands().for_each(check);
+        }
+        check(&command_line("kubectl olm"));
+    }
+}

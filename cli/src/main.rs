@@ -1,0 +1,78 @@
+//! `olm`, also usable as `kubectl olm`: reads, checks and makes catalogs.
+//!
+//! The program is the terminal side of the crates that the servers use: what it says about a catalog comes from the same
+//! functions that catalogd and operator-controller call. Exit codes: [`failure::Code`].
+
+mod author;
+mod catalog;
+mod classic_kinds;
+mod command;
+mod failure;
+mod output;
+mod progress;
+mod session;
+mod source;
+mod validate;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::FromArgMatches;
+
+use crate::command::{Cli, Command, command_line};
+use crate::failure::Failure;
+use crate::session::Session;
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    match run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if let Some(message) = failure.message() {
+                progress::say(&format!("error: {message}"));
+            }
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
+    let program = program_name(arguments.first());
+    let parsed = command_line(program).try_get_matches_from(arguments);
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
+        Ok(cli) => cli,
+        // Help and version are printed and are no failure.
+        Err(error) => {
+            error.print().map_err(Failure::Output)?;
+            let code = u8::try_from(error.exit_code()).unwrap_or(1);
+            return if code == 0 { Ok(()) } else { Err(Failure::Shown(code)) };
+        }
+    };
+    // A second provider is refused; then there is one already.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::operational(format!("cannot start: {error}")))?;
+    runtime.block_on(async {
+        let mut session = Session::start();
+        let result = match cli.command {
+            Command::Validate(args) => validate::run(args, &mut session).await,
+            Command::Catalog(command) => catalog::run(command, &mut session).await,
+        };
+        // What has been printed counts, whatever happened then.
+        session.output.finish().and(result)
+    })
+}
+
+/// How the user calls the program: kubectl runs `kubectl-olm` for `kubectl olm`.
+fn program_name(first: Option<&OsString>) -> &'static str {
+    let name = first.map(Path::new).and_then(Path::file_name);
+    if name.is_some_and(|name| name.as_encoded_bytes().starts_with(b"kubectl-")) {
+        "kubectl olm"
+    } else {
+        "olm"
+    }
+}

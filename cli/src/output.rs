@@ -1,0 +1,252 @@
+//! Standard output: every byte that a command prints goes through [`Output`].
+//!
+//! Three notations: a table (or other text) for people, JSON and YAML for programs. What programs get carries a version and a
+//! kind, has a fixed order of fields and never depends on the terminal.
+
+use std::io::{self, BufWriter, Stdout, Write};
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// Version of the documents that `-o json` and `-o yaml` print (spec 07 §7).
+pub(crate) const API_VERSION: &str = "cli.ext.olm.operatorframework.io/v1";
+
+/// How a command prints its result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+    /// For programs
+    Yaml,
+}
+
+/// The flag that chooses the [`Format`].
+#[derive(Debug, clap::Args)]
+pub(crate) struct FormatArgs {
+    /// How to print the result
+    #[arg(short, long, value_enum, default_value = "table", value_name = "FORMAT")]
+    pub(crate) output: Format,
+}
+
+/// A result with its version and kind.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'a, T> {
+    api_version: &'static str,
+    kind: &'static str,
+    #[serde(flatten)]
+    body: &'a T,
+}
+
+/// Standard output, buffered. Nothing is certain to be written before [`Output::finish`].
+pub(crate) struct Output {
+    writer: BufWriter<Stdout>,
+}
+
+impl Output {
+    /// The output of this process.
+    pub(crate) fn new() -> Self {
+        Self { writer: BufWriter::with_capacity(1 << 16, io::stdout()) }
+    }
+
+    /// Writes `text` as it is.
+    ///
+    /// # Errors
+    /// [`Failure::Output`].
+    pub(crate) fn text(&mut self, text: &str) -> Result<(), Failure> {
+        unless_gone(self.writer.write_all(text.as_bytes()))
+    }
+
+    /// Lets `write` write; for output that need not be in memory as a whole.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub(crate) fn write_with(
+        &mut self,
+        write: impl FnOnce(&mut BufWriter<Stdout>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        write(&mut self.writer)
+    }
+
+    /// Writes a result in the chosen format; `text` makes the form for people.
+    ///
+    /// # Errors
+    /// [`Failure::Output`].
+    pub(crate) fn result<T: Serialize>(
+        &mut self,
+        format: Format,
+        kind: &'static str,
+        body: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<(), Failure> {
+        let document = Document { api_version: API_VERSION, kind, body };
+        let text = match format {
+            Format::Table => printable(&text(body)),
+            Format::Json => json(&document)?,
+            Format::Yaml => yaml(&document)?,
+        };
+        self.text(&text)
+    }
+
+    /// Writes what is still buffered.
+    ///
+    /// # Errors
+    /// [`Failure::Output`].
+    pub(crate) fn finish(&mut self) -> Result<(), Failure> {
+        unless_gone(self.writer.flush())
+    }
+}
+
+/// A reader that went away has seen enough; what the command has found out still decides the exit code.
+fn unless_gone(written: io::Result<()>) -> Result<(), Failure> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(Failure::Output),
+    }
+}
+
+/// `value` as JSON with an indentation of two and a final line feed.
+pub(crate) fn json(value: &impl Serialize) -> Result<String, Failure> {
+    let text =
+        serde_json::to_string_pretty(value).map_err(|error| Failure::operational(error.to_string()))?;
+    Ok(text + "\n")
+}
+
+/// `value` as one YAML document, in a form that YAML 1.1 and 1.2 readers understand alike.
+pub(crate) fn yaml(value: &impl Serialize) -> Result<String, Failure> {
+    // Folding is left out: people search for what they see.
+    let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };
+    serde_saphyr::to_string_with_options(value, options)
+        .map_err(|error| Failure::operational(error.to_string()))
+}
+
+/// Text of a catalog in a form that cannot play with the terminal: no control characters but line feeds and tabs.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
+}
+
+/// Rows of cells, printed in columns as `kubectl` does.
+pub(crate) struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these column names.
+    pub(crate) fn new(columns: &[&str]) -> Self {
+        Self { rows: vec![columns.iter().map(ToString::to_string).collect()] }
+    }
+
+    /// Adds a row. White space inside a cell becomes a single blank, an empty cell `-`.
+    pub(crate) fn row<C: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = C>) {
+        let cell = |cell: C| {
+            let words = printable(cell.as_ref()).split_whitespace().collect::<Vec<_>>().join(" ");
+            if words.is_empty() { "-".to_owned() } else { words }
+        };
+        self.rows.push(cells.into_iter().map(cell).collect());
+    }
+
+    /// The table's text: columns three blanks apart, no blanks at the end of a line.
+    pub(crate) fn text(&self) -> String {
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<_> = (0..self.rows.first().map_or(0, Vec::len)).map(width).collect();
+        let mut text = String::new();
+        for row in &self.rows {
+            let padded = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+            text += padded.collect::<Vec<_>>().join("   ").trim_end();
+            text.push('\n');
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let mut table = Table::new(&["NAME", "NOTE"]);
+        table.row(["a-long-name", "two\n words\u{1b}[31m"]);
+        table.row(["b", ""]);
+        assert_eq!(table.text(), "NAME          NOTE\na-long-name   two words[31m\nb             -\n");
+    }
+
+    #[test]
+    fn yaml_means_the_same_to_readers_of_either_version() {
+        for text in [
+            "yes",
+            "no",
+            "on",
+            "~",
+            "null",
+            "1.10",
+            "0o17",
+            "017",
+            "1_000",
+            "12:30:45",
+            "2020-01-01",
+            "1e3",
+            ".5",
+            "",
+            " lead",
+            "trail ",
+            "a: b",
+            "# c",
+            "- d",
+            "a\nb",
+            "a\n\nb\n",
+            "\n",
+            "a\n\n",
+            "  x\ny",
+            "tab\tx",
+            "'",
+            "\"",
+            "\\",
+            "é \u{1F600}",
+            "\u{2028}",
+            "\u{85}",
+            "\u{1b}[0m",
+            "{",
+            "[x]",
+            "*a",
+            "&a",
+            "!t",
+            "%d",
+            "@x",
+            "`x",
+            "=",
+            "<<",
+            "---",
+            "a # b",
+            "a very long line that is longer than eighty characters, with blanks  doubled here and there, and a colon: too ",
+        ] {
+            let value = json!({ "key": text, "list": [text, { "deep": text }], "n": [1, -2, 1.5, true, null, {}, []] });
+            let written = yaml(&value).unwrap();
+            assert_eq!(olm_yaml::from_slice(written.as_bytes()).unwrap(), value, "{text:?} as {written}");
+            let value = json!({ text: 1 });
+            let written = yaml(&value).unwrap();
+            assert_eq!(olm_yaml::from_slice(written.as_bytes()).unwrap(), value, "key {text:?} as {written}");
+        }
+    }
+
+    #[test]
+    fn documents_carry_version_and_kind() {
+        #[derive(Serialize)]
+        struct Body {
+            items: Vec<u8>,
+        }
+        let document = Document { api_version: API_VERSION, kind: "List", body: &Body { items: vec![1] } };
+        assert_eq!(
+            yaml(&document).unwrap(),
+            "apiVersion: cli.ext.olm.operatorframework.io/v1\nkind: List\nitems:\n- 1\n"
+        );
+    }
+}

@@ -1,0 +1,277 @@
+//! ClusterCatalogs, and their content from catalogd through the API server's service proxy.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures::{AsyncBufRead, AsyncBufReadExt};
+use http::Request;
+use kube::api::{Api, ListParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config, ResourceExt};
+use olm_api::ClusterCatalog;
+use tokio::time::timeout;
+
+use super::{Sink, accept};
+use crate::failure::Failure;
+use crate::session::Session;
+
+/// catalogd's Service and the name of its port, as the install files have them.
+const SERVICE: &str = "https:catalogd-service:443";
+/// Longest wait for the API server: to connect, for an answer, and for more of an answer.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// Objects to ask the API server for at once.
+const PAGE: u32 = 200;
+/// Largest object of a catalog; catalogd refuses larger ones.
+const MAX_LINE: usize = 128 << 20;
+/// Largest catalog.
+const MAX_CATALOG: usize = 4 << 30;
+
+/// Flags for access to a cluster.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct ClusterArgs {
+    /// kubeconfig file; default: $KUBECONFIG, else ~/.kube/config, else the pod's service account
+    #[arg(long, value_name = "FILE", help_heading = "Cluster")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig file; default: its current one
+    #[arg(long, value_name = "NAME", help_heading = "Cluster")]
+    context: Option<String>,
+    /// Namespace that catalogd runs in
+    #[arg(long, value_name = "NAMESPACE", default_value = "olmv1-system", help_heading = "Cluster")]
+    catalogd_namespace: String,
+}
+
+/// A connection to a cluster.
+pub(crate) struct Cluster {
+    client: Client,
+    /// The API server's host, for messages.
+    server: String,
+    namespace: String,
+}
+
+impl ClusterArgs {
+    /// Reads the configuration; nothing is connected yet.
+    ///
+    /// # Errors
+    /// It names no cluster.
+    pub(crate) async fn connect(&self) -> Result<Cluster, Failure> {
+        let options = KubeConfigOptions { context: self.context.clone(), ..Default::default() };
+        let failed = |error: &dyn std::error::Error| {
+            Failure::operational(format!(
+                "no access to a cluster: {}\ngive a kubeconfig file with --kubeconfig or $KUBECONFIG",
+                olm_service::cluster::with_causes(error)
+            ))
+        };
+        let mut config = match (&self.kubeconfig, &self.context) {
+            (Some(path), _) => {
+                let file = Kubeconfig::read_from(path).map_err(|error| failed(&error))?;
+                Config::from_custom_kubeconfig(file, &options).await.map_err(|error| failed(&error))?
+            }
+            (None, Some(_)) => Config::from_kubeconfig(&options).await.map_err(|error| failed(&error))?,
+            (None, None) => Config::infer().await.map_err(|error| failed(&error))?,
+        };
+        config.connect_timeout = Some(DEADLINE);
+        config.read_timeout = Some(DEADLINE);
+        let server = config.cluster_url.host().unwrap_or_default().to_owned();
+        let client = Client::try_from(config).map_err(|error| failed(&error))?;
+        Ok(Cluster { client, server, namespace: self.catalogd_namespace.clone() })
+    }
+}
+
+impl Cluster {
+    /// All ClusterCatalogs, by name.
+    ///
+    /// # Errors
+    /// The API server does not give them.
+    pub(crate) async fn catalogs(&self, session: &Session) -> Result<Vec<ClusterCatalog>, Failure> {
+        let _step = session.progress.step("listing the cluster's catalogs");
+        let api: Api<ClusterCatalog> = Api::all(self.client.clone());
+        let mut catalogs = Vec::new();
+        let mut page = ListParams::default().limit(PAGE);
+        loop {
+            let list =
+                async { within(api.list(&page)).await.map_err(|error| list_failure(&self.server, &error)) };
+            let list = session.unless_interrupted(list).await?;
+            catalogs.extend(list.items);
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => break,
+            }
+        }
+        catalogs.sort_by_key(ResourceExt::name_any);
+        Ok(catalogs)
+    }
+
+    /// Names of the catalogs that are served, or of the one that is asked for.
+    ///
+    /// # Errors
+    /// There is none, or the one that is asked for is not served.
+    pub(crate) async fn served(
+        &self,
+        wanted: Option<&str>,
+        session: &Session,
+    ) -> Result<Vec<String>, Failure> {
+        let catalogs = self.catalogs(session).await?;
+        select(&catalogs, wanted)
+    }
+
+    /// Reads the content of the catalog `name` into `sink`.
+    ///
+    /// # Errors
+    /// The service does not answer, or does not let us in.
+    pub(crate) async fn read(
+        &self,
+        name: &str,
+        session: &Session,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), Failure> {
+        let step = session.progress.step(format!("reading catalog {name}"));
+        let request = Request::get(content_path(&self.namespace, name)).body(Vec::new());
+        let request = request.map_err(|error| Failure::operational(format!("catalog {name}: {error}")))?;
+        let answer = within(self.client.request_stream(request));
+        let answer = async { answer.await.map_err(|error| content_failure(name, &self.namespace, &error)) };
+        let mut lines = Lines::new(session.unless_interrupted(answer).await?);
+        let mut count = 0_usize;
+        loop {
+            let line = async { lines.next().await.map_err(|error| broken(name, &error)) };
+            let Some(line) = session.unless_interrupted(line).await? else {
+                return Ok(());
+            };
+            count += 1;
+            step.update(format!("reading catalog {name}: {count} objects"));
+            for meta in olm_fbc::MetaReader::new(line, olm_yaml::Limits::default()) {
+                accept(name, name, meta.map_err(|error| broken(name, &error))?, sink)?;
+            }
+        }
+    }
+}
+
+/// Path of a catalog's whole content behind the API server's service proxy.
+fn content_path(namespace: &str, catalog: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/services/{SERVICE}/proxy/catalogs/{catalog}/api/v1/all")
+}
+
+async fn within<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
+    olm_service::cluster::within(DEADLINE, call).await
+}
+
+/// The served catalogs among `catalogs`, or the one called `wanted`.
+fn select(catalogs: &[ClusterCatalog], wanted: Option<&str>) -> Result<Vec<String>, Failure> {
+    let names = |catalogs: &mut dyn Iterator<Item = &ClusterCatalog>| {
+        let names: Vec<_> = catalogs.map(ResourceExt::name_any).collect();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    };
+    let Some(wanted) = wanted else {
+        let served: Vec<_> =
+            catalogs.iter().filter(|one| is_served(one)).map(ResourceExt::name_any).collect();
+        return if served.is_empty() {
+            let all = names(&mut catalogs.iter());
+            Err(Failure::no_candidate(format!("no catalog of the cluster is served; catalogs: {all}")))
+        } else {
+            Ok(served)
+        };
+    };
+    match catalogs.iter().find(|catalog| catalog.name_any() == wanted) {
+        None => {
+            let all = names(&mut catalogs.iter());
+            Err(Failure::no_candidate(format!("there is no ClusterCatalog {wanted:?}; catalogs: {all}")))
+        }
+        Some(catalog) if !is_served(catalog) => {
+            let conditions = catalog.status.iter().flat_map(|status| &status.conditions);
+            let said: Vec<_> = conditions
+                .filter(|condition| !condition.message.is_empty())
+                .map(|condition| format!("{}={}: {}", condition.type_, condition.status, condition.message))
+                .collect();
+            let said = if said.is_empty() { "it has no status yet".to_owned() } else { said.join("; ") };
+            Err(Failure::operational(format!("ClusterCatalog {wanted:?} is not served: {said}")))
+        }
+        Some(_) => Ok(vec![wanted.to_owned()]),
+    }
+}
+
+/// Whether the catalog's condition Serving is True.
+pub(crate) fn is_served(catalog: &ClusterCatalog) -> bool {
+    let mut conditions = catalog.status.iter().flat_map(|status| &status.conditions);
+    conditions.any(|condition| condition.type_ == "Serving" && condition.status == "True")
+}
+
+fn status_code(error: &kube::Error) -> Option<u16> {
+    match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
+}
+
+fn list_failure(server: &str, error: &kube::Error) -> Failure {
+    let cause = olm_service::cluster::describe(error);
+    let advice = match status_code(error) {
+        Some(403) => "\nyou need the right to list clustercatalogs.olm.operatorframework.io".to_owned(),
+        Some(404) => "\nOLM v1 is not installed in this cluster: it has no ClusterCatalogs".to_owned(),
+        Some(401) => "\nyour credentials for the cluster are missing or have expired".to_owned(),
+        Some(_) => String::new(),
+        None => format!(
+            "\nthe API server of the kubeconfig's context is at {server}; --context names another one"
+        ),
+    };
+    Failure::operational(format!("cannot list ClusterCatalogs: {cause}{advice}"))
+}
+
+fn content_failure(catalog: &str, namespace: &str, error: &kube::Error) -> Failure {
+    let cause = olm_service::cluster::describe(error);
+    let advice = match (status_code(error), cause.contains("services \"")) {
+        (Some(403), _) => format!(
+            "\nyou need the right to get services/proxy of {SERVICE} in namespace {namespace}:\n  \
+             kubectl -n {namespace} create role catalog-reader --verb=get --resource=services/proxy \
+             --resource-name={SERVICE}"
+        ),
+        (Some(404), true) => format!(
+            "\ncatalogd's service is not in namespace {namespace}; --catalogd-namespace names another one"
+        ),
+        (Some(404), false) => "\ncatalogd has no content of this catalog (yet)".to_owned(),
+        (Some(502..=504), _) => {
+            format!("\ncatalogd does not answer; see kubectl -n {namespace} get pods,endpointslices")
+        }
+        _ => String::new(),
+    };
+    Failure::operational(format!("cannot read catalog {catalog:?} from catalogd: {cause}{advice}"))
+}
+
+fn broken(catalog: &str, error: &dyn std::fmt::Display) -> Failure {
+    Failure::operational(format!("catalog {catalog:?}: {error}"))
+}
+
+/// Lines of an answer, with a deadline for each part and limits on sizes.
+struct Lines<R> {
+    answer: R,
+    line: Vec<u8>,
+    total: usize,
+}
+
+impl<R: AsyncBufRead + Unpin> Lines<R> {
+    fn new(answer: R) -> Self {
+        Self { answer, line: Vec::new(), total: 0 }
+    }
+
+    /// The next line with its line feed, `None` at the end.
+    async fn next(&mut self) -> std::io::Result<Option<&[u8]>> {
+        self.line.clear();
+        loop {
+            let late = || std::io::Error::new(std::io::ErrorKind::TimedOut, "no more content within 30 s");
+            let part = timeout(DEADLINE, self.answer.fill_buf()).await.map_err(|_| late())??;
+            if part.is_empty() {
+                return Ok((!self.line.is_empty()).then_some(&self.line));
+            }
+            let end = part.iter().position(|byte| *byte == b'\n').map(|index| index + 1);
+            let taken = end.unwrap_or(part.len());
+            self.total += taken;
+            if self.total > MAX_CATALOG || self.line.len() + taken > MAX_LINE {
+                let limits = format!("more than {MAX_CATALOG} bytes, or {MAX_LINE} in one object");
+                return Err(std::io::Error::other(limits));
+            }
+            self.line.extend_from_slice(&part[..taken]);
+            self.answer.consume_unpin(taken);
+            if end.is_some() {
+                return Ok(Some(&self.line));
+            }
+        }
+    }
+}

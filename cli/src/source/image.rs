@@ -1,0 +1,167 @@
+//! Catalogs and bundles in registries: pulled to a temporary folder that goes away with the value.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use olm_oci::{Config, Credentials, ImageLabels, Limits, Puller, Reference};
+use tempfile::TempDir;
+
+use crate::failure::{Code, Failure};
+use crate::session::Session;
+
+/// Flags for access to registries.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct ImageArgs {
+    /// Directory with additional CA certificates (PEM) of registries
+    #[arg(long, value_name = "DIR", help_heading = "Registries")]
+    pub(crate) ca_dir: Option<PathBuf>,
+    /// Credentials file; default: $REGISTRY_AUTH_FILE, else the auth.json of containers, else ~/.docker/config.json
+    #[arg(long, value_name = "FILE", help_heading = "Registries")]
+    pub(crate) authfile: Option<PathBuf>,
+}
+
+impl ImageArgs {
+    /// How to talk to the registry of `reference`.
+    ///
+    /// # Errors
+    /// A file or directory that a flag names does not exist.
+    pub(crate) fn config(&self, reference: &Reference, limits: Limits) -> Result<Config, Failure> {
+        let mut config = Config::new(limits);
+        if let Some(dir) = &self.ca_dir {
+            if !dir.is_dir() {
+                return Err(Failure::usage(format!("--ca-dir {}: no such directory", dir.display())));
+            }
+            config.cas_dir = Some(dir.clone());
+        }
+        config.auth_file = match &self.authfile {
+            Some(file) if !file.is_file() => {
+                return Err(Failure::usage(format!("--authfile {}: no such file", file.display())));
+            }
+            Some(file) => Some(file.clone()),
+            None => default_authfiles(|name| env::var_os(name).map(PathBuf::from))
+                .into_iter()
+                .find(|file| concerns(file, reference)),
+        };
+        Ok(config)
+    }
+
+    /// Pulls the folder that `select` names from the image's labels.
+    ///
+    /// # Errors
+    /// Those of the registry and of the image.
+    pub(crate) async fn pull(
+        &self,
+        reference: &Reference,
+        select: impl FnOnce(&ImageLabels) -> Result<String, String>,
+        session: &Session,
+    ) -> Result<PulledContent, Failure> {
+        let failed = |failure: Failure| match failure {
+            Failure::Told(Code::Operational, message) => {
+                Failure::operational(format!("image {reference}: {message}"))
+            }
+            other => other,
+        };
+        let puller = Puller::new(self.config(reference, Limits::CATALOG)?);
+        let step = session.progress.step(format!("resolving {reference}"));
+        let image = session.unless_interrupted(puller.resolve(reference)).await.map_err(failed)?;
+        step.update(format!("pulling {image}"));
+        let folder = tempfile::Builder::new().prefix("olm-").tempdir();
+        let folder = folder
+            .map_err(|error| Failure::operational(format!("cannot make a temporary directory: {error}")))?;
+        let mut content = PulledContent { path: folder.path().join(UNPACKED), folder };
+        let pull = puller.pull_folder(&image, select, &content.path);
+        content.path = session.unless_interrupted(pull).await.map_err(failed)?.path;
+        Ok(content)
+    }
+}
+
+/// Name of the unpacked image in the temporary folder.
+const UNPACKED: &str = "image";
+
+/// A pulled folder, removed when dropped.
+#[derive(Debug)]
+pub(crate) struct PulledContent {
+    path: PathBuf,
+    folder: TempDir,
+}
+
+impl PulledContent {
+    /// The wanted folder of the image.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for PulledContent {
+    fn drop(&mut self) {
+        // What is unpacked is read-only, which the temporary folder's own removal cannot cope with.
+        let _ = olm_oci::remove_folder(&self.folder.path().join(UNPACKED));
+    }
+}
+
+/// Where credentials are kept, most specific first.
+fn default_authfiles(variable: impl Fn(&str) -> Option<PathBuf>) -> Vec<PathBuf> {
+    let home = variable("HOME");
+    let config = variable("XDG_CONFIG_HOME").or_else(|| home.as_ref().map(|home| home.join(".config")));
+    let docker = variable("DOCKER_CONFIG").or_else(|| home.map(|home| home.join(".docker")));
+    let containers = |folder: PathBuf| folder.join("containers/auth.json");
+    let files = [
+        variable("REGISTRY_AUTH_FILE"),
+        variable("XDG_RUNTIME_DIR").map(containers),
+        config.map(containers),
+        docker.map(|folder| folder.join("config.json")),
+    ];
+    files.into_iter().flatten().collect()
+}
+
+/// Whether `file` has a login for `reference`, or is broken, which the pull then reports.
+fn concerns(file: &Path, reference: &Reference) -> bool {
+    let Ok(text) = std::fs::read(file) else {
+        return file.is_file();
+    };
+    Credentials::parse(&text)
+        .map_or(true, |logins| logins.lookup(reference.host(), reference.path()).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_looked_for_where_the_container_tools_keep_them() {
+        let set = |set: &'static [(&'static str, &'static str)]| {
+            let variable = move |name: &str| {
+                set.iter().find(|(key, _)| *key == name).map(|(_, value)| PathBuf::from(value))
+            };
+            default_authfiles(variable).iter().map(|file| file.display().to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(set(&[]), Vec::<String>::new());
+        assert_eq!(set(&[("HOME", "/h")]), ["/h/.config/containers/auth.json", "/h/.docker/config.json"]);
+        assert_eq!(
+            set(&[
+                ("HOME", "/h"),
+                ("REGISTRY_AUTH_FILE", "/r.json"),
+                ("XDG_RUNTIME_DIR", "/run/u"),
+                ("XDG_CONFIG_HOME", "/c"),
+                ("DOCKER_CONFIG", "/d"),
+            ]),
+            ["/r.json", "/run/u/containers/auth.json", "/c/containers/auth.json", "/d/config.json"]
+        );
+    }
+
+    #[test]
+    fn a_file_without_a_login_for_the_registry_is_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("auth.json");
+        let reference: Reference = "r.example/a/b:v1".parse().unwrap();
+        assert!(!concerns(&file, &reference));
+        for (text, expected) in [
+            (r#"{"auths":{"r.example":{"auth":"dTpw"}}}"#, true),
+            (r#"{"auths":{"other.example":{"auth":"dTpw"}}}"#, false),
+            ("no json", true),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            assert_eq!(concerns(&file, &reference), expected, "{text}");
+        }
+    }
+}

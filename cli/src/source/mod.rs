@@ -1,0 +1,197 @@
+//! Where a catalog is read from: a directory, an image, or catalogd in a cluster. All of them give the same lines.
+
+mod cluster;
+mod directory;
+mod image;
+
+use std::path::PathBuf;
+
+use olm_fbc::Meta;
+
+pub(crate) use cluster::{ClusterArgs, is_served};
+pub(crate) use directory::DirectoryFolder;
+pub(crate) use image::ImageArgs;
+
+use crate::classic_kinds;
+use crate::failure::Failure;
+use crate::session::Session;
+
+/// A catalog's address on the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A directory of this machine.
+    Directory(PathBuf),
+    /// An image in a registry.
+    Image(olm_oci::Reference),
+    /// A ClusterCatalog by name, or every one that is served.
+    Cluster(Option<String>),
+}
+
+impl Source {
+    /// Reads `text`: the path of an existing directory, `cluster`, `cluster/NAME`, or an image reference.
+    ///
+    /// # Errors
+    /// It is none of these; objects of classic OLM are told their v1 form.
+    pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
+        let path = PathBuf::from(text);
+        if olm_pack::is_layout(&path) {
+            return Err(Failure::usage(format!(
+                "{} is an OCI image layout: name the catalog directory that it was built from, or the image where \
+                 `catalog push` has put it",
+                olm_version::quote(text)
+            )));
+        }
+        if path.is_dir() {
+            return Ok(Self::Directory(path));
+        }
+        if path.exists() {
+            let hint =
+                classic_kinds::hint_for_file(&path).map(|hint| format!("\n{hint}")).unwrap_or_default();
+            return Err(Failure::usage(format!("{} is not a directory{hint}", olm_version::quote(text))));
+        }
+        if text == "cluster" {
+            return Ok(Self::Cluster(None));
+        }
+        if let Some(name) = text.strip_prefix("cluster/").filter(|rest| !rest.contains([':', '@', '/'])) {
+            return Ok(Self::Cluster(Some(name.to_owned())));
+        }
+        text.parse().map(Self::Image).map_err(|error: olm_oci::ReferenceError| {
+            Failure::usage(format!(
+                "SOURCE {} is no existing directory, no image reference such as \
+                 registry.example.com/team/catalog:v1 and not cluster or cluster/NAME: {error}",
+                olm_version::quote(text)
+            ))
+        })
+    }
+}
+
+/// A catalog to read, and how to get at it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SourceArgs {
+    /// A directory, an image reference, cluster/NAME, or cluster for all catalogs of the cluster
+    #[arg(value_name = "SOURCE")]
+    pub(crate) source: String,
+    #[command(flatten)]
+    pub(crate) access: Access,
+}
+
+/// The flags of all kinds of sources.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Access {
+    #[command(flatten)]
+    pub(crate) images: ImageArgs,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+impl SourceArgs {
+    /// Reads every object of the source into `sink`, with the name of its catalog: the ClusterCatalog's, else the source as
+    /// given.
+    ///
+    /// # Errors
+    /// Those of the source and of `sink`.
+    pub(crate) async fn read(&self, session: &Session, sink: &mut Sink<'_>) -> Result<(), Failure> {
+        match Source::parse(&self.source)? {
+            Source::Directory(root) => {
+                read_folder(&self.source, &DirectoryFolder::open(&root)?, session, sink)
+            }
+            Source::Image(reference) => {
+                let content = self.access.images.pull(&reference, olm_oci::catalog_folder, session).await?;
+                read_folder(&self.source, &DirectoryFolder::open(content.path())?, session, sink)
+            }
+            Source::Cluster(name) => {
+                let cluster = self.access.cluster.connect().await?;
+                for catalog in cluster.served(name.as_deref(), session).await? {
+                    cluster.read(&catalog, session, sink).await?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Takes the objects of a catalog, one at a time, with the catalog's name.
+pub(crate) type Sink<'a> = dyn FnMut(&str, Meta) -> Result<(), Failure> + Send + 'a;
+
+fn read_folder(
+    catalog: &str,
+    folder: &DirectoryFolder,
+    session: &Session,
+    sink: &mut Sink<'_>,
+) -> Result<(), Failure> {
+    let step = session.progress.step(format!("reading {catalog}"));
+    let mut count = 0_usize;
+    let read = olm_fbc::load(folder, &olm_fbc::Limits::default(), &mut |meta: Meta| {
+        session.check()?;
+        count += 1;
+        step.update(format!("reading {catalog}: {count} objects"));
+        let place = format!("{catalog}: {}", meta.origin);
+        accept(catalog, &place, meta, sink).map_err(Reading::Sink)
+    });
+    read.map_err(|error| match error {
+        Reading::Load(error) => Failure::operational(format!(
+            "{catalog}: {error}\n`validate` shows everything that is wrong with a catalog"
+        )),
+        Reading::Sink(failure) => failure,
+    })
+}
+
+/// Why reading a folder ends early.
+enum Reading {
+    Load(olm_fbc::LoadError),
+    Sink(Failure),
+}
+
+impl From<olm_fbc::LoadError> for Reading {
+    fn from(error: olm_fbc::LoadError) -> Self {
+        Self::Load(error)
+    }
+}
+
+impl From<Failure> for Reading {
+    fn from(failure: Failure) -> Self {
+        Self::Sink(failure)
+    }
+}
+
+/// Hands `meta`, which stands at `place`, on unless it cannot be part of a catalog.
+fn accept(catalog: &str, place: &str, meta: Meta, sink: &mut Sink<'_>) -> Result<(), Failure> {
+    if meta.schema.is_empty() {
+        let hint = classic_kinds::hint(&meta.blob).map(|hint| format!("\n{hint}")).unwrap_or_default();
+        let shown = String::from_utf8_lossy(&meta.blob);
+        let shown: String = shown.trim_end().chars().take(200).collect();
+        return Err(Failure::operational(format!(
+            "{place}: an object has no schema: '{}'{hint}",
+            crate::output::printable(&shown)
+        )));
+    }
+    sink(catalog, meta)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_are_told_apart() {
+        for (text, expected) in [
+            ("src", Ok(Source::Directory("src".into()))),
+            ("cluster", Ok(Source::Cluster(None))),
+            ("cluster/operatorhubio", Ok(Source::Cluster(Some("operatorhubio".to_owned())))),
+            ("r.example/cat:v1", Ok(Source::Image("r.example/cat:v1".parse().unwrap()))),
+            ("Cargo.toml", Err("\"Cargo.toml\" is not a directory")),
+            (
+                "./nowhere",
+                Err("SOURCE \"./nowhere\" is no existing directory, no image reference such as \
+                     registry.example.com/team/catalog:v1 and not cluster or cluster/NAME: error parsing image \
+                     reference \"./nowhere\": invalid reference format"),
+            ),
+        ] {
+            let parsed = Source::parse(text).map_err(|failure| {
+                assert_eq!(failure.exit_code(), 2);
+                failure.to_string()
+            });
+            assert_eq!(parsed, expected.map_err(str::to_owned), "{text}");
+        }
+    }
+}

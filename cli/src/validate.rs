@@ -1,0 +1,186 @@
+//! `olm validate` and `olm catalog validate`: everything that is wrong with a catalog, with file and line.
+
+use clap::{Args, ValueEnum};
+use olm_fbc::{Finding, Limits, Report, Severity};
+use serde::Serialize;
+
+use crate::classic_kinds;
+use crate::failure::Failure;
+use crate::output::{Format, printable};
+use crate::progress::say;
+use crate::session::Session;
+use crate::source::{DirectoryFolder, ImageArgs, Source};
+
+/// The first lines of the command's help.
+pub(crate) const ABOUT: &str = "Checks a catalog: that every file loads, that packages, channels and bundles fit together, and that \
+each channel is an upgrade graph with one head
+
+All findings are printed, with file and line, to standard error; a catalog without findings prints nothing and the exit \
+code is 0, else 3.";
+
+/// Arguments of the command.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  {olm} validate ./catalog
+  {olm} validate ./catalog --strict             # also what is allowed but not advisable
+  {olm} validate registry.example.com/team/catalog:v1 -o json")]
+pub(crate) struct ValidateArgs {
+    /// A directory or an image reference
+    #[arg(value_name = "DIR|IMAGE")]
+    catalog: String,
+    /// Also look for what is allowed but not advisable; such findings fail the check, too
+    #[arg(long)]
+    strict: bool,
+    /// Print the result for programs: json or yaml
+    #[arg(short, long, value_name = "FORMAT", value_parser = structured)]
+    output: Option<Format>,
+    #[command(flatten)]
+    images: ImageArgs,
+}
+
+/// The text is that of `opm validate` (spec 02 §A8).
+fn structured(text: &str) -> Result<Format, String> {
+    Format::from_str(text, false)
+        .ok()
+        .filter(|format| *format != Format::Table)
+        .ok_or_else(|| format!("invalid --output value {}, expected (json|yaml)", olm_version::quote(text)))
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The catalog cannot be had, or has findings.
+pub(crate) async fn run(args: ValidateArgs, session: &mut Session) -> Result<(), Failure> {
+    let (report, hints) = match Source::parse(&args.catalog)? {
+        Source::Directory(root) => check(&args, &DirectoryFolder::open(&root)?, session)?,
+        Source::Image(reference) => {
+            let content = args.images.pull(&reference, olm_oci::catalog_folder, session).await?;
+            check(&args, &DirectoryFolder::open(content.path())?, session)?
+        }
+        Source::Cluster(_) => {
+            return Err(Failure::usage("validate checks a directory or an image, not what a cluster serves"));
+        }
+    };
+    let passed = report.findings.is_empty();
+    match args.output {
+        Some(format) => {
+            let result = ValidationResult::new(&report);
+            session.output.result(format, "CatalogValidation", &result, |_| String::new())?;
+        }
+        None => {
+            for finding in &report.findings {
+                say(&finding_line(finding));
+            }
+            for hint in &hints {
+                say(&format!("hint: {hint}"));
+            }
+            if !passed {
+                say(&format!("{}: {}", args.catalog, summary(&report)));
+            }
+        }
+    }
+    if passed { Ok(()) } else { Err(Failure::Findings) }
+}
+
+/// The report, and what to say about objects that are no part of any catalog.
+fn check(
+    args: &ValidateArgs,
+    folder: &DirectoryFolder,
+    session: &Session,
+) -> Result<(Report, Vec<String>), Failure> {
+    let _step = session.progress.step(format!("checking {}", args.catalog));
+    let report = olm_fbc::validate_folder(folder, &Limits::default(), args.strict);
+    session.check()?;
+    let mut hints = Vec::new();
+    if !report.findings.is_empty() {
+        // Where loading stops, the report has said why.
+        let _: Result<(), Failure> = olm_fbc::load(folder, &Limits::default(), &mut |meta| {
+            if meta.schema.is_empty() {
+                hints.extend(classic_kinds::hint(&meta.blob));
+            }
+            Ok(())
+        });
+        hints.dedup();
+    }
+    Ok((report, hints))
+}
+
+fn severity(finding: &Finding) -> &'static str {
+    match finding.severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+    }
+}
+
+/// A finding as it is printed for people.
+pub(crate) fn finding_line(finding: &Finding) -> String {
+    format!("{}: {}", severity(finding), printable(&finding.to_string()))
+}
+
+/// `2 errors, 1 warning`
+pub(crate) fn summary(report: &Report) -> String {
+    let count = |count: usize, what: &str| match count {
+        0 => None,
+        1 => Some(format!("1 {what}")),
+        _ => Some(format!("{count} {what}s")),
+    };
+    let parts = [count(report.errors().count(), "error"), count(report.warnings().count(), "warning")];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// What programs get: the two fields of opm, and every finding.
+#[derive(Debug, Serialize)]
+struct ValidationResult {
+    passed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<ErrorMessage>,
+    findings: Vec<FindingDetails>,
+}
+
+#[derive(Debug, Serialize)]
+struct ErrorMessage {
+    message: String,
+}
+
+#[derive(Debug, Serialize)]
+struct FindingDetails {
+    severity: &'static str,
+    /// What the message is about, from the outside in.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    scope: Vec<String>,
+    message: String,
+    #[serde(flatten)]
+    place: Option<Place>,
+}
+
+#[derive(Debug, Serialize)]
+struct Place {
+    /// Relative to the catalog.
+    file: String,
+    /// From 1.
+    line: usize,
+    /// Number of the document in the file, from 1.
+    document: usize,
+}
+
+impl ValidationResult {
+    fn new(report: &Report) -> Self {
+        let passed = report.findings.is_empty();
+        let message = || report.reference_message.clone().unwrap_or_else(|| summary(report));
+        let details = |finding: &Finding| FindingDetails {
+            severity: severity(finding),
+            scope: finding.scope.clone(),
+            message: finding.message.clone(),
+            place: finding.origin.as_ref().map(|origin| Place {
+                file: origin.file.display().to_string(),
+                line: origin.line,
+                document: origin.document,
+            }),
+        };
+        Self {
+            passed,
+            error: (!passed).then(|| ErrorMessage { message: message() }),
+            findings: report.findings.iter().map(details).collect(),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! From nothing to an image that a cluster can take.
+
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::time::SystemTime;
+
+use olm_image::registry::Access;
+use olm_oci::{Config, Limits, Puller};
+
+use crate::workshop::{Workshop, files};
+
+const BUNDLE_NAME: &str = "r.example/team/lamp-bundle:v{{.Version}}";
+
+/// Begins package lamp in `catalog` and adds the versions 1.0.0 and 1.1.0 from folders.
+async fn begin(workshop: &Workshop) {
+    workshop.write("README.md", "Lights *up*.\n");
+    workshop.write("lamp.svg", "<svg xmlns=\"http://www.w3.org/2000/svg\"/>");
+    let path = workshop
+        .works("init lamp --default-channel stable --description README.md --icon lamp.svg --to catalog")
+        .await;
+    assert_eq!(path, "catalog/lamp/index.yaml\n");
+    workshop.write_bundle("bundles/a", 0);
+    workshop.write_bundle("bundles/b", 1);
+    let added = workshop.works(&format!("add catalog bundles/a bundles/b --image {BUNDLE_NAME}")).await;
+    let expected = "lamp/index.yaml: lamp.v1.0.0 added to channel stable\nlamp/index.yaml: lamp.v1.1.0 added to channel stable\n";
+    assert_eq!(added, expected);
+}
+
+#[tokio::test]
+async fn help_teaches() {
+    let workshop = Workshop::open().await;
+    for (command, taught) in [
+        ("init", "Bundles come with `catalog add`."),
+        ("add", "Nothing is written unless everything can be added."),
+        ("template render", "schema: olm.semver"),
+        ("build", "  references:\n  - name: my-operator\n"),
+        ("push", "spec.source.image.ref of a ClusterCatalog"),
+    ] {
+        let help = workshop.works(&format!("{command} --help")).await;
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words(&help).contains(&words(taught)), "{help}");
+        assert!(help.contains(&format!("Examples:\n  olm catalog {command} ")), "{help}");
+    }
+}
+
+#[tokio::test]
+async fn a_package_begins_as_opm_begins_it() {
+    let workshop = Workshop::open().await;
+    let object =
+        "{\n    \"schema\": \"olm.package\",\n    \"name\": \"lamp\",\n    \"defaultChannel\": \"\"\n}\n";
+    assert_eq!(workshop.works("init lamp").await, object);
+    let document = "---\ndefaultChannel: stable\nname: lamp\nschema: olm.package\n";
+    assert_eq!(workshop.works("init lamp -c stable -o yaml").await, document);
+    assert_eq!(workshop.works("init lamp -c stable -o json --to catalog").await, "catalog/lamp/index.json\n");
+    workshop.write_bundle("a", 0);
+    workshop.works(&format!("add catalog a --image {BUNDLE_NAME}")).await;
+    workshop.works("validate catalog").await;
+    let text = workshop.read("catalog/lamp/index.json");
+    assert!(text.starts_with("{\n    \"schema\": \"olm.package\",\n"), "{text}");
+    assert!(text.contains("}\n{\n    \"schema\": \"olm.channel\",\n"), "{text}");
+}
+
+#[tokio::test]
+async fn a_catalog_is_made_and_published() {
+    let workshop = Workshop::open().await;
+    begin(&workshop).await;
+    let image = workshop.publish_bundle(2);
+    workshop.works(&format!("add catalog {image} --channel stable --channel fast --ca-dir cas")).await;
+    let text = workshop.read("catalog/lamp/index.yaml").replace(&workshop.registry.host(), "REGISTRY");
+    assert_eq!(text, include_str!("lamp.yaml"));
+    assert_eq!(workshop.works("validate catalog").await, "");
+
+    let tag = workshop.reference("team/catalog:v1");
+    let digest = workshop.works(&format!("build catalog --to catalog.oci --tag {tag}")).await;
+    let digest = digest.trim();
+    let pushed = workshop.works(&format!("push catalog.oci {tag} --ca-dir cas")).await;
+    assert_eq!(pushed, format!("REGISTRY/team/catalog@{digest}\n"));
+
+    let by_digest = workshop.reference(&format!("team/catalog@{digest}"));
+    let listed = workshop.works(&format!("ls {by_digest} --ca-dir cas")).await;
+    assert!(listed.contains("lamp"), "{listed}");
+    let published = workshop.works(&format!("render {by_digest} --ca-dir cas")).await;
+    assert_eq!(published, workshop.works("render catalog").await);
+
+    // What a cluster gets is what was written.
+    let mut config = Config::new(Limits::CATALOG);
+    config.cas_dir = Some(workshop.path("cas"));
+    let puller = Puller::new(config);
+    let canonical = puller.resolve(&tag.parse().unwrap()).await.unwrap();
+    assert_eq!(canonical.digest().as_str(), digest);
+    let target = workshop.path("pulled");
+    let folder = puller.pull_folder(&canonical, olm_oci::catalog_folder, &target).await.unwrap();
+    assert_eq!(files(&folder.path), files(&workshop.path("catalog")));
+    olm_oci::remove_folder(&target).unwrap();
+}
+
+#[tokio::test]
+async fn building_twice_gives_the_same_digest() {
+    // spec 07 acceptance A-58
+    let workshop = Workshop::open().await;
+    begin(&workshop).await;
+    workshop.write("catalog/.indexignore", "notes\n");
+    workshop.write("catalog/notes/todo.md", "not a catalog");
+    workshop.write("catalog/zeta.yaml", "schema: vendor.x\n");
+    let first = workshop.works("build catalog --to one").await;
+
+    for name in ["lamp/index.yaml", "zeta.yaml"] {
+        let path = workshop.path("catalog").join(name);
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        File::options().append(true).open(&path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    }
+    workshop.write("catalog/notes/more.md", "neither");
+    let second = workshop.works("build catalog --to two").await;
+    assert_eq!(first, second);
+    assert_eq!(files(&workshop.path("one")), files(&workshop.path("two")));
+    let built: serde_json::Value =
+        serde_json::from_str(&workshop.works("build catalog -o json").await).unwrap();
+    assert_eq!(built["digest"], first.trim());
+    assert_eq!(built["files"], serde_json::json!([".indexignore", "lamp/index.yaml", "zeta.yaml"]));
+    assert_eq!(built["kind"], "BuiltCatalog");
+}
+
+#[tokio::test]
+async fn a_catalog_is_put_together_from_images() {
+    // spec 08, seed 000: a list of references, each rendered into a directory of its own
+    let workshop = Workshop::open().await;
+    begin(&workshop).await;
+    workshop.registry.set_access(Access::Basic("user".to_owned(), "secret".to_owned()));
+    workshop.write(
+        "auth.json",
+        &format!(r#"{{"auths":{{"{}":{{"auth":"dXNlcjpzZWNyZXQ="}}}}}}"#, workshop.registry.host()),
+    );
+    let access = "--ca-dir cas --authfile auth.json";
+    let part = workshop.reference("team/lamp-catalog:v1");
+    let pushed = workshop.works(&format!("push catalog {part} {access}")).await;
+    assert!(pushed.starts_with("REGISTRY/team/lamp-catalog@sha256:"), "{pushed}");
+
+    let repo = workshop.reference("team/all");
+    workshop.write(
+        "catalog.yaml",
+        &format!("name: all\nrepo: {repo}\ntag: v1\nreferences:\n- name: lamp\n  image: {part}\n"),
+    );
+    let digest = workshop.works(&format!("build --file catalog.yaml all --to all.oci {access}")).await;
+    assert_eq!(workshop.works("render all").await, workshop.works("render catalog").await);
+    assert!(workshop.path("all/lamp/index.yaml").is_file());
+    let again = workshop.works(&format!("build --file catalog.yaml {access}")).await;
+    assert_eq!(again, digest);
+    let pushed = workshop.works(&format!("push all.oci {repo}:v1 {access}")).await;
+    assert_eq!(pushed, format!("REGISTRY/team/all@{digest}"));
+}
+
+#[tokio::test]
+async fn channels_follow_from_a_template() {
+    let workshop = Workshop::open().await;
+    let images: Vec<_> = (0..3).map(|minor| workshop.publish_bundle(minor)).collect();
+    let template = |stable: &[String]| {
+        let images: String = stable.iter().map(|image| format!("  - image: {image}\n")).collect();
+        format!(
+            "schema: olm.semver\ngenerateMajorChannels: true\ngenerateMinorChannels: false\nstable:\n  bundles:\n{images}"
+        )
+    };
+    workshop.write("semver.yaml", &template(&images[..2]));
+    workshop.write("README.md", "Lights up.");
+    workshop.works("init lamp -c stable-v1 -d README.md --to catalog").await;
+    let render = "template render semver.yaml --ca-dir cas";
+    assert_eq!(workshop.works(&format!("{render} --to catalog")).await, "catalog/lamp/rendered.yaml\n");
+    workshop.works("validate catalog").await;
+
+    workshop.write("semver.yaml", &template(&images));
+    workshop.works(&format!("{render} --to catalog")).await;
+    workshop.works("validate catalog").await;
+    let text = workshop.read("catalog/lamp/rendered.yaml");
+    let head = "---\n# Made by olm catalog template render from semver.yaml; change that file instead.\n\
+                entries:\n- name: lamp.v1.0.0\n- name: lamp.v1.1.0\n  replaces: lamp.v1.0.0\n";
+    assert!(text.starts_with(head), "{text}");
+    let printed = workshop.works(&format!("{render} -o yaml")).await;
+    assert!(
+        printed.starts_with("---\ndefaultChannel: stable-v1\nname: lamp\nschema: olm.package\n---\n"),
+        "{printed}"
+    );
+}

@@ -1,0 +1,10 @@
+//! The commands that read catalogs, as users run them: the real binary on small catalogs, images and a cluster.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+mod cluster;
+mod exit_codes;
+mod field_data;
+mod golden;
+mod images;
+mod run;

@@ -1,0 +1,103 @@
+//! The command line tool: the author's loop against a registry, and reading what a cluster serves.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use olm_e2e::Scenario;
+use serde_json::{Value, json};
+
+/// The tool with the cluster's registry in reach of this machine.
+struct Tool {
+    binary: PathBuf,
+    folder: tempfile::TempDir,
+    /// The registry, as this machine connects to it.
+    registry: String,
+}
+
+impl Tool {
+    fn new(scenario: &Scenario) -> Result<Self> {
+        let variable =
+            |name: &str| std::env::var(name).with_context(|| format!("{name} is not set; run hack/e2e"));
+        let folder = tempfile::tempdir()?;
+        let registry = variable("OLM_REGISTRY_ADDRESS")?;
+        std::fs::create_dir(folder.path().join("ca"))?;
+        std::fs::copy(variable("OLM_REGISTRY_CA")?, folder.path().join("ca/ca.crt"))?;
+        let registries =
+            format!("[[registry]]\nprefix = \"{}\"\nlocation = \"{registry}\"\n", scenario.cluster.registry);
+        std::fs::write(folder.path().join("registries.conf"), registries)?;
+        Ok(Self { binary: variable("OLM_TOOL")?.into(), folder, registry })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn run(&self, arguments: &[&str]) -> Result<String> {
+        let output = Command::new(&self.binary)
+            .args(arguments)
+            .env("CONTAINERS_REGISTRIES_CONF", self.path("registries.conf"))
+            .output()?;
+        if !output.status.success() {
+            bail!("olm {arguments:?}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    fn json(&self, arguments: &[&str]) -> Result<Value> {
+        Ok(serde_json::from_str(&self.run(&[arguments, &["-o", "json"]].concat())?)?)
+    }
+}
+
+fn text(path: &Path) -> Result<&str> {
+    path.to_str().context("the path is not UTF-8")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn makes_a_catalog_that_a_cluster_serves_and_reads_it_there() -> Result<()> {
+    let mut scenario = Scenario::new("tool", &["1.0.0"]).await?;
+    let older = scenario.sample.bundle_name("1.0.0");
+    let replaces = |files: &mut std::collections::BTreeMap<String, Vec<u8>>| {
+        for (path, content) in files.iter_mut().filter(|(path, _)| path.contains("clusterserviceversion")) {
+            let csv = String::from_utf8_lossy(content)
+                .replace("\nspec:\n", &format!("\nspec:\n  replaces: {older}\n"));
+            assert!(csv.contains(&older), "{path}");
+            *content = csv.into_bytes();
+        }
+    };
+    scenario.push_bundle("1.1.0", replaces).await?;
+    let tool = Tool::new(&scenario)?;
+    let (catalog, ca) = (tool.path("catalog"), tool.path("ca"));
+    let (catalog, ca, package) = (text(&catalog)?, text(&ca)?, scenario.name.as_str());
+
+    tool.run(&["catalog", "init", package, "--default-channel", "stable", "--to", catalog])?;
+    let bundles = [scenario.bundle_image("1.0.0"), scenario.bundle_image("1.1.0")];
+    tool.run(
+        &[&["catalog", "add", catalog], &bundles[..], &["--channel", "stable", "--ca-dir", ca]].concat(),
+    )?;
+    tool.run(&["validate", catalog])?;
+    let target = format!("{}/e2e/{package}-catalog:latest", tool.registry);
+    let pushed = tool.json(&["catalog", "push", catalog, &target, "--ca-dir", ca])?;
+    let digest = pushed["digest"].as_str().context("no digest was printed")?;
+    let served = format!("{}/e2e/{package}-catalog@{digest}", scenario.cluster.registry);
+    scenario.apply_catalog(json!({"ref": scenario.catalog_tag()})).await?;
+    scenario.wait_served(&served).await?;
+
+    let source = format!("cluster/{package}");
+    let catalogs = tool.run(&["catalog", "ls"])?;
+    ensure!(catalogs.lines().any(|line| line.starts_with(package)), "{catalogs}");
+    let packages = tool.json(&["catalog", "ls", &source])?;
+    ensure!(packages["items"].as_array().is_some_and(|items| items.len() == 1), "{packages}");
+    let here = tool.json(&["catalog", "bundles", catalog, package])?;
+    let there = tool.json(&["catalog", "bundles", &source, package])?;
+    let names = |list: &Value| -> Vec<Value> {
+        list["items"].as_array().into_iter().flatten().map(|item| item["name"].clone()).collect()
+    };
+    ensure!(names(&here) == names(&there) && names(&here).len() == 2, "{here} is not {there}");
+    let graph = tool.run(&["catalog", "graph", &source, package, "--format", "mermaid"])?;
+    ensure!(graph.contains("==>"), "{graph}");
+
+    scenario.install(json!({})).await?;
+    scenario.wait_installed("1.1.0").await?;
+    scenario.finish().await
+}
