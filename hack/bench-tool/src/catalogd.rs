@@ -1,0 +1,367 @@
+//! The cases of catalogd: what performance asks of it, beside what the Go reference reached.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+use reqwest::header::{
+    ACCEPT_ENCODING, CONTENT_ENCODING, ETAG, HeaderMap, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH,
+};
+use reqwest::header::{HeaderName, LAST_MODIFIED};
+
+use crate::CatalogdArguments;
+use crate::content::{BUNDLE, LARGE, OTHER, PACKAGE, generate, read};
+use crate::load::{Answer, Rates, client, get, load};
+use crate::process::{Watch, disk, memory, processor_time};
+use crate::setup::{Catalogd, Setup};
+use crate::table::{Bar, Row, Table, Unit};
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Case {
+    /// apply to Serving of the small catalog
+    ServeSmall,
+    /// apply to Serving of the large catalog, with memory and disk
+    ServeLarge,
+    /// Start of the process to the first answer, with content on disk
+    Restart,
+    /// All packages of the large catalog (40 kB)
+    PackagesLarge,
+    /// All packages of the small catalog (457 kB)
+    PackagesSmall,
+    /// One package of the large catalog (1.5 MB)
+    PackageLarge,
+    /// One bundle of the large catalog (82 kB)
+    BundleLarge,
+    /// The whole large catalog (124 MB)
+    AllLarge,
+    /// The whole large catalog, compressed
+    AllGzipLarge,
+    /// A conditional request for unchanged content
+    Unchanged,
+    /// Readers of one catalog while another one is replaced
+    Update,
+}
+
+/// The small catalog below the folder of real data.
+const SMALL: &str = "catalogs/community-v4.20";
+/// Answers to cases of many requests do not count so long.
+const WARM_UP: Duration = Duration::from_millis(500);
+/// Requests of cases that ask one after the other: how many count, after some that do not.
+const SINGLE: usize = 9;
+const CONDITIONAL: usize = 300;
+/// A compressed answer is waited for so long.
+const COPY_PATIENCE: Duration = Duration::from_secs(60);
+/// Registry traffic is looked at for so long after a restart.
+const AFTER_RESTART: Duration = Duration::from_secs(2);
+
+struct Bench<'a> {
+    arguments: &'a CatalogdArguments,
+    setup: Setup,
+    /// `None` only between two processes.
+    running: Option<Catalogd>,
+    client: reqwest::Client,
+    table: Table,
+}
+
+/// Measures the cases asked for.
+pub(crate) async fn measure(arguments: &CatalogdArguments) -> Result<Table> {
+    let setup = Setup::start().await?;
+    let client = client(&setup.ca)?;
+    let mut server = Catalogd::spawn(&setup, &arguments.binary, arguments.log)?;
+    server.until(&client, "none/api/v1/all", 404).await?;
+    let mut bench = Bench { arguments, setup, running: Some(server), client, table: Table::default() };
+    bench.remarks();
+    // Connections, leadership and code are warm before the clock runs.
+    let tiny = [("index.yaml".to_owned(), b"schema: olm.package\nname: tiny\n".to_vec())].into();
+    let digest = bench.setup.push("tiny", "v1", &tiny)?;
+    bench.setup.serve("tiny", "v1", &digest).await?;
+    bench.large().await?;
+    bench.small().await?;
+    if bench.wants(Case::Update) {
+        bench.update().await?;
+    }
+    if bench.wants(Case::Restart) {
+        bench.restart().await?;
+    }
+    Ok(bench.table)
+}
+
+impl Bench<'_> {
+    fn wants(&self, case: Case) -> bool {
+        self.arguments.cases.is_empty() || self.arguments.cases.contains(&case)
+    }
+
+    fn server(&self) -> Result<&Catalogd> {
+        self.running.as_ref().context("catalogd is not running")
+    }
+
+    fn remarks(&mut self) {
+        let remarks = &mut self.table.remarks;
+        if std::env::var_os("REFERENCE_BIN_DIR").is_some() {
+            remarks.push(
+                "REFERENCE_BIN_DIR is not used here: the reference's catalogd needs the service account token of a pod. \
+                 Reference: figures of its commit df2c201 on 2 cores."
+                    .to_owned(),
+            );
+        } else {
+            remarks.push(
+                "Reference: figures of the Go reference, commit df2c201, on 2 cores, not of this machine."
+                    .to_owned(),
+            );
+        }
+        remarks
+            .push("Clients, registry, etcd and kube-apiserver share this machine with catalogd.".to_owned());
+    }
+
+    fn row(
+        &mut self,
+        case: &str,
+        ours: f64,
+        unit: Unit,
+        reference: impl Into<Option<f64>>,
+        bar: Bar,
+        note: String,
+    ) {
+        eprintln!("{case}: {ours:.4} {unit:?} {note}");
+        self.table.rows.push(Row {
+            case: case.to_owned(),
+            ours,
+            unit,
+            reference: reference.into(),
+            bar,
+            note,
+        });
+    }
+
+    async fn large(&mut self) -> Result<()> {
+        let reads = [
+            (Case::PackagesLarge, "large: packages", "schema=olm.package".to_owned(), 418.0, 20.0),
+            (Case::PackageLarge, "large: one package", format!("package={PACKAGE}"), 166.0, 2.5),
+            (Case::BundleLarge, "large: one bundle", format!("schema=olm.bundle&name={BUNDLE}"), 574.0, 10.0),
+        ];
+        let others = [
+            Case::ServeLarge,
+            Case::AllLarge,
+            Case::AllGzipLarge,
+            Case::Unchanged,
+            Case::Update,
+            Case::Restart,
+        ];
+        if !reads.iter().map(|read| read.0).chain(others).any(|case| self.wants(case)) {
+            return Ok(());
+        }
+        let files = generate(LARGE, self.arguments.seed)?;
+        let on_disk: usize = files.values().map(Vec::len).sum();
+        let digest = self.setup.push("large", "v1", &files)?;
+        drop(files);
+        self.serve_large(&digest, on_disk).await?;
+        for (case, name, query, reference, times) in reads {
+            if self.wants(case) {
+                self.rate(name, &format!("large/api/v1/metas?{query}"), reference, times).await?;
+            }
+        }
+        if self.wants(Case::AllLarge) {
+            let before = processor_time(self.server()?.pid())?;
+            let answers = self.singly("large", &HeaderMap::new(), SINGLE).await?;
+            let used = (processor_time(self.server()?.pid())? - before) / (SINGLE + SINGLE / 3) as f64;
+            let (took, length) = (median(&answers), answers[0].length);
+            let note = format!("{:.1} MB, {used:.3} s of the server each", length as f64 / 1e6);
+            self.row("large: all", took, Unit::Seconds, 0.11, Bar::TimesAtMost(1.0), note);
+        }
+        if self.wants(Case::AllGzipLarge) {
+            self.all_gzip().await?;
+        }
+        if self.wants(Case::Unchanged) {
+            self.unchanged().await?;
+        }
+        Ok(())
+    }
+
+    async fn serve_large(&mut self, digest: &str, on_disk: usize) -> Result<()> {
+        let cache = self.setup.cache();
+        let watch = Watch::start(self.server()?.pid(), &cache);
+        let took = self.setup.serve("large", "v1", digest).await?;
+        let peaks = watch.finish();
+        if !self.wants(Case::ServeLarge) {
+            return Ok(());
+        }
+        let note = format!(
+            "{:.0} MB of JSON in {} packages, {} bundles",
+            on_disk as f64 / 1e6,
+            LARGE.packages,
+            LARGE.bundles
+        );
+        self.row(
+            "large: apply to Serving",
+            took.as_secs_f64(),
+            Unit::Seconds,
+            4.1,
+            Bar::TimesAtMost(0.5),
+            note,
+        );
+        let note =
+            format!("largest RssAnon; with mapped files {:.0} MB", memory(self.server()?.pid(), "VmHWM")?);
+        self.row("large: memory meanwhile", peaks.anonymous, Unit::Megabytes, 86.0, Bar::Limit(64.0), note);
+        let note = format!("when Serving; meanwhile up to {:.0} MB", peaks.disk);
+        let disk = disk(&cache);
+        self.row("large: disk", disk, Unit::Megabytes, 339.0, Bar::TimesAtMost(0.5), note);
+        Ok(())
+    }
+
+    async fn small(&mut self) -> Result<()> {
+        if !self.wants(Case::ServeSmall) && !self.wants(Case::PackagesSmall) {
+            return Ok(());
+        }
+        let Some(folder) = self.arguments.field_data.as_ref().map(|data| data.join(SMALL)) else {
+            self.table.remarks.push(
+                "skipped: the cases of the small catalog, because OLM_FIELD_DATA is not set".to_owned(),
+            );
+            return Ok(());
+        };
+        let digest = self.setup.push("small", "v1", &read(&folder)?)?;
+        let took = self.setup.serve("small", "v1", &digest).await?;
+        if self.wants(Case::ServeSmall) {
+            let bar = Bar::TimesAtMost(0.5);
+            self.row(
+                "small: apply to Serving",
+                took.as_secs_f64(),
+                Unit::Seconds,
+                1.2,
+                bar,
+                SMALL.to_owned(),
+            );
+        }
+        if self.wants(Case::PackagesSmall) {
+            self.rate("small: packages", "small/api/v1/metas?schema=olm.package", 1149.0, 1.3).await?;
+        }
+        Ok(())
+    }
+
+    /// Many clients ask for `path`.
+    async fn rate(&mut self, name: &str, path: &str, reference: f64, times: f64) -> Result<()> {
+        let before = processor_time(self.server()?.pid())?;
+        let rates = self.quiet(path).await?;
+        let used = processor_time(self.server()?.pid())? - before;
+        // Those of the warm-up took their share too.
+        let share = self.arguments.seconds / (self.arguments.seconds + WARM_UP.as_secs_f64());
+        let note = format!(
+            "{}, {:.0} us of the server each",
+            rates.note(),
+            used * share * 1e6 / rates.count() as f64
+        );
+        self.row(name, rates.per_second(), Unit::PerSecond, reference, Bar::TimesAtLeast(times), note);
+        Ok(())
+    }
+
+    async fn quiet(&self, path: &str) -> Result<Rates> {
+        let end = async {
+            tokio::time::sleep(WARM_UP + Duration::from_secs_f64(self.arguments.seconds)).await;
+            Ok(())
+        };
+        load(&self.client, &self.server()?.url(path), WARM_UP, end).await
+    }
+
+    /// One client asks for all of `catalog`, one request after the other; the first ones do not count.
+    async fn singly(&self, catalog: &str, headers: &HeaderMap, count: usize) -> Result<Vec<Answer>> {
+        let url = self.server()?.url(&format!("{catalog}/api/v1/all"));
+        let mut answers = Vec::new();
+        for _ in 0..count + count / 3 {
+            answers.push(get(&self.client, &url, headers).await?);
+        }
+        Ok(answers.split_off(count / 3))
+    }
+
+    async fn all_gzip(&mut self) -> Result<()> {
+        let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("gzip"))]);
+        let is_compressed =
+            |answer: &Answer| answer.headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding == "gzip");
+        // Who asks first waits for the copy; where making it takes too long, the first get plain answers.
+        let asked = Instant::now();
+        let mut first = get(&self.client, &self.server()?.url("large/api/v1/all"), &headers).await?;
+        while !is_compressed(&first) {
+            ensure!(asked.elapsed() < COPY_PATIENCE, "no compressed answer comes");
+            first = get(&self.client, &self.server()?.url("large/api/v1/all"), &headers).await?;
+        }
+        let until_compressed = asked.elapsed().as_secs_f64();
+        let answers = self.singly("large", &headers, SINGLE).await?;
+        ensure!(answers.iter().all(is_compressed), "an answer is not compressed");
+        let note = format!("{:.1} MB; {until_compressed:.2} s to the first", first.length as f64 / 1e6);
+        self.row("large: all with gzip", median(&answers), Unit::Seconds, 0.45, Bar::TimesAtMost(0.1), note);
+        Ok(())
+    }
+
+    async fn unchanged(&mut self) -> Result<()> {
+        let known = self.client.head(self.server()?.url("large/api/v1/all")).send().await?.headers().clone();
+        let cases: [(&str, HeaderName, HeaderName); 2] = [
+            ("large: 304 by ETag", IF_NONE_MATCH, ETAG),
+            ("large: 304 by date", IF_MODIFIED_SINCE, LAST_MODIFIED),
+        ];
+        for (name, condition, value) in cases {
+            let value = known.get(&value).with_context(|| format!("an answer has no {value}"))?.clone();
+            let answers =
+                self.singly("large", &HeaderMap::from_iter([(condition, value)]), CONDITIONAL).await?;
+            ensure!(answers.iter().all(|answer| answer.status == 304), "an answer is not 304");
+            let (took, bar) = (median(&answers) * 1e3, Bar::Limit(1.0));
+            self.row(name, took, Unit::Milliseconds, None, bar, "median".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Readers of one catalog, first in peace, then while another catalog is replaced.
+    async fn update(&mut self) -> Result<()> {
+        let digest = self.setup.push("other", "v1", &generate(OTHER, self.arguments.seed)?)?;
+        self.setup.serve("other", "v1", &digest).await?;
+        let next = self.setup.push("large", "v2", &generate(LARGE, self.arguments.seed + 1)?)?;
+        let path = format!("other/api/v1/metas?package={PACKAGE}");
+        let quiet = self.quiet(&path).await?;
+        let replaced = async {
+            tokio::time::sleep(WARM_UP).await;
+            self.setup.serve("large", "v2", &next).await.map(drop)
+        };
+        let busy = load(&self.client, &self.server()?.url(&path), WARM_UP, replaced).await?;
+        let p99 = |rates: &Rates| rates.quantile(0.99).as_secs_f64() * 1e3;
+        let note = format!(
+            "p99 beside that of the same reads in peace; longest {:.1} ms, in peace {:.1} ms",
+            busy.quantile(1.0).as_secs_f64() * 1e3,
+            quiet.quantile(1.0).as_secs_f64() * 1e3
+        );
+        self.row(
+            "other: read while large is replaced",
+            p99(&busy),
+            Unit::Milliseconds,
+            p99(&quiet),
+            Bar::TimesAtMost(2.0),
+            note,
+        );
+        Ok(())
+    }
+
+    async fn restart(&mut self) -> Result<()> {
+        if let Some(running) = self.running.take() {
+            running.stop().await?;
+        }
+        // Nothing of what was asked before the start counts.
+        drop(self.setup.registry.take_requests());
+        let mut server = Catalogd::spawn(&self.setup, &self.arguments.binary, self.arguments.log)?;
+        let served = server.until(&self.client, "large/api/v1/all", 200).await?;
+        let took = served.duration_since(server.started);
+        self.running = Some(server);
+        tokio::time::sleep(AFTER_RESTART).await;
+        let requests = self.setup.registry.take_requests();
+        let blobs = requests.iter().filter(|request| request.contains("/blobs/")).count();
+        let note = format!(
+            "registry requests within {} s: {}, of blobs: {blobs}",
+            AFTER_RESTART.as_secs(),
+            requests.len()
+        );
+        self.row("large: restart to serving", took.as_secs_f64(), Unit::Seconds, None, Bar::Limit(0.3), note);
+        Ok(())
+    }
+}
+
+fn median(answers: &[Answer]) -> f64 {
+    let mut took: Vec<f64> = answers.iter().map(|answer| answer.took.as_secs_f64()).collect();
+    took.sort_by(f64::total_cmp);
+    took.get(took.len() / 2).copied().unwrap_or_default()
+}

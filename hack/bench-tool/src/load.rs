@@ -1,0 +1,133 @@
+//! Clients that read over TLS with kept connections.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use reqwest::header::HeaderMap;
+use rustls::crypto::aws_lc_rs;
+use rustls::{CipherSuite, RootCertStore};
+
+/// Connections at once.
+pub(crate) const CONNECTIONS: usize = 16;
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A client that trusts `ca` (PEM) and offers cipher suites in the order in which Go's clients do.
+pub(crate) fn client(ca: &str) -> Result<reqwest::Client> {
+    use rustls::pki_types::{CertificateDer, pem::PemObject};
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(ca.as_bytes())?)?;
+    let mut provider = aws_lc_rs::default_provider();
+    provider.cipher_suites.sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
+    let config = rustls::ClientConfig::builder_with_provider(Arc::new(provider))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let builder = reqwest::Client::builder().tls_backend_preconfigured(config).timeout(DEADLINE).no_proxy();
+    Ok(builder.build()?)
+}
+
+/// What an answer was.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) length: u64,
+    pub(crate) took: Duration,
+}
+
+/// Reads an answer to its end and forgets it.
+pub(crate) async fn get(client: &reqwest::Client, url: &str, headers: &HeaderMap) -> Result<Answer> {
+    let started = Instant::now();
+    let mut response =
+        client.get(url).headers(headers.clone()).send().await.with_context(|| url.to_owned())?;
+    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let mut length = 0;
+    while let Some(chunk) = response.chunk().await.with_context(|| url.to_owned())? {
+        length += chunk.len() as u64;
+    }
+    Ok(Answer { status, headers, length, took: started.elapsed() })
+}
+
+/// How many clients were served how fast.
+#[derive(Clone, Debug)]
+pub(crate) struct Rates {
+    /// How long each answer took, ascending.
+    took: Vec<Duration>,
+    over: Duration,
+    /// Bytes of one answer.
+    pub(crate) length: u64,
+}
+
+impl Rates {
+    pub(crate) fn count(&self) -> usize {
+        self.took.len()
+    }
+
+    pub(crate) fn per_second(&self) -> f64 {
+        self.took.len() as f64 / self.over.as_secs_f64()
+    }
+
+    pub(crate) fn mean(&self) -> Duration {
+        self.took.iter().sum::<Duration>() / u32::try_from(self.took.len().max(1)).unwrap_or(u32::MAX)
+    }
+
+    /// The time within which this share of the answers came.
+    pub(crate) fn quantile(&self, share: f64) -> Duration {
+        let last = self.took.len().saturating_sub(1);
+        self.took.get((last as f64 * share) as usize).copied().unwrap_or_default()
+    }
+
+    /// As a note of the table.
+    pub(crate) fn note(&self) -> String {
+        let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
+        format!(
+            "{:.0} kB, mean {:.2} ms, p99 {:.2} ms, {:.2} GB/s",
+            self.length as f64 / 1e3,
+            milliseconds(self.mean()),
+            milliseconds(self.quantile(0.99)),
+            self.length as f64 * self.per_second() / 1e9
+        )
+    }
+}
+
+/// [`CONNECTIONS`] clients ask for `url` again and again until `end` is done; the answers of the first
+/// `warm_up` do not count.
+pub(crate) async fn load(
+    client: &reqwest::Client,
+    url: &str,
+    warm_up: Duration,
+    end: impl Future<Output = Result<()>>,
+) -> Result<Rates> {
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let counted_from = Instant::now() + warm_up;
+    let clients: Vec<_> = (0..CONNECTIONS)
+        .map(|_| {
+            let (client, url, stopped) = (client.clone(), url.to_owned(), stopped.clone());
+            tokio::spawn(async move {
+                let (mut took, mut length) = (Vec::new(), 0);
+                while !*stopped.borrow() {
+                    let started = Instant::now();
+                    let answer = get(&client, &url, &HeaderMap::new()).await?;
+                    ensure!(answer.status == 200, "{url}: status {}", answer.status);
+                    if started >= counted_from {
+                        took.push(answer.took);
+                    }
+                    length = answer.length;
+                }
+                Ok((took, length))
+            })
+        })
+        .collect();
+    let ended = end.await;
+    let over = counted_from.elapsed();
+    stop.send_replace(true);
+    let mut rates = Rates { took: Vec::new(), over, length: 0 };
+    for client in clients {
+        let (took, length) = client.await??;
+        rates.took.extend(took);
+        rates.length = length;
+    }
+    rates.took.sort_unstable();
+    ended.map(|()| rates)
+}

@@ -1,0 +1,68 @@
+//! Measures the bars of the project: real servers, real load, one table. Never part of a test, because what it
+//! finds depends on the machine and on who else uses it.
+
+mod catalogd;
+mod content;
+mod load;
+mod process;
+mod setup;
+mod table;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Measures the bars of the project and prints one table
+#[derive(Parser)]
+#[command(name = "olm-bench")]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Content: from image to answer
+    Catalogd(CatalogdArguments),
+}
+
+/// What is measured, and with what.
+#[derive(clap::Args)]
+pub(crate) struct CatalogdArguments {
+    /// Only these cases; all without any
+    #[arg(value_enum, value_name = "CASE")]
+    cases: Vec<catalogd::Case>,
+    /// The catalogd to measure
+    #[arg(long, value_name = "FILE")]
+    binary: PathBuf,
+    /// Folder with real catalogs
+    #[arg(long, env = "OLM_FIELD_DATA", value_name = "DIR")]
+    field_data: Option<PathBuf>,
+    /// Seconds of load in each case of many requests
+    #[arg(long, default_value_t = 2.5, value_name = "SECONDS")]
+    seconds: f64,
+    /// Another one makes other catalogs of the same shape
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    seed: u64,
+    /// Show what the server logs
+    #[arg(long)]
+    log: bool,
+}
+
+fn main() -> ExitCode {
+    let Arguments { what: What::Catalogd(arguments) } = Arguments::parse();
+    let measured = tokio::runtime::Runtime::new()
+        .map_err(anyhow::Error::from)
+        .and_then(|runtime| runtime.block_on(catalogd::measure(&arguments)));
+    match measured {
+        Ok(table) => {
+            print!("{table}");
+            if table.all_met() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => {
+            eprintln!("olm-bench: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Everything around the server that is measured: a control plane, a registry, and the server's process.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::wait::await_condition;
+use kube::{Api, Client};
+use olm_api::{ClusterCatalog, crds::crds};
+use olm_control_plane::ControlPlane;
+use olm_image::Image;
+use olm_image::registry::Registry;
+use serde_json::json;
+
+use crate::content::Files;
+
+const NAMESPACE: &str = "olmv1-system";
+/// Nothing that is measured takes longer.
+const PATIENCE: Duration = Duration::from_secs(120);
+const LOOK: Duration = Duration::from_millis(1);
+
+/// A control plane, a registry and a certificate; gone when dropped.
+pub(crate) struct Setup {
+    pub(crate) registry: Registry,
+    /// What clients of the server trust, PEM.
+    pub(crate) ca: String,
+    plane: ControlPlane,
+    directory: tempfile::TempDir,
+}
+
+impl Setup {
+    pub(crate) async fn start() -> Result<Self> {
+        let registry = Registry::start().await?;
+        let plane = ControlPlane::start().await?;
+        plane.apply_crds(&crds()).await?;
+        let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}}))?;
+        Api::all(plane.client()).create(&PostParams::default(), &namespace).await?;
+        let directory = tempfile::Builder::new().prefix("olm-bench-").tempdir()?;
+        std::fs::create_dir(directory.path().join("registry"))?;
+        registry.write_ca(&directory.path().join("registry"))?;
+        let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
+        std::fs::write(directory.path().join("tls.crt"), certified.cert.pem())?;
+        std::fs::write(directory.path().join("tls.key"), certified.signing_key.serialize_pem())?;
+        Ok(Self { registry, ca: certified.cert.pem(), plane, directory })
+    }
+
+    /// Pushes a catalog image and returns its digest.
+    pub(crate) fn push(&self, repository: &str, tag: &str, files: &Files) -> Result<String> {
+        Ok(self.registry.add_image(repository, tag, &Image::catalog(files)?))
+    }
+
+    /// Applies a catalog of the image `repository:tag` and waits until the content of `digest` is served; returns
+    /// how long that took.
+    pub(crate) async fn serve(&self, name: &str, tag: &str, digest: &str) -> Result<Duration> {
+        let catalog = json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog", "metadata": {"name": name},
+            "spec": {"source": {"type": "Image", "image": {"ref": format!("{}/{name}:{tag}", self.registry.host())}}},
+        });
+        let catalogs: Api<ClusterCatalog> = Api::all(self.client());
+        let started = Instant::now();
+        catalogs.patch(name, &PatchParams::apply("olm-bench"), &Patch::Apply(&catalog)).await?;
+        let is_served =
+            |catalog: Option<&ClusterCatalog>| catalog.is_some_and(|catalog| serves(catalog, digest));
+        let served = tokio::time::timeout(PATIENCE, await_condition(catalogs.clone(), name, is_served)).await;
+        let took = started.elapsed();
+        if served.is_err() {
+            bail!("{name} is not served: {}", serde_json::to_string(&catalogs.get(name).await?.status)?);
+        }
+        Ok(took)
+    }
+
+    fn client(&self) -> Client {
+        self.plane.client()
+    }
+
+    /// Where the server keeps its content.
+    pub(crate) fn cache(&self) -> PathBuf {
+        self.directory.path().join("cache")
+    }
+}
+
+fn serves(catalog: &ClusterCatalog, digest: &str) -> bool {
+    let Some(status) = catalog.status.as_ref().and_then(|status| serde_json::to_value(status).ok()) else {
+        return false;
+    };
+    let resolved = status["resolvedSource"]["image"]["ref"].as_str().unwrap_or_default();
+    let serving =
+        |condition: &serde_json::Value| condition["type"] == "Serving" && condition["status"] == "True";
+    resolved.ends_with(digest) && status["conditions"].as_array().is_some_and(|all| all.iter().any(serving))
+}
+
+/// A running catalogd; killed when dropped.
+pub(crate) struct Catalogd {
+    child: Child,
+    port: u16,
+    /// When its process was started.
+    pub(crate) started: Instant,
+}
+
+impl Catalogd {
+    /// Starts the process on the content that the setup's directory has.
+    pub(crate) fn spawn(setup: &Setup, binary: &Path, log: bool) -> Result<Self> {
+        let [port, probe_port, webhook_port] = free_ports()?;
+        let file = |name: &str| setup.directory.path().join(name).display().to_string();
+        let output = if log { Stdio::inherit() } else { File::create(file("catalogd.log"))?.into() };
+        let started = Instant::now();
+        let child = Command::new(binary)
+            .arg(format!("--kubeconfig={}", setup.plane.kubeconfig().display()))
+            .arg(format!("--system-namespace={NAMESPACE}"))
+            .arg("--feature-gates=APIV1MetasHandler=true")
+            .arg(format!("--cache-dir={}", setup.cache().display()))
+            .arg(format!("--pull-cas-dir={}", file("registry")))
+            .arg(format!("--tls-cert={}", file("tls.crt")))
+            .arg(format!("--tls-key={}", file("tls.key")))
+            .arg(format!("--catalogs-server-addr=127.0.0.1:{port}"))
+            .arg(format!("--external-address=localhost:{port}"))
+            .arg(format!("--health-probe-bind-address=127.0.0.1:{probe_port}"))
+            .arg(format!("--webhook-server-port={webhook_port}"))
+            .arg("--metrics-bind-address=0")
+            .stdin(Stdio::null())
+            .stderr(output)
+            .spawn()
+            .with_context(|| format!("start {}", binary.display()))?;
+        Ok(Self { child, port, started })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Address of an endpoint, `CATALOG/api/v1/...`.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("https://localhost:{}/catalogs/{path}", self.port)
+    }
+
+    /// Waits until a request for `path` is answered with `status`, and returns when that was.
+    pub(crate) async fn until(
+        &mut self,
+        client: &reqwest::Client,
+        path: &str,
+        status: u16,
+    ) -> Result<Instant> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let answered =
+                client.head(self.url(path)).send().await.is_ok_and(|answer| answer.status() == status);
+            if answered {
+                return Ok(Instant::now());
+            }
+            if let Some(ended) = self.child.try_wait()? {
+                bail!("catalogd ended with {ended}; --log shows why");
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "catalogd does not answer {path} with {status}; --log shows why"
+            );
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Ends the process as Kubernetes does and waits for that.
+    pub(crate) async fn stop(mut self) -> Result<()> {
+        let sent = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status()?;
+        ensure!(sent.success(), "catalogd is gone");
+        let deadline = Instant::now() + PATIENCE;
+        while self.child.try_wait()?.is_none() {
+            ensure!(Instant::now() < deadline, "catalogd does not end");
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Catalogd {
+    fn drop(&mut self) {
+        // Both fail only if it is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Ports nobody listens on; all are held until all are known, so they differ.
+fn free_ports<const N: usize>() -> Result<[u16; N]> {
+    let mut listeners = Vec::new();
+    let mut ports = [0; N];
+    for port in &mut ports {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        *port = listener.local_addr()?.port();
+        listeners.push(listener);
+    }
+    Ok(ports)
+}

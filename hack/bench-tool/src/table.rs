@@ -1,0 +1,144 @@
+//! The table of what was measured.
+
+use std::fmt;
+
+/// What a figure counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    PerSecond,
+    Seconds,
+    Milliseconds,
+    Megabytes,
+}
+
+/// What a figure must reach.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Bar {
+    /// At least so many times the reference.
+    TimesAtLeast(f64),
+    /// At most so many times the reference.
+    TimesAtMost(f64),
+    /// At most this.
+    Limit(f64),
+}
+
+/// One figure.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) case: String,
+    pub(crate) ours: f64,
+    pub(crate) unit: Unit,
+    /// What it is compared with, in the same unit.
+    pub(crate) reference: Option<f64>,
+    pub(crate) bar: Bar,
+    /// What else is worth knowing.
+    pub(crate) note: String,
+}
+
+impl Row {
+    fn ratio(&self) -> Option<f64> {
+        self.reference.map(|reference| self.ours / reference)
+    }
+
+    fn is_met(&self) -> bool {
+        match (self.bar, self.ratio()) {
+            (Bar::Limit(limit), _) => self.ours <= limit,
+            (Bar::TimesAtLeast(times), Some(ratio)) => ratio >= times,
+            (Bar::TimesAtMost(times), Some(ratio)) => ratio <= times,
+            (_, None) => false,
+        }
+    }
+
+    fn cells(&self) -> [String; 7] {
+        let bar = match self.bar {
+            Bar::TimesAtLeast(times) => format!(">= {times} x"),
+            Bar::TimesAtMost(times) => format!("<= {times} x"),
+            Bar::Limit(limit) => format!("<= {}", figure(limit, self.unit)),
+        };
+        [
+            self.case.clone(),
+            figure(self.ours, self.unit),
+            self.reference.map_or_else(|| "-".to_owned(), |reference| figure(reference, self.unit)),
+            self.ratio().map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2} x")),
+            bar,
+            if self.is_met() { "ok" } else { "MISSED" }.to_owned(),
+            self.note.clone(),
+        ]
+    }
+}
+
+fn figure(value: f64, unit: Unit) -> String {
+    match unit {
+        Unit::PerSecond => format!("{value:.0} /s"),
+        Unit::Seconds => format!("{value:.3} s"),
+        Unit::Milliseconds => format!("{value:.2} ms"),
+        Unit::Megabytes => format!("{value:.0} MB"),
+    }
+}
+
+/// All figures, and remarks that concern them all.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Table {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) remarks: Vec<String>,
+}
+
+impl Table {
+    /// Whether every bar was reached.
+    pub(crate) fn all_met(&self) -> bool {
+        self.rows.iter().all(Row::is_met)
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let head = ["case", "ours", "reference", "ratio", "bar", "", "note"].map(str::to_owned);
+        let lines: Vec<[String; 7]> = std::iter::once(head).chain(self.rows.iter().map(Row::cells)).collect();
+        for line in &lines {
+            for (column, cell) in line.iter().enumerate() {
+                let width = lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default();
+                match column {
+                    0 | 5 => write!(f, "{cell:<width$}  ")?,
+                    6 => write!(f, "{cell}")?,
+                    _ => write!(f, "{cell:>width$}  ")?,
+                }
+            }
+            writeln!(f)?;
+        }
+        self.remarks.iter().try_for_each(|remark| writeln!(f, "{remark}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars() {
+        let row = |ours, reference, bar| Row {
+            case: "case".to_owned(),
+            ours,
+            unit: Unit::PerSecond,
+            reference,
+            bar,
+            note: String::new(),
+        };
+        let rows = [
+            (row(20.0, Some(10.0), Bar::TimesAtLeast(2.0)), true),
+            (row(19.0, Some(10.0), Bar::TimesAtLeast(2.0)), false),
+            (row(5.0, Some(10.0), Bar::TimesAtMost(0.5)), true),
+            (row(6.0, Some(10.0), Bar::TimesAtMost(0.5)), false),
+            (row(6.0, None, Bar::Limit(6.0)), true),
+            (row(6.1, Some(10.0), Bar::Limit(6.0)), false),
+        ];
+        for (row, met) in rows {
+            assert_eq!(row.is_met(), met, "{row:?}");
+            assert_eq!(Table { rows: vec![row], remarks: Vec::new() }.all_met(), met);
+        }
+        let table =
+            Table { rows: vec![row(5.0, Some(10.0), Bar::TimesAtMost(0.5))], remarks: vec!["so".to_owned()] };
+        let expect = "case  ours  reference   ratio       bar      note\n\
+                      case  5 /s      10 /s  0.50 x  <= 0.5 x  ok  \nso\n";
+        assert_eq!(table.to_string(), expect);
+    }
+}
