@@ -1,0 +1,19 @@
+//! `registries.conf`: any text gives sources, of which the last is the image's own place, or an error.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use olm_oci::Reference;
+use olm_oci::fuzzing::registries_conf;
+
+fuzz_target!(|input: &str| {
+    for image in
+        ["r.example.com:5000/ns/app:v1".to_owned(), format!("a.example.com/app@sha256:{}", "0".repeat(64))]
+    {
+        let image: Reference = image.parse().expect("a reference");
+        if let Some(sources) = registries_conf(input, &image) {
+            assert!(!sources.is_empty());
+            assert!(sources.iter().all(|source| source.selector() == image.selector()), "{sources:?}");
+        }
+    }
+});
