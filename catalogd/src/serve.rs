@@ -13,7 +13,6 @@ use olm_oci::{Config, Limits, Puller};
 use olm_service::Service;
 use olm_service::pull_secrets::PullSecrets;
 use olm_service::service::Fatal;
-use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{self, Controller, readiness};
@@ -32,7 +31,6 @@ const SERVER_CHECK: &str = "catalog-server";
 /// # Errors
 /// The cache directory cannot be used, or an address is taken.
 pub async fn serve(service: Service, flags: Flags) -> Result<(), Fatal> {
-    allow_open_files();
     // Before the first wait: from then on probes are answered by these checks.
     service.readiness.not_ready(SERVER_CHECK, "catalog server not yet started");
     service.readiness.not_ready(readiness::CHECK, "catalog content not yet loaded");
@@ -65,16 +63,6 @@ pub async fn serve(service: Service, flags: Flags) -> Result<(), Fatal> {
     tokio::spawn(lead(service.clone(), Arc::clone(&controller)));
     catalog::run(controller, writer, listed, service.shutdown.clone().cancelled_owned()).await;
     Ok(())
-}
-
-/// Takes what the system allows: some systems start processes with room for 1024 files, as many as there may be
-/// connections.
-fn allow_open_files() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!(%error, "the limit of open files stays low");
-    }
 }
 
 /// How images are pulled.

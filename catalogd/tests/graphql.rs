@@ -1,4 +1,4 @@
-//! GraphQL from an image in a registry to an answer over HTTPS.
+//! GraphQL from an image in a real registry to an answer over HTTPS.
 
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -6,6 +6,8 @@
 mod harness;
 
 use harness::{Catalogd, World, image};
+use olm_image::docker_registry::DockerRegistry;
+use olm_image::{Push, push};
 use serde_json::{Value, json};
 
 const CONTENT: &str = "schema: olm.package\nname: foo\n---\nschema: olm.channel\npackage: foo\nname: stable\n\
@@ -16,18 +18,25 @@ const GATE: [&str; 1] = ["--feature-gates=APIV1MetasHandler=true,GraphQLCatalogQ
 #[tokio::test(flavor = "multi_thread")]
 async fn graphql() {
     let world = World::start().await;
-    let digest = world.registry.add_image("a/cat", "v1", &image(CONTENT));
-    let collision = world.registry.add_image("a/collision", "v1", &image("schema: a.b\n---\nschema: a-b\n"));
+    let files = tempfile::tempdir().unwrap();
+    let (registry, ca_pem) = DockerRegistry::start_with_tls(files.path()).unwrap();
+    std::fs::write(world.file("cas").join("docker-registry.crt"), &ca_pem).unwrap();
+    let trusted = Push { ca_pem: Some(ca_pem.into()), ..Push::default() };
+    let cat = format!("{}/a/cat:v1", registry.host());
+    let digest = push(&cat, &image(CONTENT), &trusted).await.unwrap();
+    let colliding = format!("{}/a/collision:v1", registry.host());
+    let content = image("schema: a.b\n---\nschema: a-b\n");
+    let collision = push(&colliding, &content, &trusted).await.unwrap();
 
     // Without the gate there is no such route; content is stored without a thought for it.
     let catalogd = Catalogd::start(&world, "first").await;
-    world.create("cat", "a/cat:v1", json!({})).await;
+    world.create("cat", "", at(&cat)).await;
     world.until_served("cat", &digest).await;
     assert_eq!(ask(&world, &catalogd, "cat", "{ summary { totalSchemas } }").await, (404, Value::Null));
     catalogd.stop().await;
 
     let catalogd = Catalogd::start_with(&world, "first", &GATE).await;
-    world.create("collision", "a/collision:v1", json!({})).await;
+    world.create("collision", "", at(&colliding)).await;
     world.until_served("collision", &collision).await;
     let (status, answer) = ask(
         &world,
@@ -52,6 +61,11 @@ async fn graphql() {
     assert_eq!(catalogd.get(&world, "collision/api/v1/all").await.0, 200);
     assert!(world.log("first").contains("catalog is served without GraphQL"));
     catalogd.stop().await;
+}
+
+/// The spec of a catalog at another registry than the test's own.
+fn at(reference: &str) -> Value {
+    json!({"spec": {"source": {"image": {"ref": reference}}}})
 }
 
 /// Status and, if it is JSON, the answer.

@@ -5,25 +5,20 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use aws_lc_rs::encoding::AsDer;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use olm_image::docker_registry::DockerRegistry;
 use olm_image::{Image, Layer, Push, digest_of, push};
 use olm_oci::policy::PolicySource;
 use olm_oci::{Class, Config, Limits, Places, Proxies, Puller};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-const PROGRAM: &str = "docker-registry";
-const START: Duration = Duration::from_secs(30);
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const NONE: &str = "A signature was required, but no signature exists";
 const FAILED: &str = "cryptographic signature verification failed";
@@ -32,56 +27,19 @@ const FAILED: &str = "cryptographic signature verification failed";
 struct Site {
     folder: TempDir,
     ca_pem: String,
-    host: String,
-    registry: Child,
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        let _ = self.registry.kill();
-        let _ = self.registry.wait();
-    }
+    registry: DockerRegistry,
 }
 
 impl Site {
     fn start() -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let folder = TempDir::new().unwrap();
-        let path = |name: &str| folder.path().join(name);
-        let (ca_pem, certificate, key) = certificates();
+        let (registry, ca_pem) = DockerRegistry::start_with_tls(folder.path()).unwrap();
         for name in ["cas", "registries.d"] {
-            fs::create_dir(path(name)).unwrap();
+            fs::create_dir(folder.path().join(name)).unwrap();
         }
-        for (name, text) in [("cas/ca.crt", &ca_pem), ("server.cert", &certificate), ("server.key", &key)] {
-            fs::write(path(name), text).unwrap();
-        }
-        let host = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-        let config = json!({
-            "version": "0.1",
-            "log": {"level": "error", "accesslog": {"disabled": true}},
-            "storage": {"filesystem": {"rootdirectory": path("storage")}},
-            "http": {"addr": host, "tls": {"certificate": path("server.cert"), "key": path("server.key")}},
-        });
-        fs::write(path("config.yml"), config.to_string()).unwrap();
-        let log = fs::File::create(path("log")).unwrap();
-        let registry = Command::new(PROGRAM)
-            .arg("serve")
-            .arg(path("config.yml"))
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap_or_else(|error| {
-                panic!("{PROGRAM} cannot be started, install the Debian package: {error}")
-            });
-        let mut site = Self { folder, ca_pem, host, registry };
-        let end = Instant::now() + START;
-        while TcpStream::connect(&site.host).is_err() {
-            let ended = site.registry.try_wait().unwrap();
-            let log = fs::read_to_string(site.path("log")).unwrap();
-            assert!(ended.is_none() && Instant::now() < end, "{PROGRAM}: {log}");
-            std::thread::yield_now();
-        }
-        site
+        fs::write(folder.path().join("cas/ca.crt"), &ca_pem).unwrap();
+        Self { folder, ca_pem, registry }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -89,7 +47,7 @@ impl Site {
     }
 
     fn name(&self, rest: &str) -> String {
-        format!("{}/{rest}", self.host)
+        format!("{}/{rest}", self.registry.host())
     }
 
     async fn push(&self, repository: &str, image: &Image) -> String {
@@ -111,13 +69,13 @@ impl Site {
     fn require(&self, signer: &Signer) {
         let requirement = json!({"type": "sigstoreSigned", "keyData": BASE64_STANDARD.encode(signer.pem())});
         self.write_policy(&json!({
-            "default": [{"type": "reject"}], "transports": {"docker": {&self.host: [requirement]}}
+            "default": [{"type": "reject"}], "transports": {"docker": {self.registry.host(): [requirement]}}
         }));
         self.use_attachments(true);
     }
 
     fn use_attachments(&self, enabled: bool) {
-        let text = format!("docker:\n  {}:\n    use-sigstore-attachments: {enabled}\n", self.host);
+        let text = format!("docker:\n  {}:\n    use-sigstore-attachments: {enabled}\n", self.registry.host());
         fs::write(self.path("registries.d/test.yaml"), text).unwrap();
     }
 
@@ -143,18 +101,6 @@ impl Site {
         })?;
         Ok(String::from_utf8(files["configs/index.yaml"].clone()).unwrap())
     }
-}
-
-/// PEM: a CA's certificate, and certificate and key of the server.
-fn certificates() -> (String, String, String) {
-    let mut ca = CertificateParams::new(Vec::new()).unwrap();
-    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let ca_key = KeyPair::generate().unwrap();
-    let ca_pem = ca.self_signed(&ca_key).unwrap().pem();
-    let key = KeyPair::generate().unwrap();
-    let server = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-    let certificate = server.signed_by(&key, &Issuer::new(ca, ca_key)).unwrap();
-    (ca_pem, certificate.pem(), key.serialize_pem())
 }
 
 fn catalog(content: &str) -> Image {
@@ -322,7 +268,7 @@ async fn an_index_counts_as_signed_with_either_manifest() {
         .tls_certs_merge([reqwest::Certificate::from_pem(site.ca_pem.as_bytes()).unwrap()])
         .build()
         .unwrap();
-    let url = format!("https://{}/v2/a/cat/manifests/v1", site.host);
+    let url = format!("https://{}/v2/a/cat/manifests/v1", site.registry.host());
     let answer = client.put(url).header("content-type", INDEX).body(index).send().await.unwrap();
     assert_eq!(answer.status(), 201);
 

@@ -5,11 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Duration;
 
+use olm_image::docker_registry::{DockerRegistry, Settings};
 use olm_image::{CATALOG_LABEL, Image, Layer, LayerEntry, Push, Runtime, push};
 use olm_oci::{
     CanonicalRef, Class, Config, Credentials, Limits, Places, Proxies, PullError, Puller, catalog_folder,
@@ -17,8 +16,6 @@ use olm_oci::{
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 
-const PROGRAM: &str = "docker-registry";
-const START: Duration = Duration::from_secs(30);
 /// `user:secret`
 const HTPASSWD: &str = "user:$2b$05$abcdefghijklmnopqrstuuOQiyCxlgf/oeuTqixKmWdcYUh4Hjl0a\n";
 const AUTH: &str = "dXNlcjpzZWNyZXQ=";
@@ -36,18 +33,6 @@ enum Kind {
     Password,
     ClientCertificate,
     PlainHttp,
-}
-
-struct Running {
-    process: Child,
-    host: String,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 impl Site {
@@ -83,64 +68,26 @@ impl Site {
         fs::write(self.path(&format!("{name}.key")), key.serialize_pem()).unwrap();
     }
 
-    fn start(&self, kind: Kind) -> Running {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let host = format!("127.0.0.1:{port}");
-        let show = |name: &str| self.path(name).display().to_string();
-        let mut config = format!(
-            "version: 0.1\nlog: {{accesslog: {{disabled: true}}, level: error}}\nstorage: {{filesystem: {{rootdirectory: {}}}}}\n",
-            show("storage")
-        );
-        if kind == Kind::Password {
-            config += &format!("auth: {{htpasswd: {{realm: test, path: {}}}}}\n", show("htpasswd"));
-        }
-        config += &format!("http:\n  addr: {host}\n  secret: test\n");
-        if kind != Kind::PlainHttp {
-            config += &format!(
-                "  tls:\n    certificate: {}\n    key: {}\n",
-                show("server.cert"),
-                show("server.key")
-            );
-        }
-        if kind == Kind::ClientCertificate {
-            config += &format!("    clientcas: [{}]\n", show("cas/ca.crt"));
-        }
-        let file = self.path(&format!("{port}.yaml"));
-        fs::write(&file, config).unwrap();
-        let log = self.path(&format!("{port}.log"));
-        let process = Command::new(PROGRAM)
-            .arg("serve")
-            .arg(&file)
-            .stdout(Stdio::null())
-            .stderr(fs::File::create(&log).unwrap())
-            .spawn()
-            .unwrap_or_else(|error| {
-                panic!("{PROGRAM} cannot be started, install the Debian package of that name: {error}")
-            });
-        let mut running = Running { process, host };
-        let end = Instant::now() + START;
-        while TcpStream::connect(&running.host).is_err() {
-            let ended = running.process.try_wait().unwrap();
-            assert!(
-                ended.is_none() && Instant::now() < end,
-                "{PROGRAM}: {}",
-                fs::read_to_string(&log).unwrap()
-            );
-            std::thread::yield_now();
-        }
-        running
+    fn start(&self, kind: Kind) -> DockerRegistry {
+        let certificate = [self.path("server.cert"), self.path("server.key")];
+        let settings = Settings {
+            certificate: (kind != Kind::PlainHttp).then_some(certificate),
+            htpasswd: (kind == Kind::Password).then(|| self.path("htpasswd")),
+            client_ca: (kind == Kind::ClientCertificate).then(|| self.path("cas/ca.crt")),
+        };
+        DockerRegistry::start(self.folder.path(), &settings).unwrap()
     }
 
     fn credentials(key: &str) -> String {
         format!(r#"{{"auths":{{"{key}":{{"auth":"{AUTH}"}}}}}}"#)
     }
 
-    async fn push(&self, registry: &Running, repository: &str, image: &Image) -> String {
+    async fn push(&self, registry: &DockerRegistry, repository: &str, image: &Image) -> String {
         let options = Push {
             ca_pem: Some(fs::read(self.path("cas/ca.crt")).unwrap()),
-            credentials: Credentials::parse(Self::credentials(&registry.host).as_bytes()).unwrap(),
+            credentials: Credentials::parse(Self::credentials(registry.host()).as_bytes()).unwrap(),
         };
-        push(&format!("{}/{repository}", registry.host), image, &options).await.unwrap()
+        push(&format!("{}/{repository}", registry.host()), image, &options).await.unwrap()
     }
 
     fn puller(&self, change: impl FnOnce(&mut Config)) -> Puller {
@@ -179,7 +126,7 @@ async fn pull(puller: &Puller, reference: &str) -> Result<String, PullError> {
 async fn tags_digests_and_folders() {
     let site = Site::new();
     let registry = site.start(Kind::Open);
-    let host = &registry.host;
+    let host = registry.host();
     let digest = site.push(&registry, "team/cat:v1", &catalog("schema: a")).await;
     let puller = site.puller(|_| {});
     let by_tag = resolve(&puller, &format!("{host}/team/cat:v1")).await.unwrap();
@@ -222,7 +169,7 @@ async fn large_layers() {
     let image = Image::new(layers, &labels, &Runtime::default()).unwrap();
     site.push(&registry, "big/cat:v1", &image).await;
     let puller = site.puller(|_| {});
-    let canonical = resolve(&puller, &format!("{}/big/cat:v1", registry.host)).await.unwrap();
+    let canonical = resolve(&puller, &format!("{}/big/cat:v1", registry.host())).await.unwrap();
     let files = puller.pull_files(&canonical, &["configs"]).await.unwrap();
     assert!(files["configs/a"] == noise(1) && files["configs/b"] == noise(3) && files.len() == 2);
 }
@@ -233,10 +180,10 @@ async fn only_the_right_ca_is_trusted() {
     let (site, stranger) = (Site::new(), Site::new());
     let registry = site.start(Kind::Open);
     site.push(&registry, "team/cat:v1", &catalog("schema: a")).await;
-    let reference = format!("{}/team/cat:v1", registry.host);
+    let reference = format!("{}/team/cat:v1", registry.host());
     let puller = site.puller(|config| config.cas_dir = Some(stranger.path("cas")));
     let error = resolve(&puller, &reference).await.unwrap_err();
-    let host = &registry.host;
+    let host = registry.host();
     assert_eq!(
         error.to_string(),
         format!(
@@ -264,7 +211,7 @@ async fn only_the_right_ca_is_trusted() {
 async fn passwords_are_found_by_path() {
     let site = Site::new();
     let registry = site.start(Kind::Password);
-    let host = &registry.host;
+    let host = registry.host();
     site.push(&registry, "team/one/cat:v1", &catalog("schema: a")).await;
     let reference = format!("{host}/team/one/cat:v1");
     let puller = site.puller(|_| {});
@@ -273,7 +220,7 @@ async fn passwords_are_found_by_path() {
     let text = error.to_string();
     assert!(text.ends_with(": unauthorized: authentication required"), "{text}");
     for (key, works) in [
-        (host.clone(), true),
+        (host.to_owned(), true),
         (format!("{host}/team"), true),
         (format!("{host}/team/one/cat"), true),
         (format!("{host}/team/two"), false),
@@ -290,7 +237,7 @@ async fn client_certificates_are_shown() {
     let open = site.start(Kind::Open);
     site.push(&open, "team/cat:v1", &catalog("schema: a")).await;
     let registry = site.start(Kind::ClientCertificate);
-    let reference = format!("{}/team/cat:v1", registry.host);
+    let reference = format!("{}/team/cat:v1", registry.host());
     let puller = site.puller(|config| config.retry.attempts = 1);
     assert!(resolve(&puller, &reference).await.is_err());
     // Of two, the one that the registry trusts is taken.
@@ -302,7 +249,7 @@ async fn client_certificates_are_shown() {
         }
     }
     assert_eq!(pull(&puller, &reference).await.unwrap(), "schema: a");
-    assert_eq!(pull(&puller, &format!("{}/team/cat:v1", open.host)).await.unwrap(), "schema: a");
+    assert_eq!(pull(&puller, &format!("{}/team/cat:v1", open.host())).await.unwrap(), "schema: a");
     fs::remove_file(site.path("cas/client.key")).unwrap();
     let error = resolve(&puller, &reference).await.unwrap_err().to_string();
     assert_eq!(
@@ -320,29 +267,29 @@ async fn mirrors_blocked_and_insecure_registries() {
     let plain = site.start(Kind::PlainHttp);
     let digest = site.push(&open, "team/cat:v1", &catalog("schema: a")).await;
     let puller = site.puller(|_| {});
-    fs::write(site.path("auth.json"), Site::credentials(&format!("{}/team", locked.host))).unwrap();
+    fs::write(site.path("auth.json"), Site::credentials(&format!("{}/team", locked.host()))).unwrap();
 
     site.write_registries(&format!(
         "[[registry]]\nprefix = \"m.example.test\"\nlocation = \"127.0.0.1:9\"\n[[registry.mirror]]\nlocation = \"{}/team\"\n",
-        locked.host
+        locked.host()
     ));
     let canonical = resolve(&puller, "m.example.test/cat:v1").await.unwrap();
     assert_eq!(canonical.to_string(), format!("m.example.test/cat@{digest}"));
     assert_eq!(pull(&puller, "m.example.test/cat:v1").await.unwrap(), "schema: a");
     assert_eq!(pull(&puller, &format!("m.example.test/cat@{digest}")).await.unwrap(), "schema: a");
 
-    site.write_registries(&format!("[[registry]]\nlocation = \"{}/team\"\nblocked = true", open.host));
-    let error = resolve(&puller, &format!("{}/team/cat:v1", open.host)).await.unwrap_err();
+    site.write_registries(&format!("[[registry]]\nlocation = \"{}/team\"\nblocked = true", open.host()));
+    let error = resolve(&puller, &format!("{}/team/cat:v1", open.host())).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         format!(
             "error creating image source: registry {}/team is blocked in one of [\"{}\"]",
-            open.host,
+            open.host(),
             site.path("registries.conf").display()
         )
     );
 
-    let (host, reference) = (&plain.host, format!("{}/team/cat:v1", plain.host));
+    let (host, reference) = (plain.host(), format!("{}/team/cat:v1", plain.host()));
     let error = resolve(&puller, &reference).await.unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -354,15 +301,7 @@ async fn mirrors_blocked_and_insecure_registries() {
     site.write_registries(&format!("[[registry]]\nlocation = \"{host}\"\ninsecure = true"));
     assert_eq!(pull(&puller, &reference).await.unwrap(), "schema: a");
     let untrusting = site.puller(|config| config.cas_dir = None);
-    assert!(resolve(&untrusting, &format!("{}/team/cat:v1", open.host)).await.is_err());
-    site.write_registries(&format!("[[registry]]\nlocation = \"{}\"\ninsecure = true", open.host));
-    assert_eq!(pull(&untrusting, &format!("{}/team/cat:v1", open.host)).await.unwrap(), "schema: a");
-}
-
-/// The program is there: the other tests do not pass by doing nothing.
-#[test]
-fn the_registry_program_is_installed() {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).any(|folder| Path::new(&folder).join(PROGRAM).is_file());
-    assert!(found, "{PROGRAM} is missing: install the Debian package of that name");
+    assert!(resolve(&untrusting, &format!("{}/team/cat:v1", open.host())).await.is_err());
+    site.write_registries(&format!("[[registry]]\nlocation = \"{}\"\ninsecure = true", open.host()));
+    assert_eq!(pull(&untrusting, &format!("{}/team/cat:v1", open.host())).await.unwrap(), "schema: a");
 }

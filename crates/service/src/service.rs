@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use axum::Router;
 use kube::{Client, Config};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
@@ -78,6 +79,7 @@ where
     F: Future<Output = Result<(), Fatal>>,
 {
     logs::start(&flags);
+    allow_open_files();
     // A second installation in one process (tests) keeps the first.
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -101,6 +103,16 @@ where
             eprintln!("Error: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Takes what the system allows: some systems start processes with room for 1024 files, as many as there may be
+/// connections.
+fn allow_open_files() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "the limit of open files stays low");
     }
 }
 

@@ -1,12 +1,13 @@
 //! OCI images for development and tests, without a container engine.
 //!
 //! [`olm_pack`] makes the images; here are the files of an image that runs a program ([`runtime_files`]), pushing with a
-//! credentials file ([`push`]) and [`registry`], an in-process registry with faults on demand, for the tests of every crate
-//! that pulls.
+//! credentials file ([`push`]), and two registries for the tests of every crate that pulls: [`registry`], in the test's own
+//! process with faults on demand, and [`docker_registry`], a real one.
 //!
 //! This is a developers' tool and a test library. The servers must not depend on it.
 
 mod binary;
+pub mod docker_registry;
 mod push;
 pub mod registry;
 

@@ -219,7 +219,7 @@ fn listen() -> Result<(TcpListener, SocketAddr)> {
 }
 
 /// CA certificate, server certificate and server key, all PEM.
-fn certificates() -> Result<(String, String, String)> {
+pub(crate) fn certificates() -> Result<(String, String, String)> {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
     let mut ca = CertificateParams::new(Vec::new())?;
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -1,0 +1,110 @@
+//! The registry of Debian's package `docker-registry` on loopback, for tests that want the real thing. It keeps what was
+//! pushed in a folder of the test and ends when dropped.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+
+use crate::registry::certificates;
+
+const PROGRAM: &str = "docker-registry";
+const START: Duration = Duration::from_secs(30);
+/// Wait between two looks whether it answers.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What it shows and asks of clients. Nothing set: plain HTTP for everybody.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// Files with certificate and key of the server, PEM.
+    pub certificate: Option<[PathBuf; 2]>,
+    /// File with users and bcrypt hashes, whose passwords it asks for.
+    pub htpasswd: Option<PathBuf>,
+    /// File with the CA of certificates that it asks for, PEM.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// The running registry.
+#[derive(Debug)]
+pub struct DockerRegistry {
+    process: Child,
+    host: String,
+}
+
+impl DockerRegistry {
+    /// Starts it on a free port of 127.0.0.1 and returns when it takes connections. Its files lie in `folder`; all that are
+    /// started with the same folder share their content.
+    ///
+    /// # Errors
+    /// The program is missing or ends; the text has what it said.
+    pub fn start(folder: &Path, settings: &Settings) -> Result<Self> {
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let host = format!("127.0.0.1:{port}");
+        let mut config = json!({
+            "version": "0.1",
+            "log": {"level": "error", "accesslog": {"disabled": true}},
+            "storage": {"filesystem": {"rootdirectory": folder.join("storage")}},
+            "http": {"addr": host, "secret": "test"},
+        });
+        if let Some([certificate, key]) = &settings.certificate {
+            config["http"]["tls"] = json!({"certificate": certificate, "key": key});
+        }
+        if let Some(client_ca) = &settings.client_ca {
+            config["http"]["tls"]["clientcas"] = json!([client_ca]);
+        }
+        if let Some(htpasswd) = &settings.htpasswd {
+            config["auth"] = json!({"htpasswd": {"realm": "test", "path": htpasswd}});
+        }
+        let (file, log) = (folder.join(format!("{port}.yaml")), folder.join(format!("{port}.log")));
+        fs::write(&file, config.to_string())?;
+        let process = Command::new(PROGRAM)
+            .arg("serve")
+            .arg(&file)
+            .stdout(Stdio::null())
+            .stderr(File::create(&log)?)
+            .spawn()
+            .with_context(|| {
+                format!("{PROGRAM} cannot be started; install the Debian package of that name")
+            })?;
+        let mut registry = Self { process, host };
+        let end = Instant::now() + START;
+        while TcpStream::connect(&registry.host).is_err() {
+            if registry.process.try_wait()?.is_some() || Instant::now() > end {
+                bail!("{PROGRAM} does not answer: {}", fs::read_to_string(&log)?);
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(registry)
+    }
+
+    /// As [`DockerRegistry::start`], over TLS with a certificate from a CA of its own; returns the CA's certificate, PEM.
+    ///
+    /// # Errors
+    /// As [`DockerRegistry::start`].
+    pub fn start_with_tls(folder: &Path) -> Result<(Self, String)> {
+        let (ca_pem, certificate, key) = certificates()?;
+        let files = [folder.join("server.cert"), folder.join("server.key")];
+        fs::write(&files[0], certificate)?;
+        fs::write(&files[1], key)?;
+        let settings = Settings { certificate: Some(files), ..Settings::default() };
+        Ok((Self::start(folder, &settings)?, ca_pem))
+    }
+
+    /// `127.0.0.1:<port>`, the registry part of references.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+}
+
+impl Drop for DockerRegistry {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
