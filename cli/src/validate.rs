@@ -31,19 +31,17 @@ pub(crate) struct ValidateArgs {
     /// Also look for what is allowed but not advisable; such findings fail the check, too
     #[arg(long)]
     strict: bool,
-    /// Print the result for programs: json or yaml
-    #[arg(short, long, value_name = "FORMAT", value_parser = structured)]
-    output: Option<Format>,
+    /// Print the result for programs: json or yaml; table, as without this flag, is for people
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", hide_default_value = true, value_parser = format)]
+    output: Format,
     #[command(flatten)]
     images: ImageArgs,
 }
 
-/// The text is that of `opm validate` (spec 02 §A8).
-fn structured(text: &str) -> Result<Format, String> {
+/// The text is that of `opm validate`, which knows no table (spec 02 §A8).
+fn format(text: &str) -> Result<Format, String> {
     Format::from_str(text, false)
-        .ok()
-        .filter(|format| *format != Format::Table)
-        .ok_or_else(|| format!("invalid --output value {}, expected (json|yaml)", olm_version::quote(text)))
+        .map_err(|_| format!("invalid --output value {}, expected (json|yaml)", olm_version::quote(text)))
 }
 
 /// Runs the command.
@@ -63,11 +61,11 @@ pub(crate) async fn run(args: ValidateArgs, session: &mut Session) -> Result<(),
     };
     let passed = report.findings.is_empty();
     match args.output {
-        Some(format) => {
+        Format::Json | Format::Yaml => {
             let result = ValidationResult::new(&report);
-            session.output.result(format, "CatalogValidation", &result, |_| String::new())?;
+            session.output.result(args.output, "CatalogValidation", &result, |_| String::new())?;
         }
-        None => {
+        Format::Table => {
             for finding in &report.findings {
                 say(&finding_line(finding));
             }

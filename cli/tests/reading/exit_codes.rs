@@ -55,9 +55,9 @@ fn failures_have_their_code_and_say_what_to_do() {
             "error: validate checks a directory or an image, not what a cluster serves\n",
         ),
         (
-            &["validate", "catalog", "-o", "table"],
+            &["validate", "catalog", "-o", "xml"],
             2,
-            "error: invalid value 'table' for '--output <FORMAT>': invalid --output value \"table\", expected (json|yaml)\n\n\
+            "error: invalid value 'xml' for '--output <FORMAT>': invalid --output value \"xml\", expected (json|yaml)\n\n\
              For more information, try '--help'.\n",
         ),
         (
@@ -156,6 +156,9 @@ fn programs_get_the_verdict_and_every_finding() {
     assert_eq!(warnings[0]["message"], "properties[1].value of type \"vendor.note\" must not be null");
     assert_eq!((&warnings[0]["file"], &warnings[0]["line"]), (&"catalog.yaml".into(), &12.into()));
     assert_eq!(findings.len(), 6);
+    let people = olm(&["validate", "broken", "--strict", "-o", "table"]);
+    assert_eq!((people.code, people.stdout.as_str()), (3, ""));
+    assert_eq!(people.stderr, olm(&["validate", "broken", "--strict"]).stderr);
 }
 
 #[test]
