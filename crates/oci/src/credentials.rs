@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::io;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
 use base64::Engine;
@@ -60,16 +61,13 @@ pub struct Credentials {
     helpers: BTreeSet<String>,
 }
 
+/// Some programs write `null` where they have nothing.
 #[derive(Deserialize)]
 struct Entry {
-    #[serde(default)]
-    auth: String,
-    #[serde(default)]
-    username: String,
-    #[serde(default)]
-    password: String,
-    #[serde(default)]
-    identitytoken: String,
+    auth: Option<String>,
+    username: Option<String>,
+    password: Option<String>,
+    identitytoken: Option<String>,
 }
 
 impl Credentials {
@@ -138,6 +136,10 @@ impl Credentials {
             }
             metadata => metadata.map_err(|error| reading(error.to_string()))?,
         };
+        // A pipe would block whoever reads it.
+        if metadata.file_type().is_fifo() {
+            return Err(reading("a pipe, not a file".to_owned()));
+        }
         if metadata.len() > MAX_FILE {
             return Err(reading(format!("the file is larger than {MAX_FILE} bytes")));
         }
@@ -153,12 +155,13 @@ impl Credentials {
 }
 
 fn login(key: &str, entry: Entry) -> Result<Option<Login>, CredentialsError> {
-    let identity_token = Some(entry.identitytoken).filter(|token| !token.is_empty());
-    let (username, password) = if entry.auth.is_empty() {
-        (entry.username, entry.password)
+    let identity_token = entry.identitytoken.filter(|token| !token.is_empty());
+    let auth = entry.auth.unwrap_or_default();
+    let (username, password) = if auth.is_empty() {
+        (entry.username.unwrap_or_default(), entry.password.unwrap_or_default())
     } else {
         let malformed = || CredentialsError::Auth(key.to_owned());
-        let bytes = BASE64_STANDARD.decode(entry.auth.trim()).map_err(|_| malformed())?;
+        let bytes = BASE64_STANDARD.decode(auth.trim()).map_err(|_| malformed())?;
         let text = String::from_utf8(bytes).map_err(|_| malformed())?;
         let (username, password) = text.split_once(':').ok_or_else(malformed)?;
         (username.to_owned(), password.trim_matches('\0').to_owned())
@@ -241,7 +244,7 @@ mod tests {
     #[test]
     fn every_kind_of_entry_is_read() {
         let credentials = parse(
-            r#"{"auths":{"a":{"auth":"dTpwOnE=","email":"e"},"b":{"identitytoken":"t"},"c":{},"d":{"username":"u"}},
+            r#"{"auths":{"a":{"auth":"dTpwOnE=","email":"e"},"b":{"identitytoken":"t"},"c":{},"d":{"username":"u","auth":null,"identitytoken":null}},
                "credHelpers":{"e":"x"}}"#,
         );
         let login = credentials.lookup("a", "x").unwrap();

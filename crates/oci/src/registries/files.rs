@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::Places;
@@ -84,7 +85,12 @@ fn list(folder: &Path) -> io::Result<Vec<(OsString, PathBuf)>> {
 }
 
 fn read(path: &Path) -> io::Result<String> {
-    if fs::metadata(path)?.len() > MAX_FILE {
+    let metadata = fs::metadata(path)?;
+    // A pipe would block whoever reads it.
+    if metadata.file_type().is_fifo() {
+        return Err(io::Error::other("a pipe, not a file"));
+    }
+    if metadata.len() > MAX_FILE {
         return Err(io::Error::other(format!("the file is larger than {MAX_FILE} bytes")));
     }
     fs::read_to_string(path)
