@@ -163,15 +163,16 @@ fn programs_get_the_verdict_and_every_finding() {
 
 #[test]
 fn a_reader_that_goes_away_is_no_failure() {
-    let mut child = command(&["catalog", "render", "catalog"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    assert_eq!(without_reader(&["catalog", "render", "catalog"]), (Some(0), String::new()));
+}
+
+/// Exit code and standard error where nobody reads standard output.
+fn without_reader(args: &[&str]) -> (Option<i32>, String) {
+    let mut child = command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let mut stderr = String::new();
     child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
-    assert_eq!((child.wait().unwrap().code(), stderr.as_str()), (Some(0), ""));
+    (child.wait().unwrap().code(), stderr)
 }
 
 /// So many findings that they do not fit into a pipe.
@@ -182,15 +183,8 @@ fn a_reader_that_goes_away_does_not_make_a_catalog_valid() {
     let text: String = (0..1000).map(channel).collect();
     std::fs::write(folder.path().join("channels.yaml"), text).unwrap();
     for format in ["json", "yaml"] {
-        let mut child = command(&["validate", folder.path().to_str().unwrap(), "-o", format])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        drop(child.stdout.take());
-        let mut stderr = String::new();
-        child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
-        assert_eq!((child.wait().unwrap().code(), stderr.as_str()), (Some(3), ""), "{format}");
+        let ended = without_reader(&["validate", folder.path().to_str().unwrap(), "-o", format]);
+        assert_eq!(ended, (Some(3), String::new()), "{format}");
     }
 }
 
