@@ -97,7 +97,10 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
         policy: PolicySource::from_env(service.flags.require_signature_policy),
         ..Config::new(Limits::BUNDLE)
     };
-    pulling.override_limits(&service.flags.image_limits)?;
+    let limits = &service.flags.image_limits;
+    pulling
+        .override_limits(limits)
+        .map_err(|error| format!("invalid argument {limits:?} for \"--image-limits\" flag: {error}"))?;
     let bundles = Bundles::open(cache.join("unpack"), Puller::new(pulling))?;
     // Pulls that need credentials fail and are retried once those are there.
     if let Err(error) = secrets.sync().await {

@@ -54,7 +54,7 @@ pub struct ServiceFlags {
     /// Accepted for compatibility: profiling is not part of this build
     #[arg(long, default_value = "0", value_name = "ADDRESS")]
     pub pprof_bind_address: String,
-    /// Directory with CA files (*.crt) and client certificates for registries
+    /// Directory with CA files and client certificates (*.cert with *.key) for registries; without it certs.d counts
     #[arg(long, default_value = "", value_name = "DIR")]
     pub pull_cas_dir: String,
     /// Limits on images as KEY=VALUE, comma separated: layers, blob-bytes, unpacked-bytes, kept-bytes, files, file-bytes,
