@@ -1,4 +1,5 @@
-//! Versions, releases and both range languages: no input may panic, and what was read compares with itself.
+//! Versions, releases and both range languages: no input may panic, faults lie in the text,
+//! what was read compares with itself, and the canonical form reads back.
 
 #![no_main]
 
@@ -15,6 +16,26 @@ fuzz_target!(|input: (&str, &str)| {
         }
         if let Ok(range) = Range::parse(first) {
             let _ = range.contains(version);
+        }
+    }
+    for pointer in [
+        Version::fault_in(first),
+        Version::tolerant_fault_in(first),
+        Release::fault_in(first),
+        Constraint::fault_in(first),
+        Range::fault_in(first),
+    ]
+    .into_iter()
+    .flatten()
+    {
+        assert!(first.get(pointer.at.clone()).is_some());
+        let _ = pointer.draw(first);
+    }
+    if let Ok(constraint) = Constraint::parse(first) {
+        let canonical = constraint.to_string();
+        // Many short comparators grow beyond what is accepted.
+        if canonical.len() <= 256 {
+            assert_eq!(Constraint::parse(&canonical).as_ref(), Ok(&constraint));
         }
     }
     let _ = Release::parse(first);

@@ -7,17 +7,20 @@
 //!
 //! The two languages look alike and differ in almost every rule, so they share no parser. Both follow the
 //! libraries of the Go reference including their accidents, because they decide which bundle is chosen.
-//! Error texts are exact: users see them in conditions.
+//! Error texts are exact: users see them in conditions. What they do not say, the place of the fault and what is expected
+//! there, each type tells as a [`Pointer`] (`fault_in`).
 //!
 //! This crate computes only. It knows neither catalogs nor bundles.
 
 mod constraint;
+mod pointer;
 mod quote;
 mod range;
 mod release;
 mod version;
 
 pub use constraint::{Constraint, ConstraintError};
+pub use pointer::Pointer;
 pub use quote::quote;
 pub use range::{Range, RangeError};
 pub use release::{Release, ReleaseError, VersionRelease, VersionReleaseError};

@@ -6,6 +6,7 @@
 
 use std::str::FromStr;
 
+use crate::pointer::{Fault, Pointer, place};
 use crate::quote::quote;
 use crate::version::{Version, VersionError};
 
@@ -71,23 +72,59 @@ impl Range {
     /// Misplaced `||` first, then wildcards that cannot be expanded, then the first bad comparator, then
     /// empty alternatives.
     pub fn parse(text: &str) -> Result<Self, RangeError> {
+        Self::read(text).map_err(|fault| fault.error)
+    }
+
+    /// Where [`Range::parse`] finds the first fault; `None` if `text` is a range.
+    pub fn fault_in(text: &str) -> Option<Pointer> {
+        Self::read(text).err().map(|fault| *fault.pointer)
+    }
+
+    fn read(text: &str) -> Result<Self, Fault<RangeError>> {
         let tokens = tokens(text);
-        if tokens.first().is_some_and(|token| token == "||") {
-            return Err(RangeError::LeadingOr);
+        let at = |token: &Token<'_>| place(text, token.raw);
+        if let Some(first) = tokens.first().filter(|token| token.is_or()) {
+            return Err(Fault::new(RangeError::LeadingOr, at(first), "a comparator before ||"));
         }
-        if tokens.last().is_none_or(|token| token == "||") {
-            return Err(RangeError::EmptyOrTrailingOr);
+        let Some(last) = tokens.last() else {
+            let expected = "a comparator such as >=1.2.3";
+            return Err(Fault::new(RangeError::EmptyOrTrailingOr, 0..text.len(), expected));
+        };
+        if last.is_or() {
+            return Err(Fault::new(RangeError::EmptyOrTrailingOr, at(last), "a comparator after ||"));
+        }
+        let fault = |token: &Token<'_>, (error, part): TokenFault| {
+            let whole = || {
+                let expected = "an operator and a complete version, such as >=1.2.3";
+                Pointer::new(0..token.raw.len(), expected)
+            };
+            let pointer = part.map_or_else(whole, |part| token.pointer(*part));
+            Fault::at(error, pointer.moved(at(token).start))
+        };
+        let mut expanded = Vec::new();
+        for group in tokens.split(Token::is_or) {
+            let expand = |token| match expand_wildcard(&Token::text(token)) {
+                Ok(comparators) => Ok((token, comparators)),
+                Err(error) => Err(fault(token, (error, None))),
+            };
+            expanded.push(group.iter().map(expand).collect::<Result<Vec<_>, _>>()?);
         }
         let mut groups = Vec::new();
-        for group in tokens.split(|token| token == "||") {
-            let expanded: Vec<_> =
-                group.iter().map(|token| expand_wildcard(token)).collect::<Result<_, _>>()?;
-            groups.push(expanded.concat());
+        for group in expanded {
+            let mut parsed = Vec::new();
+            for (token, comparators) in group {
+                for text in comparators {
+                    let comparator = Comparator::parse(&text);
+                    // A place in what a wildcard became means nothing in the token.
+                    let exact = |part: Option<Box<Pointer>>| part.filter(|_| text == token.text());
+                    parsed.push(comparator.map_err(|(error, part)| fault(token, (error, exact(part))))?);
+                }
+            }
+            groups.push(parsed);
         }
-        let parse_group = |group: Vec<String>| group.iter().map(|token| Comparator::parse(token)).collect();
-        let groups: Vec<Vec<_>> = groups.into_iter().map(parse_group).collect::<Result<_, _>>()?;
-        if groups.iter().any(Vec::is_empty) {
-            return Err(RangeError::EmptyGroup);
+        if let Some(empty) = groups.iter().position(Vec::is_empty) {
+            let end = tokens.iter().filter(|token| token.is_or()).nth(empty).map_or(0..0, at);
+            return Err(Fault::new(RangeError::EmptyGroup, end, "a comparator between two ||"));
         }
         Ok(Self { groups })
     }
@@ -137,20 +174,31 @@ struct Comparator {
     bound: Version,
 }
 
+/// An error with its place in the text of the token; no place means all of it.
+type TokenFault = (RangeError, Option<Box<Pointer>>);
+
 impl Comparator {
-    fn parse(token: &str) -> Result<Self, RangeError> {
-        let (comparator, operand) = split_operator(token)?;
+    fn parse(token: &str) -> Result<Self, TokenFault> {
+        let (comparator, operand) = split_operator(token).map_err(|error| (error, None))?;
         let term = || format!("{comparator}{operand}");
-        let op = Op::parse(comparator).ok_or_else(|| RangeError::BadComparator {
-            token: token.to_owned(),
-            comparator: comparator.to_owned(),
-            term: term(),
+        let op = Op::parse(comparator).ok_or_else(|| {
+            let error = RangeError::BadComparator {
+                token: token.to_owned(),
+                comparator: comparator.to_owned(),
+                term: term(),
+            };
+            let expected = "one of = == ! != > >= < <= before a complete version";
+            (error, Some(Box::new(Pointer::new(place(token, comparator), expected))))
         })?;
-        let bound = Version::parse(operand).map_err(|fault| RangeError::BadVersion {
-            token: token.to_owned(),
-            operand: operand.to_owned(),
-            term: term(),
-            fault,
+        let bound = Version::read(operand).map_err(|fault| {
+            let fault = fault.moved(place(token, operand).start);
+            let error = RangeError::BadVersion {
+                token: token.to_owned(),
+                operand: operand.to_owned(),
+                term: term(),
+                fault: fault.error,
+            };
+            (error, Some(fault.pointer))
         })?;
         Ok(Self { op, bound })
     }
@@ -167,10 +215,45 @@ impl Comparator {
     }
 }
 
+/// A piece of a range between blanks that separate.
+#[derive(Debug)]
+struct Token<'a> {
+    /// As written; blanks after an operator are part of it.
+    raw: &'a str,
+}
+
+impl Token<'_> {
+    /// Without blanks.
+    fn text(&self) -> String {
+        self.raw.replace(' ', "")
+    }
+
+    fn is_or(&self) -> bool {
+        self.raw.bytes().filter(|b| *b != b' ').eq(*b"||")
+    }
+
+    /// Turns a place in the text without blanks into one in the raw token, and names what users of the other
+    /// language tend to write.
+    fn pointer(&self, part: Pointer) -> Pointer {
+        let mut kept = self.raw.bytes().enumerate().filter(|(_, b)| *b != b' ').map(|(at, _)| at);
+        let start = kept.nth(part.at.start).unwrap_or(self.raw.len());
+        let length = part.at.len();
+        let end =
+            if length < 2 { start + length } else { kept.nth(length - 2).map_or(start + 1, |at| at + 1) };
+        let expected = match self.raw.as_bytes().get(start) {
+            Some(b',') => "a blank: no comma separates comparators here".into(),
+            Some(b'|') => "blanks before and after ||".into(),
+            Some(b'X' | b'*') => "a lower-case x as the last part of a wildcard".into(),
+            _ => part.expected,
+        };
+        Pointer { at: start..end, expected }
+    }
+}
+
 /// Splits a range at blanks that do not follow an operator; what is shorter than two bytes is dropped.
 ///
 /// The byte that decides is the last non-blank one of the whole text so far, not of the token.
-fn tokens(text: &str) -> Vec<String> {
+fn tokens(text: &str) -> Vec<Token<'_>> {
     let mut kept = Vec::new();
     let mut start = 0;
     let mut last = None;
@@ -183,7 +266,7 @@ fn tokens(text: &str) -> Vec<String> {
         }
     }
     kept.push(&text[start..]);
-    kept.into_iter().filter(|token| token.len() > 1).map(|token| token.replace(' ', "")).collect()
+    kept.into_iter().filter(|raw| raw.len() > 1).map(|raw| Token { raw }).collect()
 }
 
 /// Splits a token before its first digit. Any Unicode number ends the operator; only ASCII ones make a
@@ -242,7 +325,7 @@ fn next_after(operand: &str, low: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Range, RangeError};
+    use super::{Range, RangeError, expand_wildcard};
     use crate::Version;
 
     fn contains(range: &str, version: &str) -> bool {
@@ -314,6 +397,62 @@ mod tests {
             Range::parse("~1.2").unwrap_err().to_string(),
             r#"Could not parse Range "~1.2": Could not parse comparator "~" in "~1.2""#
         );
+    }
+
+    // spec 03 §5.2: what a wildcard becomes with each operator
+    #[test]
+    fn wildcards_expand_by_operator() {
+        for (token, expanded) in [
+            (">1.x", ">=2.0.0"),
+            (">1.2.x", ">=1.3.0"),
+            (">1.x.x", ">=1.1.0"),
+            (">=1.x", ">=1.0.0"),
+            ("<1.2.x", "<1.2.0"),
+            ("<=1.x", "<2.0.0"),
+            ("<=1.2.x", "<1.3.0"),
+            ("1.x", ">=1.0.0 <2.0.0"),
+            ("=1.2.x", ">=1.2.0 <1.3.0"),
+            ("==1.x.x", ">=1.0.0 <1.1.0"),
+            ("!1.x", "<1.0.0 >=2.0.0"),
+            ("!=1.2.x", "<1.2.0 >=1.3.0"),
+            ("~1.2.x", "1.2.0"),
+            ("=>1.x", "1.0.0"),
+            (">=01.x", ">=01.0.0"),
+            ("<=01.x", "<2.0.0"),
+            ("<=1.99999999999999999999.x", "<"),
+            (">1.0.0-xyz", ">="),
+        ] {
+            assert_eq!(expand_wildcard(token).unwrap().join(" "), expanded, "{token}");
+        }
+    }
+
+    // spec 03 §§5.1, 5.4: each text with where its first fault is and what is expected there
+    #[test]
+    fn faults_are_pointed_at() {
+        for (text, fault, expected) in [
+            ("", 0..0, "a comparator such as >=1.2.3"),
+            ("   ", 0..3, "a comparator such as >=1.2.3"),
+            ("1", 0..1, "a comparator such as >=1.2.3"),
+            ("|| 1.0.0", 0..2, "a comparator before ||"),
+            ("1.0.0 ||", 6..8, "a comparator after ||"),
+            ("1.0.0 || || 2.0.0", 9..11, "a comparator between two ||"),
+            ("1.0.0 || 5 || 2.0.0", 11..13, "a comparator between two ||"),
+            (">=1.0.0, <2.0.0", 7..8, "a blank: no comma separates comparators here"),
+            ("1.0.0||2.0.0", 5..6, "blanks before and after ||"),
+            (">=1.0 <2.0", 5..5, "a complete version, major.minor.patch"),
+            (">=1.0.0 ~1.2.3", 8..9, "one of = == ! != > >= < <= before a complete version"),
+            ("=> 1.2.3", 0..2, "one of = == ! != > >= < <= before a complete version"),
+            (">=   1.02.3", 7..8, "a number without leading zeros"),
+            ("1.2.X", 4..5, "a lower-case x as the last part of a wildcard"),
+            ("1.2.*", 4..5, "a lower-case x as the last part of a wildcard"),
+            (">=1.0.0\n", 7..8, "only digits here"),
+            (">=1.0.0 >1.0.0-xyz", 8..18, "an operator and a complete version, such as >=1.2.3"),
+            ("abc", 0..3, "an operator and a complete version, such as >=1.2.3"),
+        ] {
+            let pointer = Range::fault_in(text).unwrap();
+            assert_eq!((pointer.at, &*pointer.expected), (fault, expected), "{text:?}");
+        }
+        assert_eq!(Range::fault_in(">=1.0.0 <2.x"), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
+use crate::pointer::{Fault, Pointer, place};
 use crate::quote::quote;
 use crate::version::{Version, VersionError, check_pre_identifier, compare_identifiers};
 
@@ -42,19 +43,37 @@ impl Release {
     /// # Errors
     /// The text is too long, or some segment breaks the rules of a pre-release identifier.
     pub fn parse(text: &str) -> Result<Self, ReleaseError> {
+        Self::read(text).map_err(|fault| fault.error)
+    }
+
+    /// Where [`Release::parse`] finds the first fault; `None` if `text` is a release.
+    pub fn fault_in(text: &str) -> Option<Pointer> {
+        Self::read(text).err().map(|fault| *fault.pointer)
+    }
+
+    fn read(text: &str) -> Result<Self, Fault<ReleaseError>> {
         if text.len() > MAX_RELEASE_BYTES {
-            return Err(ReleaseError::TooLong(text.to_owned()));
+            let kept = text.floor_char_boundary(MAX_RELEASE_BYTES);
+            let error = ReleaseError::TooLong(text.to_owned());
+            return Err(Fault::new(error, kept..text.len(), "at most 20 characters"));
         }
         if text.is_empty() {
             return Ok(Self::default());
         }
-        let faults =
-            text.split('.').enumerate().filter_map(|(i, s)| Some((i, check_pre_identifier(s).err()?)));
-        let segments: Vec<_> = faults.collect();
-        if segments.is_empty() {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(ReleaseError::BadSegments { text: text.to_owned(), segments })
+        let mut segments = Vec::new();
+        let mut first = None;
+        for (index, segment) in text.split('.').enumerate() {
+            if let Err(fault) = check_pre_identifier(segment) {
+                let fault = fault.moved(place(text, segment).start);
+                first.get_or_insert(fault.pointer);
+                segments.push((index, fault.error));
+            }
+        }
+        match first {
+            None => Ok(Self(text.to_owned())),
+            Some(pointer) => {
+                Err(Fault { error: ReleaseError::BadSegments { text: text.to_owned(), segments }, pointer })
+            }
         }
     }
 
@@ -225,6 +244,58 @@ mod tests {
         ] {
             assert_eq!(Release::parse(text).map_err(|e| e.to_string()), Err(message.to_owned()));
         }
+    }
+
+    // spec 03 §3.3: what build metadata and an explicit release become
+    #[test]
+    fn version_and_release_follow_the_table() {
+        let at_limit = "12345678901234567890";
+        for (version, release, expected) in [
+            ("1.0.0+2", None, ("1.0.0", Some("2"))),
+            ("1.0.0+a.1", None, ("1.0.0", Some("a.1"))),
+            ("1.0.0", None, ("1.0.0", None)),
+            ("1.0.0+007", None, ("1.0.0+007", None)),
+            ("1.0.0+1.01", None, ("1.0.0+1.01", None)),
+            ("1.0.0+abcdefghij.1234567890", None, ("1.0.0+abcdefghij.1234567890", None)),
+            ("1.0.0+18446744073709551616", None, ("1.0.0+18446744073709551616", None)),
+            ("1.0.0+18446744073709551615", None, ("1.0.0", Some("18446744073709551615"))),
+            ("1.0.0+2", Some("5"), ("1.0.0+2", Some("5"))),
+            ("1.0.0", Some(""), ("1.0.0", Some(""))),
+            ("1.0.0-rc.1", Some("a.9"), ("1.0.0-rc.1", Some("a.9"))),
+        ] {
+            let read = read(version, release);
+            let shown = (read.version().to_string(), read.release().map(Release::as_str));
+            assert_eq!((shown.0.as_str(), shown.1), expected, "{version} {release:?}");
+        }
+        assert_eq!(Release::parse(at_limit).map_err(|e| e.to_string()), Ok(Release(at_limit.to_owned())));
+        for (version, release, message) in [
+            ("1.0", None, "No Major.Minor.Patch elements found"),
+            ("1.0", Some("1"), r#"error parsing version "1.0": No Major.Minor.Patch elements found"#),
+            (
+                "1.0.0",
+                Some("01"),
+                "error parsing release \"01\": invalid release \"01\": segment 0: Numeric PreRelease version must \
+                 not contain leading zeroes \"01\"",
+            ),
+        ] {
+            let error = VersionRelease::parse(version, release).unwrap_err();
+            assert_eq!(error.to_string(), message);
+        }
+    }
+
+    #[test]
+    fn faults_are_pointed_at() {
+        for (text, fault, expected) in [
+            ("123456789012345678901", 20..21, "at most 20 characters"),
+            ("éééééééééé1", 20..21, "at most 20 characters"),
+            ("01.a..b_c", 0..1, "a number without leading zeros"),
+            ("1.", 2..2, "an identifier of letters, digits and hyphens"),
+            ("a.b_c", 3..4, "only letters, digits and hyphens here"),
+        ] {
+            let pointer = Release::fault_in(text).unwrap();
+            assert_eq!((pointer.at, &*pointer.expected), (fault, expected), "{text}");
+        }
+        assert_eq!(Release::fault_in("1.a"), None);
     }
 
     // spec 03 acceptance 61

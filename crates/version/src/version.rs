@@ -5,6 +5,7 @@ use std::fmt;
 use std::num::IntErrorKind;
 use std::str::FromStr;
 
+use crate::pointer::{Fault, Pointer, Rewritten, first_refused, place};
 use crate::quote::quote;
 
 /// A semantic version.
@@ -85,23 +86,36 @@ impl Version {
     /// # Errors
     /// The first violated rule, reading from left to right (spec 03 §3.1).
     pub fn parse(text: &str) -> Result<Self, VersionError> {
+        Self::read(text).map_err(|fault| fault.error)
+    }
+
+    /// Where [`Version::parse`] finds the first fault; `None` if `text` is a version.
+    pub fn fault_in(text: &str) -> Option<Pointer> {
+        Self::read(text).err().map(|fault| *fault.pointer)
+    }
+
+    pub(crate) fn read(text: &str) -> Result<Self, Fault<VersionError>> {
+        const COMPLETE: &str = "a complete version, major.minor.patch";
+        let whole = 0..text.len();
         if text.is_empty() {
-            return Err(VersionError::Empty);
+            return Err(Fault::new(VersionError::Empty, whole, COMPLETE));
         }
         let mut parts = text.splitn(3, '.');
         let (Some(major), Some(minor), Some(tail)) = (parts.next(), parts.next(), parts.next()) else {
-            return Err(VersionError::MissingParts);
+            return Err(Fault::new(VersionError::MissingParts, text.len()..text.len(), COMPLETE));
         };
-        let major = number(NumberPart::Major, major)?;
-        let minor = number(NumberPart::Minor, minor)?;
+        let within = |part: &str, fault: Fault<VersionError>| fault.moved(place(text, part).start);
+        let value = |part, digits| number(part, digits).map_err(|fault| within(digits, fault));
+        let major = value(NumberPart::Major, major)?;
+        let minor = value(NumberPart::Minor, minor)?;
         let (tail, build) = cut(tail, '+');
         let (patch, pre) = cut(tail, '-');
-        let patch = number(NumberPart::Patch, patch)?;
-        if let Some(pre) = pre {
-            pre.split('.').try_for_each(check_pre_identifier)?;
+        let patch = value(NumberPart::Patch, patch)?;
+        for identifier in pre.into_iter().flat_map(|pre| pre.split('.')) {
+            check_pre_identifier(identifier).map_err(|fault| within(identifier, fault))?;
         }
-        if let Some(build) = build {
-            build.split('.').try_for_each(check_build_identifier)?;
+        for identifier in build.into_iter().flat_map(|build| build.split('.')) {
+            check_build_identifier(identifier).map_err(|fault| within(identifier, fault))?;
         }
         let owned = |part: Option<&str>| part.unwrap_or_default().to_owned();
         Ok(Self { major, minor, patch, pre: owned(pre), build: owned(build) })
@@ -114,16 +128,42 @@ impl Version {
     /// A short version with a pre-release or build suffix, and whatever [`Version::parse`] refuses after
     /// the repairs (spec 03 §3.2).
     pub fn parse_tolerant(text: &str) -> Result<Self, VersionError> {
+        Self::read_tolerant(text).map_err(|fault| fault.error)
+    }
+
+    /// Where [`Version::parse_tolerant`] finds the first fault; `None` if it accepts `text`.
+    pub fn tolerant_fault_in(text: &str) -> Option<Pointer> {
+        Self::read_tolerant(text).err().map(|fault| *fault.pointer)
+    }
+
+    fn read_tolerant(text: &str) -> Result<Self, Fault<VersionError>> {
         let trimmed = text.trim();
         let trimmed = trimmed.strip_prefix('v').unwrap_or(trimmed);
-        let mut parts: Vec<String> = trimmed.splitn(3, '.').map(without_leading_zeros).collect();
-        if parts.len() < 3 {
-            if parts.last().is_some_and(|last| last.contains(['+', '-'])) {
-                return Err(VersionError::ShortWithSuffix);
+        let end = place(text, trimmed).end;
+        let mut repaired = Rewritten::default();
+        let mut last = "";
+        let mut count = 0;
+        for part in trimmed.splitn(3, '.') {
+            let at = place(text, part).start;
+            if count > 0 {
+                repaired.push(".", at.saturating_sub(1));
             }
-            parts.resize(3, "0".to_owned());
+            let digits = without_leading_zeros(part);
+            if part.len() > 1 && !digits.starts_with(is_digit) {
+                repaired.push_new("0", at);
+            }
+            repaired.push(digits, at + part.len() - digits.len());
+            (last, count) = (part, count + 1);
         }
-        Self::parse(&parts.join("."))
+        if count < 3 {
+            if let Some(suffix) = last.find(['+', '-']) {
+                let at = place(text, last).start + suffix..end;
+                let expected = "a complete version before a pre-release or build metadata";
+                return Err(Fault::new(VersionError::ShortWithSuffix, at, expected));
+            }
+            (count..3).for_each(|_| repaired.push_new(".0", end));
+        }
+        Self::read(repaired.text()).map_err(|fault| fault.before(&repaired))
     }
 
     /// The first number.
@@ -214,63 +254,80 @@ pub(crate) fn compare_identifiers(a: &str, b: &str) -> Ordering {
 }
 
 /// Checks one identifier of a pre-release, or of a release, which obeys the same rule.
-pub(crate) fn check_pre_identifier(text: &str) -> Result<(), VersionError> {
+pub(crate) fn check_pre_identifier(text: &str) -> Result<(), Fault<VersionError>> {
     if text.is_empty() {
-        Err(VersionError::PrereleaseEmpty)
+        Err(Fault::new(VersionError::PrereleaseEmpty, 0..0, "an identifier of letters, digits and hyphens"))
     } else if is_digits(text) {
         if has_leading_zero(text) {
-            return Err(VersionError::PrereleaseLeadingZeroes { text: text.to_owned() });
+            let error = VersionError::PrereleaseLeadingZeroes { text: text.to_owned() };
+            return Err(Fault::new(error, leading_zeros(text), "a number without leading zeros"));
         }
         parse_u64(text).map(drop)
     } else if is_identifier(text) {
         Ok(())
     } else {
-        Err(VersionError::PrereleaseCharacters { text: text.to_owned() })
+        Err(bad_character(text, VersionError::PrereleaseCharacters { text: text.to_owned() }))
     }
 }
 
-fn check_build_identifier(text: &str) -> Result<(), VersionError> {
+fn check_build_identifier(text: &str) -> Result<(), Fault<VersionError>> {
     if text.is_empty() {
-        Err(VersionError::BuildEmpty)
+        Err(Fault::new(VersionError::BuildEmpty, 0..0, "an identifier of letters, digits and hyphens"))
     } else if is_identifier(text) {
         Ok(())
     } else {
-        Err(VersionError::BuildCharacters { text: text.to_owned() })
+        Err(bad_character(text, VersionError::BuildCharacters { text: text.to_owned() }))
     }
 }
 
-fn number(part: NumberPart, text: &str) -> Result<u64, VersionError> {
+fn bad_character(identifier: &str, error: VersionError) -> Fault<VersionError> {
+    let at = first_refused(identifier, is_identifier_char);
+    Fault::new(error, at, "only letters, digits and hyphens here")
+}
+
+fn number(part: NumberPart, text: &str) -> Result<u64, Fault<VersionError>> {
     if !is_digits(text) {
-        return Err(VersionError::NumberCharacters { part, text: text.to_owned() });
+        let error = VersionError::NumberCharacters { part, text: text.to_owned() };
+        return Err(Fault::new(error, first_refused(text, is_digit), "only digits here"));
     }
     if has_leading_zero(text) {
-        return Err(VersionError::NumberLeadingZeroes { part, text: text.to_owned() });
+        let error = VersionError::NumberLeadingZeroes { part, text: text.to_owned() };
+        return Err(Fault::new(error, leading_zeros(text), "a number without leading zeros"));
     }
     parse_u64(text)
 }
 
 /// Reads a text of which is known that it holds digits only.
-fn parse_u64(text: &str) -> Result<u64, VersionError> {
+fn parse_u64(text: &str) -> Result<u64, Fault<VersionError>> {
     text.parse().map_err(|e: std::num::ParseIntError| match e.kind() {
-        IntErrorKind::PosOverflow => VersionError::NumberTooLarge { text: text.to_owned() },
-        _ => VersionError::NumberEmpty { text: text.to_owned() },
+        IntErrorKind::PosOverflow => {
+            let error = VersionError::NumberTooLarge { text: text.to_owned() };
+            Fault::new(error, 0..text.len(), LARGEST_NUMBER)
+        }
+        _ => Fault::new(VersionError::NumberEmpty { text: text.to_owned() }, 0..0, "a number"),
     })
+}
+
+/// What is expected where a number is too large.
+pub(crate) const LARGEST_NUMBER: &str = "a number up to 18446744073709551615";
+
+/// The zeros that a number must not start with.
+pub(crate) fn leading_zeros(digits: &str) -> std::ops::Range<usize> {
+    let significant = digits.trim_start_matches('0').len().max(1);
+    0..digits.len() - significant
 }
 
 fn cut(text: &str, separator: char) -> (&str, Option<&str>) {
     text.split_once(separator).map_or((text, None), |(head, tail)| (head, Some(tail)))
 }
 
-fn without_leading_zeros(part: &str) -> String {
-    if part.len() < 2 {
-        return part.to_owned();
-    }
-    let stripped = part.trim_start_matches('0');
-    if stripped.starts_with(|c: char| c.is_ascii_digit()) {
-        stripped.to_owned()
-    } else {
-        format!("0{stripped}")
-    }
+/// What is left of a part; a single character stays.
+fn without_leading_zeros(part: &str) -> &str {
+    if part.len() < 2 { part } else { part.trim_start_matches('0') }
+}
+
+fn is_digit(c: char) -> bool {
+    c.is_ascii_digit()
 }
 
 /// True for ASCII digits only, and for the empty text.
@@ -362,26 +419,80 @@ mod tests {
         assert_eq!(Version::parse("1.0.0+1"), Version::parse("1.0.0+2"));
     }
 
+    // spec 03 §3.2: the text as the strict reading and the tolerant one see it
     #[test]
-    fn tolerant_reading_follows_the_table() {
-        for (text, expected) in [
-            ("v1.2.3", "1.2.3"),
-            (" 1.2.3 ", "1.2.3"),
-            ("1", "1.0.0"),
-            ("1.2", "1.2.0"),
-            ("01.02.03", "1.2.3"),
-            ("00.0.0", "0.0.0"),
-            ("1.2.03-rc1", "1.2.3-rc1"),
-            ("1.2.-1", "1.2.0-1"),
-            ("1.2.3-rc.1+b", "1.2.3-rc.1+b"),
+    fn both_readings_follow_the_table() {
+        for (text, strict, tolerant) in [
+            ("1.2.3-rc.1+b", Some("1.2.3-rc.1+b"), Some("1.2.3-rc.1+b")),
+            ("v1.2.3", None, Some("1.2.3")),
+            (" 1.2.3 ", None, Some("1.2.3")),
+            ("\t1.2.3\n", None, Some("1.2.3")),
+            ("1", None, Some("1.0.0")),
+            ("1.2", None, Some("1.2.0")),
+            ("v1", None, Some("1.0.0")),
+            ("01.02.03", None, Some("1.2.3")),
+            ("00.0.0", None, Some("0.0.0")),
+            ("1.2-rc1", None, None),
+            ("1.2+b", None, None),
+            ("1.2.03-rc1", None, Some("1.2.3-rc1")),
+            ("1.2.3-01", None, None),
+            ("1.2.-1", None, Some("1.2.0-1")),
+            ("V1.0.0", None, None),
+            ("vv1.0.0", None, None),
+            ("1.2.3.4", None, None),
+            ("1.2.x", None, None),
+            ("1..3", None, None),
+            ("1. 2.3", None, None),
+            ("v 1.2.3", None, None),
+            ("", None, None),
+            (" ", None, None),
+            ("18446744073709551615.0.0", Some("18446744073709551615.0.0"), Some("18446744073709551615.0.0")),
+            ("0018446744073709551616.0.0", None, None),
         ] {
-            assert_eq!(Version::parse_tolerant(text).map(|v| v.to_string()), Ok(expected.to_owned()));
+            assert_eq!(Version::parse(text).ok().map(|v| v.to_string()).as_deref(), strict, "{text:?}");
+            assert_eq!(
+                Version::parse_tolerant(text).ok().map(|v| v.to_string()).as_deref(),
+                tolerant,
+                "{text:?}"
+            );
+            assert_eq!(Version::fault_in(text).is_none(), strict.is_some(), "{text:?}");
+            assert_eq!(Version::tolerant_fault_in(text).is_none(), tolerant.is_some(), "{text:?}");
         }
-        for text in ["1.2-rc1", "1.2+b"] {
+        for text in ["1.2-rc1", "1.2+b", "1-1"] {
             assert_eq!(Version::parse_tolerant(text), Err(VersionError::ShortWithSuffix));
         }
-        for text in ["V1.0.0", "1.2.3.4", "1.2.x", "", "1.2.3-01", "vv1.0.0"] {
-            assert!(Version::parse_tolerant(text).is_err(), "{text}");
+    }
+
+    #[test]
+    fn faults_are_pointed_at() {
+        for (text, fault, expected) in [
+            ("", 0..0, "a complete version, major.minor.patch"),
+            ("1.2", 3..3, "a complete version, major.minor.patch"),
+            ("v1.2.3", 0..1, "only digits here"),
+            ("1.é2.3", 2..4, "only digits here"),
+            ("1.2.3.4", 5..6, "only digits here"),
+            ("1.002.3", 2..4, "a number without leading zeros"),
+            ("1.2.00", 4..5, "a number without leading zeros"),
+            ("1..3", 2..2, "a number"),
+            ("1.18446744073709551616.0", 2..22, "a number up to 18446744073709551615"),
+            ("1.2.3-a..b", 8..8, "an identifier of letters, digits and hyphens"),
+            ("1.2.3-a.01+b", 8..9, "a number without leading zeros"),
+            ("1.2.3-a_b", 7..8, "only letters, digits and hyphens here"),
+            ("1.2.3+", 6..6, "an identifier of letters, digits and hyphens"),
+            ("1.2.3-rc+b.c d", 12..13, "only letters, digits and hyphens here"),
+        ] {
+            let pointer = Version::fault_in(text).unwrap();
+            assert_eq!((pointer.at, &*pointer.expected), (fault, expected), "{text:?}");
+        }
+        for (text, fault, expected) in [
+            (" v1.2-rc1 ", 5..9, "a complete version before a pre-release or build metadata"),
+            (" v01.02.x3", 8..9, "only digits here"),
+            ("001.2.3-01", 8..9, "a number without leading zeros"),
+            ("V1", 0..1, "only digits here"),
+            ("", 0..0, "a number"),
+        ] {
+            let pointer = Version::tolerant_fault_in(text).unwrap();
+            assert_eq!((pointer.at, &*pointer.expected), (fault, expected), "{text:?}");
         }
     }
 }

@@ -28,6 +28,20 @@ fn parse_everything(text: &str) {
     let _ = Release::parse(text);
     let _ = VersionRelease::parse(text, Some(text));
     let _ = quote(text);
+    let faults = [
+        (Version::fault_in(text), Version::parse(text).is_ok()),
+        (Version::tolerant_fault_in(text), Version::parse_tolerant(text).is_ok()),
+        (Release::fault_in(text), Release::parse(text).is_ok()),
+        (Constraint::fault_in(text), Constraint::parse(text).is_ok()),
+        (Range::fault_in(text), Range::parse(text).is_ok()),
+    ];
+    for (pointer, accepted) in faults {
+        assert_eq!(pointer.is_none(), accepted, "{text:?}");
+        if let Some(pointer) = pointer {
+            assert!(text.get(pointer.at.clone()).is_some(), "{text:?}: {pointer:?}");
+            assert_eq!(pointer.draw(text).lines().count(), 2, "{text:?}");
+        }
+    }
     let _ = Constraint::parse(text).map(|constraint| constraint.matches(&probe));
     let _ = Range::parse(text).map(|range| range.contains(&probe));
 }
@@ -87,5 +101,23 @@ proptest! {
     fn a_pre_release_needs_an_operand_with_one(v in version(), k in version(), op in "=|!=|>|<|>=|<=|~|\\^") {
         let matches = Constraint::parse(&format!("{op}{k}")).unwrap().matches(&v);
         prop_assert!(!matches || v.pre().is_empty() || !k.pre().is_empty());
+    }
+
+    #[test]
+    fn the_canonical_form_means_the_same(
+        text in prop_oneof![
+            GRAMMAR,
+            "(|[~^]|[<>!]?=|>|~>) ?v?[0-2xX*](\\.[0-2x])?(\\.[0-3*])?(-rc\\.1|-0)?(, |  | - | \\|\\| )[0-2x](\\.[0-2])?"
+        ],
+        versions in prop::collection::vec(version(), 8),
+    ) {
+        if let Ok(constraint) = Constraint::parse(&text) {
+            let canonical = constraint.to_string();
+            let again = Constraint::parse(&canonical).unwrap();
+            prop_assert_eq!(again.to_string(), canonical);
+            for version in &versions {
+                prop_assert_eq!(constraint.matches(version), again.matches(version), "{} {} {}", text, again, version);
+            }
+        }
     }
 }
