@@ -11,6 +11,7 @@ pub mod certificate;
 pub mod cluster;
 pub mod component;
 mod connection;
+pub mod events;
 pub mod flags;
 pub mod gates;
 pub mod go_value;

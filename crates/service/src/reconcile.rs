@@ -47,6 +47,7 @@ pub struct Reconciles {
     controller: &'static str,
     kind: &'static str,
     metrics: Arc<Metrics>,
+    longest_delay: Duration,
     failing: Mutex<Failing>,
 }
 
@@ -69,7 +70,13 @@ impl Reconciles {
         metrics: Arc<Metrics>,
     ) -> Self {
         metrics.start_controller(controller, concurrency);
-        Self { controller, kind, metrics, failing: Mutex::default() }
+        Self { controller, kind, metrics, longest_delay: Duration::MAX, failing: Mutex::default() }
+    }
+
+    /// Lets no failed attempt wait longer than this, for objects whose trouble ends without an event.
+    #[must_use]
+    pub fn with_longest_delay(self, longest_delay: Duration) -> Self {
+        Self { longest_delay, ..self }
     }
 
     /// How long the object `name` still has to wait because this very `generation` failed; `None` where an
@@ -144,7 +151,7 @@ impl Reconciles {
 
     fn retry(&self, name: &str, after: Option<Duration>) -> Action {
         let mut failing = self.failing();
-        let delay = after.unwrap_or_else(|| failing.backoff.next(name.to_owned()));
+        let delay = after.unwrap_or_else(|| failing.backoff.next(name.to_owned()).min(self.longest_delay));
         let generation = failing.attempted.get(name).copied().flatten();
         failing.due.insert(name.to_owned(), (generation, Instant::now() + delay));
         Action::requeue(delay)
@@ -182,6 +189,21 @@ mod tests {
         assert_eq!(run(Ok(Action::await_change())).await, Action::requeue(RESYNC));
         let Ok(action) = reconciles.run("a", async { panic!("defect") }).await;
         assert_eq!(action, millis(5));
+    }
+
+    #[tokio::test]
+    async fn delays_have_a_limit_of_their_own() {
+        let limit = Duration::from_secs(30);
+        let reconciles = Reconciles::new("c", "K", 1, Arc::new(Metrics::new())).with_longest_delay(limit);
+        let mut delays = Vec::new();
+        for _ in 0..20 {
+            let Ok(action) = reconciles.run("a", async { Err(Failure::retry("x")) }).await;
+            delays.push(action);
+        }
+        assert_eq!(delays[12], Action::requeue(Duration::from_millis(20_480)));
+        assert!(delays[13..].iter().all(|delay| *delay == Action::requeue(limit)));
+        let Ok(action) = reconciles.run("a", async { Err(Failure::terminal("x")) }).await;
+        assert_eq!(action, Action::requeue(RESYNC));
     }
 
     #[tokio::test(start_paused = true)]
