@@ -13,6 +13,7 @@ use crate::properties::PROPERTIES_ANNOTATION;
 #[derive(Debug, Clone)]
 pub struct Bundle {
     pub(crate) package_name: String,
+    pub(crate) max_openshift_version: Option<String>,
     pub(crate) csv: Csv,
     pub(crate) csv_files: Vec<String>,
     pub(crate) definitions: Vec<Definition>,
@@ -66,6 +67,12 @@ impl Bundle {
     /// JSON text of the bundle's properties, for the annotation of the revision (spec 04 §4).
     pub fn properties(&self) -> Option<&str> {
         self.annotations().get(PROPERTIES_ANNOTATION).map(String::as_str)
+    }
+
+    /// The number that `metadata/properties.yaml` gives as `olm.maxOpenShiftVersion`, where [`Self::properties`] spell it
+    /// in another way: 4.20 is 4.2 there (spec 08 R-2).
+    pub fn max_openshift_version(&self) -> Option<&str> {
+        self.max_openshift_version.as_deref()
     }
 
     /// Annotations of the ClusterServiceVersion, `olm.properties` merged.

@@ -89,6 +89,9 @@ pub(crate) fn load(files: &BTreeMap<String, Vec<u8>>) -> Result<Bundle, LoadErro
     }
     Ok(Bundle {
         package_name,
+        max_openshift_version: files
+            .get(PROPERTIES_FILE)
+            .and_then(|file| properties::max_openshift_version(file)),
         csv,
         csv_files: manifests.csv_files,
         definitions: manifests.definitions,

@@ -108,6 +108,21 @@ fn file_elements(file: &[u8]) -> Result<Vec<String>, LoadError> {
     texts.collect()
 }
 
+/// The property that a cluster update may wait for.
+const MAX_OPENSHIFT_VERSION: &str = "olm.maxOpenShiftVersion";
+
+/// The value of the first property `olm.maxOpenShiftVersion` as the file has it, if that is a number which
+/// [`merge`] spells in another way (spec 08 R-2).
+pub(crate) fn max_openshift_version(file: &[u8]) -> Option<String> {
+    let value = |document: &Value| {
+        let properties = document.get("properties")?.as_array()?;
+        properties.iter().find(|one| one["type"] == MAX_OPENSHIFT_VERSION)?.get("value").cloned()
+    };
+    let number = value(&olm_yaml::from_slice(file).ok()?).filter(Value::is_number)?;
+    let written = value(&olm_yaml::from_slice_with_written_decimals(file).ok()?)?;
+    written.as_str().filter(|written| *written != go_json::text(&number)).map(str::to_owned)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,6 +155,33 @@ mod tests {
         let file = "properties: [{type: olm.maxOpenShiftVersion, value: 4.20}, {type: none}, {type: empty, value: null}]";
         let expected = r#"[{"type":"olm.maxOpenShiftVersion","value":4.2},{"type":"none","value":null},{"type":"empty","value":null}]"#;
         assert_eq!(merged(None, Some(file)), Ok(Some(expected.into())));
+    }
+
+    // spec 08 R-2, spec 06 A37
+    #[test]
+    fn the_files_spelling_of_the_maximum() {
+        let rows = [
+            ("4.20", Some("4.20")),
+            ("4.20 # the last one", Some("4.20")),
+            ("5.0", Some("5.0")),
+            ("04.18", Some("04.18")),
+            ("4.18", None),
+            ("\"4.20\"", None),
+            ("4.18.0", None),
+            ("5", None),
+            ("", None),
+        ];
+        for (value, expected) in rows {
+            let file = format!(
+                "properties:\n- type: x\n  value: 1.50\n- type: olm.maxOpenShiftVersion\n  value: {value}\n"
+            );
+            assert_eq!(max_openshift_version(file.as_bytes()).as_deref(), expected, "{value}");
+        }
+        for file in
+            ["", "properties: []", "- a", "properties: [", "properties: [{type: olm.maxOpenShiftVersion}]"]
+        {
+            assert_eq!(max_openshift_version(file.as_bytes()), None, "{file}");
+        }
     }
 
     #[test]

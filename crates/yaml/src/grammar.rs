@@ -6,7 +6,7 @@ use crate::{
     Error,
     cursor::Mark,
     scan::{Placed, Scanner, Token},
-    tree::{Builder, Tree},
+    tree::{Builder, Decimals, Tree},
 };
 
 /// What is read next, when all above it on the stack is done.
@@ -49,10 +49,10 @@ struct Grammar<'a> {
 }
 
 /// Parses the first document of `text`. What follows it is not looked at, but the line is told where it begins.
-pub(crate) fn parse(text: &str, depth: usize) -> Result<(Tree, Option<usize>), Error> {
+pub(crate) fn parse(text: &str, depth: usize, decimals: Decimals) -> Result<(Tree, Option<usize>), Error> {
     let mut grammar = Grammar {
         scanner: Scanner::new(text),
-        builder: Builder::default(),
+        builder: Builder::new(decimals),
         expected: Vec::new(),
         prefixes: Vec::new(),
         depth,

@@ -24,6 +24,7 @@ pub use error::Error;
 pub use stream::{DecodeError, Notation, Position, Stream, StreamError};
 
 use serde_json::Value;
+use tree::Decimals;
 
 /// What one document may cost. The defaults hold every catalog and bundle seen in the field many times over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,16 +48,20 @@ impl Default for Limits {
 ///
 /// An object may hold the same key more than once: the last one counts.
 pub fn to_json(yaml: &[u8], limits: &Limits) -> Result<Vec<u8>, Error> {
-    first_to_json(yaml, limits).map(|(json, _)| json)
+    first_to_json(yaml, limits, Decimals::Resolved).map(|(json, _)| json)
 }
 
 /// [`to_json`], with the line, from 1, where something begins that was not read.
-fn first_to_json(yaml: &[u8], limits: &Limits) -> Result<(Vec<u8>, Option<usize>), Error> {
+fn first_to_json(
+    yaml: &[u8],
+    limits: &Limits,
+    decimals: Decimals,
+) -> Result<(Vec<u8>, Option<usize>), Error> {
     if yaml.len() > limits.document_bytes {
         return Err(Error::TooLarge { limit: limits.document_bytes });
     }
     let text = source::decode(yaml)?;
-    let (tree, unread) = grammar::parse(&source::with_line_feeds(&text), limits.depth)?;
+    let (tree, unread) = grammar::parse(&source::with_line_feeds(&text), limits.depth, decimals)?;
     Ok((convert::to_json(&tree, limits)?, unread))
 }
 
@@ -69,6 +74,17 @@ fn first_to_json(yaml: &[u8], limits: &Limits) -> Result<(Vec<u8>, Option<usize>
 pub fn from_slice(yaml: &[u8]) -> Result<Value, Error> {
     let limits = Limits { depth: json::VALUE_DEPTH, ..Limits::default() };
     json::to_value(&to_json(yaml, &limits)?)
+}
+
+/// [`from_slice`], but an unquoted number with a fraction or an exponent becomes text, spelled as in the document:
+/// `4.20` is a number elsewhere, and then the same as `4.2`.
+///
+/// # Errors
+/// As [`from_slice`].
+pub fn from_slice_with_written_decimals(yaml: &[u8]) -> Result<Value, Error> {
+    let limits = Limits { depth: json::VALUE_DEPTH, ..Limits::default() };
+    let (json, _) = first_to_json(yaml, &limits, Decimals::Written)?;
+    json::to_value(&json)
 }
 
 /// Reads every document of a stream of YAML documents or concatenated JSON values, in order, with the

@@ -3,7 +3,7 @@
 
 use std::io::{self, Read};
 
-use crate::{Error, Limits, first_to_json, json::SyntaxError};
+use crate::{Error, Limits, first_to_json, json::SyntaxError, tree::Decimals};
 
 /// How far the start of a stream is looked at to tell JSON from YAML.
 const GUESS_BYTES: usize = 4096;
@@ -255,7 +255,7 @@ impl<R: Read> Stream<R> {
             return Ok(None);
         };
         let position = self.position;
-        let (json, unread) = first_to_json(&document, &self.limits).map_err(|error| {
+        let (json, unread) = first_to_json(&document, &self.limits, Decimals::Resolved).map_err(|error| {
             // What is missing at the end is looked for behind the last line.
             let at = error.line().map(|line| first + line.min(newlines(&document).max(1)) - 1);
             StreamError::Document { position, at, message: error.to_string() }

@@ -48,9 +48,18 @@ impl Tree {
     }
 }
 
+/// What becomes of plain scalars that are numbers with a fraction or an exponent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decimals {
+    /// Doubles, as the tools read them.
+    Resolved,
+    /// Text, spelled as in the document.
+    Written,
+}
+
 /// Takes the nodes of a document as they are read.
-#[derive(Default)]
 pub(crate) struct Builder {
+    decimals: Decimals,
     tree: Tree,
     /// Collections that have not ended.
     open: Vec<usize>,
@@ -58,6 +67,10 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
+    pub(crate) fn new(decimals: Decimals) -> Self {
+        Self { decimals, tree: Tree::default(), open: Vec::new(), anchors: HashMap::new() }
+    }
+
     pub(crate) fn finish(self) -> Tree {
         self.tree
     }
@@ -84,8 +97,14 @@ impl Builder {
             Some(Some(name)) => ScalarTag::from_core_name(name),
             Some(None) => ScalarTag::Other,
         };
-        let node = if plain && tag == ScalarTag::None && text == "<<" {
+        let is_plain = plain && tag == ScalarTag::None;
+        let node = if is_plain && text == "<<" {
             Node::Merge
+        } else if is_plain
+            && self.decimals == Decimals::Written
+            && matches!(resolve(text.clone(), tag, plain), Ok(Scalar::Float(_)))
+        {
+            Node::Scalar(Scalar::Text(text))
         } else {
             resolve(text, tag, plain).map_or_else(Node::Misfit, Node::Scalar)
         };

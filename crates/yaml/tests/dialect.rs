@@ -272,3 +272,12 @@ proptest! {
         prop_assert_eq!(documents(Chunks(text.as_bytes(), step)), documents(text.as_bytes()));
     }
 }
+
+#[test]
+fn written_decimals_are_text() {
+    let text = "[4.20, 5.0, 1e3, -.5, 4.2_0, 4, 0x10, .inf, '4.20', !!float 4.20, {4.20: a}, &x 4.20, *x]";
+    let expected = json!([
+        "4.20", "5.0", "1e3", "-.5", "4.2_0", 4, 16, ".inf", "4.20", 4.2, {"4.20": "a"}, "4.20", "4.20"
+    ]);
+    assert_eq!(olm_yaml::from_slice_with_written_decimals(text.as_bytes()).unwrap(), expected);
+}
