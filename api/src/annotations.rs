@@ -27,3 +27,16 @@ pub const EXT_PREFIX: &str = "ext.olm.operatorframework.io/";
 pub const EXT_REFRESH_REQUESTED_AT: &str = "ext.olm.operatorframework.io/refresh-requested-at";
 /// Maximum OpenShift version as written in the bundle's source, on revisions (spec 08 R-2).
 pub const EXT_MAX_OPENSHIFT_VERSION: &str = "ext.olm.operatorframework.io/max-openshift-version";
+/// Properties of the bundle's catalog entry that dependencies are judged by, on revisions made in the modes `Report`
+/// and `Check`: a JSON list of `{"type", "value"}` (spec 07 §5.5).
+pub const EXT_CATALOG_PROPERTIES: &str = "ext.olm.operatorframework.io/catalog-properties";
+/// `Reject`, `Report` or `Check`, on ClusterExtensions: what becomes of a bundle with dependencies (spec 07 §5.5).
+pub const EXT_DEPENDENCY_MODE: &str = "ext.olm.operatorframework.io/dependency-mode";
+/// Property types, joined by commas, on ClusterExtensions: such dependencies of the bundle do not count.
+pub const EXT_IGNORE_DEPENDENCIES: &str = "ext.olm.operatorframework.io/ignore-dependencies";
+/// `true` or `false`, on ClusterExtensions: it may be upgraded or uninstalled though others need it.
+pub const EXT_IGNORE_DEPENDENTS: &str = "ext.olm.operatorframework.io/ignore-dependents";
+/// `patch`, `minor` or `major`, on ClusterExtensions: how far one upgrade may go (spec 08 R-6).
+pub const EXT_UPGRADE_SCOPE: &str = "ext.olm.operatorframework.io/upgrade-scope";
+/// `true` or `false`, on ClusterExtensions: versions that their channel skips are never installed (spec 08 R-12).
+pub const EXT_EXCLUDE_SKIPPED: &str = "ext.olm.operatorframework.io/exclude-skipped";

@@ -300,3 +300,13 @@ const PACKAGE_NAME: (&str, &str) = (
 /// The admission pattern of the reference, slips included (spec 01 §3.1): what it lets through, and what not,
 /// is part of the contract; what the resolver then understands is decided by the resolver.
 const VERSION_RANGE: &str = r"self.matches('^\\s*(=|!=|>|<|>=|=>|<=|=<|~|~>|\\^)?\\s*v?(0|[1-9]\\d*|[xX*|])([.](0|[1-9]\\d*|[xX]|[*]\\]))?([.](0|[1-9]\\d*|[xX*]))?(-[0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?([+][0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?\\s*((\\s+|,\\s*|\\s*[|][|]\\s*)(=|!=|>|<|>=|=>|<=|=<|~|~>|\\^)?\\s*v?(0|[1-9]\\d*|[xX]|[*]\\])([.](0|[1-9]\\d*|[xX*]))?([.](0|[1-9]\\d*|[xX]|[*]\\]))?(-[0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?([+][0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?\\s*)*$')";
+
+/// Most characters of `spec.source.catalog.version`.
+pub const VERSION_MAX_CHARACTERS: usize = 64;
+
+/// The regular expression (RE2) that the API server requires `spec.source.catalog.version` to match.
+pub fn version_pattern() -> String {
+    let rule = VERSION_RANGE.strip_prefix("self.matches('").and_then(|rest| rest.strip_suffix("')"));
+    // Backslashes are doubled in a CEL text.
+    rule.unwrap_or_default().replace(r"\\", r"\")
+}

@@ -155,7 +155,8 @@ pub struct ExtensionVerdict {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub value: String,
     /// Compatible: allows the next version. Blocking: does not. Acknowledged: does not, but the administrator
-    /// decided otherwise. Invalid: cannot be read. NotApplicable: says nothing about this platform.
+    /// decided otherwise. Invalid: cannot be read. NotApplicable: says nothing about this platform. Unknown: the
+    /// platform's version is not known.
     pub result: VerdictResult,
     /// Highest version that the extension could be upgraded to now and that would not block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -181,6 +182,8 @@ open_enum! {
         Invalid,
         /// Says nothing about this platform.
         NotApplicable,
+        /// Cannot be compared, because the platform's version is not known.
+        Unknown,
     }
 }
 

@@ -1,6 +1,7 @@
-//! Condition types, reasons, and the one function that writes a condition (spec 01 §7, spec 05 §1).
+//! Condition types, reasons, and the functions that write a condition or take it away (spec 01 §7, spec 05 §1).
 //!
-//! Pure: the time is a parameter. Nothing here ever removes a condition.
+//! Pure: the time is a parameter. Conditions of the reference are never removed; only those of our own rules are,
+//! when no such rule is in force any more.
 
 use crate::{Condition, Time};
 use jiff::Timestamp;
@@ -25,6 +26,10 @@ pub mod types {
     pub const CHANNEL_DEPRECATED: &str = "ChannelDeprecated";
     /// Extension: the installed bundle is deprecated.
     pub const BUNDLE_DEPRECATED: &str = "BundleDeprecated";
+    /// Extension: a newer version waits (spec 07 §1.1). Only where a rule of ours can hold one back.
+    pub const UPGRADE_AVAILABLE: &str = "UpgradeAvailable";
+    /// Extension: what the bundle requires is there (spec 07 §5.5). Only where dependencies are judged.
+    pub const DEPENDENCIES_SATISFIED: &str = "DependenciesSatisfied";
     /// Cluster upgrade status: the platform may be upgraded (spec 06 §9.7).
     pub const UPGRADEABLE: &str = "Upgradeable";
 }
@@ -67,6 +72,23 @@ pub mod reasons {
     pub const UNAVAILABLE: &str = "Unavailable";
     /// Catalog content is not served because the catalog is switched off.
     pub const USER_SPECIFIED_UNAVAILABLE: &str = "UserSpecifiedUnavailable";
+
+    /// No newer version is held back.
+    pub const UP_TO_DATE: &str = "UpToDate";
+    /// The newer version is beyond the allowed scope of an upgrade.
+    pub const OUTSIDE_SCOPE: &str = "OutsideScope";
+    /// The newer version lacks something that it requires, or another extension needs the older one.
+    pub const DEPENDENCY_CONFLICT: &str = "DependencyConflict";
+    /// The newer version is one that its channel skips.
+    pub const SKIPPED: &str = "Skipped";
+    /// The newer version does not fit this cluster.
+    pub const CLUSTER_CONSTRAINT: &str = "ClusterConstraint";
+    /// All that the bundle requires is there.
+    pub const ALL_SATISFIED: &str = "AllSatisfied";
+    /// Something that the bundle requires is missing, or cannot be told.
+    pub const UNSATISFIED: &str = "Unsatisfied";
+    /// The bundle requires nothing.
+    pub const NO_DEPENDENCIES: &str = "NoDependencies";
 
     /// Cluster upgrade status, before the first evaluation (spec 06 §9.5).
     pub const INITIALIZING: &str = "Initializing";
@@ -146,6 +168,11 @@ pub fn set(
     }
 }
 
+/// Takes the condition `type_` away.
+pub fn remove(conditions: &mut Vec<Condition>, type_: &str) {
+    conditions.retain(|condition| condition.type_ != type_);
+}
+
 /// The condition of this type.
 pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|condition| condition.type_ == type_)
@@ -217,6 +244,8 @@ mod tests {
         set(&mut conditions, "Serving", Status::False, "Unavailable", "", Some(1), at(2));
         assert_eq!(conditions[..1], foreign);
         assert_eq!(find(&conditions, "Serving").map(|found| found.status.as_str()), Some("False"));
+        remove(&mut conditions, "Serving");
+        assert_eq!(conditions, foreign);
         assert!(!is_true(&conditions, "Serving"));
         assert!(!is_true(&conditions, "Installed"));
     }
