@@ -1,0 +1,356 @@
+//! The verdict as a condition of OpenShift's objects (spec 06 §9.4, §9.6).
+
+use jiff::Timestamp;
+use olm_api::conditions::{Status, reasons};
+use olm_api::{cluster_upgrade_status, names};
+use serde_json::{Map, Value, json};
+
+use crate::verdict::Verdict;
+
+/// Condition of the OLM object that OpenShift's own operator makes; the aggregated form is as if it were there.
+const STEM: &str = "InstalledOLMOperators";
+/// Suffix of conditions that are aggregated.
+const UPGRADEABLE: &str = "Upgradeable";
+/// Reason where it cannot be told.
+const ERROR_CHECKING: &str = "ErrorCheckingOperatorCompatibility";
+const ALL_IS_WELL: &str = "All is well";
+
+/// A condition as OpenShift's objects have it, without type and time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterOperatorCondition {
+    /// True or False.
+    pub status: Status,
+    /// Why, as one word.
+    pub reason: String,
+    /// Why, as a text.
+    pub message: String,
+}
+
+impl ClusterOperatorCondition {
+    /// The condition `type_` in the status of an object; `None` where there is none that is well formed.
+    pub fn stored(object: &Value, type_: &str) -> Option<Self> {
+        let conditions = object.pointer("/status/conditions")?.as_array()?;
+        let stored = conditions.iter().find(|condition| condition["type"] == type_)?;
+        let status = match stored["status"].as_str()? {
+            "True" => Status::True,
+            "False" => Status::False,
+            "Unknown" => Status::Unknown,
+            _ => return None,
+        };
+        let text = |key: &str| stored[key].as_str().unwrap_or_default().to_owned();
+        Some(Self { status, reason: text("reason"), message: text("message") })
+    }
+
+    /// The condition as the object holds it. `before` is the object's condition of this type; its time stays where the
+    /// status does.
+    pub fn to_value(&self, type_: &str, before: Option<&Value>, now: Timestamp) -> Value {
+        let status = self.status.as_str();
+        let same = before.filter(|before| before["status"] == status);
+        let since = same.and_then(|before| before["lastTransitionTime"].as_str());
+        let since = since.map_or_else(|| seconds(now), str::to_owned);
+        let (reason, message) = (&self.reason, &self.message);
+        json!({"type": type_, "status": status, "lastTransitionTime": since, "reason": reason, "message": message})
+    }
+}
+
+fn seconds(time: Timestamp) -> String {
+    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
+}
+
+/// The Upgradeable condition of the ClusterOperator, in the form into which OpenShift's operators aggregate theirs.
+/// `None` before the first evaluation: what is stored stays.
+pub fn aggregated(verdict: &Verdict) -> Option<ClusterOperatorCondition> {
+    let own = contributed(verdict)?;
+    if own.status == Status::True {
+        return Some(ClusterOperatorCondition { message: ALL_IS_WELL.to_owned(), ..own });
+    }
+    let mut lines: Vec<&str> = Vec::new();
+    for line in own.message.lines() {
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    let lines: Vec<String> = lines.iter().map(|line| format!("{STEM}{UPGRADEABLE}: {line}")).collect();
+    let reason = format!("{STEM}_{}", own.reason);
+    Some(ClusterOperatorCondition { status: own.status, reason, message: lines.join("\n") })
+}
+
+/// The condition of the OLM object that its operator aggregates. `None` before the first evaluation.
+pub fn contributed(verdict: &Verdict) -> Option<ClusterOperatorCondition> {
+    let message = verdict.message.clone();
+    let (status, reason, message) = match verdict.status {
+        // The aggregation shows the messages of good conditions, too.
+        Status::True => (Status::True, reasons::AS_EXPECTED, String::new()),
+        Status::False => (Status::False, verdict.reason, message),
+        Status::Unknown if verdict.reason == reasons::INITIALIZING => return None,
+        // Who waits for True must not be let through, who waits for False must not wait for ever.
+        Status::Unknown => (Status::False, ERROR_CHECKING, message),
+    };
+    Some(ClusterOperatorCondition { status, reason: reason.to_owned(), message })
+}
+
+/// What else of the ClusterOperator is ours.
+#[derive(Clone, Copy, Debug)]
+pub struct Own<'a> {
+    /// Our namespace.
+    pub system_namespace: &'a str,
+    /// The version that the cluster has completed.
+    pub completed_version: Option<&'a str>,
+    /// Our version.
+    pub version: &'a str,
+}
+
+/// The status of the ClusterOperator with our part in it, `upgradeable` above all. What others have put there stays, and
+/// so does everything where nothing of ours changed.
+pub fn merged(object: &Value, upgradeable: &ClusterOperatorCondition, own: Own<'_>, now: Timestamp) -> Value {
+    let mut status = object["status"].as_object().cloned().unwrap_or_default();
+    let lists = [
+        ("conditions", conditions(object, take_list(&mut status, "conditions"), upgradeable, now)),
+        ("versions", versions(take_list(&mut status, "versions"), own)),
+        ("relatedObjects", related(take_list(&mut status, "relatedObjects"), own.system_namespace)),
+    ];
+    status.extend(lists.map(|(key, list)| (key.to_owned(), Value::Array(list))));
+    Value::Object(status)
+}
+
+fn conditions(
+    object: &Value,
+    mut conditions: Vec<Value>,
+    upgradeable: &ClusterOperatorCondition,
+    now: Timestamp,
+) -> Vec<Value> {
+    for (type_, status) in
+        [("Available", Status::True), ("Progressing", Status::False), ("Degraded", Status::False)]
+    {
+        if !conditions.iter().any(|condition| condition["type"] == type_) {
+            let (reason, message) = (reasons::AS_EXPECTED.to_owned(), ALL_IS_WELL.to_owned());
+            conditions.push(ClusterOperatorCondition { status, reason, message }.to_value(type_, None, now));
+        }
+    }
+    // A condition that says the same stays, with all its fields.
+    if ClusterOperatorCondition::stored(object, UPGRADEABLE).as_ref() != Some(upgradeable) {
+        let place = conditions.iter().position(|condition| condition["type"] == UPGRADEABLE);
+        let next = upgradeable.to_value(UPGRADEABLE, place.map(|place| &conditions[place]), now);
+        match place {
+            Some(place) => conditions[place] = next,
+            None => conditions.push(next),
+        }
+    }
+    conditions
+}
+
+fn versions(mut versions: Vec<Value>, own: Own<'_>) -> Vec<Value> {
+    if let Some(completed) = own.completed_version
+        && !versions.iter().any(|entry| entry["name"] == "operator")
+    {
+        versions.push(json!({"name": "operator", "version": completed}));
+    }
+    let ours = json!({"name": "operator-controller", "version": own.version});
+    match versions.iter_mut().find(|entry| entry["name"] == ours["name"]) {
+        Some(entry) => *entry = ours,
+        None => versions.push(ours),
+    }
+    versions
+}
+
+fn related(mut related: Vec<Value>, system_namespace: &str) -> Vec<Value> {
+    for wanted in related_objects(system_namespace) {
+        if !related.iter().any(|entry| is_same_object(entry, &wanted)) {
+            related.push(wanted);
+        }
+    }
+    related
+}
+
+/// Takes a list out of the status; anything else there is none.
+fn take_list(status: &mut Map<String, Value>, key: &str) -> Vec<Value> {
+    match status.remove(key) {
+        Some(Value::Array(items)) => items,
+        _ => Vec::new(),
+    }
+}
+
+fn related_objects(system_namespace: &str) -> [Value; 5] {
+    let object =
+        |group: &str, resource: &str, name: &str| json!({"group": group, "resource": resource, "name": name});
+    [
+        object("", "namespaces", system_namespace),
+        object(names::GROUP, "clusterextensions", ""),
+        object(names::GROUP, "clusterobjectsets", ""),
+        object(names::GROUP, "clustercatalogs", ""),
+        object(names::EXT_GROUP, cluster_upgrade_status::PLURAL, names::CLUSTER_UPGRADE_STATUS_NAME),
+    ]
+}
+
+fn is_same_object(one: &Value, other: &Value) -> bool {
+    let text = |object: &Value, key: &str| object[key].as_str().unwrap_or_default().to_owned();
+    ["group", "resource", "namespace", "name"].iter().all(|key| text(one, key) == text(other, key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(status: Status, reason: &'static str, message: &str) -> Verdict {
+        Verdict { status, reason, message: message.to_owned(), ..Verdict::initializing() }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::new(second, 700_000_000).unwrap()
+    }
+
+    const OWN: Own<'_> =
+        Own { system_namespace: "olmv1-system", completed_version: Some("4.18.3"), version: "1.0.0" };
+
+    // spec 06 §9.4, §9.6, A47
+    #[test]
+    fn aggregated_form() {
+        let blocked = "Found ClusterExtensions that require upgrades prior to upgrading cluster to version 4.19: \
+                       bundle \"kiwi.v1.2.0\" for ClusterExtension \"kiwi\".";
+        let additionally =
+            " Additionally the following errors were encountered while getting extension metadata: x\nx\ny";
+        let unknown =
+            "Cannot determine the cluster version; 1 installed extension declares a maximum version: a";
+        let rows = [
+            (
+                verdict(Status::True, "AsExpected", "All is well"),
+                Some(("True", "AsExpected", "All is well".to_owned())),
+            ),
+            (
+                verdict(Status::True, "AsExpected", "All is well; something was ignored"),
+                Some(("True", "AsExpected", "All is well".to_owned())),
+            ),
+            (
+                verdict(Status::False, "IncompatibleOperatorsInstalled", blocked),
+                Some((
+                    "False",
+                    "InstalledOLMOperators_IncompatibleOperatorsInstalled",
+                    format!("InstalledOLMOperatorsUpgradeable: {blocked}"),
+                )),
+            ),
+            (
+                verdict(
+                    Status::False,
+                    "IncompatibleOperatorsInstalled",
+                    &format!("{blocked}\n{additionally}"),
+                ),
+                Some((
+                    "False",
+                    "InstalledOLMOperators_IncompatibleOperatorsInstalled",
+                    format!(
+                        "InstalledOLMOperatorsUpgradeable: {blocked}\nInstalledOLMOperatorsUpgradeable:  Additionally \
+                         the following errors were encountered while getting extension metadata: x\n\
+                         InstalledOLMOperatorsUpgradeable: x\nInstalledOLMOperatorsUpgradeable: y"
+                    ),
+                )),
+            ),
+            (
+                verdict(Status::Unknown, "PlatformVersionUnknown", unknown),
+                Some((
+                    "False",
+                    "InstalledOLMOperators_ErrorCheckingOperatorCompatibility",
+                    format!("InstalledOLMOperatorsUpgradeable: {unknown}"),
+                )),
+            ),
+            (Verdict::initializing(), None),
+        ];
+        for (verdict, expected) in rows {
+            let expected = expected.map(|(status, reason, message)| (status, reason.to_owned(), message));
+            let got = aggregated(&verdict).map(|got| (got.status.as_str(), got.reason, got.message));
+            assert_eq!(got, expected);
+        }
+        let good = contributed(&verdict(Status::True, "AsExpected", "All is well")).unwrap();
+        assert_eq!(
+            (good.status, good.reason.as_str(), good.message.as_str()),
+            (Status::True, "AsExpected", "")
+        );
+    }
+
+    fn condition(status: Status, reason: &str) -> ClusterOperatorCondition {
+        ClusterOperatorCondition { status, reason: reason.to_owned(), message: "m".to_owned() }
+    }
+
+    #[test]
+    fn a_new_cluster_operator_gets_everything() {
+        let status = merged(&json!({}), &condition(Status::False, "R"), OWN, at(10));
+        let time = "1970-01-01T00:00:10Z";
+        let well = |type_: &str, status: &str| json!({"type": type_, "status": status, "lastTransitionTime": time, "reason": "AsExpected", "message": "All is well"});
+        assert_eq!(
+            status["conditions"],
+            json!([
+                well("Available", "True"),
+                well("Progressing", "False"),
+                well("Degraded", "False"),
+                {"type": "Upgradeable", "status": "False", "lastTransitionTime": time, "reason": "R", "message": "m"},
+            ])
+        );
+        assert_eq!(
+            status["versions"],
+            json!([
+                {"name": "operator", "version": "4.18.3"},
+                {"name": "operator-controller", "version": "1.0.0"},
+            ])
+        );
+        assert_eq!(
+            status["relatedObjects"],
+            json!([
+                {"group": "", "resource": "namespaces", "name": "olmv1-system"},
+                {"group": "olm.operatorframework.io", "resource": "clusterextensions", "name": ""},
+                {"group": "olm.operatorframework.io", "resource": "clusterobjectsets", "name": ""},
+                {"group": "olm.operatorframework.io", "resource": "clustercatalogs", "name": ""},
+                {"group": "ext.olm.operatorframework.io", "resource": "clusterupgradestatuses", "name": "cluster"},
+            ])
+        );
+        // spec 06 A50: the same again is the same
+        let object = json!({ "status": status });
+        assert_eq!(merged(&object, &condition(Status::False, "R"), OWN, at(20)), object["status"]);
+    }
+
+    #[test]
+    fn what_others_wrote_stays() {
+        let theirs = json!({"status": {
+            "conditions": [
+                {"type": "Degraded", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z", "reason": "Bad"},
+                {"type": "Upgradeable", "status": "False", "lastTransitionTime": "2026-01-02T00:00:00Z", "reason": "Old"},
+                {"type": "EvaluationConditionsDetected", "status": "False"},
+            ],
+            "versions": [{"name": "operator", "version": "4.17.0"}, {"name": "operator-controller", "version": "0.9.0"}],
+            "relatedObjects": [
+                {"group": "", "resource": "namespaces", "name": "olmv1-system"},
+                {"group": "x", "resource": "y", "name": "z"},
+            ],
+            "extension": null,
+            "unknown": {"a": 1},
+        }});
+        let status = merged(&theirs, &condition(Status::False, "New"), OWN, at(10));
+        let conditions = status["conditions"].as_array().unwrap();
+        assert_eq!(conditions[0], theirs["status"]["conditions"][0]);
+        let upgradeable = json!({"type": "Upgradeable", "status": "False", "lastTransitionTime": "2026-01-02T00:00:00Z",
+            "reason": "New", "message": "m"});
+        assert_eq!(conditions[1], upgradeable);
+        assert_eq!(conditions[2], theirs["status"]["conditions"][2]);
+        assert_eq!(conditions[3]["type"], "Available");
+        assert_eq!(conditions.len(), 5);
+        assert_eq!(
+            status["versions"],
+            json!([{"name": "operator", "version": "4.17.0"}, {"name": "operator-controller", "version": "1.0.0"}])
+        );
+        assert_eq!(status["relatedObjects"].as_array().unwrap().len(), 6);
+        assert_eq!((&status["extension"], &status["unknown"]), (&json!(null), &json!({"a": 1})));
+        // A new status has a new time.
+        let status = merged(&theirs, &condition(Status::True, "New"), OWN, at(10));
+        assert_eq!(status["conditions"][1]["lastTransitionTime"], "1970-01-01T00:00:10Z");
+    }
+
+    #[test]
+    fn malformed_objects() {
+        let odd = json!({"status": {"conditions": "x", "versions": {}, "relatedObjects": [1]}});
+        let own = Own { completed_version: None, ..OWN };
+        let status = merged(&odd, &condition(Status::False, "R"), own, at(10));
+        assert_eq!(status["conditions"].as_array().unwrap().len(), 4);
+        assert_eq!(status["versions"], json!([{"name": "operator-controller", "version": "1.0.0"}]));
+        for object in [json!(null), odd, json!({"status": {"conditions": [{"type": "Upgradeable"}]}})] {
+            assert_eq!(ClusterOperatorCondition::stored(&object, "Upgradeable"), None, "{object}");
+        }
+    }
+}

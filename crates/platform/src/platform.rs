@@ -1,0 +1,161 @@
+//! Which platform it is, and which version comes next (spec 06 §9.5).
+
+use olm_api::cluster_upgrade_status::{PlatformStatus, PlatformType, VersionSource};
+
+use crate::property::Constraint;
+use crate::version::MinorVersion;
+
+/// What is known about the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The type that the administrator names.
+    pub named: Option<PlatformType>,
+    /// Whether ClusterVersions and ClusterOperators are served.
+    pub openshift_apis: bool,
+    /// The version that the administrator names.
+    pub flag: Option<MinorVersion>,
+    /// The version of the ClusterVersion object, see [`crate::cluster_version`].
+    pub cluster_version: Option<MinorVersion>,
+    /// The version of OpenShift in the environment of the process.
+    pub environment: Option<MinorVersion>,
+    /// The version of the API server.
+    pub kubernetes: Option<MinorVersion>,
+}
+
+/// The platform that is asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Platform {
+    /// Its type.
+    pub type_: PlatformType,
+    /// The version that it runs or is moving to, and where that was read.
+    pub current: Option<(MinorVersion, VersionSource)>,
+    /// The version that comes next.
+    pub next: Option<MinorVersion>,
+    /// The version of Kubernetes that comes next.
+    pub next_kubernetes: Option<MinorVersion>,
+}
+
+impl Platform {
+    /// The platform, as the facts have it.
+    pub fn of(facts: &Facts) -> Self {
+        let detected = if facts.openshift_apis { PlatformType::OpenShift } else { PlatformType::Kubernetes };
+        let type_ = facts.named.clone().unwrap_or(detected);
+        let from = |version: Option<MinorVersion>, source| version.map(|version| (version, source));
+        let flag = from(facts.flag, VersionSource::Flag);
+        if type_ == PlatformType::OpenShift {
+            let current = flag
+                .or_else(|| from(facts.cluster_version, VersionSource::ClusterVersion))
+                .or_else(|| from(facts.environment, VersionSource::Environment));
+            return Self {
+                next: current.as_ref().map(|(version, _)| version.next_openshift()),
+                next_kubernetes: facts.kubernetes.map(MinorVersion::next_kubernetes),
+                type_,
+                current,
+            };
+        }
+        let current = flag.or_else(|| from(facts.kubernetes, VersionSource::Discovery));
+        let next = current.as_ref().map(|(version, _)| version.next_kubernetes());
+        Self { type_, current, next, next_kubernetes: next }
+    }
+
+    /// The platform with other versions to come than the next ones. On Kubernetes there is one version only, that of
+    /// `kubernetes`.
+    #[must_use]
+    pub fn towards(self, openshift: Option<MinorVersion>, kubernetes: Option<MinorVersion>) -> Self {
+        let own = if self.type_ == PlatformType::OpenShift { openshift } else { kubernetes };
+        Self { next: own.or(self.next), next_kubernetes: kubernetes.or(self.next_kubernetes), ..self }
+    }
+
+    /// The version of what `constraint` is about that comes next; `None` where it is not known.
+    pub fn next_of(&self, constraint: Constraint) -> Option<MinorVersion> {
+        match constraint {
+            Constraint::OpenShift => self.next,
+            Constraint::Kubernetes => self.next_kubernetes,
+        }
+    }
+
+    /// Whether the constraint says something about this platform.
+    pub(crate) fn is_concerned(&self, constraint: Constraint) -> bool {
+        constraint == Constraint::Kubernetes || self.type_ == PlatformType::OpenShift
+    }
+}
+
+impl From<&Platform> for PlatformStatus {
+    fn from(platform: &Platform) -> Self {
+        Self {
+            type_: platform.type_.clone(),
+            current_version: platform.current.as_ref().map(|(version, _)| version.to_string()),
+            next_version: platform.next.map(|version| version.to_string()),
+            source: platform.current.as_ref().map(|(_, source)| source.clone()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(text: &str) -> Option<MinorVersion> {
+        (!text.is_empty()).then(|| text.parse().unwrap())
+    }
+
+    // spec 06 §9.5 platform
+    #[test]
+    fn type_and_version() {
+        let openshift = Some(PlatformType::OpenShift);
+        let kubernetes = Some(PlatformType::Kubernetes);
+        let facts = |named: &Option<PlatformType>, openshift_apis, versions: [&str; 4]| {
+            let [flag, cluster_version, environment, kubernetes] = versions.map(version);
+            let named = named.clone();
+            Facts { named, openshift_apis, flag, cluster_version, environment, kubernetes }
+        };
+        // named type, APIs, [flag, ClusterVersion, environment, API server]; current, next, next of Kubernetes
+        let rows = [
+            (&None, true, ["", "4.18", "4.17", "1.31"], "OpenShift 4.18 ClusterVersion", "4.19", "1.32"),
+            (&None, true, ["4.17", "4.18", "", "1.31"], "OpenShift 4.17 Flag", "4.18", "1.32"),
+            (&None, true, ["", "", "4.17", "1.31"], "OpenShift 4.17 Environment", "4.18", "1.32"),
+            (&None, true, ["", "", "", "1.31"], "OpenShift", "", "1.32"),
+            (&None, true, ["4.23", "", "", ""], "OpenShift 4.23 Flag", "5.1", ""),
+            (&None, false, ["", "4.18", "4.17", "1.36"], "Kubernetes 1.36 Discovery", "1.37", "1.37"),
+            (&None, false, ["1.30", "", "", "1.36"], "Kubernetes 1.30 Flag", "1.31", "1.31"),
+            (&None, false, ["", "", "", ""], "Kubernetes", "", ""),
+            (&openshift, false, ["4.18", "", "", "1.36"], "OpenShift 4.18 Flag", "4.19", "1.37"),
+            (&kubernetes, true, ["", "4.18", "", "1.31"], "Kubernetes 1.31 Discovery", "1.32", "1.32"),
+        ];
+        for (named, apis, versions, current, next, next_kubernetes) in rows {
+            let got = Platform::of(&facts(named, apis, versions));
+            let shown = match &got.current {
+                Some((version, source)) => format!("{} {version} {source}", got.type_),
+                None => got.type_.to_string(),
+            };
+            assert_eq!(shown, current);
+            assert_eq!(
+                (got.next, got.next_kubernetes),
+                (version(next), version(next_kubernetes)),
+                "{current}"
+            );
+        }
+    }
+    #[test]
+    fn other_targets() {
+        let openshift = Facts {
+            openshift_apis: true,
+            flag: version("4.18"),
+            kubernetes: version("1.31"),
+            ..Facts::default()
+        };
+        let kubernetes = Facts { kubernetes: version("1.36"), ..Facts::default() };
+        let rows = [
+            (&openshift, "", "", "4.19", "1.32"),
+            (&openshift, "4.21", "", "4.21", "1.32"),
+            (&openshift, "", "1.35", "4.19", "1.35"),
+            (&openshift, "4.21", "1.34", "4.21", "1.34"),
+            (&kubernetes, "", "1.38", "1.38", "1.38"),
+            (&kubernetes, "4.21", "", "1.37", "1.37"),
+        ];
+        for (facts, platform, kube, next, next_kubernetes) in rows {
+            let got = Platform::of(facts).towards(version(platform), version(kube));
+            assert_eq!((got.next, got.next_kubernetes), (version(next), version(next_kubernetes)));
+        }
+    }
+}

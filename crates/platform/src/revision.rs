@@ -1,0 +1,151 @@
+//! The part of a revision that the verdict needs (spec 06 §9.1, §9.5).
+
+use olm_api::cluster_object_set::LifecycleState;
+use olm_api::{ClusterObjectSet, annotations, labels};
+
+use crate::property::{Declaration, declarations};
+
+/// A revision that is in force, and what its bundle says about the platform. Small, because all are kept in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Revision {
+    /// Name of the extension.
+    pub extension: String,
+    /// UID of the extension, where the revision says so.
+    pub extension_uid: Option<String>,
+    /// Name of the bundle.
+    pub bundle: String,
+    /// Version of the bundle; may be empty.
+    pub version: String,
+    /// Its constraints, or why its properties cannot be read.
+    pub declared: Result<Vec<Declaration>, String>,
+}
+
+impl Revision {
+    /// Reads a ClusterObjectSet; `None` where it is not in force or belongs to no extension.
+    pub fn of(set: &ClusterObjectSet) -> Option<Self> {
+        let label = |key| set.metadata.labels.as_ref()?.get(key).filter(|value| !value.is_empty());
+        if label(labels::OWNER_KIND)? != labels::OWNER_KIND_EXTENSION
+            || set.spec.as_ref()?.lifecycle_state != LifecycleState::Active
+        {
+            return None;
+        }
+        let extension = label(labels::OWNER_NAME)?.clone();
+        let annotation = |key| set.metadata.annotations.as_ref()?.get(key).map(String::as_str);
+        let filled = |key| annotation(key).filter(|text| !text.is_empty());
+        let bundle = match (filled(annotations::BUNDLE_NAME), filled(annotations::PACKAGE_NAME)) {
+            (Some(name), _) => name.to_owned(),
+            (None, Some(package)) => match filled(annotations::BUNDLE_VERSION) {
+                Some(version) => format!("{package}.v{version}"),
+                None => set.metadata.name.clone()?,
+            },
+            (None, None) => set.metadata.name.clone()?,
+        };
+        let declared = annotation(annotations::PROPERTIES)
+            .map(|text| declarations(text, annotation(annotations::EXT_MAX_OPENSHIFT_VERSION)));
+        let owner = set.metadata.owner_references.iter().flatten();
+        let mut owner =
+            owner.filter(|owner| owner.kind == labels::OWNER_KIND_EXTENSION && owner.name == extension);
+        Some(Self {
+            extension_uid: owner.next().map(|owner| owner.uid.clone()),
+            version: annotation(annotations::BUNDLE_VERSION).unwrap_or_default().to_owned(),
+            declared: declared.unwrap_or(Ok(Vec::new())),
+            extension,
+            bundle,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn revision(changes: Value) -> Option<Revision> {
+        let mut set = json!({
+            "metadata": {
+                "name": "kiwi-3",
+                "labels": {
+                    "olm.operatorframework.io/owner-kind": "ClusterExtension",
+                    "olm.operatorframework.io/owner-name": "kiwi",
+                },
+                "annotations": {
+                    "olm.operatorframework.io/bundle-name": "kiwi.v1.2.0",
+                    "olm.operatorframework.io/bundle-version": "1.2.0",
+                    "olm.operatorframework.io/package-name": "fruit",
+                },
+                "ownerReferences": [{
+                    "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "name": "kiwi", "uid": "u1",
+                }],
+            },
+            "spec": {"lifecycleState": "Active", "revision": 3, "collisionProtection": "Prevent"},
+        });
+        merge(&mut set, changes);
+        Revision::of(&serde_json::from_value(set).unwrap())
+    }
+
+    fn merge(into: &mut Value, changes: Value) {
+        match (into, changes) {
+            (Value::Object(into), Value::Object(changes)) => {
+                for (key, change) in changes {
+                    if change.is_null() {
+                        into.remove(&key);
+                    } else {
+                        merge(into.entry(key).or_insert(Value::Null), change);
+                    }
+                }
+            }
+            (into, changes) => *into = changes,
+        }
+    }
+
+    fn annotated(annotations: Value) -> Value {
+        json!({"metadata": {"annotations": annotations}})
+    }
+
+    #[test]
+    fn active_revisions_of_extensions() {
+        let plain = revision(json!({})).unwrap();
+        let expected = Revision {
+            extension: "kiwi".into(),
+            extension_uid: Some("u1".into()),
+            bundle: "kiwi.v1.2.0".into(),
+            version: "1.2.0".into(),
+            declared: Ok(Vec::new()),
+        };
+        assert_eq!(plain, expected);
+        // spec 06 E28, §9.5
+        let none = [
+            json!({"spec": {"lifecycleState": "Archived"}}),
+            json!({"spec": null}),
+            json!({"metadata": {"labels": {"olm.operatorframework.io/owner-kind": "Other"}}}),
+            json!({"metadata": {"labels": {"olm.operatorframework.io/owner-name": ""}}}),
+            json!({"metadata": {"labels": null}}),
+        ];
+        for changes in none {
+            assert_eq!(revision(changes.clone()), None, "{changes}");
+        }
+        assert_eq!(revision(json!({"metadata": {"ownerReferences": null}})).unwrap().extension_uid, None);
+    }
+
+    #[test]
+    fn a_bundle_without_a_name() {
+        let name = |annotations| revision(annotated(annotations)).unwrap().bundle;
+        let key = |suffix: &str| format!("olm.operatorframework.io/{suffix}");
+        assert_eq!(name(json!({key("bundle-name"): null})), "fruit.v1.2.0");
+        assert_eq!(name(json!({key("bundle-name"): "", key("bundle-version"): null})), "kiwi-3");
+        assert_eq!(name(json!({key("bundle-name"): null, key("package-name"): null})), "kiwi-3");
+    }
+
+    #[test]
+    fn properties_and_their_source_text() {
+        let properties = "[{\"type\":\"olm.maxOpenShiftVersion\",\"value\":4.2}]";
+        let declared =
+            |annotations| revision(annotated(annotations)).unwrap().declared.unwrap()[0].written.clone();
+        assert_eq!(declared(json!({"olm.properties": properties})), "4.2");
+        let source = "ext.olm.operatorframework.io/max-openshift-version";
+        assert_eq!(declared(json!({"olm.properties": properties, source: "4.20"})), "4.20");
+        let broken = revision(annotated(json!({"olm.properties": ""}))).unwrap().declared;
+        assert_eq!(broken, Err("unexpected end of JSON input".to_owned()));
+    }
+}

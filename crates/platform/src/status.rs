@@ -1,0 +1,130 @@
+//! The status of ClusterUpgradeStatus (spec 06 §9.7).
+
+use jiff::Timestamp;
+use olm_api::ClusterUpgradeStatusStatus;
+use olm_api::cluster_upgrade_status::{ExtensionVerdict, PlatformStatus, VerdictResult};
+use olm_api::conditions::{self, reasons, types};
+
+use crate::verdict::Verdict;
+
+/// Longest list of extensions.
+pub const MAX_EXTENSIONS: usize = 500;
+
+/// The status that says `verdict`, where `old` is stored. Equal verdicts give equal statuses whatever the time. Before
+/// the first evaluation, what an earlier process has said stays.
+pub fn status(
+    verdict: &Verdict,
+    generation: Option<i64>,
+    old: Option<&ClusterUpgradeStatusStatus>,
+    now: Timestamp,
+) -> ClusterUpgradeStatusStatus {
+    let old_conditions = old.map(|old| old.conditions.as_slice()).unwrap_or_default();
+    if let (reasons::INITIALIZING, Some(old), Some(_)) =
+        (verdict.reason, old, conditions::find(old_conditions, types::UPGRADEABLE))
+    {
+        return old.clone();
+    }
+    let mut conditions = old_conditions.to_vec();
+    let (reason, message) = (verdict.reason, &verdict.message);
+    conditions::set(&mut conditions, types::UPGRADEABLE, verdict.status, reason, message, generation, now);
+    let extensions = most_important(&verdict.extensions);
+    ClusterUpgradeStatusStatus {
+        conditions,
+        platform: verdict.platform.as_ref().map(PlatformStatus::from),
+        blocking_extensions: verdict
+            .platform
+            .is_some()
+            .then(|| i32::try_from(verdict.blocking).unwrap_or(i32::MAX)),
+        truncated: extensions.len() < verdict.extensions.len(),
+        extensions,
+    }
+}
+
+/// As many rows as there may be, those that keep the platform from moving first; in their order.
+fn most_important(rows: &[ExtensionVerdict]) -> Vec<ExtensionVerdict> {
+    let matters =
+        |row: &ExtensionVerdict| matches!(row.result, VerdictResult::Blocking | VerdictResult::Invalid);
+    let room = MAX_EXTENSIONS.saturating_sub(rows.iter().filter(|row| matters(row)).count());
+    let mut others = 0;
+    let kept = rows.iter().filter(|row| {
+        let is_other = !matters(row);
+        others += usize::from(is_other);
+        !is_other || others <= room
+    });
+    kept.take(MAX_EXTENSIONS).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::{Facts, Platform};
+    use crate::revision::Revision;
+    use crate::verdict::evaluate;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn verdict(cluster: &str, values: &[&str]) -> Verdict {
+        let revisions: Vec<Revision> = values
+            .iter()
+            .enumerate()
+            .map(|(number, value)| {
+                let text = format!("[{{\"type\":\"olm.maxOpenShiftVersion\",\"value\":{value}}}]");
+                Revision {
+                    extension: format!("e{number:04}"),
+                    extension_uid: None,
+                    bundle: format!("b{number}"),
+                    version: String::new(),
+                    declared: crate::property::declarations(&text, None),
+                }
+            })
+            .collect();
+        let cluster_version = cluster.parse().ok();
+        let platform = Platform::of(&Facts { openshift_apis: true, cluster_version, ..Facts::default() });
+        evaluate(&platform, &revisions)
+    }
+
+    #[test]
+    fn equal_verdicts_give_equal_statuses() {
+        let first = status(&verdict("4.18", &["4.18"]), Some(1), None, at(10));
+        assert_eq!(status(&verdict("4.18", &["4.18"]), Some(1), Some(&first), at(20)), first);
+        let shown = first.platform.clone().unwrap();
+        assert_eq!(shown.type_.as_str(), "OpenShift");
+        assert_eq!(shown.current_version.as_deref(), Some("4.18"));
+        assert_eq!(shown.next_version.as_deref(), Some("4.19"));
+        assert_eq!(shown.source.unwrap().as_str(), "ClusterVersion");
+        assert_eq!((first.blocking_extensions, first.truncated), (Some(1), false));
+        // spec 06 A41: the time changes with the status only
+        let transition = |status: &ClusterUpgradeStatusStatus| status.conditions[0].last_transition_time.0;
+        let more = status(&verdict("4.18", &["4.18", "4.18"]), Some(1), Some(&first), at(30));
+        assert_eq!((more.blocking_extensions, transition(&more)), (Some(2), at(10)));
+        let clear = status(&verdict("4.18", &["4.19"]), Some(2), Some(&more), at(40));
+        assert_eq!((clear.conditions[0].status.as_str(), transition(&clear)), ("True", at(40)));
+        assert_eq!(clear.conditions[0].observed_generation, Some(2));
+    }
+
+    // spec 06 A49
+    #[test]
+    fn a_restart_leaves_the_stored_verdict() {
+        let stored = status(&verdict("4.18", &["4.18"]), Some(1), None, at(10));
+        assert_eq!(status(&Verdict::initializing(), Some(1), Some(&stored), at(20)), stored);
+        let first = status(&Verdict::initializing(), Some(1), None, at(20));
+        assert_eq!((first.conditions[0].status.as_str(), first.platform), ("Unknown", None));
+        assert_eq!(first.blocking_extensions, None);
+    }
+
+    #[test]
+    fn a_long_list_keeps_what_blocks() {
+        let mut values = vec!["4.19"; 600];
+        values[7] = "4.18";
+        values[599] = "4";
+        let status = status(&verdict("4.18", &values), None, None, at(0));
+        assert_eq!((status.extensions.len(), status.truncated), (MAX_EXTENSIONS, true));
+        assert!(status.extensions.is_sorted_by_key(|row| row.name.clone()));
+        let results: Vec<_> = status.extensions.iter().map(|row| row.result.as_str()).collect();
+        assert_eq!((results[7], results[499]), ("Blocking", "Invalid"));
+        let blocking = super::status(&verdict("4.18", &["4.18"; 600]), None, None, at(0));
+        assert_eq!((blocking.extensions.len(), blocking.blocking_extensions), (MAX_EXTENSIONS, Some(600)));
+    }
+}

@@ -1,0 +1,214 @@
+//! The verdict: may the platform move to its next version? (spec 06 §9.2, §9.5; spec 08 R-10)
+
+use std::collections::BTreeSet;
+
+use olm_api::cluster_upgrade_status::{ExtensionVerdict, PlatformType, VerdictResult};
+use olm_api::conditions::{Status, reasons};
+use olm_version::quote;
+
+use crate::message::{entries_and_errors, lines, list, shown};
+use crate::platform::Platform;
+use crate::property::{Constraint, Declaration};
+use crate::revision::Revision;
+
+/// Longest value and message that are shown of one extension.
+const MAX_VALUE_BYTES: usize = 256;
+const MAX_TEXT_BYTES: usize = 1024;
+
+/// What all installed extensions together say about the platform's next version.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// Whether the platform may move to it.
+    pub status: Status,
+    /// Why, as one word.
+    pub reason: &'static str,
+    /// Why, as a text of at most 32 KiB.
+    pub message: String,
+    /// The platform that was asked about; `None` before the first evaluation.
+    pub platform: Option<Platform>,
+    /// How many extensions block.
+    pub blocking: usize,
+    /// Extensions with a constraint or an error, by name, bundle and constraint; each at most once.
+    pub extensions: Vec<ExtensionVerdict>,
+}
+
+impl Verdict {
+    /// The verdict before the revisions are known.
+    pub fn initializing() -> Self {
+        Self {
+            status: Status::Unknown,
+            reason: reasons::INITIALIZING,
+            message: "Waiting for the first evaluation of installed extensions".to_owned(),
+            platform: None,
+            blocking: 0,
+            extensions: Vec::new(),
+        }
+    }
+}
+
+/// Judges the revisions, which may come in any order. Every revision in force counts: while an extension is rolled
+/// out, its old bundle still runs.
+pub fn evaluate<'a>(platform: &Platform, revisions: impl IntoIterator<Item = &'a Revision>) -> Verdict {
+    let mut findings = Findings::default();
+    for revision in revisions {
+        findings.add(platform, revision);
+    }
+    let (status, reason, message) = findings.conclusion(platform);
+    let mut extensions = findings.rows;
+    let key = |row: &ExtensionVerdict| {
+        (row.name.clone(), row.bundle.clone(), row.constraint.clone(), row.value.clone(), row.version.clone())
+    };
+    extensions.sort_by_key(key);
+    // Several revisions may have the same bundle.
+    extensions.dedup();
+    Verdict {
+        status,
+        reason,
+        message,
+        platform: Some(platform.clone()),
+        blocking: findings.blocking.len(),
+        extensions,
+    }
+}
+
+/// What was found so far. Sets, so that nothing depends on the order of revisions.
+#[derive(Default)]
+struct Findings {
+    /// Names of extensions that block.
+    blocking: BTreeSet<String>,
+    /// What messages say about them.
+    entries: BTreeSet<String>,
+    /// Extension and text.
+    errors: BTreeSet<(String, String)>,
+    /// Names of extensions whose constraint cannot be compared because the version is not known.
+    undecided: BTreeSet<String>,
+    /// Constraints that say nothing about this platform.
+    ignored: BTreeSet<String>,
+    rows: Vec<ExtensionVerdict>,
+}
+
+impl Findings {
+    fn add(&mut self, platform: &Platform, revision: &Revision) {
+        let declared = match &revision.declared {
+            Ok(declared) => declared,
+            Err(error) => {
+                let error = format!(
+                    "could not convert olm.properties: failed to unmarshal properties annotation: {error}"
+                );
+                self.rows.push(row(revision, None, VerdictResult::Invalid, Some(&error)));
+                let (extension, bundle) = (&revision.extension, &revision.bundle);
+                let text =
+                    format!("error with cluster extension {extension}: error in bundle {bundle}: {error}");
+                self.errors.insert((extension.clone(), text));
+                return;
+            }
+        };
+        for declaration in declared {
+            let (result, why) = self.judge(platform, revision, declaration);
+            self.rows.push(row(revision, Some(declaration), result, why.as_deref()));
+        }
+    }
+
+    fn judge(
+        &mut self,
+        platform: &Platform,
+        revision: &Revision,
+        declaration: &Declaration,
+    ) -> (VerdictResult, Option<String>) {
+        let (extension, bundle) = (&revision.extension, &revision.bundle);
+        let entry = || format!("bundle {} for ClusterExtension {}", quote(bundle), quote(extension));
+        let constraint = declaration.constraint;
+        if !platform.is_concerned(constraint) {
+            self.ignored.insert(entry());
+            return (VerdictResult::NotApplicable, Some(format!("says nothing about {}", platform.type_)));
+        }
+        let highest = match &declaration.value {
+            Ok(highest) => *highest,
+            Err(errors) => {
+                let errors = errors.join("\n");
+                let text = format!(
+                    "error(s) with cluster extension {extension}: error in bundle {bundle}: {errors}"
+                );
+                self.errors.insert((extension.clone(), text));
+                return (VerdictResult::Invalid, Some(errors));
+            }
+        };
+        let Some(next) = platform.next_of(constraint) else {
+            self.undecided.insert(extension.clone());
+            return (VerdictResult::Unknown, Some("the cluster version is not known".to_owned()));
+        };
+        let is_supported = match constraint {
+            Constraint::OpenShift => highest.supports_openshift(next),
+            Constraint::Kubernetes => highest >= next,
+        };
+        if is_supported {
+            return (VerdictResult::Compatible, None);
+        }
+        self.entries.insert(entry());
+        self.blocking.insert(extension.clone());
+        (VerdictResult::Blocking, Some(format!("supports at most {highest}, the next version is {next}")))
+    }
+
+    /// Status, reason and message: the first case that holds.
+    fn conclusion(&self, platform: &Platform) -> (Status, &'static str, String) {
+        let errors: Vec<String> = self.errors.iter().map(|(_, text)| text.clone()).collect();
+        let all = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>();
+        if !self.entries.is_empty() {
+            let next = platform.next.or(platform.next_kubernetes).map(|next| next.to_string());
+            let head = format!(
+                "Found ClusterExtensions that require upgrades prior to upgrading cluster to version {}: ",
+                next.unwrap_or_default()
+            );
+            let message = entries_and_errors(&head, &all(&self.entries), &errors);
+            return (Status::False, reasons::INCOMPATIBLE_OPERATORS_INSTALLED, message);
+        }
+        if !errors.is_empty() {
+            return (Status::False, reasons::FAILURE_GETTING_EXTENSION_METADATA, lines(&errors));
+        }
+        if !self.undecided.is_empty() {
+            let count = match self.undecided.len() {
+                1 => "1 installed extension declares".to_owned(),
+                count => format!("{count} installed extensions declare"),
+            };
+            let head = format!("Cannot determine the cluster version; {count} a maximum version: ");
+            let message = list(&head, &all(&self.undecided), ", ");
+            return (Status::Unknown, reasons::PLATFORM_VERSION_UNKNOWN, message);
+        }
+        let message = if self.ignored.is_empty() {
+            "All is well".to_owned()
+        } else {
+            let head = format!(
+                "All is well; {} was not evaluated because the platform is not {}: ",
+                Constraint::OpenShift.property(),
+                PlatformType::OpenShift
+            );
+            list(&head, &all(&self.ignored), ",")
+        };
+        (Status::True, reasons::AS_EXPECTED, message)
+    }
+}
+
+fn row(
+    revision: &Revision,
+    declaration: Option<&Declaration>,
+    result: VerdictResult,
+    message: Option<&str>,
+) -> ExtensionVerdict {
+    let constraint = declaration.map_or("", |declaration| declaration.constraint.property());
+    let value = declaration.map_or("", |declaration| shown(&declaration.written, MAX_VALUE_BYTES));
+    ExtensionVerdict {
+        name: revision.extension.clone(),
+        bundle: shown(&revision.bundle, MAX_TEXT_BYTES).to_owned(),
+        version: shown(&revision.version, MAX_VALUE_BYTES).to_owned(),
+        constraint: constraint.to_owned(),
+        value: value.to_owned(),
+        result,
+        upgrade_to: None,
+        message: message.map(|text| shown(text, MAX_TEXT_BYTES).to_owned()),
+        operator_condition: None,
+    }
+}
+
+#[cfg(test)]
+#[path = "verdict_tests.rs"]
+mod tests;

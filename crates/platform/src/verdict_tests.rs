@@ -1,0 +1,255 @@
+use olm_api::cluster_upgrade_status::VersionSource;
+use proptest::prelude::*;
+
+use super::*;
+use crate::platform::Facts;
+use crate::property::declarations;
+
+fn openshift(version: &str) -> Platform {
+    let facts = Facts {
+        openshift_apis: true,
+        cluster_version: version.parse().ok(),
+        kubernetes: "1.31".parse().ok(),
+        ..Facts::default()
+    };
+    Platform::of(&facts)
+}
+
+fn kubernetes() -> Platform {
+    Platform::of(&Facts { kubernetes: "1.36".parse().ok(), ..Facts::default() })
+}
+
+fn revision(extension: &str, bundle: &str, properties: &str) -> Revision {
+    Revision {
+        extension: extension.to_owned(),
+        extension_uid: None,
+        bundle: bundle.to_owned(),
+        version: "1.0.0".to_owned(),
+        declared: declarations(properties, None),
+    }
+}
+
+/// A revision whose bundle `<extension>.v1` supports OpenShift up to the version of this raw value.
+fn limited(extension: &str, value: &str) -> Revision {
+    let properties = format!("[{{\"type\":\"olm.maxOpenShiftVersion\",\"value\":{value}}}]");
+    revision(extension, &format!("{extension}.v1"), &properties)
+}
+
+fn kubernetes_limited(extension: &str, value: &str) -> Revision {
+    let kind = Constraint::Kubernetes.property();
+    let properties = format!("[{{\"type\":\"{kind}\",\"value\":{value}}}]");
+    revision(extension, &format!("{extension}.v1"), &properties)
+}
+
+fn told(platform: &Platform, revisions: &[Revision]) -> String {
+    let verdict = evaluate(platform, revisions);
+    format!("{}/{}: {}", verdict.status.as_str(), verdict.reason, verdict.message)
+}
+
+const WELL: &str = "True/AsExpected: All is well";
+const BLOCKED: &str = "False/IncompatibleOperatorsInstalled: Found ClusterExtensions that require upgrades prior to \
+                       upgrading cluster to version ";
+
+// spec 06 §9.2 table, §9.5 verdict; A34-A40, E27-E31; spec 08 S2-7, S2-8
+#[test]
+fn verdicts_on_openshift() {
+    let bad = "error(s) with cluster extension bad: error in bundle bad.v1: error converting to semver for version \
+               \"4.18.0\": invalid version format";
+    let rows: [(&str, &[Revision], String); 16] = [
+        ("4.17", &[], WELL.into()),
+        ("4.17", &[revision("a", "a.v1", "[]"), revision("b", "b.v1", "null")], WELL.into()),
+        // A34
+        (
+            "4.17.3",
+            &[limited("a", "\"4.17\"")],
+            format!("{BLOCKED}4.18: bundle \"a.v1\" for ClusterExtension \"a\"."),
+        ),
+        // A35, S2-7
+        ("4.17.9", &[limited("a", "\"4.18\"")], WELL.into()),
+        (
+            "4.18.0",
+            &[limited("a", "\"4.18\"")],
+            format!("{BLOCKED}4.19: bundle \"a.v1\" for ClusterExtension \"a\"."),
+        ),
+        (
+            "4.18.0-rc1",
+            &[limited("a", "4.18")],
+            format!("{BLOCKED}4.19: bundle \"a.v1\" for ClusterExtension \"a\"."),
+        ),
+        // A36
+        (
+            "4.18",
+            &[limited("b", "4.18"), limited("a", "4.18")],
+            format!(
+                "{BLOCKED}4.19: bundle \"a.v1\" for ClusterExtension \"a\",bundle \"b.v1\" for ClusterExtension \"b\"."
+            ),
+        ),
+        // A37: 4.20 is not 4.2
+        ("4.19", &[limited("a", "4.20")], WELL.into()),
+        (
+            "4.19",
+            &[limited("a", "4.2")],
+            format!("{BLOCKED}4.20: bundle \"a.v1\" for ClusterExtension \"a\"."),
+        ),
+        // A38, R-9
+        (
+            "4.23",
+            &[limited("a", "5.0")],
+            format!("{BLOCKED}5.1: bundle \"a.v1\" for ClusterExtension \"a\"."),
+        ),
+        ("4.23", &[limited("a", "5.1")], WELL.into()),
+        ("5.1", &[limited("a", "5.1")], format!("{BLOCKED}5.2: bundle \"a.v1\" for ClusterExtension \"a\".")),
+        // A39
+        ("4.17", &[limited("bad", "\"4.18.0\"")], format!("False/FailureGettingExtensionMetadata: {bad}")),
+        // A40
+        (
+            "4.18",
+            &[limited("bad", "\"4.18.0\""), limited("a", "4.18")],
+            format!(
+                "{BLOCKED}4.19: bundle \"a.v1\" for ClusterExtension \"a\".\n Additionally the following errors were \
+                 encountered while getting extension metadata: {bad}"
+            ),
+        ),
+        // E29: an older revision that is still in force counts
+        (
+            "4.18",
+            &[revision("a", "a.v2", "[]"), limited("a", "4.18")],
+            format!("{BLOCKED}4.19: bundle \"a.v1\" for ClusterExtension \"a\"."),
+        ),
+        // Two revisions of one bundle
+        (
+            "4.18",
+            &[limited("a", "4.18"), limited("a", "4.18")],
+            format!("{BLOCKED}4.19: bundle \"a.v1\" for ClusterExtension \"a\"."),
+        ),
+    ];
+    for (version, revisions, expected) in rows {
+        assert_eq!(told(&openshift(version), revisions), expected);
+    }
+}
+
+// spec 06 E26, E27, §9.2 rules 4-6; S2-8
+#[test]
+fn errors_are_sorted_by_extension() {
+    let twice = "[{\"type\":\"olm.maxOpenShiftVersion\",\"value\":4},{\"type\":\"olm.maxOpenShiftVersion\",\"value\":4.18}]";
+    let revisions = [
+        limited("z", "\"<cluster_version>\""),
+        revision("broken", "broken.v1", "abcd"),
+        revision("a", "a.v1", twice),
+    ];
+    let expected = "False/FailureGettingExtensionMetadata: \
+        error(s) with cluster extension a: error in bundle a.v1: error converting to semver for version 4: invalid \
+        semver format \"4\": expected <major>.<minor>\nmore than one olm.maxOpenShiftVersion found in bundle\n\
+        error with cluster extension broken: error in bundle broken.v1: could not convert olm.properties: failed to \
+        unmarshal properties annotation: invalid character 'a' looking for beginning of value\n\
+        error(s) with cluster extension z: error in bundle z.v1: error converting to semver for version \
+        \"<cluster_version>\": invalid version format";
+    assert_eq!(told(&openshift("4.17"), &revisions), expected);
+    let results: Vec<_> = evaluate(&openshift("4.17"), &revisions).extensions;
+    assert!(results.iter().all(|row| row.result == VerdictResult::Invalid));
+    assert_eq!(
+        results.iter().map(|row| row.value.as_str()).collect::<Vec<_>>(),
+        ["4", "", "<cluster_version>"]
+    );
+}
+
+// spec 06 §9.5 PlatformVersionUnknown, A47
+#[test]
+fn unknown_version() {
+    let unknown = openshift("");
+    assert_eq!(unknown.current, None);
+    assert_eq!(told(&unknown, &[revision("a", "a.v1", "[]")]), WELL);
+    let text = "Unknown/PlatformVersionUnknown: Cannot determine the cluster version; ";
+    let one = format!("{text}1 installed extension declares a maximum version: a");
+    assert_eq!(told(&unknown, &[limited("a", "4.18"), limited("a", "4.18")]), one);
+    let two = format!("{text}2 installed extensions declare a maximum version: a, b");
+    assert_eq!(told(&unknown, &[limited("b", "4.18"), limited("a", "4.18")]), two);
+    let rows = evaluate(&unknown, &[limited("a", "4.18")]).extensions;
+    assert_eq!(rows[0].result, VerdictResult::Unknown);
+    // An error is one whatever the version.
+    let failed = told(&unknown, &[limited("a", "4.18"), limited("b", "4")]);
+    assert!(failed.starts_with("False/FailureGettingExtensionMetadata: "), "{failed}");
+    // The version of Kubernetes is known.
+    let blocked = told(&unknown, &[kubernetes_limited("a", "1.31")]);
+    assert_eq!(blocked, format!("{BLOCKED}1.32: bundle \"a.v1\" for ClusterExtension \"a\"."));
+}
+
+// spec 08 R-10; spec 06 A45, A48
+#[test]
+fn verdicts_on_kubernetes() {
+    let ignored = [limited("b", "\"4.1\""), limited("a", "null"), revision("c", "c.v1", "[]")];
+    let expected = "True/AsExpected: All is well; olm.maxOpenShiftVersion was not evaluated because the platform is \
+                    not OpenShift: bundle \"a.v1\" for ClusterExtension \"a\",bundle \"b.v1\" for ClusterExtension \"b\"";
+    assert_eq!(told(&kubernetes(), &ignored), expected);
+    let rows = evaluate(&kubernetes(), &ignored).extensions;
+    assert_eq!(rows.len(), 2);
+    assert!(rows.iter().all(|row| row.result == VerdictResult::NotApplicable));
+
+    assert_eq!(told(&kubernetes(), &[kubernetes_limited("a", "\"1.37\"")]), WELL);
+    let blocked = told(&kubernetes(), &[kubernetes_limited("a", "1.36"), limited("b", "4.1")]);
+    assert_eq!(blocked, format!("{BLOCKED}1.37: bundle \"a.v1\" for ClusterExtension \"a\"."));
+    // On OpenShift it is compared with the API server, too.
+    let blocked = told(&openshift("4.18"), &[kubernetes_limited("a", "1.31")]);
+    assert_eq!(blocked, format!("{BLOCKED}4.19: bundle \"a.v1\" for ClusterExtension \"a\"."));
+    assert_eq!(told(&openshift("4.18"), &[kubernetes_limited("a", "1.32")]), WELL);
+}
+
+#[test]
+fn rows_say_what_was_compared() {
+    let platform = openshift("4.18");
+    let verdict =
+        evaluate(&platform, &[limited("b", "4.18"), limited("a", "\"4.19\""), limited("b", "4.18")]);
+    let row = |name: &str, value: &str, result, message: Option<&str>| ExtensionVerdict {
+        name: name.to_owned(),
+        bundle: format!("{name}.v1"),
+        version: "1.0.0".to_owned(),
+        constraint: "olm.maxOpenShiftVersion".to_owned(),
+        value: value.to_owned(),
+        result,
+        upgrade_to: None,
+        message: message.map(str::to_owned),
+        operator_condition: None,
+    };
+    let expected = [
+        row("a", "4.19", VerdictResult::Compatible, None),
+        row("b", "4.18", VerdictResult::Blocking, Some("supports at most 4.18, the next version is 4.19")),
+    ];
+    assert_eq!(verdict.extensions, expected);
+    assert_eq!(verdict.blocking, 1);
+    assert_eq!(verdict.platform, Some(platform.clone()));
+    assert_eq!(platform.current, Some(("4.18".parse().unwrap(), VersionSource::ClusterVersion)));
+}
+
+// spec 06 E36, E37
+#[test]
+fn odd_names_and_many_of_them() {
+    let odd = [revision("a", "a\"b\nc", "[{\"type\":\"olm.maxOpenShiftVersion\",\"value\":4.18}]")];
+    let expected = format!("{BLOCKED}4.19: bundle \"a\\\"b\\nc\" for ClusterExtension \"a\".");
+    assert_eq!(told(&openshift("4.18"), &odd), expected);
+
+    let many: Vec<Revision> =
+        (0..3000).map(|number| limited(&format!("extension-{number:04}"), "4.18")).collect();
+    let verdict = evaluate(&openshift("4.18"), &many);
+    assert_eq!(verdict.blocking, 3000);
+    assert!(verdict.message.len() <= olm_api::conditions::MAX_MESSAGE_BYTES);
+    let (kept, rest) = verdict.message.rsplit_once(",... and ").unwrap();
+    let kept = kept.matches(" for ClusterExtension ").count();
+    assert_eq!(rest, format!("{} more.", 3000 - kept));
+}
+
+proptest! {
+    #[test]
+    fn the_order_of_revisions_is_nothing(
+        values in proptest::collection::vec((0..5_usize, 0..6_usize), 0..12),
+        seed: u64,
+    ) {
+        let raw = ["4.17", "4.18", "4.19", "\"x\"", "null", "\"4.18.0\""];
+        let mut revisions: Vec<Revision> =
+            values.iter().map(|(name, value)| limited(&format!("e{name}"), raw[*value])).collect();
+        let before = evaluate(&openshift("4.18"), &revisions);
+        let turns = usize::try_from(seed % 13).unwrap_or(0) % revisions.len().max(1);
+        revisions.rotate_left(turns);
+        revisions.reverse();
+        prop_assert_eq!(evaluate(&openshift("4.18"), &revisions), before);
+    }
+}

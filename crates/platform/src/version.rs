@@ -1,0 +1,153 @@
+//! Versions of a platform: `major.minor`, nothing else counts (spec 06 §9.3).
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The release of OpenShift that carries two numbers: 4.23 is also 5.0.
+const LAST_OF_FOUR: MinorVersion = MinorVersion { major: 4, minor: 23 };
+const FIRST_OF_FIVE: MinorVersion = MinorVersion { major: 5, minor: 0 };
+
+/// A minor release of a platform, such as 4.18 or 1.36; ordered by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MinorVersion {
+    /// The first number.
+    pub major: u64,
+    /// The second number.
+    pub minor: u64,
+}
+
+/// A text that does not begin with `major.minor`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected <major>.<minor>, such as 4.18")]
+pub struct NotAVersion;
+
+impl MinorVersion {
+    /// The version with these numbers.
+    pub const fn new(major: u64, minor: u64) -> Self {
+        Self { major, minor }
+    }
+
+    /// The release of OpenShift that follows this one: 5.1 after 4.23, which is also 5.0.
+    #[must_use]
+    pub fn next_openshift(self) -> Self {
+        let from = if self == LAST_OF_FOUR { FIRST_OF_FIVE } else { self };
+        Self { minor: from.minor.saturating_add(1), ..from }
+    }
+
+    /// The release of Kubernetes that follows this one.
+    #[must_use]
+    pub fn next_kubernetes(self) -> Self {
+        Self { minor: self.minor.saturating_add(1), ..self }
+    }
+
+    /// Whether a bundle that supports OpenShift up to this version supports `next`.
+    pub fn supports_openshift(self, next: Self) -> bool {
+        self >= next || (self == LAST_OF_FOUR && next == FIRST_OF_FIVE)
+    }
+}
+
+impl FromStr for MinorVersion {
+    type Err = NotAVersion;
+
+    /// Reads what a version begins with, as platforms write theirs: `4.18`, `v1.36.2+k3s1`, `4.19.0-rc.2`, `1.30+`.
+    fn from_str(text: &str) -> Result<Self, NotAVersion> {
+        let text = text.strip_prefix('v').unwrap_or(text);
+        let (major, rest) = text.split_once('.').ok_or(NotAVersion)?;
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        if !rest[end..].is_empty() && !rest[end..].starts_with(['.', '-', '+']) {
+            return Err(NotAVersion);
+        }
+        Ok(Self { major: number(major)?, minor: number(&rest[..end])? })
+    }
+}
+
+fn number(digits: &str) -> Result<u64, NotAVersion> {
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(NotAVersion);
+    }
+    digits.parse().map_err(|_| NotAVersion)
+}
+
+impl fmt::Display for MinorVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn version(text: &str) -> MinorVersion {
+        text.parse().unwrap()
+    }
+
+    // spec 06 §9.3 last table, A38; spec 08 R-9
+    #[test]
+    fn support_by_current_version() {
+        let rows = [
+            ("4.21", "4.22", [true, true, true, true]),
+            ("4.22", "4.23", [false, true, true, true]),
+            ("4.23", "5.1", [false, false, false, true]),
+            ("5.0", "5.1", [false, false, false, true]),
+            ("5.1", "5.2", [false, false, false, false]),
+        ];
+        for (current, next, supported) in rows {
+            assert_eq!(version(current).next_openshift(), version(next), "{current}");
+            for (max, expected) in ["4.22", "4.23", "5.0", "5.1"].into_iter().zip(supported) {
+                let got = version(max).supports_openshift(version(next));
+                assert_eq!(got, expected, "at most {max} on {current}");
+            }
+        }
+    }
+
+    // spec 06 E33; spec 08 S2-7
+    #[test]
+    fn what_platforms_write() {
+        let rows = [
+            ("4.18", Some((4, 18))),
+            ("4.18.0-rc1", Some((4, 18))),
+            ("4.19.0-0.nightly-2026-01-01-000000", Some((4, 19))),
+            ("4.19.0-rc.2+x", Some((4, 19))),
+            ("v1.36.2+k3s1", Some((1, 36))),
+            ("1.30+", Some((1, 30))),
+            ("", None),
+            ("4", None),
+            ("4.", None),
+            (".18", None),
+            ("4.x", None),
+            ("4.18x", None),
+            ("+4.18", None),
+            ("4.18446744073709551616", None),
+        ];
+        for (text, expected) in rows {
+            let got: Result<MinorVersion, NotAVersion> = text.parse();
+            assert_eq!(got.ok(), expected.map(|(major, minor)| MinorVersion::new(major, minor)), "{text}");
+        }
+    }
+
+    #[test]
+    fn one_release_with_two_numbers() {
+        assert!(version("4.23").supports_openshift(version("5.0")));
+        assert!(version("5.0").supports_openshift(version("4.23")));
+        assert!(!version("4.22").supports_openshift(version("5.0")));
+    }
+
+    proptest! {
+        /// The rule of the reference: what is supported must be higher than the current version, 4.23 being 5.0.
+        #[test]
+        fn support_is_the_references(max in (3..7_u64, 0..30_u64), current in (3..7_u64, 0..30_u64)) {
+            let [max, current] = [max, current].map(|(major, minor)| MinorVersion::new(major, minor));
+            let effective = if current == LAST_OF_FOUR { FIRST_OF_FIVE } else { current };
+            prop_assert_eq!(max.supports_openshift(current.next_openshift()), max > effective);
+        }
+
+        #[test]
+        fn written_versions_are_read(major: u64, minor: u64) {
+            let version = MinorVersion::new(major, minor);
+            prop_assert_eq!(version.to_string().parse(), Ok(version));
+        }
+    }
+}
