@@ -11,11 +11,20 @@ const OWN_NAMESPACE: &str = "SingleOwnNamespaceInstallSupport";
 const DEPLOYMENT_CONFIG: &str = "DeploymentConfig";
 const RELEASES: &str = "BundleReleaseSupport";
 const REVISIONS: &str = "BoxcutterRuntime";
+/// Catalogs that cannot be asked may be left out (spec 07 §6.3).
+const BEST_EFFORT: &str = "BestEffortResolution";
+/// Bundles that do not fit the cluster are passed over.
+const CLUSTER_CONSTRAINTS: &str = "ClusterConstraints";
+/// Whether the installed extensions allow the platform's next version is told (spec 06 §2.6).
+pub(crate) const UPGRADE_STATUS: &str = "ClusterUpgradeStatus";
 
 /// Every gate that may be named in `--feature-gates`.
-pub(crate) const KNOWN: [Gate; 7] = [
+pub(crate) const KNOWN: [Gate; 10] = [
+    Gate { name: BEST_EFFORT, default: false, stage: Stage::Alpha },
     Gate { name: RELEASES, default: false, stage: Stage::Alpha },
     Gate { name: REVISIONS, default: true, stage: Stage::Alpha },
+    Gate { name: CLUSTER_CONSTRAINTS, default: false, stage: Stage::Alpha },
+    Gate { name: UPGRADE_STATUS, default: true, stage: Stage::Alpha },
     Gate { name: DEPLOYMENT_CONFIG, default: false, stage: Stage::Alpha },
     Gate { name: OWN_NAMESPACE, default: false, stage: Stage::Alpha },
     Gate { name: BUILTIN, default: false, stage: Stage::Alpha },
@@ -32,6 +41,10 @@ pub(crate) struct Features {
     pub deployment_config: bool,
     /// Bundle releases count.
     pub releases: bool,
+    /// Catalogs that cannot be asked may be left out.
+    pub best_effort: bool,
+    /// Bundles that do not fit the cluster are passed over.
+    pub cluster_constraints: bool,
     /// Who issues webhook certificates.
     pub certificates: Certificates,
 }
@@ -58,6 +71,8 @@ impl Features {
             single_own_namespace: gates.enabled(OWN_NAMESPACE),
             deployment_config: gates.enabled(DEPLOYMENT_CONFIG),
             releases: gates.enabled(RELEASES),
+            best_effort: gates.enabled(BEST_EFFORT),
+            cluster_constraints: gates.enabled(CLUSTER_CONSTRAINTS),
             certificates,
         }
     }
@@ -79,5 +94,9 @@ mod tests {
         let none = features(&["WebhookProviderCertManager=false,WebhookProviderOpenshiftServiceCA=false"]);
         assert_eq!(none.certificates, Certificates::None);
         assert!(features(&["DeploymentConfig=true"]).deployment_config);
+        // spec 07 A-01
+        assert!(!features(&[]).best_effort && !features(&[]).cluster_constraints);
+        let ours = features(&["BestEffortResolution=true,ClusterConstraints=true"]);
+        assert!(ours.best_effort && ours.cluster_constraints);
     }
 }

@@ -7,9 +7,11 @@
 
 mod bundles;
 mod catalogs;
+mod dependencies;
 mod extension;
 mod failure;
 mod gates;
+mod platform;
 mod revision;
 
 use std::path::PathBuf;
@@ -19,8 +21,10 @@ use std::sync::Arc;
 use clap::Parser;
 use olm_oci::policy::PolicySource;
 use olm_oci::{Config, Limits, Puller};
+use olm_resolve::DependencyMode;
 use olm_service::ca_pool::{CaPool, CaSources};
 use olm_service::component::version_text;
+use olm_service::events::Events;
 use olm_service::flags::{ServiceFlags, from_command_line};
 use olm_service::gates::FeatureGates;
 use olm_service::pull_secrets::PullSecrets;
@@ -42,6 +46,12 @@ struct Flags {
     /// Directory of catalog and bundle content; it is kept over restarts
     #[arg(long, default_value = "/var/cache/operator-controller", value_name = "DIR")]
     cache_path: PathBuf,
+    /// What becomes of bundles with dependencies: Reject, Report or Check
+    #[arg(long, default_value = "Reject", value_name = "MODE")]
+    dependency_mode: DependencyMode,
+    /// Flags about the platform whose upgrades are watched
+    #[command(flatten)]
+    platform: platform::PlatformFlags,
     /// Flags that both servers have
     #[command(flatten)]
     service: ServiceFlags,
@@ -88,7 +98,7 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
     };
     let pool = Arc::new(CaPool::load(sources, service.tls_profile.clone())?);
     tokio::spawn(Arc::clone(&pool).follow(service.shutdown.clone()));
-    let catalogs = Arc::new(Catalogs::open(cache.join("catalogs"), pool, features.releases)?);
+    let catalogs = Arc::new(Catalogs::open(cache.join("catalogs"), pool)?);
     let mut secrets =
         PullSecrets::new(service.client.clone(), service.component, &service.flags.global_pull_secret);
     let mut pulling = Config {
@@ -120,10 +130,13 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
         listed.clone(),
         stop.clone(),
     );
+    let events = Events::new(service.client.clone(), service.component);
     let parts = extension::Parts {
         client: service.client.clone(),
         system_namespace: service.namespace.clone(),
         features,
+        dependency_mode: flags.dependency_mode,
+        events: events.clone(),
         catalogs,
         catalog_store,
         bundles,
@@ -140,6 +153,13 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
             extension::run(parts, Arc::clone(&service.metrics), stop.clone()).await;
         }
     };
-    tokio::join!(following, revisions, extensions);
+    let upgrade_status = async {
+        if service.gates.enabled(gates::UPGRADE_STATUS) {
+            let settings = flags.platform.settings(&service.namespace);
+            let (client, metrics) = (service.client.clone(), Arc::clone(&service.metrics));
+            platform::run(client, settings, events, metrics, stop.clone()).await;
+        }
+    };
+    tokio::join!(following, revisions, extensions, upgrade_status);
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use olm_fbc::{Bundle, Channel, Meta, PackageContent, SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_PACKAGE};
-use olm_resolve::{Offer, PackageIndex};
+use olm_resolve::{Indexing, Offer, PackageIndex};
 use olm_version::quote;
 
 use crate::failure::Failure;
@@ -38,7 +38,7 @@ impl CatalogPackage {
     ) -> Result<Self, Failure> {
         let content = PackageContent::from_metas(name, lines)
             .map_err(|error| Failure::operational(format!("{catalog}: package {}: {error}", quote(name))))?;
-        let index = PackageIndex::new(&content, false);
+        let index = PackageIndex::new(&content, Indexing::default());
         Ok(Self { catalog: catalog.to_owned(), name: name.to_owned(), content, index })
     }
 

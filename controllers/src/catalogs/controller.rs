@@ -1,29 +1,31 @@
-//! Keeps the catalog content in step with the ClusterCatalogs (spec 03 §1.2).
+//! Follows the ClusterCatalogs: which content they serve, and what else a resolution looks at (spec 03 §§1.2, 1.6).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
 use std::future::ready;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{Stream, StreamExt, stream};
 use kube::runtime::controller::Action;
-use kube::runtime::reflector::Store;
+use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Event;
 use kube::runtime::{Controller, WatchStreamExt, controller, reflector, watcher};
 use kube::{Api, Client};
 use olm_api::ClusterCatalog;
-use olm_api::conditions::{self, types};
+use olm_extension::served_image;
 use olm_service::cluster::announce_listed;
 use olm_service::metrics::Metrics;
 use olm_service::reconcile::{Failure, Reconciles};
 use tokio_util::sync::CancellationToken;
 
-use super::Catalogs;
+use super::{Catalogs, resolved_reference};
 
 const NAME: &str = "controller-operator-clustercatalog-controller";
-const CONCURRENCY: u16 = 4;
-
-/// What a resolution depends on besides content.
-type Traits = (Option<i64>, Option<std::collections::BTreeMap<String, String>>, bool, Option<String>);
+/// More than there are catalogs: one whose catalogd is slow must not hold up another.
+const CONCURRENCY: u16 = 512;
+/// That catalogd is back is seen within this time.
+const LONGEST_DELAY: Duration = Duration::from_secs(30);
 
 /// Follows the ClusterCatalogs until `stop`. Returns the store at once, and the work as a future; `listed` is cancelled
 /// once all catalogs are in the store.
@@ -34,72 +36,129 @@ pub(crate) fn run(
     listed: CancellationToken,
     stop: CancellationToken,
 ) -> (Store<ClusterCatalog>, impl Future<Output = ()>) {
+    let events = watcher(Api::<ClusterCatalog>::all(client), watcher::Config::default()).default_backoff();
+    follow(announce_listed(events, listed), catalogs, metrics, stop)
+}
+
+/// [`run`] on any source of events.
+pub(super) fn follow(
+    events: impl Stream<Item = watcher::Result<Event<ClusterCatalog>>> + Send + 'static,
+    catalogs: Arc<Catalogs>,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) -> (Store<ClusterCatalog>, impl Future<Output = ()>) {
     let (store, writer) = reflector::store();
-    let followed = Arc::clone(&catalogs);
-    let seen: Mutex<HashMap<String, Traits>> = Mutex::default();
-    let listing: Mutex<Vec<String>> = Mutex::default();
-    let events = watcher(Api::<ClusterCatalog>::all(client), watcher::Config::default())
-        .default_backoff()
-        .reflect(writer);
-    let stream = announce_listed(events, listed)
-        .inspect(move |event| match event {
-            Ok(Event::Init) => listing.lock().unwrap_or_else(PoisonError::into_inner).clear(),
-            Ok(Event::InitApply(catalog)) => {
-                let name = catalog.metadata.name.clone().unwrap_or_default();
-                listing.lock().unwrap_or_else(PoisonError::into_inner).push(name);
-                notice(&followed, &seen, catalog);
-            }
-            Ok(Event::InitDone) => {
-                followed.retain(&listing.lock().unwrap_or_else(PoisonError::into_inner));
-                // What the list brought is in the store only now.
-                followed.announce();
-            }
-            Ok(Event::Apply(catalog)) => notice(&followed, &seen, catalog),
-            Ok(Event::Delete(catalog)) => {
-                let name = catalog.metadata.name.clone().unwrap_or_default();
-                seen.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
-                followed.remove(&name);
-            }
-            Err(error) => tracing::warn!(%error, "watching ClusterCatalogs"),
-        })
-        .applied_objects();
-    let reconciles = Arc::new(Reconciles::new(NAME, "ClusterCatalog", CONCURRENCY, metrics));
-    let work = Controller::for_stream(stream, store.clone())
+    let follower = Follower::new(Arc::clone(&catalogs));
+    let events = Box::pin(events.reflect(writer));
+    let stream = stream::unfold((events, follower), async |(mut events, mut follower)| {
+        let event = events.next().await?;
+        follower.see(&event).await;
+        Some((event, (events, follower)))
+    });
+    let wishes = catalogs.wishes.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let wishes = stream::unfold(wishes, async |wishes| {
+        let mut wishes = wishes?;
+        let name = wishes.recv().await?;
+        Some((ObjectRef::new(&name), Some(wishes)))
+    });
+    let reconciles = Reconciles::new(NAME, "ClusterCatalog", CONCURRENCY, metrics);
+    let reconciles = Arc::new(reconciles.with_longest_delay(LONGEST_DELAY));
+    let end = stop.clone();
+    let work = Controller::for_stream(stream.applied_objects(), store.clone())
         .with_config(controller::Config::default().concurrency(CONCURRENCY))
+        .reconcile_on(wishes)
         .graceful_shutdown_on(stop.cancelled_owned())
         .run(
             move |catalog: Arc<ClusterCatalog>, catalogs: Arc<Catalogs>| {
-                let reconciles = Arc::clone(&reconciles);
+                let (reconciles, end) = (Arc::clone(&reconciles), end.clone());
                 async move {
                     let name = catalog.metadata.name.clone().unwrap_or_default();
                     let attempt = async {
-                        let populated = catalogs.populate(&catalog).await;
-                        populated.map(|()| Action::await_change()).map_err(|error| {
-                            Failure::retry(format!("error populating cache for catalog {name:?}: {error}"))
+                        // What is not here yet is fetched by the next process.
+                        let supplied =
+                            end.run_until_cancelled(catalogs.supply(&catalog)).await.unwrap_or(Ok(()));
+                        supplied.map(|()| Action::await_change()).map_err(|error| Failure {
+                            message: format!("error populating cache for catalog {name:?}: {error}"),
+                            terminal: error.is_final,
                         })
                     };
                     reconciles.run(&name, attempt).await
                 }
             },
-            |_, error: &std::convert::Infallible, _| match *error {},
+            |_, error: &Infallible, _| match *error {},
             catalogs,
         )
         .for_each(|_| ready(()));
     (store, work)
 }
 
-/// Announces a change of anything that a resolution looks at.
-fn notice(catalogs: &Catalogs, seen: &Mutex<HashMap<String, Traits>>, catalog: &ClusterCatalog) {
-    let status = catalog.status.as_ref();
-    let traits = (
-        catalog.metadata.generation,
-        catalog.metadata.labels.clone(),
-        status.is_some_and(|status| conditions::is_true(&status.conditions, types::SERVING)),
-        status.and_then(|status| status.resolved_source.as_ref()).map(|source| source.image.ref_.clone()),
-    );
-    let name = catalog.metadata.name.clone().unwrap_or_default();
-    let before = seen.lock().unwrap_or_else(PoisonError::into_inner).insert(name, traits.clone());
-    if before != Some(traits) {
-        catalogs.announce();
+/// What a resolution depends on besides content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Traits {
+    /// Priority, availability mode and the rest of the spec.
+    generation: Option<i64>,
+    labels: Option<BTreeMap<String, String>>,
+    /// Whether there is content at all.
+    is_served: bool,
+}
+
+/// Tells from the events what resolutions must hear of.
+struct Follower {
+    catalogs: Arc<Catalogs>,
+    seen: HashMap<String, (Traits, Option<String>)>,
+    /// Names of the list that is coming in.
+    listing: Vec<String>,
+}
+
+impl Follower {
+    fn new(catalogs: Arc<Catalogs>) -> Self {
+        Self { catalogs, seen: HashMap::new(), listing: Vec::new() }
+    }
+
+    async fn see(&mut self, event: &watcher::Result<Event<ClusterCatalog>>) {
+        match event {
+            Ok(Event::Init) => self.listing.clear(),
+            Ok(Event::InitApply(catalog)) => {
+                self.listing.push(catalog.metadata.name.clone().unwrap_or_default());
+                self.notice(catalog).await;
+            }
+            Ok(Event::InitDone) => {
+                self.catalogs.retain(&self.listing);
+                self.seen.retain(|name, _| self.listing.contains(name));
+                // What the list brought is in the store only now.
+                self.catalogs.announce();
+            }
+            Ok(Event::Apply(catalog)) => {
+                if self.notice(catalog).await {
+                    self.catalogs.announce();
+                }
+            }
+            Ok(Event::Delete(catalog)) => {
+                let name = catalog.metadata.name.clone().unwrap_or_default();
+                self.seen.remove(&name);
+                self.catalogs.drop_catalog(&name);
+                self.catalogs.announce();
+            }
+            Err(error) => tracing::warn!(%error, "watching ClusterCatalogs"),
+        }
+    }
+
+    /// Says whether a resolution may have another outcome now. Where that is so only because of content that is yet to
+    /// be fetched, it is said when the attempt to fetch it has ended.
+    async fn notice(&mut self, catalog: &ClusterCatalog) -> bool {
+        let name = catalog.metadata.name.clone().unwrap_or_default();
+        let traits = Traits {
+            generation: catalog.metadata.generation,
+            labels: catalog.metadata.labels.clone(),
+            is_served: served_image(catalog).is_ok(),
+        };
+        let reference = resolved_reference(catalog).map(str::to_owned);
+        let is_to_fetch = self.catalogs.turn_to(catalog).await && traits.is_served;
+        let now = (traits, reference);
+        let before = self.seen.insert(name, now.clone());
+        match before {
+            Some(before) if before.0 == now.0 => before.1 != now.1 && !is_to_fetch,
+            _ => true,
+        }
     }
 }

@@ -1,83 +1,111 @@
-//! Catalog content as the resolver reads it: fetched from catalogd once for each digest, kept on disk, and never
-//! asked of the network by a resolution (spec 03 §1).
+//! Catalog content as the resolver reads it (spec 03 §1): packages that extensions ask for, fetched from catalogd once
+//! for each digest, kept on disk, and shared by all extensions.
+//!
+//! ```text
+//! ClusterCatalog ─ controller ► notice: which reference is served        extension ─ package() ► memory, disk
+//!                     │                                                                  │ not here: waits a moment
+//!                     └► supply: what was asked for and is not here ◄────────────────────┘
+//!                          └► fetch ► content ► generation ► whoever waits; later ones by announce()
+//! ```
+//! Nobody but [`supply`] talks to catalogd, one attempt at a time for each catalog and with backoff, so a slow or broken
+//! catalog is neither asked more often because many extensions want it, nor in the way of another one.
 
+mod content;
 mod controller;
+#[cfg(test)]
+mod fault_tests;
+mod fetch;
+#[cfg(test)]
+mod fixture;
 mod generation;
+mod supply;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use futures::TryStreamExt;
 use olm_api::ClusterCatalog;
-use olm_api::conditions::{self, types};
-use olm_resolve::{CatalogError, PackageIndex};
+use olm_extension::served_image;
+use olm_resolve::{CatalogError, Indexing, PackageIndex};
 use olm_service::ca_pool::CaPool;
 use sha2::{Digest, Sha256};
-use tokio::sync::watch;
-use tokio_util::io::{StreamReader, SyncIoBridge};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::time::{Instant, timeout_at};
 
+use content::ReadError;
 pub(crate) use controller::run;
-use generation::{Generation, WriteError};
+use generation::{Generation, Place, Ready, Trouble};
 
-/// Most bytes that one catalog may have.
-const CATALOG_BYTES: u64 = 2 << 30;
+/// How long [`Catalogs::package`] waits for content that is on its way.
+const PATIENCE: Duration = Duration::from_millis(1500);
+/// Packages made ready at once: each is in memory with all its lines for that time.
+const READING: usize = 2;
+/// Packages that nobody asked for in so long a time go from memory, at the next announcement.
+const UNASKED: Duration = Duration::from_secs(3600);
+/// Longest name that an extension can ask for. Longer ones come from what bundles require, and would break requests.
+const LONGEST_PACKAGE: usize = 253;
+/// Enters into the names of folders, so that another layout finds its own.
+const LAYOUT: &str = "2";
+
+/// A package of a catalog, `None` where the catalog does not have it.
+type Answer = Result<Option<Arc<PackageIndex>>, CatalogError>;
+
+/// What a look for a package gave.
+enum Look {
+    Answer(Answer),
+    /// It is being fetched.
+    Awaited,
+    /// The file of it cannot be used; it is fetched again.
+    Broken(String),
+}
 
 /// The content of all catalogs.
 pub(crate) struct Catalogs {
     directory: PathBuf,
     pool: Arc<CaPool>,
-    release_support: bool,
-    known: Mutex<HashMap<String, Known>>,
+    known: Mutex<HashMap<String, Arc<Generation>>>,
+    reading: Semaphore,
+    /// Something came or failed: who waits looks again.
+    progress: watch::Sender<u64>,
+    /// Resolutions may have another outcome than before.
     changes: watch::Sender<u64>,
-}
-
-/// What is known of the content of one catalog at one reference.
-#[derive(Clone)]
-struct Known {
-    reference: String,
-    content: Result<Arc<Generation>, String>,
-}
-
-/// Why a catalog could not be fetched.
-#[derive(Debug, thiserror::Error)]
-#[error("{message}")]
-struct FetchError {
-    message: String,
-    /// Whether extensions are told, until the next attempt.
-    remembered: bool,
-}
-
-impl FetchError {
-    fn remembered(message: String) -> Self {
-        Self { message, remembered: true }
-    }
+    /// Names of catalogs of which something is wanted.
+    wanted: mpsc::UnboundedSender<String>,
+    /// Their other end, until the controller takes it.
+    wishes: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
+    forgot: Mutex<Instant>,
+    removals: AtomicU64,
 }
 
 impl Catalogs {
-    /// Content kept below `directory`. Takes up what an earlier process left there.
-    pub(crate) fn open(directory: PathBuf, pool: Arc<CaPool>, release_support: bool) -> io::Result<Self> {
+    /// Content kept below `directory`. What an earlier process left there is taken up when its catalog is seen.
+    pub(crate) fn open(directory: PathBuf, pool: Arc<CaPool>) -> io::Result<Self> {
         fs::create_dir_all(&directory)?;
-        let mut known = HashMap::new();
         for entry in fs::read_dir(&directory)? {
             let entry = entry?;
-            let generation = entry.file_name().to_str().and_then(|name| {
-                let generations = fs::read_dir(entry.path()).ok()?;
-                let opened = generations.filter_map(|entry| Generation::open(&entry.ok()?.path())).next()?;
-                Some((name.to_owned(), opened))
-            });
-            match generation {
-                Some((name, generation)) => {
-                    let reference = generation.reference().to_owned();
-                    known.insert(name, Known { reference, content: Ok(Arc::new(generation)) });
-                }
-                None => remove(&entry.path())?,
+            if entry.file_name().as_encoded_bytes().starts_with(b".") {
+                remove(&entry.path());
             }
         }
-        let changes = watch::Sender::new(0);
-        Ok(Self { directory, pool, release_support, known: Mutex::new(known), changes })
+        let (wanted, wishes) = mpsc::unbounded_channel();
+        Ok(Self {
+            directory,
+            pool,
+            known: Mutex::default(),
+            reading: Semaphore::new(READING),
+            progress: watch::Sender::new(0),
+            changes: watch::Sender::new(0),
+            wanted,
+            wishes: Mutex::new(Some(wishes)),
+            forgot: Mutex::new(Instant::now()),
+            removals: AtomicU64::new(0),
+        })
     }
 
     /// Tells whenever a resolution may have another outcome than before.
@@ -87,163 +115,229 @@ impl Catalogs {
 
     /// Says that a resolution, or what follows it, may have another outcome than before.
     pub(crate) fn announce(&self) {
+        self.forget_unasked();
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    fn known(&self, name: &str) -> Option<Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
-    }
-
-    fn learn(&self, name: &str, known: Option<Known>) {
-        let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        match known {
-            Some(known) => all.insert(name.to_owned(), known),
-            None => all.remove(name),
-        };
-        drop(all);
-        self.announce();
-    }
-
     /// The package in this catalog, `None` where the catalog does not have it (spec 03 §1.5).
-    pub(crate) fn package(
+    ///
+    /// What is not here is fetched. That is waited for a moment; then the answer is [`CatalogError::NotCached`], the
+    /// fetch goes on, and its end is announced.
+    pub(crate) async fn package(
         &self,
         catalog: &ClusterCatalog,
         package: &str,
-    ) -> Result<Option<Arc<PackageIndex>>, CatalogError> {
+        indexing: Indexing,
+    ) -> Answer {
         let name = catalog.metadata.name.clone().unwrap_or_default();
-        let reference = served_reference(catalog)?;
-        let Some(known) = self.known(&name).filter(|known| known.reference == reference) else {
-            return Err(CatalogError::NotCached(name));
-        };
-        let generation = known.content.map_err(|fault| CatalogError::Cache { catalog: name, fault })?;
-        generation
-            .package(package, self.release_support)
-            .map_err(|fault| CatalogError::Package { package: package.to_owned(), fault: fault.to_string() })
-    }
-
-    /// Fetches the content of the resolved reference unless it is here (spec 03 §1.2).
-    async fn populate(&self, catalog: &ClusterCatalog) -> Result<(), FetchError> {
-        let name = catalog.metadata.name.clone().unwrap_or_default();
-        let resolved = catalog.status.as_ref().and_then(|status| status.resolved_source.as_ref());
-        let Some(reference) =
-            resolved.map(|source| source.image.ref_.as_str()).filter(|text| !text.is_empty())
-        else {
-            return Ok(());
-        };
-        if self.known(&name).is_some_and(|known| known.reference == reference && known.content.is_ok()) {
-            return Ok(());
+        let reference = served_image(catalog)?;
+        if package.is_empty() || package.len() > LONGEST_PACKAGE {
+            return Ok(None);
         }
-        let unremembered = |fault: CatalogError| FetchError { message: fault.to_string(), remembered: false };
-        served_reference(catalog).map_err(unremembered)?;
-        match self.fetch(catalog, &name, reference).await {
-            Ok(generation) => {
-                tracing::info!(catalog = name, reference, "catalog content is here");
-                let known = Known { reference: reference.to_owned(), content: Ok(Arc::new(generation)) };
-                self.learn(&name, Some(known));
-                Ok(())
-            }
-            Err(error) => {
-                if error.remembered {
-                    let known =
-                        Known { reference: reference.to_owned(), content: Err(error.message.clone()) };
-                    self.learn(&name, Some(known));
+        let deadline = Instant::now() + PATIENCE;
+        let mut progress = self.progress.subscribe();
+        let mut was_broken = false;
+        loop {
+            progress.borrow_and_update();
+            let generation = self.generation(&name, reference);
+            if let Some(generation) = &generation {
+                match self.look(&name, generation, package, indexing).await {
+                    Look::Answer(answer) => return answer,
+                    Look::Broken(fault) if was_broken => {
+                        return Err(CatalogError::Cache { catalog: name, fault });
+                    }
+                    Look::Broken(fault) => {
+                        tracing::warn!(catalog = name, package, fault, "cached content is fetched again");
+                        was_broken = true;
+                    }
+                    Look::Awaited => {}
                 }
-                Err(error)
+            }
+            // Late or not: what there is to see is seen in the next round.
+            let _ = timeout_at(deadline, progress.changed()).await;
+            if Instant::now() >= deadline
+                && generation.is_none_or(|generation| generation.is_missing(package))
+            {
+                return Err(CatalogError::NotCached(name));
             }
         }
     }
 
-    async fn fetch(
+    /// Looks where the package is, and has it fetched if it is not here.
+    async fn look(
         &self,
-        catalog: &ClusterCatalog,
-        name: &str,
-        reference: &str,
-    ) -> Result<Generation, FetchError> {
-        let urls = catalog.status.as_ref().and_then(|status| status.urls.as_ref());
-        let base = urls.map(|urls| urls.base.as_str()).ok_or_else(|| FetchError {
-            message: format!("error: catalog {name:?} has a nil status.urls value"),
-            remembered: false,
-        })?;
-        let url = format!("{}/api/v1/all", base.trim_end_matches('/'));
-        let failed = |error: reqwest::Error| {
-            let cause = olm_service::cluster::with_causes(&error.without_url());
-            FetchError::remembered(format!("error performing request: Get \"{url}\": {cause}"))
-        };
-        let response = self.pool.client().get(&url).send().await.map_err(failed)?;
-        if response.status() != reqwest::StatusCode::OK {
-            let code = response.status().as_u16();
-            let message = format!("error: received unexpected response status code {code}");
-            return Err(FetchError { message, remembered: false });
+        catalog: &str,
+        generation: &Arc<Generation>,
+        package: &str,
+        indexing: Indexing,
+    ) -> Look {
+        let prepared = generation.ask(package);
+        let mut prepared = prepared.lock().await;
+        if let Some(ready) = prepared.as_ref().filter(|ready| ready.serves(indexing)) {
+            return Look::Answer(answer(package, ready));
         }
-        let body = SyncIoBridge::new(StreamReader::new(response.bytes_stream().map_err(io::Error::other)));
-        let parent = self.directory.join(name);
-        let reference = reference.to_owned();
-        let write = tokio::task::spawn_blocking(move || replace(&parent, &reference, body));
-        let written = write.await.map_err(|error| FetchError::remembered(error.to_string()))?;
-        written.map_err(|error| FetchError::remembered(error.to_string()))
+        let place = match generation.place(package) {
+            Place::Trouble(trouble) => return Look::Answer(Err(told(catalog, trouble))),
+            Place::Missing => {
+                self.want(catalog, generation);
+                return Look::Awaited;
+            }
+            place => place,
+        };
+        match self.read(generation, place.clone(), package, indexing).await {
+            Ok(found) => {
+                let ready = prepared.insert(Ready { indexing, package: found });
+                Look::Answer(answer(package, ready))
+            }
+            Err(fault) => {
+                generation.discard(package, &place);
+                self.want(catalog, generation);
+                Look::Broken(fault)
+            }
+        }
+    }
+
+    /// Reads a package where it is; the error is a file that cannot be used.
+    async fn read(
+        &self,
+        generation: &Arc<Generation>,
+        place: Place,
+        package: &str,
+        indexing: Indexing,
+    ) -> Result<Result<Option<Arc<PackageIndex>>, String>, String> {
+        let _turn = self.reading.acquire().await.map_err(|error| error.to_string())?;
+        let (reference, package) = (generation.reference().to_owned(), package.to_owned());
+        let read = tokio::task::spawn_blocking(move || place.read(&reference, &package, indexing)).await;
+        match read {
+            Ok(Ok(found)) => Ok(Ok(found.map(Arc::new))),
+            Ok(Err(ReadError::Broken(fault))) => Err(fault.to_string()),
+            Ok(Err(fault @ (ReadError::Model(_) | ReadError::Size(_)))) => Ok(Err(fault.to_string())),
+            Err(fault) => Ok(Err(fault.to_string())),
+        }
+    }
+
+    /// Has what is missing fetched: by the attempt that is under way, or by a new one.
+    fn want(&self, catalog: &str, generation: &Generation) {
+        generation.wanted.notify_one();
+        // Without a controller there is nobody to ask.
+        let _ = self.wanted.send(catalog.to_owned());
+    }
+
+    /// Follows a change of the catalog's reference. Says whether content that was asked for is to be fetched, whose
+    /// end will be announced.
+    async fn turn_to(&self, catalog: &ClusterCatalog) -> bool {
+        let name = catalog.metadata.name.as_deref().unwrap_or_default();
+        let Some(reference) = resolved_reference(catalog) else {
+            // While a catalog is unavailable its content stays: it may come back to the same.
+            return false;
+        };
+        // Nobody else changes which reference is known.
+        let before = self.known().get(name).cloned();
+        if before.as_ref().is_some_and(|before| before.reference() == reference) {
+            return false;
+        }
+        let hash = hex::encode(Sha256::digest(format!("{LAYOUT} {reference}")));
+        let (folder, of) = (self.directory.join(name).join(hash), reference.to_owned());
+        let next = match tokio::task::spawn_blocking(move || Generation::open(folder, &of)).await {
+            Ok(next) => next,
+            Err(error) => {
+                tracing::error!(%error, catalog = name, "cache not opened");
+                return false;
+            }
+        };
+        let is_to_fetch = before.is_some_and(|before| {
+            before.ended.cancel();
+            next.succeed(&before)
+        });
+        self.known().insert(name.to_owned(), Arc::new(next));
+        self.stir();
+        is_to_fetch
     }
 
     /// Forgets a catalog and its files.
-    fn remove(&self, name: &str) {
-        if let Err(error) = tokio::task::block_in_place(|| remove(&self.directory.join(name))) {
-            tracing::error!(%error, "error removing cache for catalog {name:?}");
+    fn drop_catalog(&self, name: &str) {
+        if let Some(generation) = self.known().remove(name) {
+            generation.ended.cancel();
         }
-        self.learn(name, None);
+        self.stir();
+        self.remove_folder(name);
     }
 
-    /// Forgets every catalog that is not among `names`.
+    /// Forgets every catalog that is not among `names`, and the files of those that were deleted while nobody looked.
     fn retain(&self, names: &[String]) {
-        let known: Vec<String> =
-            self.known.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect();
-        known.iter().filter(|name| !names.contains(name)).for_each(|name| self.remove(name));
-    }
-}
-
-/// The reference that the catalog serves; what an extension is told where it serves none (spec 03 §1.3).
-fn served_reference(catalog: &ClusterCatalog) -> Result<&str, CatalogError> {
-    let name = || catalog.metadata.name.clone().unwrap_or_default();
-    let status = catalog.status.as_ref().ok_or_else(|| CatalogError::NotServing(name()))?;
-    if !conditions::is_true(&status.conditions, types::SERVING) {
-        return Err(CatalogError::NotServing(name()));
-    }
-    let source = status.resolved_source.as_ref().ok_or_else(|| CatalogError::NoResolvedSource(name()))?;
-    Ok(&source.image.ref_)
-}
-
-/// Writes a generation beside the ones that are there, then removes those. The folder's name comes from the
-/// reference's hash, so that nothing of a reference or of content ever is a path.
-fn replace(
-    parent: &std::path::Path,
-    reference: &str,
-    stream: impl io::Read,
-) -> Result<Generation, WriteError> {
-    fs::create_dir_all(parent)?;
-    let hash = hex::encode(Sha256::digest(reference));
-    let (staging, place) = (parent.join(format!(".{hash}")), parent.join(&hash));
-    remove(&staging)?;
-    remove(&place)?;
-    fs::create_dir(&staging)?;
-    // One byte more than allowed, so that too much is told from just enough.
-    let mut stream = io::Read::take(stream, CATALOG_BYTES + 1);
-    let generation = Generation::write(&staging, reference, &mut stream)?;
-    if stream.limit() == 0 {
-        return Err(io::Error::other(format!("the catalog has more than {CATALOG_BYTES} bytes")).into());
-    }
-    fs::rename(&staging, &place)?;
-    for entry in fs::read_dir(parent)? {
-        let path = entry?.path();
-        if path != place {
-            remove(&path)?;
+        let gone: Vec<String> = self.known().keys().filter(|name| !names.contains(name)).cloned().collect();
+        gone.iter().for_each(|name| self.drop_catalog(name));
+        for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            if !name.to_str().is_some_and(|name| names.iter().any(|kept| kept == name)) {
+                self.remove_folder(name);
+            }
         }
     }
-    Ok(generation)
+
+    /// Removes a folder without waiting for that: it is put aside at once, so that a catalog of the same name may come.
+    fn remove_folder(&self, name: impl AsRef<Path>) {
+        let number = self.removals.fetch_add(1, Ordering::Relaxed);
+        let folder = self.directory.join(&name);
+        let aside = self.directory.join(format!(".{}-{number}", std::process::id()));
+        match fs::rename(&folder, &aside) {
+            Ok(()) => drop(tokio::task::spawn_blocking(move || remove(&aside))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                let name = name.as_ref().display();
+                tracing::error!(%error, "error removing cache for catalog \"{name}\"");
+            }
+        }
+    }
+
+    /// Drops from memory what nobody asks for any more: an announcement makes all extensions ask.
+    fn forget_unasked(&self) {
+        let mut forgot = self.forgot.lock().unwrap_or_else(PoisonError::into_inner);
+        if forgot.elapsed() >= UNASKED {
+            *forgot = Instant::now();
+            self.known().values().for_each(|generation| generation.forget_unasked());
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Arc<Generation>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The catalog's content, if that is of `reference`.
+    fn generation(&self, name: &str, reference: &str) -> Option<Arc<Generation>> {
+        self.known().get(name).filter(|generation| generation.reference() == reference).cloned()
+    }
+
+    /// Makes all who wait look again.
+    fn stir(&self) {
+        self.progress.send_modify(|count| *count = count.wrapping_add(1));
+    }
 }
 
-/// Removes a file or folder; a missing one is fine.
-fn remove(path: &std::path::Path) -> io::Result<()> {
+fn answer(package: &str, ready: &Ready) -> Answer {
+    let fault = |fault| CatalogError::Package { package: package.to_owned(), fault };
+    ready.package.clone().map_err(fault)
+}
+
+fn told(catalog: &str, trouble: Trouble) -> CatalogError {
+    let catalog = catalog.to_owned();
+    match trouble {
+        Trouble::Told(fault) => CatalogError::Cache { catalog, fault },
+        Trouble::Untold => CatalogError::NotCached(catalog),
+    }
+}
+
+fn resolved_reference(catalog: &ClusterCatalog) -> Option<&str> {
+    let source = catalog.status.as_ref()?.resolved_source.as_ref()?;
+    Some(source.image.ref_.as_str()).filter(|reference| !reference.is_empty())
+}
+
+/// Removes a file or folder; a missing one is fine, and one that stays is only logged.
+fn remove(path: &Path) {
     let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-    match removed {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
+    if let Err(error) = removed
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::error!(%error, path = %path.display(), "error removing cache");
     }
 }

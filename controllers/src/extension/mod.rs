@@ -1,10 +1,16 @@
 //! The extension controller: from a ClusterExtension to the revision that installs its bundle, and back to a status
 //! (spec 05 §3).
 //!
-//! Observe the revisions ([`revisions`]) → choose a bundle ([`wanted`]) → pull and render it → make it the newest
-//! revision ([`apply`]) → one status write ([`status`]).
+//! Observe the revisions ([`revisions`]) → ask catalogs and cluster ([`market`]) → choose a bundle ([`wanted`]) under the
+//! rules in force ([`olm_extension`]) → pull and render it ([`install`]) → make it the newest revision ([`apply`]) → one status
+//! write ([`status`], [`findings`]) → Events ([`notices`]). [`removal`] is the way out.
 
 mod apply;
+mod findings;
+mod install;
+mod market;
+mod notices;
+mod removal;
 mod revisions;
 mod status;
 mod wanted;
@@ -12,41 +18,50 @@ mod wanted;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::ready;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use futures::{FutureExt, StreamExt};
+use futures::{FutureExt, Stream, StreamExt};
 use jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::Store;
+use kube::runtime::reflector::store::Writer;
 use kube::runtime::{Controller, Predicate, WatchStreamExt, controller, predicates, reflector, watcher};
-use kube::{Api, Client, ResourceExt};
-use olm_api::cluster_extension::CatalogFilter;
-use olm_api::conditions::{self, reasons, types};
-use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, finalizers, labels};
-use olm_bundle::{Bundle, RenderOptions};
-use olm_revision::generate::{BundleIdentity, Draft, Extension};
-use olm_service::cluster::{announce_listed, describe, within_deadline};
+use kube::{Api, Client, Resource, ResourceExt};
+use olm_api::cluster_extension::{BundleMetadata, CatalogFilter};
+use olm_api::conditions::{self, types};
+use olm_api::{ClusterCatalog, ClusterExtension, ClusterExtensionStatus, ClusterObjectSet, labels};
+use olm_extension::{ExtensionRules, Settings};
+use olm_resolve::DependencyMode;
+use olm_service::cluster::{announce_listed, describe};
+use olm_service::events::Events;
 use olm_service::metrics::Metrics;
 use olm_service::reconcile::{Failure as Attempt, Reconciles};
 use olm_service::status::write_status;
-use serde_json::{Value, json};
+use tokio::time::Instant;
 use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
 
-use crate::bundles::{Bundles, Files};
+use crate::bundles::Bundles;
 use crate::catalogs::Catalogs;
+use crate::dependencies::Dependencies;
 use crate::failure::{Class, Failure};
 use crate::gates::Features;
-use apply::{Applied, Revisions, invalid};
+use apply::Revisions;
+use install::Settled;
+use notices::Notice;
+use removal::FINALIZERS;
 use revisions::RevisionStates;
-use status::Outcome;
-use wanted::{Market, Refusal, Wanted, choose};
+use status::{Knowledge, Outcome, Pass};
+use wanted::{Choice, Refusal};
 
 const NAME: &str = "controller-operator-clusterextension-controller";
 /// Most of a reconcile is waiting for registries and the API server; one that waits long must not hold up others.
 const CONCURRENCY: u16 = 32;
-const FINALIZERS: [&str; 2] = [finalizers::CLEANUP_UNPACK_CACHE, finalizers::CLEANUP_CONTENTMANAGER_CACHE];
+/// What depends on the rest of the cluster is looked at again after this time, though no watch told of a change.
+const LOOK_AGAIN: Duration = Duration::from_secs(20);
+/// How long an extension awaits the content of a catalog before it says so.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What the controller works with.
 pub(crate) struct Parts {
@@ -56,6 +71,10 @@ pub(crate) struct Parts {
     pub system_namespace: String,
     /// Feature gates.
     pub features: Features,
+    /// Flag `--dependency-mode`.
+    pub dependency_mode: DependencyMode,
+    /// Where Events go.
+    pub events: Events,
     /// Catalog content.
     pub catalogs: Arc<Catalogs>,
     /// All ClusterCatalogs.
@@ -66,30 +85,28 @@ pub(crate) struct Parts {
 
 struct Context {
     parts: Parts,
+    settings: Settings,
     extensions: Api<ClusterExtension>,
+    extensions_in_store: Store<ClusterExtension>,
+    dependencies: Arc<Dependencies>,
     sets: Store<ClusterObjectSet>,
     sets_listed: CancellationToken,
     revisions: Revisions,
     settled: Mutex<HashMap<String, Settled>>,
     /// Generation of each extension that was last turned into a revision, or had been when we first saw it.
     honoured: Mutex<HashMap<String, Option<i64>>>,
+    /// Since when each extension has been waiting for the content of a catalog.
+    waiting: Mutex<HashMap<String, Instant>>,
 }
 
-/// Inputs that were found to be what the newest revision was made from.
-#[derive(Clone, Debug, PartialEq)]
-struct Settled {
-    inputs: Inputs,
-    newest: (Option<String>, Option<i64>),
-}
-
-/// All that a revision is made from.
-#[derive(Clone, Debug, PartialEq)]
-struct Inputs {
-    uid: Option<String>,
-    namespace: String,
-    config: Option<Value>,
-    deadline: Option<i32>,
-    bundle: BundleIdentity,
+/// What one pass over an extension came to.
+struct Attempted {
+    pass: Pass,
+    notices: Vec<Notice>,
+    /// Reasons of Events whose last note holds no longer.
+    over: Vec<&'static str>,
+    /// It depends on the rest of the cluster.
+    look_again: bool,
 }
 
 /// Runs the controller until `stop`. Catalog content must have been listed once.
@@ -97,19 +114,13 @@ pub(crate) async fn run(parts: Parts, metrics: Arc<Metrics>, stop: CancellationT
     let client = parts.client.clone();
     let extensions: Api<ClusterExtension> = Api::all(client.clone());
     let (sets, sets_writer) = reflector::store();
-    let listed = Arc::clone(&parts.catalogs);
     let sets_listed = CancellationToken::new();
-    let revisions = watcher(Api::<ClusterObjectSet>::all(client.clone()), watcher::Config::default())
-        .default_backoff()
-        .reflect(sets_writer);
-    let revisions = announce_listed(revisions, sets_listed.clone())
-        .inspect(move |event| {
-            // A revision that vanished while the watch was broken is in no event.
-            if matches!(event, Ok(watcher::Event::InitDone)) {
-                listed.announce();
-            }
-        })
-        .touched_objects();
+    let dependencies = Arc::new(Dependencies::new(client.clone(), sets.clone()));
+    let revisions = follow_revisions(&parts, sets_writer, Arc::clone(&dependencies), sets_listed.clone());
+    let (definitions, woken, ended) = (Arc::clone(&dependencies), Arc::clone(&parts.catalogs), stop.clone());
+    tokio::spawn(async move {
+        ended.run_until_cancelled(definitions.follow_definitions(|| woken.announce())).await
+    });
     let (store, writer) = reflector::store();
     // Our own status writes are no reason to look again.
     let relevant = predicates::generation.combine(predicates::finalizers).combine(predicates::annotations);
@@ -121,13 +132,17 @@ pub(crate) async fn run(parts: Parts, metrics: Arc<Metrics>, stop: CancellationT
     let catalogs = WatchStream::from_changes(parts.catalogs.changes()).map(drop);
     let revisions_of = Revisions::new(client, &parts.system_namespace);
     let context = Arc::new(Context {
+        settings: settings(parts.features, parts.dependency_mode),
         parts,
         extensions,
+        extensions_in_store: store.clone(),
+        dependencies,
         sets,
         sets_listed,
         revisions: revisions_of,
         settled: Mutex::default(),
         honoured: Mutex::default(),
+        waiting: Mutex::default(),
     });
     let reconciles = Arc::new(Reconciles::new(NAME, "ClusterExtension", CONCURRENCY, metrics));
     Controller::for_stream(stream, store)
@@ -151,6 +166,26 @@ pub(crate) async fn run(parts: Parts, metrics: Arc<Metrics>, stop: CancellationT
         .await;
 }
 
+/// The watch on revisions. It keeps their store, and wakes all extensions where others than the owner are concerned.
+fn follow_revisions(
+    parts: &Parts,
+    writer: Writer<ClusterObjectSet>,
+    dependencies: Arc<Dependencies>,
+    listed: CancellationToken,
+) -> impl Stream<Item = Result<ClusterObjectSet, watcher::Error>> + Send + use<> {
+    let (vanished, changed) = (Arc::clone(&parts.catalogs), Arc::clone(&parts.catalogs));
+    let events = watcher(Api::<ClusterObjectSet>::all(parts.client.clone()), watcher::Config::default())
+        .default_backoff()
+        .reflect(writer);
+    let events = announce_listed(events, listed).inspect(move |event| {
+        // A revision that vanished while the watch was broken is in no event.
+        if matches!(event, Ok(watcher::Event::InitDone)) {
+            vanished.announce();
+        }
+    });
+    dependencies.announce_changes(events, move || changed.announce()).touched_objects()
+}
+
 impl Context {
     async fn reconcile(&self, extension: &ClusterExtension) -> Result<Action, Attempt> {
         if extension.metadata.deletion_timestamp.is_some() {
@@ -171,20 +206,40 @@ impl Context {
         // Without its revisions an installed extension would look like a new one.
         self.sets_listed.cancelled().await;
         let name = extension.name_any();
+        let rules = self.rules(extension);
         let states = revisions::states(&self.revisions_in_store(&name));
         let changed = self.is_changed(extension);
-        let (outcome, result) = self.pass(extension, &states, changed).await;
-        let Some(outcome) = outcome else { return Ok(Action::await_change()) };
-        self.write(extension, &states, &outcome).await?;
-        if let Outcome::Applied { .. } = outcome {
-            let mut honoured = self.honoured.lock().unwrap_or_else(PoisonError::into_inner);
-            honoured.insert(name, extension.metadata.generation);
-        }
+        let Some(attempted) = self.pass(extension, &rules, &states, changed).await else {
+            return Ok(Action::requeue(PATIENCE));
+        };
+        let Attempted { pass, mut notices, mut over, look_again } = attempted;
+        let result = pass.applied.clone();
+        notices.extend(
+            rules.invalid.iter().map(|fault| Notice::warning(notices::INVALID_ANNOTATION, fault.to_string())),
+        );
+        over.extend(rules.invalid.is_empty().then_some(notices::INVALID_ANNOTATION));
+        let next = self.write(extension, &states, &Outcome::Tried(Box::new(pass))).await?;
+        notices.extend(notices::of_change(extension.status.as_ref(), &next));
+        over.extend(notices::over(&next));
+        self.publish(extension, &over, notices);
         match result {
-            Ok(()) => Ok(Action::await_change()),
+            Ok(_) => {
+                lock(&self.honoured).insert(name, extension.metadata.generation);
+                Ok(if look_again { Action::requeue(LOOK_AGAIN) } else { Action::await_change() })
+            }
+            // No growing delays: what is missing may come any time.
+            Err(failure) if look_again => {
+                tracing::info!(name, error = failure.message, "looking again soon");
+                Ok(Action::requeue(LOOK_AGAIN))
+            }
             Err(Failure { class: Class::Retry, message }) => Err(Attempt::retry(message)),
             Err(failure) => Err(Attempt::terminal(failure)),
         }
+    }
+
+    /// The rules that the extension is under.
+    fn rules(&self, extension: &ClusterExtension) -> ExtensionRules {
+        ExtensionRules::of(extension.metadata.annotations.as_ref(), self.settings)
     }
 
     /// Whether the extension was edited since a revision was last made or kept for it.
@@ -192,22 +247,47 @@ impl Context {
         let status = extension.status.as_ref();
         let seen = status.and_then(|status| conditions::find(&status.conditions, types::PROGRESSING));
         let seen = seen.map_or(extension.metadata.generation, |seen| seen.observed_generation);
-        let mut honoured = self.honoured.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut honoured = lock(&self.honoured);
         *honoured.entry(extension.name_any()).or_insert(seen) != extension.metadata.generation
     }
 
+    /// Writes the status that follows, and returns it.
     async fn write(
         &self,
         extension: &ClusterExtension,
         states: &RevisionStates,
         outcome: &Outcome,
-    ) -> Result<(), Attempt> {
+    ) -> Result<ClusterExtensionStatus, Attempt> {
         let old = extension.status.clone().unwrap_or_default();
         let next = status::next(&old, extension.metadata.generation, states, outcome, Timestamp::now());
         let written = write_status(&self.extensions, extension, &next).await;
         written
-            .map(drop)
+            .map(|_| next)
             .map_err(|error| Attempt::retry(format!("error updating status: {}", describe(&error))))
+    }
+
+    /// Whether an extension awaits the content of a catalog and has not done so for long.
+    fn is_patient(&self, extension: &str, awaits_content: bool) -> bool {
+        let mut waiting = lock(&self.waiting);
+        if !awaits_content {
+            waiting.remove(extension);
+            return false;
+        }
+        waiting.entry(extension.to_owned()).or_insert_with(Instant::now).elapsed() < PATIENCE
+    }
+
+    /// Publishes Events; those under the reasons that are `over` are news when they come again.
+    fn publish(&self, extension: &ClusterExtension, over: &[&'static str], all: Vec<Notice>) {
+        let about = extension.object_ref(&());
+        over.iter().for_each(|reason| self.parts.events.over(&about, reason));
+        for Notice { warning, reason, note } in notices::merged(all) {
+            let events = &self.parts.events;
+            if warning {
+                events.warning(about.clone(), reason, note);
+            } else {
+                events.normal(about.clone(), reason, note);
+            }
+        }
     }
 
     fn revisions_in_store(&self, extension: &str) -> Vec<Arc<ClusterObjectSet>> {
@@ -217,173 +297,72 @@ impl Context {
         self.sets.state().into_iter().filter(is_of).collect()
     }
 
-    /// Chooses and applies. The outcome, if there is any, goes into the status; the result says whether to try again.
+    /// Chooses and applies; `None` where there is nothing to say.
     async fn pass(
         &self,
         extension: &ClusterExtension,
+        rules: &ExtensionRules,
         states: &RevisionStates,
         changed: bool,
-    ) -> (Option<Outcome>, Result<(), Failure>) {
+    ) -> Option<Attempted> {
+        let name = extension.name_any();
         let chosen = match catalog_filter(extension) {
-            Ok(filter) => self.choose(filter, states, changed),
-            Err(failure) => Err(Refusal { failure, awaits_content: false }),
+            Ok(filter) => self.choose(&name, filter, rules, states, changed).boxed().await,
+            Err(failure) => Err(Refusal::other(failure, rules)),
         };
-        let wanted = match chosen {
-            Ok(wanted) => wanted,
+        let old = extension.status.as_ref();
+        match chosen {
             // Content that is on its way is no news for an extension that has said all that there is to say.
-            Err(refusal) if refusal.awaits_content && !changed && extension.status.is_some() => {
-                return (None, Ok(()));
-            }
-            Err(Refusal { failure, .. }) => {
-                let outcome =
-                    Outcome::NotResolved { failure: failure.clone(), deprecation: status::Knowledge::None };
-                return (Some(outcome), Err(failure));
-            }
-        };
-        let deprecation = wanted.deprecation.clone();
-        match self.install(extension, &wanted, states, changed).await {
-            Ok(created) => (Some(Outcome::Applied { created, deprecation }), Ok(())),
-            Err(failure) => {
-                let bundle = &wanted.bundle;
-                let context =
-                    format!("error for resolved bundle {:?} with version {:?}", bundle.name, bundle.version);
-                let failure = failure.context(context);
-                (Some(Outcome::NotApplied { failure: failure.clone(), deprecation }), Err(failure))
+            Err(refusal) if refusal.awaits_content && !changed && old.is_some() => None,
+            Err(refusal) => Some(Attempted::refused(*refusal, old)),
+            Ok(choice) => {
+                let applied = self.install(extension, &choice.wanted, states, changed).await;
+                Some(Attempted::chosen(choice, applied, old))
             }
         }
     }
+}
 
-    fn choose(
-        &self,
-        filter: &CatalogFilter,
-        states: &RevisionStates,
-        changed: bool,
-    ) -> Result<Wanted, Refusal> {
-        let catalogs = self.parts.catalog_store.state();
-        let market = Market {
-            catalogs: &catalogs,
-            // The first look into a package reads the disk.
-            package: |catalog: &ClusterCatalog, package: &str| {
-                tokio::task::block_in_place(|| self.parts.catalogs.package(catalog, package))
-            },
-            release_support: self.parts.features.releases,
-        };
-        choose(filter, states, changed, &market)
-    }
-
-    /// Makes the wanted bundle the newest revision; says whether a revision was made.
-    async fn install(
-        &self,
-        extension: &ClusterExtension,
-        wanted: &Wanted,
-        states: &RevisionStates,
-        changed: bool,
-    ) -> Result<bool, Failure> {
-        let name = extension.name_any();
-        check_name(&name)?;
-        let inputs = inputs(extension, wanted);
-        if self.is_settled(&name, &inputs) {
-            return Ok(false);
-        }
-        let files = match self.parts.bundles.files(&name, &wanted.image).boxed().await {
-            Ok(files) => files,
-            Err(failure) => return self.without_content(&name, &inputs, wanted, states, changed, failure),
-        };
-        let features = self.parts.features;
-        let owned = inputs.clone();
-        let owner = Extension {
-            name: name.clone(),
-            uid: extension.uid().unwrap_or_default(),
-            progress_deadline_minutes: inputs.deadline,
-        };
-        let draft = tokio::task::spawn_blocking(move || draft(owner, &files, owned, features)).await;
-        let draft = draft.map_err(Failure::retry)??;
-        if let Some(warning) = &draft.warning {
-            tracing::warn!(extension = name, "{warning}");
-        }
-        let Applied { created, newest } = self.revisions.apply(&name, &draft).boxed().await?;
-        self.settled.lock().unwrap_or_else(PoisonError::into_inner).insert(name, Settled { inputs, newest });
-        Ok(created)
-    }
-
-    /// The bundle cannot be had. Where it is the installed one, the revision goes on by itself, unless it was to be
-    /// made anew from other settings (spec 05 §§3.5, 18.5).
-    fn without_content(
-        &self,
-        name: &str,
-        inputs: &Inputs,
-        wanted: &Wanted,
-        states: &RevisionStates,
-        changed: bool,
-        failure: Failure,
-    ) -> Result<bool, Failure> {
-        let is_installed = states.installed.as_ref().is_some_and(|installed| {
-            installed.bundle.name == wanted.bundle.name && installed.bundle.version == wanted.bundle.version
+impl Attempted {
+    fn chosen(choice: Choice, applied: Result<bool, Failure>, old: Option<&ClusterExtensionStatus>) -> Self {
+        let Choice { wanted, deprecation, findings, mut notices, look_again } = choice;
+        let applied = applied.map_err(|failure| {
+            let BundleMetadata { name, version, .. } = &wanted.bundle;
+            failure.context(format!("error for resolved bundle {name:?} with version {version:?}"))
         });
-        let settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
-        let is_edited = settled.map_or(changed, |settled| settled.inputs != *inputs);
-        if is_installed && !is_edited {
-            tracing::warn!(extension = name, error = failure.message, "bundle content is not available");
-            return Ok(false);
+        let mut over = vec![notices::RESOLUTION_FAILED];
+        if notices.is_empty() {
+            over.extend([notices::RESOLVED, notices::OVERRIDE_USED]);
         }
-        Err(failure)
+        let have_answered = matches!(deprecation, Knowledge::Catalog(..));
+        over.extend((have_answered && findings.left_out.is_empty()).then_some(notices::CATALOG_UNAVAILABLE));
+        notices.extend(notices::of_left_out(old, &findings));
+        let look_again = look_again && applied.is_ok();
+        Self { pass: Pass { applied, deprecation, findings }, notices, over, look_again }
     }
 
-    /// Whether the newest revision is known to be made from these inputs, and is doing well.
-    fn is_settled(&self, name: &str, inputs: &Inputs) -> bool {
-        let settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
-        let Some(settled) = settled.filter(|settled| settled.inputs == *inputs) else {
-            return false;
-        };
-        let all = self.revisions_in_store(name);
-        let Some(newest) = all.iter().max_by_key(|set| revisions::number(set)) else {
-            return false;
-        };
-        let progressing = newest
-            .status
-            .as_ref()
-            .and_then(|status| conditions::find(&status.conditions, types::PROGRESSING))
-            .map(|condition| condition.reason.as_str());
-        let is_well = matches!(progressing, None | Some(reasons::ROLLING_OUT | reasons::SUCCEEDED));
-        is_well && settled.newest == (newest.uid(), newest.metadata.generation)
+    fn refused(refusal: Refusal, old: Option<&ClusterExtensionStatus>) -> Self {
+        let Refusal { failure, findings, look_again, .. } = refusal;
+        let told =
+            [notices::of_refusal(old, &failure.message, &findings), notices::of_left_out(old, &findings)];
+        let notices = told.into_iter().flatten().collect();
+        let pass = Pass { applied: Err(failure), deprecation: Knowledge::None, findings };
+        Self { pass, notices, over: vec![notices::RESOLVED, notices::OVERRIDE_USED], look_again }
     }
+}
 
-    /// The extension goes: forget what is kept for it. Its revisions follow by garbage collection, which takes their
-    /// objects along in order.
-    async fn finalize(&self, extension: &ClusterExtension) -> Result<Action, Attempt> {
-        let name = extension.name_any();
-        self.settled.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
-        self.honoured.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
-        let rest: Vec<String> = extension
-            .finalizers()
-            .iter()
-            .filter(|name| !FINALIZERS.contains(&name.as_str()))
-            .cloned()
-            .collect();
-        if rest.len() == extension.finalizers().len() {
-            return Ok(Action::await_change());
-        }
-        if let Err(error) = tokio::task::block_in_place(|| self.parts.bundles.remove(&name)) {
-            let failure =
-                Failure::retry(format!("finalizer {:?} failed: {error}", finalizers::CLEANUP_UNPACK_CACHE));
-            let states = revisions::states(&self.revisions_in_store(&name));
-            self.write(extension, &states, &Outcome::FinalizerFailed(failure.clone())).await?;
-            return Err(Attempt::retry(failure));
-        }
-        self.set_finalizers(extension, &rest).await?;
-        Ok(Action::await_change())
-    }
+/// What is behind the lock, whatever became of who held it last.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
-    async fn set_finalizers(&self, extension: &ClusterExtension, all: &[String]) -> Result<(), Attempt> {
-        let metadata = json!({"finalizers": all, "resourceVersion": extension.metadata.resource_version});
-        let patch = Patch::Merge(json!({ "metadata": metadata }));
-        match within_deadline(self.extensions.patch(&extension.name_any(), &PatchParams::default(), &patch))
-            .await
-        {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            Err(error) => Err(Attempt::retry(format!("error updating finalizers: {}", describe(&error)))),
-        }
+/// What gates and flags say about the rules of all extensions.
+fn settings(features: Features, dependencies: DependencyMode) -> Settings {
+    Settings {
+        dependencies,
+        best_effort: features.best_effort,
+        cluster_constraints: features.cluster_constraints,
+        releases: features.releases,
     }
 }
 
@@ -395,62 +374,78 @@ fn catalog_filter(extension: &ClusterExtension) -> Result<&CatalogFilter, Failur
         .ok_or_else(|| Failure::blocked("spec.source.catalog: Required value: says which package to install"))
 }
 
-fn inputs(extension: &ClusterExtension, wanted: &Wanted) -> Inputs {
-    let spec = extension.spec.as_ref();
-    let config = spec.and_then(|spec| spec.config.as_ref()).and_then(|config| config.inline.clone());
-    Inputs {
-        uid: extension.uid(),
-        namespace: spec.map(|spec| spec.namespace.clone()).unwrap_or_default(),
-        config: config.map(Value::Object),
-        deadline: spec.and_then(|spec| spec.progress_deadline_minutes),
-        bundle: BundleIdentity {
-            name: wanted.bundle.name.clone(),
-            package: wanted.package.clone(),
-            version: wanted.bundle.version.clone(),
-            release: wanted.bundle.release.clone(),
-            image: wanted.image.clone(),
-            properties: None,
-        },
-    }
-}
-
-/// The names of an extension's revisions are label values.
-fn check_name(name: &str) -> Result<(), Failure> {
-    const LONGEST: usize = 61;
-    if name.len() <= LONGEST {
-        return Ok(());
-    }
-    Err(Failure::blocked(format!(
-        "metadata.name is too long: {} characters, at most {LONGEST} are allowed because revisions are named after it",
-        name.len()
-    )))
-}
-
-/// Renders the bundle and prepares its revision. Takes CPU time.
-fn draft(owner: Extension, files: &Files, inputs: Inputs, features: Features) -> Result<Draft, Failure> {
-    let bundle = Bundle::load(files).map_err(Failure::retry)?;
-    let options = RenderOptions {
-        install_namespace: &inputs.namespace,
-        config: inputs.config.as_ref(),
-        certificates: features.certificates,
-        single_own_namespace: features.single_own_namespace,
-        deployment_config: features.deployment_config,
-    };
-    let objects = olm_bundle::render(&bundle, &options).map_err(|error| {
-        let invalid = error.is_invalid_configuration();
-        let failure = Failure::retry(error);
-        if invalid { Failure { class: Class::InvalidConfiguration, ..failure } } else { failure }
-    })?;
-    let identity = BundleIdentity { properties: bundle.properties().map(str::to_owned), ..inputs.bundle };
-    Draft::new(owner, &identity, objects).map_err(invalid)
-}
-
 fn warn_of_service_account(extension: &ClusterExtension) {
     let account = extension.spec.as_ref().and_then(|spec| spec.service_account.as_ref());
     if account.is_some_and(|account| !account.name.is_empty()) {
         tracing::info!(
             name = extension.name_any(),
             "spec.serviceAccount is deprecated, ignored, and will be removed in a future release"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use olm_resolve::{CatalogError, Deprecations, LeftOut};
+
+    use super::findings::Findings;
+    use super::wanted::Wanted;
+    use super::*;
+
+    fn choice(notices: Vec<Notice>, deprecation: Knowledge, left_out: Vec<LeftOut>) -> Choice {
+        let bundle = BundleMetadata { name: "demo.v1.0.0".into(), version: "1.0.0".into(), release: None };
+        let (package, image) = ("demo".to_owned(), "r.example/demo:v1".to_owned());
+        Choice {
+            wanted: Wanted { bundle, package, image, catalog_properties: None },
+            deprecation,
+            findings: Findings { left_out, ..Findings::default() },
+            notices,
+            look_again: true,
+        }
+    }
+
+    // spec 07 §4.15: what comes back is a transition again
+    #[test]
+    fn what_a_pass_ends_may_be_said_again() {
+        use notices::{CATALOG_UNAVAILABLE, OVERRIDE_USED, RESOLUTION_FAILED, RESOLVED};
+        let answered = || Knowledge::Catalog(Deprecations::default(), Vec::new());
+        let resolved = || vec![Notice::normal(RESOLVED, "chose".to_owned())];
+        let fault = CatalogError::NotServing("x".to_owned());
+        let left_out = vec![LeftOut { catalog: "x".to_owned(), fault }];
+        let rows = [
+            (choice(resolved(), answered(), vec![]), vec![RESOLUTION_FAILED, CATALOG_UNAVAILABLE]),
+            (choice(resolved(), answered(), left_out), vec![RESOLUTION_FAILED]),
+            (
+                choice(vec![], answered(), vec![]),
+                vec![RESOLUTION_FAILED, RESOLVED, OVERRIDE_USED, CATALOG_UNAVAILABLE],
+            ),
+            // A rollout goes on: no catalog was asked.
+            (choice(vec![], Knowledge::Unchanged, vec![]), vec![RESOLUTION_FAILED, RESOLVED, OVERRIDE_USED]),
+        ];
+        for (choice, over) in rows {
+            assert_eq!(Attempted::chosen(choice, Ok(false), None).over, over);
+        }
+        let refusal = *Refusal::other(Failure::retry("no"), &ExtensionRules::default());
+        assert_eq!(Attempted::refused(refusal, None).over, [RESOLVED, OVERRIDE_USED]);
+    }
+
+    #[test]
+    fn a_bundle_that_cannot_be_had_is_named_and_tried_again_with_growing_delays() {
+        let attempted =
+            Attempted::chosen(choice(vec![], Knowledge::None, vec![]), Err(Failure::retry("no")), None);
+        let named = "error for resolved bundle \"demo.v1.0.0\" with version \"1.0.0\": no";
+        assert_eq!(attempted.pass.applied, Err(Failure::retry(named)));
+        assert!(!attempted.look_again);
+    }
+
+    #[test]
+    fn the_flag_names_what_is_allowed() {
+        let parse = |argument: &str| olm_service::flags::parse::<crate::Flags>(&[argument.to_owned()]);
+        assert!(parse("--dependency-mode=Check").is_ok());
+        assert_eq!(
+            parse("--dependency-mode=Solve").err().unwrap(),
+            "invalid argument \"Solve\" for \"--dependency-mode\" flag: unknown value \"Solve\", allowed are Reject, \
+             Report, Check"
         );
     }
 }

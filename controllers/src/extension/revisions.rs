@@ -20,6 +20,8 @@ pub(crate) struct Revision {
     pub package: String,
     /// Image of the bundle.
     pub image: String,
+    /// What it records of the bundle's catalog entry.
+    pub catalog_properties: Option<String>,
     /// Conditions of the ClusterObjectSet.
     pub conditions: Vec<Condition>,
 }
@@ -37,6 +39,7 @@ impl Revision {
             },
             package: annotation(annotations::PACKAGE_NAME).unwrap_or_default(),
             image: annotation(annotations::BUNDLE_REFERENCE).unwrap_or_default(),
+            catalog_properties: annotation(annotations::EXT_CATALOG_PROPERTIES),
             conditions: set.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default(),
         }
     }

@@ -7,6 +7,7 @@ use olm_api::{ClusterExtensionStatus, Condition};
 
 use olm_resolve::{ConditionState, DeprecationConditions, Deprecations};
 
+use super::findings::{Finding, Findings};
 use super::revisions::RevisionStates;
 use crate::failure::{Class, Failure};
 
@@ -24,29 +25,21 @@ pub(crate) enum Knowledge {
 /// What one pass over an extension came to.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Outcome {
-    /// A finalizer of ours could not be removed.
-    FinalizerFailed(Failure),
-    /// No bundle could be chosen.
-    NotResolved {
-        /// Why.
-        failure: Failure,
-        /// What is known of deprecation.
-        deprecation: Knowledge,
-    },
-    /// A bundle was chosen and could not be turned into a revision.
-    NotApplied {
-        /// Why.
-        failure: Failure,
-        /// What is known of deprecation.
-        deprecation: Knowledge,
-    },
-    /// The revision in force is the wanted one.
-    Applied {
-        /// Whether this pass made a revision.
-        created: bool,
-        /// What is known of deprecation.
-        deprecation: Knowledge,
-    },
+    /// It was to go, and cannot yet.
+    CannotGo(Failure),
+    /// It was to be what its spec says.
+    Tried(Box<Pass>),
+}
+
+/// A pass that chose a bundle, or could not, and applied it, or could not.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Pass {
+    /// Whether this pass made a revision, or why the wanted one is not in force.
+    pub applied: Result<bool, Failure>,
+    /// What is known of deprecation.
+    pub deprecation: Knowledge,
+    /// What our own rules say.
+    pub findings: Findings,
 }
 
 /// The next status. Conditions that the outcome says nothing about stay.
@@ -59,16 +52,18 @@ pub(crate) fn next(
 ) -> ClusterExtensionStatus {
     let mut next = Draft { status: old.clone(), generation, now };
     match outcome {
-        Outcome::FinalizerFailed(failure) => next.progressing(failure),
-        Outcome::NotResolved { failure, deprecation } | Outcome::NotApplied { failure, deprecation } => {
-            next.progressing(failure);
-            next.installed(states, false);
+        Outcome::CannotGo(failure) => next.progressing(failure, ""),
+        Outcome::Tried(pass) => {
+            let Pass { applied, deprecation, findings } = &**pass;
+            let suffix = findings.suffix();
+            match applied {
+                Err(failure) => next.progressing(failure, &suffix),
+                Ok(_) => next.mirror(states, &suffix),
+            }
+            next.installed(states, *applied == Ok(true));
             next.deprecation(deprecation);
-        }
-        Outcome::Applied { created, deprecation } => {
-            next.mirror(states);
-            next.installed(states, *created);
-            next.deprecation(deprecation);
+            next.finding(types::UPGRADE_AVAILABLE, &findings.upgrade);
+            next.finding(types::DEPENDENCIES_SATISFIED, &findings.dependencies);
         }
     }
     next.status
@@ -94,13 +89,13 @@ impl Draft {
         );
     }
 
-    fn progressing(&mut self, failure: &Failure) {
+    fn progressing(&mut self, failure: &Failure, suffix: &str) {
         let (status, reason) = match failure.class {
             Class::Retry => (Status::True, reasons::RETRYING),
             Class::Blocked => (Status::False, reasons::BLOCKED),
             Class::InvalidConfiguration => (Status::False, reasons::INVALID_CONFIGURATION),
         };
-        self.set(types::PROGRESSING, status, reason, &failure.message);
+        self.set(types::PROGRESSING, status, reason, &format!("{}{suffix}", failure.message));
     }
 
     /// `created`: this pass made a revision, which is not among the states yet.
@@ -123,8 +118,8 @@ impl Draft {
         self.set(types::INSTALLED, Status::True, reasons::SUCCEEDED, &message);
     }
 
-    /// Copies what the revisions say of themselves.
-    fn mirror(&mut self, states: &RevisionStates) {
+    /// Copies what the revisions say of themselves; `suffix` is what we add about progress.
+    fn mirror(&mut self, states: &RevisionStates, suffix: &str) {
         let installed = states.installed.as_ref();
         let entry =
             |name: &str, conditions: Vec<Condition>| RevisionStatus { name: name.to_owned(), conditions };
@@ -141,15 +136,21 @@ impl Draft {
             .last()
             .and_then(|revision| revision.condition(types::PROGRESSING))
             .or_else(|| installed.and_then(|revision| revision.condition(types::PROGRESSING)));
-        for condition in [available, progressing].into_iter().flatten() {
+        if let Some(condition) = available {
+            self.copy(condition.clone());
+        }
+        if let Some(mut condition) = progressing.cloned() {
+            if !suffix.is_empty() {
+                condition.message = conditions::truncate(&format!("{}{suffix}", condition.message));
+            }
             self.copy(condition);
         }
     }
 
     /// Takes over a revision's condition with its transition time, and our generation.
-    fn copy(&mut self, condition: &Condition) {
-        let mut copy = Condition { observed_generation: self.generation, ..condition.clone() };
-        match self.status.conditions.iter_mut().find(|current| current.type_ == condition.type_) {
+    fn copy(&mut self, mut copy: Condition) {
+        copy.observed_generation = self.generation;
+        match self.status.conditions.iter_mut().find(|current| current.type_ == copy.type_) {
             Some(current) => {
                 if current.status == copy.status {
                     copy.last_transition_time = current.last_transition_time.clone();
@@ -177,9 +178,22 @@ impl Draft {
             (types::CHANNEL_DEPRECATED, all.channel),
             (types::BUNDLE_DEPRECATED, all.bundle),
         ];
-        for (type_, ConditionState { status, reason, message }) in states {
-            self.set(type_, status.map_or(Status::Unknown, Status::from), reason, &message);
+        for (type_, state) in states {
+            self.state(type_, &state);
         }
+    }
+
+    fn finding(&mut self, type_: &str, finding: &Finding) {
+        match finding {
+            Finding::NotInForce => conditions::remove(&mut self.status.conditions, type_),
+            Finding::Unchanged => {}
+            Finding::Is(state) => self.state(type_, state),
+        }
+    }
+
+    fn state(&mut self, type_: &str, state: &ConditionState) {
+        let status = state.status.map_or(Status::Unknown, Status::from);
+        self.set(type_, status, state.reason, &state.message);
     }
 }
 
@@ -210,8 +224,12 @@ mod tests {
         status.conditions.iter().filter(|c| shown.contains(&c.type_.as_str())).map(line).collect()
     }
 
+    fn tried(applied: Result<bool, Failure>, deprecation: Knowledge) -> Outcome {
+        Outcome::Tried(Box::new(Pass { applied, deprecation, findings: Findings::default() }))
+    }
+
     fn applied(created: bool) -> Outcome {
-        Outcome::Applied { created, deprecation: Knowledge::None }
+        tried(Ok(created), Knowledge::None)
     }
 
     // spec 05 §3.9, spec 01 E11–E16
@@ -281,7 +299,7 @@ mod tests {
     fn failures() {
         let none = RevisionStates::default();
         let installed = states(&[with(1, true, &[])]);
-        let failed = |failure| Outcome::NotApplied { failure, deprecation: Knowledge::None };
+        let failed = |failure| tried(Err(failure), Knowledge::None);
         let invalid = Failure { class: Class::InvalidConfiguration, message: "bad".into() };
         let rows = [
             (
@@ -302,7 +320,7 @@ mod tests {
                     "Installed True/Succeeded Installed bundle r.example/demo:v1 successfully",
                 ],
             ),
-            (&none, Outcome::FinalizerFailed(Failure::retry("f")), vec!["Progressing True/Retrying f"]),
+            (&none, Outcome::CannotGo(Failure::retry("f")), vec!["Progressing True/Retrying f"]),
         ];
         for (states, outcome, expect) in rows {
             let next = next(&ClusterExtensionStatus::default(), Some(1), states, &outcome, NOW);
@@ -318,16 +336,95 @@ mod tests {
         assert_eq!(next(&first, Some(1), &states, &applied(false), later), first);
     }
 
+    fn ruled(applied: Result<bool, Failure>, findings: Findings) -> Outcome {
+        Outcome::Tried(Box::new(Pass { applied, deprecation: Knowledge::None, findings }))
+    }
+
+    fn state(status: Option<bool>, reason: &'static str) -> Finding {
+        Finding::Is(ConditionState { status, reason, message: reason.to_lowercase() })
+    }
+
+    fn ours(status: &ClusterExtensionStatus) -> Vec<String> {
+        let shown = [types::UPGRADE_AVAILABLE, types::DEPENDENCIES_SATISFIED];
+        let line = |c: &Condition| format!("{} {}/{} {}", c.type_, c.status, c.reason, c.message);
+        status.conditions.iter().filter(|c| shown.contains(&c.type_.as_str())).map(line).collect()
+    }
+
+    // spec 07 §1.1, §4.5, A-01
+    #[test]
+    fn conditions_of_our_rules_come_stay_and_go() {
+        let done: &[_] = &[(types::PROGRESSING, Status::True, "Succeeded", "Revision 1.0.0 has rolled out.")];
+        let states = states(&[with(1, true, done)]);
+        let step = |old: &ClusterExtensionStatus, findings: Findings| {
+            next(old, Some(1), &states, &ruled(Ok(false), findings), NOW)
+        };
+        let held = Findings {
+            upgrade: state(Some(true), "OutsideScope"),
+            dependencies: state(None, "Unsatisfied"),
+            left_out: Vec::new(),
+        };
+        let without = step(&ClusterExtensionStatus::default(), Findings::default());
+        assert_eq!(ours(&without), [""; 0]);
+        let with_rules = step(&without, held.clone());
+        let shown = [
+            "UpgradeAvailable True/OutsideScope outsidescope",
+            "DependenciesSatisfied Unknown/Unsatisfied unsatisfied",
+        ];
+        assert_eq!(ours(&with_rules), shown);
+        assert_eq!(lines(&with_rules), lines(&without), "what is held back does not disturb");
+        assert_eq!(step(&with_rules, held), with_rules, "the same again writes nothing");
+        let nobody_looked =
+            Findings { upgrade: Finding::Unchanged, dependencies: Finding::Unchanged, left_out: Vec::new() };
+        assert_eq!(step(&with_rules, nobody_looked.clone()), with_rules);
+        assert_eq!(step(&without, nobody_looked), without, "nothing is made up");
+        assert_eq!(step(&with_rules, Findings::default()), without, "gone with the last rule");
+    }
+
+    // spec 07 §6.3, A-34
+    #[test]
+    fn catalogs_that_are_left_out_are_named_with_progress() {
+        let done: &[_] = &[(types::PROGRESSING, Status::True, "Succeeded", "Revision 1.0.0 has rolled out.")];
+        let rolling: &[_] =
+            &[(types::PROGRESSING, Status::True, "RollingOut", "Revision 2.0.0 is rolling out.")];
+        let fault = olm_resolve::CatalogError::NotServing("x".to_owned());
+        let findings = Findings {
+            left_out: vec![olm_resolve::LeftOut { catalog: "x".to_owned(), fault }],
+            ..Findings::default()
+        };
+        let states = states(&[with(1, true, done), with(2, false, rolling)]);
+        let suffix = "; skipped unavailable catalogs: [x]";
+        let message = |applied: Result<bool, Failure>, findings: &Findings| {
+            let outcome = ruled(applied, findings.clone());
+            let first = next(&ClusterExtensionStatus::default(), Some(1), &states, &outcome, NOW);
+            assert_eq!(next(&first, Some(1), &states, &outcome, NOW), first);
+            let entry = first.active_revisions.last().map(|revision| revision.conditions.clone());
+            let mirrored = entry.and_then(|all| conditions::find(&all, types::PROGRESSING).cloned());
+            assert!(mirrored.is_none_or(|condition| !condition.message.contains("skipped")));
+            conditions::find(&first.conditions, types::PROGRESSING).unwrap().message.clone()
+        };
+        assert_eq!(message(Ok(false), &findings), format!("Revision 2.0.0 is rolling out.{suffix}"));
+        assert_eq!(message(Err(Failure::retry("x")), &findings), format!("x{suffix}"));
+        assert_eq!(message(Ok(false), &Findings::default()), "Revision 2.0.0 is rolling out.");
+    }
+
+    // spec 07 E-20
+    #[test]
+    fn an_extension_that_cannot_go_says_so_and_nothing_else_changes() {
+        let states = states(&[with(1, true, &[])]);
+        let before = next(&ClusterExtensionStatus::default(), Some(1), &states, &applied(false), NOW);
+        let after = next(&before, Some(1), &states, &Outcome::CannotGo(Failure::retry("needed")), NOW);
+        assert_eq!(lines(&after)[1..], ["Progressing True/Retrying needed"]);
+        assert_eq!(lines(&after)[..1], lines(&before));
+        assert_eq!((after.install, after.active_revisions), (before.install, before.active_revisions));
+    }
+
     // A rollout does not make us forget what is deprecated (spec 05 §18.17).
     #[test]
     fn known_deprecation_survives_a_rollout() {
         let states = states(&[with(1, true, &[])]);
-        let known = Outcome::Applied {
-            created: false,
-            deprecation: Knowledge::Catalog(Deprecations::default(), Vec::new()),
-        };
+        let known = tried(Ok(false), Knowledge::Catalog(Deprecations::default(), Vec::new()));
         let before = next(&ClusterExtensionStatus::default(), Some(1), &states, &known, NOW);
-        let rollout = Outcome::Applied { created: false, deprecation: Knowledge::Unchanged };
+        let rollout = tried(Ok(false), Knowledge::Unchanged);
         assert_eq!(next(&before, Some(1), &states, &rollout, NOW), before);
         let fresh = next(&ClusterExtensionStatus::default(), Some(1), &states, &rollout, NOW);
         let deprecated = conditions::find(&fresh.conditions, types::DEPRECATED).unwrap();

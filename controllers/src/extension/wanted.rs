@@ -1,18 +1,29 @@
-//! Which bundle an extension shall have (spec 05 §3.4, spec 03 §2). Pure, but for the first look into a package.
+//! Which bundle an extension shall have (spec 05 §3.4, spec 03 §2). Pure: what catalogs and cluster say comes in a
+//! [`Market`].
 
-use olm_api::cluster_catalog::AvailabilityMode;
-use olm_api::cluster_extension::{BundleMetadata, CatalogFilter, UpgradeConstraintPolicy};
-use olm_api::{ClusterCatalog, LabelSelector};
-use olm_resolve::{
-    Catalog, CatalogError, CatalogSelector, Expression, Installed, PackageIndex, Request, ResolveError,
-    Resolved, SelectorError, Target, UpgradePolicy, resolve, target,
-};
-use olm_version::{Constraint, VersionRelease};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use olm_api::cluster_extension::{BundleMetadata, CatalogFilter};
+use olm_api::{ClusterCatalog, annotations};
+use olm_extension::{Around, ExtensionRules, request, selector};
+use olm_fbc::Property;
+use olm_resolve::{
+    AssessedRequirement, Catalog, CatalogError, DEPENDENCY_PROPERTIES, Held, HeldReason, Request,
+    ResolveError, Resolved, Rules, SelectorError, Target, explain, resolve, target,
+};
+use olm_version::{Constraint, VersionRelease};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::findings::{self, Finding, Findings, Hints};
+use super::notices::{self, Notice};
 use super::revisions::{Revision, RevisionStates};
 use super::status::Knowledge;
 use crate::failure::Failure;
+
+/// Catalog properties of a bundle that are recorded whole, in bytes of JSON; of more only those that others may rely on.
+const PROPERTIES_BYTES: usize = 32 * 1024;
 
 /// The bundle that is wanted.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,127 +34,279 @@ pub(crate) struct Wanted {
     pub package: String,
     /// Image of the bundle.
     pub image: String,
-    /// What is known of deprecation.
-    pub deprecation: Knowledge,
+    /// What its revision records of its catalog entry, where dependencies are judged.
+    pub catalog_properties: Option<String>,
 }
 
 impl Wanted {
-    fn revision(revision: &Revision, deprecation: Knowledge) -> Self {
+    fn revision(revision: &Revision, rules: &ExtensionRules) -> Self {
+        let recorded = revision.catalog_properties.clone();
         Self {
             bundle: revision.bundle.clone(),
             package: revision.package.clone(),
             image: revision.image.clone(),
-            deprecation,
+            catalog_properties: recorded.filter(|_| rules.judges_dependencies()),
         }
     }
 
-    fn resolved(resolved: &Resolved, filter: &CatalogFilter, release_support: bool) -> Self {
-        let (version, release) = resolved.version.shown(release_support);
+    fn resolved(resolved: &Resolved, package: &str, rules: &ExtensionRules) -> Self {
+        let (version, release) = resolved.version.shown(rules.settings.releases);
+        let recorded = rules.judges_dependencies().then(|| catalog_properties(resolved.properties()));
         Self {
             bundle: BundleMetadata { name: resolved.bundle.clone(), version, release },
-            package: filter.package_name.clone(),
+            package: package.to_owned(),
             image: resolved.image.clone(),
-            deprecation: Knowledge::Catalog(resolved.deprecations().clone(), filter.channels.clone()),
+            catalog_properties: recorded.flatten(),
         }
     }
+}
+
+/// The bundle that is wanted, and what there is to say about it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Choice {
+    /// The bundle.
+    pub wanted: Wanted,
+    /// What is known of deprecation.
+    pub deprecation: Knowledge,
+    /// What our own rules say.
+    pub findings: Findings,
+    /// What is worth an Event.
+    pub notices: Vec<Notice>,
+    /// The choice depends on what else is on the cluster, and is to be made again soon.
+    pub look_again: bool,
 }
 
 /// Why nothing could be chosen.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Refusal {
     /// The resolver's text.
-    pub(crate) failure: Failure,
-    /// Some catalog's content is not here yet; there will be another look when it is.
-    pub(crate) awaits_content: bool,
+    pub failure: Failure,
+    /// It is because some catalog's content is not here yet; there will be another look when it is.
+    pub awaits_content: bool,
+    /// What our own rules say.
+    pub findings: Findings,
+    /// The refusal depends on what else is on the cluster, and the choice is to be made again soon.
+    pub look_again: bool,
+}
+
+impl Refusal {
+    /// Something else than the choice failed.
+    pub(super) fn other(failure: Failure, rules: &ExtensionRules) -> Box<Self> {
+        let findings = Findings::unchanged(rules);
+        Box::new(Self { failure, awaits_content: false, findings, look_again: false })
+    }
 }
 
 /// What a choice depends on besides the extension.
-pub(crate) struct Market<'a, F> {
-    /// All ClusterCatalogs.
-    pub catalogs: &'a [Arc<ClusterCatalog>],
-    /// The content of a package in a catalog.
-    pub package: F,
-    /// Gate `BundleReleaseSupport`.
-    pub release_support: bool,
+pub(crate) struct Market {
+    /// The answers of the catalogs that the extension selects and that are not switched off.
+    pub catalogs: Result<Vec<Catalog>, SelectorError>,
+    /// Some ClusterCatalog is selected, whatever its state; so it is taken where the selector cannot be read.
+    pub catalog_exists: bool,
+    /// What else is on the cluster.
+    pub around: Around,
 }
 
-/// Chooses the bundle.
-///
-/// A revision that is rolling out stays the target while its version is within the wanted range, unless the
-/// extension has `changed` since it was last looked at (spec 05 §18.1). Where no catalog matches any more, the
-/// installed bundle stays the target if the wanted range admits its version (spec 05 §18.16).
+impl Market {
+    /// Whether the content of some catalog is not here yet.
+    pub(crate) fn awaits_content(&self) -> bool {
+        let answers = self.catalogs.iter().flatten();
+        answers
+            .map(|catalog| &catalog.package)
+            .any(|answer| matches!(answer, Err(CatalogError::NotCached(_))))
+    }
+}
+
+/// What an extension asks for.
+#[derive(Clone, Copy)]
+pub(crate) struct Question<'a> {
+    /// `spec.source.catalog`.
+    pub filter: &'a CatalogFilter,
+    /// Its revisions.
+    pub states: &'a RevisionStates,
+    /// The rules that it is under.
+    pub rules: &'a ExtensionRules,
+}
+
+/// The revision that is rolling out stays the target while its version is within the wanted range, unless the
+/// extension has `changed` since it was last looked at (spec 05 §18.1).
+pub(crate) fn underway(question: Question<'_>, changed: bool) -> Option<Choice> {
+    let Question { filter, states, rules } = question;
+    let rolling = states.rolling_out.last().filter(|rolling| !changed && admits(filter, &rolling.bundle))?;
+    Some(Choice {
+        wanted: Wanted::revision(rolling, rules),
+        deprecation: Knowledge::Unchanged,
+        findings: Findings::unchanged(rules),
+        notices: Vec::new(),
+        look_again: false,
+    })
+}
+
+/// The catalogs that the extension selects.
 ///
 /// # Errors
-/// The resolver's text, with what is known of deprecation.
-pub(crate) fn choose<F>(
+/// The selector cannot be read.
+pub(crate) fn selected<'a>(
     filter: &CatalogFilter,
-    states: &RevisionStates,
-    changed: bool,
-    market: &Market<'_, F>,
-) -> Result<Wanted, Refusal>
-where
-    F: Fn(&ClusterCatalog, &str) -> Result<Option<Arc<PackageIndex>>, CatalogError>,
-{
-    if let Some(rolling) = states.rolling_out.last()
-        && !changed
-        && admits(filter, &rolling.bundle)
-    {
-        return Ok(Wanted::revision(rolling, Knowledge::Unchanged));
-    }
-    let installed = states.installed.as_ref();
-    let request = Request {
-        package: &filter.package_name,
-        channels: &filter.channels,
-        version: filter.version.as_deref(),
-        policy: match filter.upgrade_constraint_policy {
-            Some(UpgradeConstraintPolicy::SelfCertified) => UpgradePolicy::SelfCertified,
-            _ => UpgradePolicy::CatalogProvided,
+    catalogs: &'a [Arc<ClusterCatalog>],
+) -> Result<Vec<&'a ClusterCatalog>, SelectorError> {
+    let selector = selector(filter.selector.as_ref())?;
+    let unlabelled = BTreeMap::new();
+    let matches =
+        |catalog: &&ClusterCatalog| selector.matches(catalog.metadata.labels.as_ref().unwrap_or(&unlabelled));
+    Ok(catalogs.iter().map(|catalog| &**catalog).filter(matches).collect())
+}
+
+/// The requirements that were judged, be it that they stand in the way or that they are to be reported.
+pub(crate) fn judged(resolution: &Result<Resolved, ResolveError>) -> &[AssessedRequirement] {
+    match resolution {
+        Ok(resolved) => &resolved.requirements,
+        Err(error) => match error.cause() {
+            ResolveError::DependenciesNotSatisfied { unmet, .. } => unmet,
+            _ => &[],
         },
-        installed: installed.map(|revision| Installed {
-            name: &revision.bundle.name,
-            version: &revision.bundle.version,
-            release: revision.bundle.release.as_deref(),
-        }),
-    };
-    let (resolution, catalog_exists) = match selector(filter.selector.as_ref()) {
-        Err(fault) => (Err(ResolveError::Selector(fault)), true),
-        Ok(selector) => {
-            let unlabelled = std::collections::BTreeMap::new();
-            let matching: Vec<&ClusterCatalog> = market
-                .catalogs
-                .iter()
-                .map(|catalog| &**catalog)
-                .filter(|catalog| selector.matches(catalog.metadata.labels.as_ref().unwrap_or(&unlabelled)))
-                .collect();
-            let asked: Vec<Catalog> = matching
-                .iter()
-                .filter(|catalog| catalog.spec.availability_mode != Some(AvailabilityMode::Unavailable))
-                .map(|catalog| Catalog {
-                    name: catalog.metadata.name.clone().unwrap_or_default(),
-                    priority: catalog.spec.priority.unwrap_or(0),
-                    package: (market.package)(catalog, &filter.package_name),
-                })
-                .collect();
-            (resolve(&request, &asked), !matching.is_empty())
+    }
+}
+
+impl<'a> Question<'a> {
+    fn request(self, market: &'a Market) -> Request<'a> {
+        let Self { filter, states, rules } = self;
+        request(filter, states.installed.as_ref().map(|revision| &revision.bundle), rules, &market.around)
+    }
+
+    /// Asks the resolver.
+    ///
+    /// # Errors
+    /// The resolver's.
+    pub(crate) fn resolve(self, market: &Market) -> Result<Resolved, ResolveError> {
+        match &market.catalogs {
+            Ok(catalogs) => resolve(&self.request(market), catalogs),
+            Err(fault) => Err(ResolveError::Selector(fault.clone())),
         }
-    };
-    // Without catalogs nothing new can be chosen: what is under way, or else installed, stays.
-    let kept = states
-        .rolling_out
-        .last()
-        .or(installed)
-        .filter(|kept| !catalog_exists && admits(filter, &kept.bundle));
-    match target(&request, resolution, catalog_exists) {
-        Target::Bundle(resolved) => Ok(Wanted::resolved(&resolved, filter, market.release_support)),
-        Target::Retry(error) | Target::Installed(error) => match kept {
-            Some(kept) => Ok(Wanted::revision(kept, Knowledge::None)),
-            None => {
-                let awaits_content =
-                    matches!(error, ResolveError::Catalog { fault: CatalogError::NotCached(_), .. });
-                Err(Refusal { failure: Failure::retry(error), awaits_content })
-            }
-        },
     }
+
+    /// Decides on the bundle from what the resolver said.
+    ///
+    /// Where no catalog matches any more, the installed bundle stays the target if the wanted range admits its version
+    /// (spec 05 §18.16); so it does where rules hold back all that could follow it (spec 07 §4.5).
+    ///
+    /// # Errors
+    /// The resolver's text.
+    pub(crate) fn decide(
+        self,
+        market: &Market,
+        resolution: Result<Resolved, ResolveError>,
+        hints: Hints,
+    ) -> Result<Choice, Box<Refusal>> {
+        let Self { filter, states, rules } = self;
+        let error = match target(&self.request(market), resolution, market.catalog_exists) {
+            Target::Bundle(resolved) => return Ok(self.chosen(market, &resolved, &hints)),
+            Target::Retry(error) | Target::Installed(error) => error,
+        };
+        let (error, left_out) = match error {
+            ResolveError::BestEffort { error, left_out } => (*error, left_out),
+            other => (other, Vec::new()),
+        };
+        let findings = Findings { left_out, ..self.refused(&error, &hints) };
+        let look_again = error.held().iter().any(is_held_by_others);
+        // Where nothing new can be chosen, what is under way, or else installed, stays.
+        let is_held = !error.held().is_empty();
+        let kept = states.rolling_out.last().or(states.installed.as_ref());
+        let kept = kept.filter(|_| is_held || !market.catalog_exists);
+        let deprecation = if is_held { Knowledge::Unchanged } else { Knowledge::None };
+        if let Some(kept) = kept.filter(|kept| admits(filter, &kept.bundle)) {
+            let wanted = Wanted::revision(kept, rules);
+            return Ok(Choice { wanted, deprecation, findings, notices: Vec::new(), look_again });
+        }
+        let awaits_content = matches!(error, ResolveError::Catalog { fault: CatalogError::NotCached(_), .. });
+        let failure = Failure::retry(with_hints(error, hints));
+        Err(Box::new(Refusal { failure, awaits_content, findings, look_again }))
+    }
+
+    fn chosen(self, market: &Market, resolved: &Resolved, hints: &Hints) -> Choice {
+        let Self { filter, states, rules } = self;
+        let mut findings = Findings { left_out: resolved.left_out.clone(), ..Findings::default() };
+        if rules.can_hold() {
+            findings.upgrade = Finding::Is(findings::upgrade(&resolved.held));
+        }
+        if rules.judges_dependencies() {
+            let (bundle, requirements) = (&resolved.bundle, &resolved.requirements);
+            let mode = rules.settings.dependencies;
+            findings.dependencies = Finding::Is(findings::dependencies(bundle, requirements, mode, hints));
+        }
+        let wanted = Wanted::resolved(resolved, &filter.package_name, rules);
+        let identity = |bundle: &BundleMetadata| (bundle.name.clone(), bundle.version.clone());
+        let installed = states.installed.as_ref().map(|installed| identity(&installed.bundle));
+        let is_new = installed != Some(identity(&wanted.bundle));
+        Choice {
+            notices: if is_new { self.notices(market, resolved) } else { Vec::new() },
+            deprecation: Knowledge::Catalog(resolved.deprecations().clone(), filter.channels.clone()),
+            look_again: resolved.held.iter().any(is_held_by_others)
+                || resolved.requirements.iter().any(|one| !one.is_met()),
+            findings,
+            wanted,
+        }
+    }
+
+    fn refused(self, error: &ResolveError, hints: &Hints) -> Findings {
+        let Self { states, rules, .. } = self;
+        let mut findings = Findings::unchanged(rules);
+        if states.installed.is_some() && !error.held().is_empty() {
+            findings.upgrade = Finding::Is(findings::upgrade(error.held()));
+        }
+        if let ResolveError::DependenciesNotSatisfied { bundle, unmet, .. } = error
+            && states.installed.is_none()
+        {
+            let mode = rules.settings.dependencies;
+            findings.dependencies = Finding::Is(findings::dependencies(bundle, unmet, mode, hints));
+        }
+        findings
+    }
+
+    /// What is worth saying about a bundle that is to be installed.
+    fn notices(self, market: &Market, resolved: &Resolved) -> Vec<Notice> {
+        let Ok(catalogs) = &market.catalogs else { return Vec::new() };
+        let request = self.request(market);
+        let note = notices::resolution(&explain(&request, catalogs));
+        let remarks =
+            resolved.remarks.iter().map(|remark| Notice::warning(notices::RESOLVED, remark.to_string()));
+        let mut all = vec![Notice::normal(notices::RESOLVED, note)];
+        all.extend(remarks);
+        // An override has an effect if the choice is another one without it.
+        let overrides = [
+            (annotations::EXT_IGNORE_DEPENDENCIES, Rules { ignored_requirements: &[], ..request.rules }),
+            (
+                annotations::EXT_IGNORE_DEPENDENTS,
+                Rules { dependents: &market.around.dependents, ..request.rules },
+            ),
+        ];
+        for (key, rules) in overrides {
+            let strict = resolve(&Request { rules, ..request }, catalogs);
+            if strict.map(|strict| strict.bundle).ok().as_ref() != Some(&resolved.bundle) {
+                let note = format!("bundle {} is chosen because of annotation {key}", resolved.bundle);
+                all.push(Notice::warning(notices::OVERRIDE_USED, note));
+            }
+        }
+        all
+    }
+}
+
+/// Whether the candidate may pass as soon as something else on the cluster changes.
+fn is_held_by_others(held: &Held) -> bool {
+    matches!(held.reason, HeldReason::Dependencies(_) | HeldReason::Dependent(_) | HeldReason::Cluster(_))
+}
+
+/// The text of the error with all that may help.
+fn with_hints(error: ResolveError, hints: Hints) -> String {
+    let rest = findings::not_installed(&hints);
+    let error = match error {
+        ResolveError::DependenciesNotSatisfied { bundle, unmet, instead, held, .. } => {
+            let satisfiers = hints.satisfiers;
+            ResolveError::DependenciesNotSatisfied { bundle, unmet, satisfiers, instead, held }
+        }
+        other => other,
+    };
+    format!("{error}{rest}")
 }
 
 /// Whether the wanted range admits the bundle's version; no range admits every version.
@@ -158,112 +321,28 @@ fn admits(filter: &CatalogFilter, bundle: &BundleMetadata) -> bool {
     }
 }
 
-fn selector(selector: Option<&LabelSelector>) -> Result<CatalogSelector, SelectorError> {
-    let Some(selector) = selector else {
-        return Ok(CatalogSelector::default());
+/// The properties of a catalog entry as its bundle's revision records them, `None` where there are none.
+fn catalog_properties(properties: &[Property]) -> Option<String> {
+    #[derive(Serialize)]
+    struct Entry<'a> {
+        #[serde(rename = "type")]
+        kind: &'a str,
+        value: &'a RawValue,
+    }
+    let list = |wanted: fn(&str) -> bool| {
+        let wanted = properties.iter().filter(|property| wanted(&property.kind));
+        let entries: Vec<Entry<'_>> = wanted.map(|Property { kind, value }| Entry { kind, value }).collect();
+        serde_json::to_string(&entries).ok().filter(|_| !entries.is_empty())
     };
-    let none = Vec::new();
-    let expressions =
-        selector.match_expressions.as_ref().unwrap_or(&none).iter().map(|expression| Expression {
-            key: &expression.key,
-            operator: &expression.operator,
-            values: expression.values.as_deref().unwrap_or_default(),
-        });
-    CatalogSelector::new(selector.match_labels.iter().flatten(), expressions)
+    let all = list(|_| true)?;
+    if all.len() <= PROPERTIES_BYTES { Some(all) } else { list(others_rely_on) }
+}
+
+/// Whether the property says what a bundle is, provides or requires.
+fn others_rely_on(type_: &str) -> bool {
+    ["olm.package", "olm.gvk"].contains(&type_) || DEPENDENCY_PROPERTIES.contains(&type_)
 }
 
 #[cfg(test)]
-mod tests {
-    use olm_fbc::PackageContent;
-    use serde_json::json;
-
-    use super::super::revisions::{states, tests::set};
-    use super::*;
-
-    fn filter(more: serde_json::Value) -> CatalogFilter {
-        let mut filter = json!({"packageName": "demo"});
-        filter.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        serde_json::from_value(filter).unwrap()
-    }
-
-    /// A catalog with the bundles `demo.v1.0.0` to `demo.v3.0.0`, each replacing the one before.
-    fn index() -> Arc<PackageIndex> {
-        let mut lines = vec![json!({"schema": "olm.package", "name": "demo"})];
-        let entry =
-            |n: i32| json!({"name": format!("demo.v{n}.0.0"), "replaces": format!("demo.v{}.0.0", n - 1)});
-        lines.push(json!({"schema": "olm.channel", "package": "demo", "name": "stable",
-            "entries": [entry(1), entry(2), entry(3)]}));
-        for n in 1..=3 {
-            let version = json!({"packageName": "demo", "version": format!("{n}.0.0")});
-            lines.push(json!({"schema": "olm.bundle", "package": "demo", "name": format!("demo.v{n}.0.0"),
-                "image": format!("r.example/demo:v{n}"), "properties": [{"type": "olm.package", "value": version}]}));
-        }
-        let lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
-        let content = PackageContent::from_metas("demo", lines.iter().map(|line| line.as_bytes())).unwrap();
-        Arc::new(PackageIndex::new(&content, false))
-    }
-
-    fn catalogs(names: &[&str]) -> Vec<Arc<ClusterCatalog>> {
-        let catalog = |name: &&str| {
-            let catalog = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
-                "metadata": {"name": name}, "spec": {"source": {"type": "Image", "image": {"ref": "r.example/c:1"}}}});
-            Arc::new(serde_json::from_value(catalog).unwrap())
-        };
-        names.iter().map(catalog).collect()
-    }
-
-    fn version(
-        more: serde_json::Value,
-        sets: &[Arc<olm_api::ClusterObjectSet>],
-        changed: bool,
-        names: &[&str],
-    ) -> Result<String, String> {
-        let all = catalogs(names);
-        let package = |_: &ClusterCatalog, _: &str| Ok(Some(index()));
-        let market = Market { catalogs: &all, package, release_support: false };
-        let wanted = choose(&filter(more), &states(sets), changed, &market);
-        wanted.map(|wanted| wanted.bundle.version).map_err(|refusal| refusal.failure.message)
-    }
-
-    #[test]
-    fn the_resolver_decides() {
-        assert_eq!(version(json!({}), &[], false, &["main"]).unwrap(), "3.0.0");
-        assert_eq!(version(json!({}), &[set(1, "Active", true)], false, &["main"]).unwrap(), "2.0.0");
-        let error = version(json!({"version": "9.0.0"}), &[], false, &["main"]).unwrap_err();
-        assert_eq!(error, "no bundles found for package \"demo\" matching version \"9.0.0\"");
-        let error = version(json!({}), &[], false, &["a", "b"]).unwrap_err();
-        assert!(error.ends_with("in multiple catalogs with the same priority [a b]"), "{error}");
-        let selector = json!({"selector": {"matchExpressions": [{"key": "a", "operator": "Bad"}]}});
-        let error = version(selector, &[], false, &["main"]).unwrap_err();
-        assert_eq!(
-            error,
-            "desired catalog selector is invalid: \"Bad\" is not a valid label selector operator"
-        );
-    }
-
-    // spec 05 acceptance 13, §18.1
-    #[test]
-    fn a_rollout_goes_on_while_it_is_wanted() {
-        let rolling = [set(1, "Active", true), set(2, "Active", false)];
-        assert_eq!(version(json!({}), &rolling, false, &[]).unwrap(), "2.0.0");
-        assert_eq!(version(json!({"version": ">=2"}), &rolling, false, &[]).unwrap(), "2.0.0");
-        assert_eq!(version(json!({"version": "1.0.0"}), &rolling, false, &["main"]).unwrap(), "1.0.0");
-        let three = json!({"version": "3.0.0", "upgradeConstraintPolicy": "SelfCertified"});
-        assert_eq!(version(three, &rolling, false, &["main"]).unwrap(), "3.0.0");
-        assert_eq!(version(json!({}), &rolling, true, &["main"]).unwrap(), "2.0.0");
-        // An edit while there are no catalogs must not send it back.
-        assert_eq!(version(json!({}), &rolling, true, &[]).unwrap(), "2.0.0");
-    }
-
-    // spec 05 acceptance 20, 22, 23; spec 03 acceptance 47, 48
-    #[test]
-    fn without_catalogs_the_installed_bundle_stays() {
-        let installed = [set(1, "Active", true)];
-        for wanted in [json!({}), json!({"version": "1.0.0"}), json!({"version": "1.x"})] {
-            assert_eq!(version(wanted, &installed, false, &[]).unwrap(), "1.0.0");
-        }
-        let error = version(json!({"version": "2.0.0"}), &installed, false, &[]).unwrap_err();
-        assert!(error.starts_with("error upgrading from currently installed version \"1.0.0\": "), "{error}");
-        assert!(version(json!({}), &[], false, &[]).is_err());
-    }
-}
+#[path = "wanted_tests.rs"]
+mod tests;

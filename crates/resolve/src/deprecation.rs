@@ -36,13 +36,6 @@ pub struct DeprecationConditions {
     pub bundle: ConditionState,
 }
 
-impl Deprecations {
-    /// True if an entry names this bundle, whether or not it gives a message.
-    pub fn names_bundle(&self, bundle: &str) -> bool {
-        self.bundles.iter().any(|(name, _)| name == bundle)
-    }
-}
-
 impl DeprecationConditions {
     /// The conditions of an extension with these `channels` in its spec and this bundle installed.
     ///
@@ -140,7 +133,7 @@ mod tests {
         assert_eq!(texts(Some(&none), &[], None)[3], "Unknown/Absent no bundle installed yet");
     }
 
-    // spec 03 acceptance 44
+    // spec 03 acceptance 44; spec 07 E-13
     #[test]
     fn messages_are_joined_in_order_package_channel_bundle() {
         let data =

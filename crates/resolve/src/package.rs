@@ -1,46 +1,63 @@
 //! One package of one catalog, prepared for resolving (spec 03 §§2.2–2.5).
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use olm_fbc::{
     Bundle, Channel, Deprecation, PackageContent, Property, SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_PACKAGE,
 };
-use olm_version::{Constraint, Range, VersionRelease, quote};
-use serde_json::{Map, Value};
+use olm_version::{Range, VersionRelease};
+use serde::Serialize;
 
+use crate::cluster::{ClusterDemands, PROPERTY_BUNDLE_OBJECT, PROPERTY_CSV_METADATA};
+use crate::constraint::{DEPENDENCY_PROPERTIES, Requirement};
 use crate::deprecation::Deprecations;
-use crate::resolver::Origin;
+use crate::identity;
+use crate::request::Origin;
 
-/// Property that identifies a bundle's package and version.
-const PROPERTY_PACKAGE: &str = "olm.package";
-
-/// Properties that declare a dependency, none of which can be satisfied (spec 03 §6.3).
-const DEPENDENCY_PROPERTIES: [&str; 3] = ["olm.package.required", "olm.gvk.required", "olm.constraint"];
+/// How a package is read and what is kept of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Indexing {
+    /// The `release` of an `olm.package` property counts (gate `BundleReleaseSupport`).
+    pub release_support: bool,
+    /// Keep what is needed to judge dependencies and demands on the cluster. Off, the index is small enough to
+    /// stay in memory for every package of a catalog.
+    pub properties: bool,
+}
 
 /// The bundles of a package, best first, with the edges that lead to them, and what is deprecated.
-///
-/// Keeps only what a choice depends on, so that it may stay in memory for every package of a catalog.
 #[derive(Debug, Clone, Default)]
 pub struct PackageIndex {
-    offers: Vec<Offer>,
+    offers: Vec<Arc<Offer>>,
+    default_channel: String,
     deprecations: Deprecations,
 }
 
 /// A bundle that a catalog offers.
 #[derive(Debug, Clone)]
 pub struct Offer {
-    name: String,
+    name: Arc<str>,
     image: String,
     version: Result<VersionRelease, String>,
     deprecated: bool,
-    dependency: Option<String>,
+    dependencies: Vec<&'static str>,
     entries: Vec<Entry>,
+    skipped_in: Vec<Arc<str>>,
+    /// Absent unless properties are kept.
+    details: Option<Box<Details>>,
+}
+
+/// What only the rules beyond the reference look at.
+#[derive(Debug, Clone)]
+struct Details {
+    properties: Vec<Property>,
+    requirements: Vec<Requirement>,
+    demands: ClusterDemands,
 }
 
 /// Leads from an installed bundle to one that may follow it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Edge<'a> {
     /// The channel whose entry makes the edge.
     pub channel: &'a str,
@@ -49,7 +66,8 @@ pub struct Edge<'a> {
 }
 
 /// The field of a channel entry that makes an edge. Where several do, the first of these.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum EdgeRule {
     /// `replaces` is the installed bundle's name.
     Replaces,
@@ -63,39 +81,72 @@ pub enum EdgeRule {
 #[derive(Debug, Clone)]
 struct Entry {
     channel: Arc<str>,
-    replaces: String,
-    skips: Vec<String>,
+    replaces: Arc<str>,
+    skips: Vec<Arc<str>>,
     /// `None` if absent or invalid: both are no edge.
     skip_range: Option<Range>,
+}
+
+impl std::fmt::Display for EdgeRule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Replaces => "replaces",
+            Self::Skips => "skips",
+            Self::SkipRange => "skipRange",
+        })
+    }
 }
 
 impl PackageIndex {
     /// Prepares the content of a package.
     ///
-    /// `release_support` (gate `BundleReleaseSupport`) says whether the `release` of an `olm.package`
-    /// property counts. Faulty versions and skip ranges are kept as such: they are no error until chosen.
-    pub fn new(content: &PackageContent, release_support: bool) -> Self {
+    /// Faulty versions and skip ranges are kept as such: they are no error until chosen. Without an `olm.package`
+    /// object there is no default channel.
+    pub fn new(content: &PackageContent, indexing: Indexing) -> Self {
         let deprecations = content.deprecations.last().map(deprecations).unwrap_or_default();
-        let mut entries = entries(&content.channels);
+        let deprecated: BTreeSet<&str> = deprecations.bundles.iter().map(|(name, _)| name.as_str()).collect();
+        let mut graph = Graph::default();
+        content.channels.iter().for_each(|channel| graph.add(channel));
         let mut offers: Vec<_> = content
             .bundles
             .iter()
-            .map(|bundle| Offer {
-                name: bundle.name.clone(),
-                image: bundle.image.clone(),
-                version: version(bundle, release_support),
-                deprecated: deprecations.names_bundle(&bundle.name),
-                dependency: dependency(&bundle.properties),
-                entries: entries.remove(bundle.name.as_str()).unwrap_or_default(),
+            .map(|bundle| {
+                let name = graph.intern(&bundle.name);
+                Arc::new(Offer {
+                    image: bundle.image.clone(),
+                    version: identity::version(bundle, indexing.release_support),
+                    deprecated: deprecated.contains(bundle.name.as_str()),
+                    dependencies: dependencies(&bundle.properties),
+                    entries: graph.entries.remove(&name).unwrap_or_default(),
+                    skipped_in: graph.skipped.remove(&name).into_iter().flatten().collect(),
+                    details: indexing.properties.then(|| Box::new(Details::of(bundle))),
+                    name,
+                })
             })
             .collect();
-        offers.sort_by(Offer::preference);
-        Self { offers, deprecations }
+        offers.sort_by(|a, b| a.preference(b));
+        let package = content.packages.last();
+        let default_channel = package.map(|package| package.default_channel.clone()).unwrap_or_default();
+        Self { offers, default_channel, deprecations }
     }
 
     /// The bundles in the order in which they are preferred.
     pub fn offers(&self) -> impl Iterator<Item = &Offer> {
+        self.offers.iter().map(|offer| &**offer)
+    }
+
+    /// As [`PackageIndex::offers`], to be kept beyond the package.
+    pub(crate) fn shared_offers(&self) -> impl Iterator<Item = &Arc<Offer>> {
         self.offers.iter()
+    }
+
+    pub(crate) fn offer(&self, name: &str) -> Option<&Offer> {
+        self.offers().find(|offer| *offer.name == *name)
+    }
+
+    /// The channel that is meant where none is named; empty if the package names none.
+    pub fn default_channel(&self) -> &str {
+        &self.default_channel
     }
 
     /// What the catalog deprecates of this package.
@@ -130,7 +181,37 @@ impl Offer {
 
     /// The type of the first property that declares a dependency.
     pub fn dependency(&self) -> Option<&str> {
-        self.dependency.as_deref()
+        self.dependencies.first().copied()
+    }
+
+    /// The types of properties that declare a dependency, each once, in the order of the catalog.
+    pub(crate) fn dependencies(&self) -> impl Iterator<Item = &'static str> {
+        self.dependencies.iter().copied()
+    }
+
+    /// The bundle's properties without the objects of its content and their metadata; empty unless they were to
+    /// be kept.
+    pub fn properties(&self) -> &[Property] {
+        self.details.as_deref().map_or(&[], |details| &details.properties)
+    }
+
+    /// What the bundle requires, in the order of its properties; empty unless properties were to be kept.
+    pub fn requirements(&self) -> &[Requirement] {
+        self.details.as_deref().map_or(&[], |details| &details.requirements)
+    }
+
+    pub(crate) fn demands(&self) -> Option<&ClusterDemands> {
+        self.details.as_deref().map(|details| &details.demands)
+    }
+
+    /// The channels that have the bundle.
+    pub fn channels(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|entry| &*entry.channel)
+    }
+
+    /// The channels in which the entry of another bundle skips this one, sorted.
+    pub fn skipped_in(&self) -> impl Iterator<Item = &str> {
+        self.skipped_in.iter().map(|channel| &**channel)
     }
 
     /// Best first: not deprecated, higher version and release, unreadable versions last; equals by name and
@@ -143,22 +224,6 @@ impl Offer {
             .then_with(|| other.image.cmp(&self.image))
     }
 
-    /// Whether the bundle passes all filters of a request: `channels` unless empty, the constraint, and the
-    /// edge from `origin`.
-    pub(crate) fn is_admitted(
-        &self,
-        channels: &[String],
-        constraint: Option<&Constraint>,
-        origin: Option<&Origin<'_>>,
-    ) -> bool {
-        let version = self.version.as_ref().ok();
-        (channels.is_empty() || self.entries_in(channels).next().is_some())
-            && constraint.is_none_or(|c| version.is_some_and(|version| c.matches(version.version())))
-            && origin.is_none_or(|origin| {
-                version == Some(&origin.version) || self.edges_from(origin, channels).next().is_some()
-            })
-    }
-
     /// The edges by which this bundle may follow `origin` (spec 03 §2.3), one for each of the `channels` that has
     /// one; no channels means all.
     pub fn edges_from<'a>(
@@ -167,22 +232,21 @@ impl Offer {
         channels: &'a [String],
     ) -> impl Iterator<Item = Edge<'a>> {
         let edge = |entry: &'a Entry| Some(Edge { channel: &entry.channel, rule: entry.rule(origin)? });
-        self.entries_in(channels).filter_map(edge)
+        self.entries.iter().filter(|entry| considered(&entry.channel, channels)).filter_map(edge)
     }
+}
 
-    fn entries_in<'a>(&'a self, channels: &'a [String]) -> impl Iterator<Item = &'a Entry> {
-        self.entries
-            .iter()
-            .filter(|entry| channels.is_empty() || channels.iter().any(|channel| **channel == *entry.channel))
-    }
+/// Whether a channel counts for a request that names `channels`; where it names none, all do.
+pub(crate) fn considered(channel: &str, channels: &[String]) -> bool {
+    channels.is_empty() || channels.iter().any(|named| named == channel)
 }
 
 impl Entry {
     /// The first rule by which the entry's bundle may follow `origin`.
     fn rule(&self, origin: &Origin<'_>) -> Option<EdgeRule> {
-        if self.replaces == origin.name {
+        if *self.replaces == *origin.name {
             Some(EdgeRule::Replaces)
-        } else if self.skips.iter().any(|name| name == origin.name) {
+        } else if self.skips.iter().any(|name| **name == *origin.name) {
             Some(EdgeRule::Skips)
         } else {
             let range = self.skip_range.as_ref()?;
@@ -191,21 +255,55 @@ impl Entry {
     }
 }
 
-/// The entries of all channels by the name of their bundle.
-fn entries(channels: &[Channel]) -> BTreeMap<&str, Vec<Entry>> {
-    let mut entries: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for channel in channels {
-        let name: Arc<str> = channel.name.as_str().into();
-        for entry in &channel.entries {
-            entries.entry(entry.name.as_str()).or_default().push(Entry {
-                channel: Arc::clone(&name),
-                replaces: entry.replaces.clone(),
-                skips: entry.skips.clone(),
-                skip_range: Range::parse(&entry.skip_range).ok(),
-            });
+impl Details {
+    fn of(bundle: &Bundle) -> Self {
+        let small = |property: &&Property| {
+            ![PROPERTY_BUNDLE_OBJECT, PROPERTY_CSV_METADATA].contains(&&*property.kind)
+        };
+        Self {
+            properties: bundle.properties.iter().filter(small).cloned().collect(),
+            requirements: Requirement::all(&bundle.properties),
+            demands: ClusterDemands::of(&bundle.properties),
         }
     }
-    entries
+}
+
+/// The channels by the names of their bundles. Each name is kept once: those of bundles recur in many entries.
+#[derive(Default)]
+struct Graph {
+    names: BTreeSet<Arc<str>>,
+    entries: BTreeMap<Arc<str>, Vec<Entry>>,
+    /// The channels in which another bundle's entry skips a bundle.
+    skipped: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+}
+
+impl Graph {
+    fn intern(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.names.get(name) {
+            return Arc::clone(known);
+        }
+        let new: Arc<str> = name.into();
+        self.names.insert(Arc::clone(&new));
+        new
+    }
+
+    fn add(&mut self, channel: &Channel) {
+        let channel_name = self.intern(&channel.name);
+        for entry in &channel.entries {
+            let name = self.intern(&entry.name);
+            let skips: Vec<_> = entry.skips.iter().map(|skipped| self.intern(skipped)).collect();
+            for skipped in skips.iter().filter(|skipped| **skipped != name) {
+                self.skipped.entry(Arc::clone(skipped)).or_default().insert(Arc::clone(&channel_name));
+            }
+            let entry = Entry {
+                channel: Arc::clone(&channel_name),
+                replaces: self.intern(&entry.replaces),
+                skips,
+                skip_range: Range::parse(&entry.skip_range).ok(),
+            };
+            self.entries.entry(name).or_default().push(entry);
+        }
+    }
 }
 
 fn deprecations(blob: &Deprecation) -> Deprecations {
@@ -222,56 +320,11 @@ fn deprecations(blob: &Deprecation) -> Deprecations {
     sorted
 }
 
-fn dependency(properties: &[Property]) -> Option<String> {
-    let mut kinds = properties.iter().map(|property| &property.kind);
-    kinds.find(|kind| DEPENDENCY_PROPERTIES.contains(&kind.as_str())).cloned()
-}
-
-/// Version and release by the first `olm.package` property; further ones do not count.
-fn version(bundle: &Bundle, release_support: bool) -> Result<VersionRelease, String> {
-    let property = bundle
-        .properties
-        .iter()
-        .find(|property| property.kind == PROPERTY_PACKAGE)
-        .ok_or_else(|| format!("no package property found in bundle {}", quote(&bundle.name)))?;
-    let (version, release) =
-        version_fields(property).map_err(|fault| format!("error unmarshalling package property: {fault}"))?;
-    let release = release.filter(|_| release_support);
-    VersionRelease::parse(&version, release.as_deref()).map_err(|fault| fault.to_string())
-}
-
-/// `version` and `release` of an `olm.package` property; a missing version reads as empty.
-fn version_fields(property: &Property) -> Result<(String, Option<String>), String> {
-    let fields: Option<Map<String, Value>> = match property.parse().map_err(|fault| fault.to_string())? {
-        Value::Object(fields) => Some(fields),
-        Value::Null => None,
-        other => return Err(wrong_type(&other, "value of type property.Package")),
-    };
-    let fields = fields.unwrap_or_default();
-    text_field(&fields, "packageName")?;
-    let version = text_field(&fields, "version")?.unwrap_or_default();
-    Ok((version, text_field(&fields, "release")?))
-}
-
-/// A text field, whatever the case of its name; `null` is absent.
-fn text_field(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, String> {
-    let any_case = || fields.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value);
-    match fields.get(name).or_else(any_case) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(other) => Err(wrong_type(other, &format!("struct field Package.{name} of type string"))),
+fn dependencies(properties: &[Property]) -> Vec<&'static str> {
+    let mut found = Vec::new();
+    for property in properties {
+        let kind = DEPENDENCY_PROPERTIES.into_iter().find(|kind| *kind == property.kind);
+        found.extend(kind.filter(|kind| !found.contains(kind)));
     }
-}
-
-/// The wording of Go's JSON decoder, which reaches users.
-fn wrong_type(value: &Value, target: &str) -> String {
-    let kind = match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    };
-    format!("json: cannot unmarshal {kind} into Go {target}")
+    found
 }

@@ -1,50 +1,21 @@
-//! The choice of one bundle (spec 03 §2): filter, order, compare catalogs by priority, check dependencies.
+//! The choice of one bundle (spec 03 §2): judge, order, compare catalogs by priority, check dependencies.
 
 use std::cmp::Reverse;
+use std::fmt;
 use std::sync::Arc;
 
-use olm_version::{Constraint, ConstraintError, VersionRelease, VersionReleaseError, quote};
+use olm_fbc::Property;
+use olm_version::VersionRelease;
 
-use crate::catalog::{Catalog, CatalogError};
+use crate::best_effort::{LeftOut, catalog_error, leave_out};
+use crate::catalog::Catalog;
+use crate::dependency::{AssessedRequirement, assess};
 use crate::deprecation::Deprecations;
+use crate::error::ResolveError;
+use crate::judge::{Dropped, HeldReason, Judge, shown};
 use crate::package::{Offer, PackageIndex};
-use crate::selector::SelectorError;
-
-/// What is wanted: `spec.source.catalog` without its selector, and what is installed.
-#[derive(Debug, Clone, Copy)]
-pub struct Request<'a> {
-    /// The package's name.
-    pub package: &'a str,
-    /// Channels to choose from; empty means all.
-    pub channels: &'a [String],
-    /// The version constraint as written; absent or empty admits every version.
-    pub version: Option<&'a str>,
-    /// Which upgrades are allowed.
-    pub policy: UpgradePolicy,
-    /// The installed bundle, if there is one.
-    pub installed: Option<Installed<'a>>,
-}
-
-/// Which bundles may follow the installed one.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum UpgradePolicy {
-    /// Its successors according to the catalog, and the installed version itself.
-    #[default]
-    CatalogProvided,
-    /// Any.
-    SelfCertified,
-}
-
-/// The installed bundle as its metadata was recorded.
-#[derive(Debug, Clone, Copy)]
-pub struct Installed<'a> {
-    /// The bundle's name, which `replaces` and `skips` refer to.
-    pub name: &'a str,
-    /// The bundle's version.
-    pub version: &'a str,
-    /// The bundle's release, where one was recorded apart from the version.
-    pub release: Option<&'a str>,
-}
+use crate::request::{Request, Wanted};
+use crate::rules::DependencyMode;
 
 /// The chosen bundle.
 #[derive(Debug, Clone)]
@@ -59,7 +30,52 @@ pub struct Resolved {
     pub version: VersionRelease,
     /// True if the catalog deprecates this bundle.
     pub deprecated: bool,
+    /// Better candidates of this catalog and of catalogs with a higher priority that rules beyond the reference
+    /// passed over, best first.
+    pub held: Vec<Held>,
+    /// Catalogs that best effort left out, sorted by name.
+    pub left_out: Vec<LeftOut>,
+    /// What the bundle requires, in the order of its properties; empty under [`DependencyMode::Reject`].
+    pub requirements: Vec<AssessedRequirement>,
+    /// What somebody should know about this choice.
+    pub remarks: Vec<Remark>,
+    offer: Arc<Offer>,
     package: Arc<PackageIndex>,
+}
+
+/// A candidate that a rule beyond the reference passed over. Displayed as one sentence without its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// The bundle's name.
+    pub bundle: String,
+    /// The bundle's version, empty if it cannot be read.
+    pub version: String,
+    /// The catalog that offers it.
+    pub catalog: String,
+    /// The rule.
+    pub reason: HeldReason,
+}
+
+/// What somebody should know about a choice that is made as the reference makes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Remark {
+    /// A bundle is being installed that channels skip (spec 08 R-12).
+    Skipped {
+        /// The bundle's name.
+        bundle: String,
+        /// The channels that count and skip it.
+        channels: Vec<String>,
+    },
+    /// The best bundle of a catalog with a higher priority is deprecated, so that another catalog is chosen
+    /// (spec 03 §9 row 16).
+    SteppedBack {
+        /// The catalog with the higher priority.
+        catalog: String,
+        /// Its deprecated bundle.
+        bundle: String,
+        /// The catalog that is chosen.
+        chosen: String,
+    },
 }
 
 impl Resolved {
@@ -67,215 +83,253 @@ impl Resolved {
     pub fn deprecations(&self) -> &Deprecations {
         self.package.deprecations()
     }
-}
 
-/// Why no bundle is chosen. The texts are part of the API (spec 03 §§2.6, 8.1).
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ResolveError {
-    /// `spec.source.catalog.selector` is invalid.
-    #[error("desired catalog selector is invalid: {0}")]
-    Selector(#[from] SelectorError),
-    /// `spec.source.catalog.version` is invalid.
-    #[error("desired version range {} is invalid: {fault}", quote(range))]
-    Version {
-        /// The constraint as written.
-        range: String,
-        /// What is wrong with it.
-        fault: ConstraintError,
-    },
-    /// The ClusterCatalogs could not be listed.
-    #[error("error walking catalogs: error listing catalogs: {0}")]
-    List(String),
-    /// A selected catalog cannot be asked; which others could answer does not matter.
-    #[error(
-        "error walking catalogs: error getting package {} from catalog {}: {fault}",
-        quote(package),
-        quote(catalog)
-    )]
-    Catalog {
-        /// The wanted package.
-        package: String,
-        /// The catalog's name.
-        catalog: String,
-        /// Why it cannot be asked.
-        fault: CatalogError,
-    },
-    /// The version or release of the installed bundle cannot be read.
-    #[error("error walking catalogs: error finding upgrade edges: {}: {fault}", installed_step(*.explicit_release))]
-    Installed {
-        /// A release was recorded apart from the version.
-        explicit_release: bool,
-        /// What cannot be read.
-        fault: VersionReleaseError,
-    },
-    /// No catalog has a matching bundle.
-    #[error("{0}")]
-    NoBundle(Wanted),
-    /// The best catalogs with a matching bundle have equal priority.
-    #[error("{wanted} in multiple catalogs with the same priority [{}]", catalogs.join(" "))]
-    Ambiguous {
-        /// What was looked for.
-        wanted: Wanted,
-        /// Every catalog with a candidate, whatever its priority, sorted by name.
-        catalogs: Vec<String>,
-    },
-    /// The best bundle has no readable version.
-    #[error("error getting resolved bundle version for bundle {}: {fault}", quote(bundle))]
-    BundleVersion {
-        /// The bundle's name.
-        bundle: String,
-        /// What cannot be read.
-        fault: String,
-    },
-    /// The best bundle declares a dependency. No lower bundle is tried: the user narrows the request.
-    #[error(
-        "validating bundle {0}: bundle {0} has a dependency declared via property {1} which is currently not supported",
-        quote(bundle),
-        quote(property)
-    )]
-    Dependency {
-        /// The bundle's name.
-        bundle: String,
-        /// The type of the first property that declares one.
-        property: String,
-    },
-}
+    /// The bundle's properties, as [`Offer::properties`].
+    pub fn properties(&self) -> &[Property] {
+        self.offer.properties()
+    }
 
-fn installed_step(explicit_release: bool) -> &'static str {
-    if explicit_release {
-        "failed to parse installed bundle version and release"
-    } else {
-        "failed to get version and release of installed bundle"
+    /// The package's default channel in the chosen catalog, empty if it names none.
+    pub fn default_channel(&self) -> &str {
+        self.package.default_channel()
+    }
+
+    pub(crate) fn offer(&self) -> &Offer {
+        &self.offer
     }
 }
 
-/// The sentence about what was looked for, up to the catalogs (spec 03 §2.6).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted(String);
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "passed over {}: {}", self.bundle, self.reason)
+    }
+}
 
-impl Wanted {
-    fn new(request: &Request<'_>, finding: &str) -> Self {
-        let mut text = String::new();
-        if let Some(installed) = request.installed {
-            text = format!("error upgrading from currently installed version {}: ", quote(installed.version));
+impl fmt::Display for Remark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Skipped { bundle, channels } => {
+                write!(
+                    f,
+                    "bundle {bundle} is skipped in channels [{}] and should not be installed",
+                    channels.join(" ")
+                )
+            }
+            Self::SteppedBack { catalog, bundle, chosen } => write!(
+                f,
+                "catalog {chosen} is chosen instead of {catalog}, whose priority is higher: its best bundle {bundle} is \
+                 deprecated"
+            ),
         }
-        text += &format!("{finding} for package {}", quote(request.package));
-        if let Some(version) = request.range() {
-            text += &format!(" matching version {}", quote(version));
-        }
-        if !request.channels.is_empty() {
-            text += &format!(" in channels [{}]", request.channels.join(" "));
-        }
-        Self(text)
     }
 }
 
-impl std::fmt::Display for Wanted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl<'a> Request<'a> {
-    /// The version constraint, if there is any.
-    pub(crate) fn range(&self) -> Option<&'a str> {
-        self.version.filter(|text| !text.is_empty())
-    }
-
-    fn constraint(&self) -> Result<Option<Constraint>, ResolveError> {
-        let parse = |range: &str| {
-            Constraint::parse(range).map_err(|fault| ResolveError::Version { range: range.to_owned(), fault })
-        };
-        self.range().map(parse).transpose()
-    }
-
-    /// The bundle that upgrades must start from; `None` if there is none or the policy allows any.
-    fn origin(&self) -> Result<Option<Origin<'a>>, ResolveError> {
-        let Some(installed) = self.installed.filter(|_| self.policy == UpgradePolicy::CatalogProvided) else {
-            return Ok(None);
-        };
-        let version = VersionRelease::parse(installed.version, installed.release).map_err(|fault| {
-            ResolveError::Installed { explicit_release: installed.release.is_some(), fault }
-        })?;
-        Ok(Some(Origin { name: installed.name, version }))
-    }
-}
-
-/// The installed bundle as the start of an upgrade.
-#[derive(Debug, Clone)]
-pub struct Origin<'a> {
-    /// The bundle's name.
-    pub name: &'a str,
-    /// The bundle's version and release.
-    pub version: VersionRelease,
-}
-
-/// The best bundle of one catalog.
-struct Candidate<'a> {
+/// A catalog that has the package, with its best bundle and what rules passed over on the way to it.
+struct Contender<'a> {
     catalog: &'a Catalog,
     package: &'a Arc<PackageIndex>,
-    offer: &'a Offer,
+    best: Option<&'a Arc<Offer>>,
+    held: Vec<Held>,
+}
+
+/// Where a catalog's best bundle stands among those of the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Chosen,
+    /// Deprecated, while another catalog's is not.
+    SteppedBack,
+    /// Another catalog has a higher priority.
+    LowerPriority,
+    /// Another catalog has the same priority and none a higher one.
+    Tie,
 }
 
 /// Chooses the bundle for a request from the selected catalogs, whose order does not matter.
 ///
-/// In each catalog the best bundle is the first of those that pass channels, version and successor test, not
-/// deprecated before deprecated, higher versions first. Catalogs whose best bundle is deprecated step back
-/// behind those where it is not. Then priority alone decides: versions are never compared across catalogs.
+/// In each catalog the best bundle is the first of those that pass channels, version and successor test and that no
+/// rule holds back, not deprecated before deprecated, higher versions first. Catalogs whose best bundle is deprecated
+/// step back behind those where it is not. Then priority alone decides: versions are never compared across catalogs.
 ///
 /// # Errors
 /// See [`ResolveError`]. A bad version constraint is reported before any fault of a catalog, and of several
 /// faulty catalogs the one with the highest priority, then the first by name.
 pub fn resolve(request: &Request<'_>, catalogs: &[Catalog]) -> Result<Resolved, ResolveError> {
-    let constraint = request.constraint()?;
-    let mut candidates = candidates(request, constraint.as_ref(), catalogs)?;
-    if candidates.iter().any(|candidate| !candidate.offer.deprecated()) {
-        candidates.retain(|candidate| !candidate.offer.deprecated());
-    }
-    match &candidates[..] {
-        [] => Err(ResolveError::NoBundle(Wanted::new(request, "no bundles found"))),
-        [best, next, ..] if best.catalog.priority == next.catalog.priority => {
-            let mut names: Vec<_> =
-                candidates.iter().map(|candidate| candidate.catalog.name.clone()).collect();
-            names.sort();
-            Err(ResolveError::Ambiguous { wanted: Wanted::new(request, "found bundles"), catalogs: names })
+    let judge = Judge::new(request)?;
+    let catalogs = by_preference(catalogs);
+    let mut contenders = Vec::new();
+    for catalog in &catalogs {
+        match &catalog.package {
+            Ok(Some(package)) => {
+                judge.check_origin()?;
+                contenders.push(Contender::new(&judge, catalog, package));
+            }
+            Ok(None) => {}
+            Err(_) if request.rules.best_effort => {}
+            Err(fault) => return Err(catalog_error(request, catalog, fault, None)),
         }
-        [best, ..] => best.resolved(),
+    }
+    let (best, chosen) = choose(&judge, &contenders);
+    let left_out = leave_out(&judge, &catalogs, best)?;
+    match chosen {
+        Ok(resolved) => Ok(Resolved { left_out, ..resolved }),
+        Err(error) if left_out.is_empty() => Err(error),
+        Err(error) => Err(ResolveError::BestEffort { error: Box::new(error), left_out }),
     }
 }
 
-/// The best bundle of each catalog that has one, in descending order of priority.
-fn candidates<'a>(
-    request: &Request<'_>,
-    constraint: Option<&Constraint>,
-    catalogs: &'a [Catalog],
-) -> Result<Vec<Candidate<'a>>, ResolveError> {
-    let mut walk: Vec<_> = catalogs.iter().collect();
-    walk.sort_by_key(|catalog| (Reverse(catalog.priority), &catalog.name));
-    let mut found = Vec::new();
-    for catalog in walk {
-        let package = catalog.package.as_ref().map_err(|fault| ResolveError::Catalog {
-            package: request.package.to_owned(),
-            catalog: catalog.name.clone(),
-            fault: fault.clone(),
-        })?;
-        let Some(package) = package else { continue };
-        // An unreadable installed version matters only to a catalog that has the package.
-        let origin = request.origin()?;
-        let admitted = |offer: &&Offer| offer.is_admitted(request.channels, constraint, origin.as_ref());
-        found.extend(package.offers().find(admitted).map(|offer| Candidate { catalog, package, offer }));
-    }
-    Ok(found)
+/// Catalogs in descending order of priority.
+pub(crate) fn by_preference(catalogs: &[Catalog]) -> Vec<&Catalog> {
+    let mut sorted: Vec<_> = catalogs.iter().collect();
+    sorted.sort_by_key(|catalog| (Reverse(catalog.priority), &catalog.name));
+    sorted
 }
 
-impl Candidate<'_> {
-    fn resolved(&self) -> Result<Resolved, ResolveError> {
-        let offer = self.offer;
+/// Compares the best bundles of catalogs, each given as priority and whether it is deprecated.
+pub(crate) fn contest(candidates: &[(i32, bool)]) -> Vec<Standing> {
+    let all_deprecated = candidates.iter().all(|(_, deprecated)| *deprecated);
+    let stands = |deprecated: bool| all_deprecated || !deprecated;
+    let standing =
+        || candidates.iter().filter(|(_, deprecated)| stands(*deprecated)).map(|(priority, _)| *priority);
+    let highest = standing().max();
+    let rivals = standing().filter(|priority| Some(*priority) == highest).count();
+    let place = |&(priority, deprecated): &(i32, bool)| {
+        if !stands(deprecated) {
+            Standing::SteppedBack
+        } else if Some(priority) < highest {
+            Standing::LowerPriority
+        } else if rivals > 1 {
+            Standing::Tie
+        } else {
+            Standing::Chosen
+        }
+    };
+    candidates.iter().map(place).collect()
+}
+
+/// The choice among the contenders, which are in descending order of priority, and the best catalog with its candidate
+/// even where the candidate is refused.
+fn choose<'a>(
+    judge: &Judge<'_>,
+    contenders: &[Contender<'a>],
+) -> (Option<(&'a Catalog, &'a Offer)>, Result<Resolved, ResolveError>) {
+    let candidates: Vec<_> =
+        contenders.iter().filter_map(|contender| Some((contender, contender.best?))).collect();
+    let places: Vec<_> = candidates
+        .iter()
+        .map(|(contender, offer)| (contender.catalog.priority, offer.deprecated()))
+        .collect();
+    let contest = contest(&places);
+    let standing = |wanted: Standing| {
+        let places = candidates.iter().zip(&contest).filter(move |(_, standing)| **standing == wanted);
+        places.map(|((contender, offer), _)| (*contender, *offer))
+    };
+    if let Some((contender, offer)) = standing(Standing::Chosen).next() {
+        let resolved = contender.resolved(judge, offer).map(|resolved| Resolved {
+            held: held_above(contenders, contender.catalog),
+            remarks: remarks(judge, contender.catalog, offer, standing(Standing::SteppedBack)),
+            ..resolved
+        });
+        return (Some((contender.catalog, offer)), resolved);
+    }
+    let Some((tied, offer)) = standing(Standing::Tie).next() else {
+        return (None, Err(nothing(judge, contenders)));
+    };
+    // Those that stepped back are no candidates any more; the rest is named whatever its priority.
+    let mut names: Vec<_> = [Standing::Tie, Standing::LowerPriority]
+        .into_iter()
+        .flat_map(standing)
+        .map(|(contender, _)| (contender.catalog.name.clone(), contender.catalog.priority))
+        .collect();
+    names.sort();
+    let wanted = Wanted::new(judge.request, "found bundles");
+    (Some((tied.catalog, offer)), Err(ResolveError::Ambiguous { wanted, catalogs: names }))
+}
+
+/// What rules passed over in catalogs with a higher priority than the chosen one, and in that one.
+fn held_above(contenders: &[Contender<'_>], chosen: &Catalog) -> Vec<Held> {
+    let preferred = |contender: &&Contender<'_>| {
+        contender.catalog.priority > chosen.priority || contender.catalog.name == chosen.name
+    };
+    contenders.iter().filter(preferred).flat_map(|contender| contender.held.iter().cloned()).collect()
+}
+
+fn remarks<'a: 'b, 'b>(
+    judge: &Judge<'_>,
+    chosen: &Catalog,
+    offer: &Offer,
+    stepped_back: impl Iterator<Item = (&'b Contender<'a>, &'a Arc<Offer>)>,
+) -> Vec<Remark> {
+    let skipped = Some(judge.skipped_in(offer)).filter(|channels| !channels.is_empty());
+    let skipped = skipped
+        .filter(|_| !judge.is_installed(offer))
+        .map(|channels| Remark::Skipped { bundle: offer.name().to_owned(), channels });
+    let preferred = stepped_back.filter(|(contender, _)| contender.catalog.priority > chosen.priority);
+    let stepped_back = preferred.map(|(contender, best)| Remark::SteppedBack {
+        catalog: contender.catalog.name.clone(),
+        bundle: best.name().to_owned(),
+        chosen: chosen.name.clone(),
+    });
+    skipped.into_iter().chain(stepped_back).collect()
+}
+
+/// Why there is no candidate at all.
+fn nothing(judge: &Judge<'_>, contenders: &[Contender<'_>]) -> ResolveError {
+    let request = judge.request;
+    let wanted = || Wanted::new(request, "no bundles found");
+    let held = || contenders.iter().flat_map(|contender| contender.held.iter().cloned()).collect();
+    let Some((contender, best)) = contenders.iter().find_map(|c| Some((c, c.held.first()?))) else {
+        return ResolveError::NoBundle(wanted());
+    };
+    match (&best.reason, contender.package.offer(&best.bundle)) {
+        (HeldReason::Dependencies(_), Some(offer)) => ResolveError::DependenciesNotSatisfied {
+            bundle: best.bundle.clone(),
+            unmet: judge.unmet(offer),
+            satisfiers: Vec::new(),
+            instead: instead(request, contenders),
+            held: held(),
+        },
+        _ => ResolveError::HeldBack { wanted: wanted(), held: held() },
+    }
+}
+
+/// The version that would be chosen without the version constraint.
+fn instead(request: &Request<'_>, contenders: &[Contender<'_>]) -> Option<String> {
+    request.range()?;
+    let request = Request { version: None, ..*request };
+    let judge = Judge::new(&request).ok()?;
+    let mut offers = contenders.iter().flat_map(|contender| contender.package.offers());
+    let offer = offers.find(|offer| judge.judge(offer).is_ok())?;
+    offer.version().ok().map(shown)
+}
+
+impl<'a> Contender<'a> {
+    fn new(judge: &Judge<'_>, catalog: &'a Catalog, package: &'a Arc<PackageIndex>) -> Self {
+        let mut held = Vec::new();
+        let best = package.shared_offers().find(|offer| match judge.judge(offer) {
+            Ok(()) => true,
+            Err(Dropped::Held(reason)) => {
+                held.push(Held {
+                    bundle: offer.name().to_owned(),
+                    version: offer.version().map(shown).unwrap_or_default(),
+                    catalog: catalog.name.clone(),
+                    reason,
+                });
+                false
+            }
+            Err(_) => false,
+        });
+        Self { catalog, package, best, held }
+    }
+
+    /// The candidate as the choice, unless it must be refused (spec 03 §2.2 steps 10 and 11).
+    fn resolved(&self, judge: &Judge<'_>, offer: &Arc<Offer>) -> Result<Resolved, ResolveError> {
+        let rules = &judge.request.rules;
         let version = offer.version().map_err(|fault| ResolveError::BundleVersion {
             bundle: offer.name().to_owned(),
             fault: fault.to_owned(),
         })?;
-        if let Some(property) = offer.dependency() {
+        let reject = rules.dependencies == DependencyMode::Reject;
+        if let Some(property) = offer.dependencies().find(|property| reject && rules.counts(property)) {
             return Err(ResolveError::Dependency {
                 bundle: offer.name().to_owned(),
                 property: property.to_owned(),
@@ -287,6 +341,11 @@ impl Candidate<'_> {
             image: offer.image().to_owned(),
             version: version.clone(),
             deprecated: offer.deprecated(),
+            held: Vec::new(),
+            left_out: Vec::new(),
+            requirements: if reject { Vec::new() } else { assess(offer, rules) },
+            remarks: Vec::new(),
+            offer: Arc::clone(offer),
             package: Arc::clone(self.package),
         })
     }

@@ -1,6 +1,8 @@
 //! What to do with the resolver's answer when something may be installed already (spec 03 §2.7).
 
-use crate::resolver::{Request, ResolveError, Resolved};
+use crate::error::ResolveError;
+use crate::request::Request;
+use crate::resolver::Resolved;
 
 /// The target that the rest of a reconcile works towards.
 #[derive(Debug, Clone)]

@@ -3,154 +3,19 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-use std::sync::Arc;
+mod scenario;
 
-use olm_fbc::PackageContent;
 use olm_resolve::{
-    Catalog, CatalogError, EdgeRule, Installed, Origin, PackageIndex, Request, Target, UpgradePolicy,
-    resolve, target,
+    Catalog, EdgeRule, Indexing, Installed, Origin, Request, Rules, Target, UpgradePolicy, resolve, target,
 };
 use olm_version::VersionRelease;
 use serde_json::{Value, json};
 
-/// The objects of package `demo`; bundles are named `demo.v<version>`.
-#[derive(Clone, Default)]
-struct Content(Vec<Value>);
-
-impl Content {
-    /// A channel and, for entries that are more than names elsewhere, their bundles.
-    fn channel(mut self, name: &str, entries: &[Value]) -> Self {
-        for entry in entries {
-            let name = entry["name"].as_str().unwrap();
-            self = self.bundle(name.strip_prefix("demo.v").unwrap(), &[]);
-        }
-        self.0.push(json!({"schema": "olm.channel", "package": "demo", "name": name, "entries": entries}));
-        self
-    }
-
-    /// A bundle with property types beyond its version.
-    fn bundle(mut self, version: &str, properties: &[&str]) -> Self {
-        let mut all =
-            vec![json!({"type": "olm.package", "value": {"packageName": "demo", "version": version}})];
-        all.extend(properties.iter().map(|kind| json!({"type": kind, "value": {}})));
-        let name = format!("demo.v{version}");
-        let image = format!("reg.example/{name}");
-        self.0.push(json!(
-            {"schema": "olm.bundle", "package": "demo", "name": name, "image": image, "properties": all}
-        ));
-        self
-    }
-
-    fn deprecated(mut self, versions: &[&str]) -> Self {
-        let entry = |version: &&str| json!({"reference": {"schema": "olm.bundle", "name": format!("demo.v{version}")}, "message": "old"});
-        let entries: Vec<_> = versions.iter().map(entry).collect();
-        self.0.push(json!({"schema": "olm.deprecations", "package": "demo", "entries": entries}));
-        self
-    }
-
-    fn object(mut self, object: Value) -> Self {
-        self.0.push(object);
-        self
-    }
-
-    fn index(&self) -> Option<Arc<PackageIndex>> {
-        let lines: Vec<_> = self.0.iter().map(|object| object.to_string().into_bytes()).collect();
-        let content = PackageContent::from_metas("demo", lines.iter().map(Vec::as_slice)).unwrap();
-        (!content.is_empty()).then(|| Arc::new(PackageIndex::new(&content, false)))
-    }
-
-    fn at(&self, name: &str, priority: i32) -> Catalog {
-        Catalog { name: name.to_owned(), priority, package: Ok(self.index()) }
-    }
-}
-
-fn entry(version: &str) -> Value {
-    json!({"name": format!("demo.v{version}")})
-}
-
-fn replacing(version: &str, replaced: &str) -> Value {
-    json!({"name": format!("demo.v{version}"), "replaces": format!("demo.v{replaced}")})
-}
-
-fn skipping(version: &str, range: &str) -> Value {
-    json!({"name": format!("demo.v{version}"), "skipRange": range})
-}
-
-/// A request in short: version, channels, installed version, policy.
-#[derive(Default, Clone)]
-struct Wish {
-    version: Option<&'static str>,
-    channels: Vec<String>,
-    installed: Option<&'static str>,
-    self_certified: bool,
-}
-
-fn wish() -> Wish {
-    Wish::default()
-}
-
-impl Wish {
-    fn version(mut self, version: &'static str) -> Self {
-        self.version = Some(version);
-        self
-    }
-
-    fn channels(mut self, channels: &[&str]) -> Self {
-        self.channels = channels.iter().map(|name| (*name).to_owned()).collect();
-        self
-    }
-
-    fn installed(mut self, version: &'static str) -> Self {
-        self.installed = Some(version);
-        self
-    }
-
-    fn self_certified(mut self) -> Self {
-        self.self_certified = true;
-        self
-    }
-
-    fn on<T>(&self, act: impl FnOnce(&Request<'_>) -> T) -> T {
-        let name = self.installed.map(|version| format!("demo.v{version}"));
-        act(&Request {
-            package: "demo",
-            channels: &self.channels,
-            version: self.version,
-            policy: if self.self_certified { UpgradePolicy::SelfCertified } else { UpgradePolicy::default() },
-            installed: name.as_deref().zip(self.installed).map(|(name, version)| Installed {
-                name,
-                version,
-                release: None,
-            }),
-        })
-    }
-
-    /// `<version> from <catalog>`, or the error; catalogs are tried in both orders.
-    fn of(&self, catalogs: &[Catalog]) -> String {
-        let answer = |catalogs: &[Catalog]| {
-            self.on(|request| match resolve(request, catalogs) {
-                Ok(resolved) => format!("{} from {}", resolved.version.shown(false).0, resolved.catalog),
-                Err(error) => error.to_string(),
-            })
-        };
-        let reversed: Vec<_> = catalogs.iter().rev().cloned().collect();
-        assert_eq!(answer(catalogs), answer(&reversed), "the order of catalogs must not matter");
-        answer(catalogs)
-    }
-
-    fn from(&self, content: &Content) -> String {
-        let answer = self.of(&[content.at("main", 0)]);
-        answer.strip_suffix(" from main").unwrap_or(&answer).to_owned()
-    }
-}
+use scenario::{Content, Wish, down, entry, one, replacing, skipping, wish};
 
 fn chain() -> Content {
     Content::default()
         .channel("stable", &[entry("1.0.0"), replacing("1.1.0", "1.0.0"), replacing("1.2.0", "1.1.0")])
-}
-
-fn one(version: &str) -> Content {
-    Content::default().bundle(version, &[])
 }
 
 // spec 03 acceptance 12–16
@@ -171,6 +36,68 @@ fn an_install_takes_the_highest_version_that_passes_the_filters() {
     }
 }
 
+// spec 08 S2-2, spec 07 A-17, A-18, A-19
+#[test]
+fn the_versions_that_the_product_documents_choose_as_it_says() {
+    let versions = [
+        "0.2.3", "0.2.9", "0.3.0", "1.11.0", "1.11.1", "1.11.9", "1.12.0", "1.13.4", "1.14.2", "1.16.0",
+        "2.0.0",
+    ];
+    let content = Content::default().channel("latest", &versions.map(entry));
+    let content = content.channel("pipelines-1.14", &[entry("1.14.1"), entry("1.14.2")]);
+    for (version, expected) in [
+        ("1.11.1", "1.11.1"),
+        (">1.11.1", "2.0.0"),
+        ("1.14.x", "1.14.2"),
+        (">=1.16", "2.0.0"),
+        ("1.11.x || 1.13.x", "1.13.4"),
+        (">=1.11, <1.13", "1.12.0"),
+        ("~1.11.0", "1.11.9"),
+        ("~1", "1.16.0"),
+        ("^0.2.3", "0.2.9"),
+        ("^1.11", "1.16.0"),
+        ("*", "2.0.0"),
+    ] {
+        assert_eq!(wish().channels(&["latest"]).version(version).from(&content), expected, "{version}");
+    }
+    assert_eq!(wish().channels(&["pipelines-1.14"]).from(&content), "1.14.2");
+    // A pinned version stays whatever the catalog adds.
+    let pinned = wish().installed("1.11.1").version("1.11.1");
+    let grown = content.object(json!({"schema": "olm.channel", "package": "demo", "name": "more",
+        "entries": [{"name": "demo.v1.12.0", "replaces": "demo.v1.11.1"}]}));
+    assert_eq!(pinned.from(&grown), "1.11.1");
+}
+
+// spec 08 S2-3
+#[test]
+fn channels_a_range_and_self_certified_go_together() {
+    let content = Content::default()
+        .channel("latest", &[entry("1.11.0"), entry("1.12.0"), entry("1.13.0")])
+        .channel("preview", &[entry("1.12.5")]);
+    let range = wish().channels(&["latest"]).version(">=1.11, <1.13").installed("1.11.0");
+    assert_eq!(range.clone().self_certified().from(&content), "1.12.0");
+    // Without a policy the catalog's edges count, and there are none.
+    assert_eq!(range.from(&content), "1.11.0");
+}
+
+// spec 03 acceptance 62
+#[test]
+fn an_explicit_release_counts_with_its_gate_only() {
+    let bundle = |name: &str, value: Value| json!({"schema": "olm.bundle", "package": "demo", "name": name, "properties": [{"type": "olm.package", "value": value}]});
+    let content = Content::default()
+        .object(bundle("explicit", json!({"version": "1.0.0", "release": "5"})))
+        .object(bundle("legacy", json!({"version": "1.0.0+2"})));
+    for (release_support, name, version, release) in
+        [(true, "explicit", "1.0.0", Some("5")), (false, "legacy", "1.0.0+2", None)]
+    {
+        let package = content.index(Indexing { release_support, ..Indexing::default() });
+        let catalog = Catalog { name: "main".to_owned(), priority: 0, package: Ok(package) };
+        let resolved = wish().resolve(&[catalog]).unwrap();
+        let shown = (version.to_owned(), release.map(str::to_owned));
+        assert_eq!((resolved.bundle.as_str(), resolved.version.shown(release_support)), (name, shown));
+    }
+}
+
 // spec 03 acceptance 17, 18
 #[test]
 fn pre_releases_and_releases_order_as_versions_do() {
@@ -184,13 +111,8 @@ fn pre_releases_and_releases_order_as_versions_do() {
 // spec 03 acceptance 19
 #[test]
 fn an_invalid_range_is_reported_before_any_catalog() {
-    let down = Catalog {
-        name: "main".to_owned(),
-        priority: 0,
-        package: Err(CatalogError::NotServing("main".to_owned())),
-    };
     assert_eq!(
-        wish().version("foobar").of(&[down]),
+        wish().version("foobar").of(&[down("main", 0)]),
         r#"desired version range "foobar" is invalid: improper constraint: "foobar""#
     );
 }
@@ -263,11 +185,6 @@ fn priority_alone_decides_between_catalogs() {
 // spec 03 acceptance 26; the catalog that is named does not depend on the order
 #[test]
 fn one_catalog_that_cannot_answer_stops_the_resolution() {
-    let down = |name: &str, priority| Catalog {
-        name: name.to_owned(),
-        priority,
-        package: Err(CatalogError::NotServing(name.to_owned())),
-    };
     let failed = |name| {
         format!(
             "error walking catalogs: error getting package \"demo\" from catalog \"{name}\": catalog \"{name}\" is \
@@ -280,7 +197,7 @@ fn one_catalog_that_cannot_answer_stops_the_resolution() {
     assert_eq!(wish().of(&[one("1.0.0").at("alpha", 0)]), "1.0.0 from alpha");
 }
 
-// spec 03 acceptance 29, 31–33, 38, 39
+// spec 03 acceptance 29, 31–33, 38, 39; spec 07 A-15, A-20
 #[test]
 fn upgrades_go_one_hop_unless_self_certified() {
     let content = chain();
@@ -305,7 +222,7 @@ fn upgrades_go_one_hop_unless_self_certified() {
     assert_eq!(wish().installed("1.5.0").from(&vanished), "1.6.0");
 }
 
-// spec 03 acceptance 30; spec 08 S0-1
+// spec 03 acceptance 30; spec 08 S0-1; spec 07 A-14
 #[test]
 fn a_skipped_bundle_is_still_a_successor() {
     let content = Content::default().channel(
@@ -356,7 +273,7 @@ fn edges_name_their_channel_and_their_rule() {
         .channel("slow", &[replacing("1.1.0", "1.0.0")])
         .channel("wide", &[skipping("1.1.0", "<1.1.0")])
         .channel("none", &[entry("1.1.0")])
-        .index()
+        .index(Indexing::default())
         .unwrap();
     let offer = index.offers().next().unwrap();
     let edges = |name: &str, version: &str, channels: &[&str]| -> Vec<(String, EdgeRule)> {
@@ -424,7 +341,7 @@ fn declared_dependencies_are_refused_on_the_chosen_bundle_only() {
 // spec 03 acceptance 47–49, §2.7
 #[test]
 fn the_installed_bundle_is_kept_only_when_the_catalogs_are_gone() {
-    let outcome = |wish: &Wish, catalogs: &[Catalog], exists: bool| {
+    let outcome = |wish: &Wish<'_>, catalogs: &[Catalog], exists: bool| {
         wish.on(|request| match target(request, resolve(request, catalogs), exists) {
             Target::Bundle(resolved) => resolved.bundle,
             Target::Installed(_) => "kept".to_owned(),
@@ -460,6 +377,7 @@ fn an_unreadable_installed_version_matters_where_the_package_is() {
         version: None,
         policy: UpgradePolicy::CatalogProvided,
         installed: Some(Installed { name: "demo.v1.0.0", version: "1.0.0", release: Some("01") }),
+        rules: Rules::default(),
     };
     assert_eq!(
         resolve(&request, &[content.at("main", 0)]).unwrap_err().to_string(),

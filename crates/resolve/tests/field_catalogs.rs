@@ -2,12 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-use std::collections::{BTreeMap, BTreeSet};
+mod scenario;
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use olm_fbc::PackageContent;
-use olm_resolve::{Catalog, Installed, PackageIndex, Request, ResolveError, UpgradePolicy, resolve};
+use olm_resolve::{
+    Catalog, DependencyMode, Indexing, Installed, PackageIndex, Request, ResolveError, Rules, Surroundings,
+    UpgradePolicy, resolve,
+};
 
 #[test]
 fn real_packages_resolve_and_never_go_down() {
@@ -43,6 +48,62 @@ fn real_packages_resolve_and_never_go_down() {
     say(&format!("{} packages, {bundles} bundles, {upgrades} of them have an upgrade", packages.len()));
 }
 
+// spec 07 §5.5: with nothing else installed, Check chooses only what requires nothing
+#[test]
+fn real_packages_are_checked() {
+    let Some(data) = std::env::var_os("OLM_FIELD_DATA") else {
+        say("SKIPPED real_packages_are_checked: OLM_FIELD_DATA is unset");
+        return;
+    };
+    let (mut chosen, mut lower, mut refused) = (0, 0, 0);
+    let nothing = Surroundings::default();
+    for (name, content) in contents(&PathBuf::from(data).join("catalogs")) {
+        let indexing = Indexing { properties: true, ..Indexing::default() };
+        let index = Arc::new(PackageIndex::new(&content, indexing));
+        let best = index.offers().next().map(|offer| offer.name().to_owned());
+        let catalogs = [Catalog { name: "field".to_owned(), priority: 0, package: Ok(Some(index)) }];
+        let rules =
+            Rules { dependencies: DependencyMode::Check, surroundings: Some(&nothing), ..Rules::default() };
+        let policy = UpgradePolicy::CatalogProvided;
+        let request =
+            Request { package: &name, channels: &[], version: None, policy, installed: None, rules };
+        let result = resolve(&request, &catalogs);
+        scenario::check_explanation(&request, &catalogs, &result);
+        match result {
+            Ok(resolved) => {
+                assert!(resolved.requirements.is_empty(), "{name}: {:?}", resolved.requirements);
+                chosen += 1;
+                lower += usize::from(Some(resolved.bundle) != best);
+            }
+            Err(ResolveError::DependenciesNotSatisfied { held, .. }) => {
+                assert_eq!(held.len(), content.bundles.len(), "{name}");
+                refused += 1;
+            }
+            Err(error) => panic!("{name}: {error}"),
+        }
+    }
+    say(&format!(
+        "checked: {chosen} packages have a choice, {lower} of them a lower one, {refused} have none"
+    ));
+}
+
+#[test]
+fn an_answer_is_quick() {
+    let Some(data) = std::env::var_os("OLM_FIELD_DATA") else {
+        say("SKIPPED an_answer_is_quick: OLM_FIELD_DATA is unset");
+        return;
+    };
+    let packages = packages(&PathBuf::from(data).join("catalogs"));
+    let (name, index) = packages.iter().max_by_key(|(_, index)| index.offers().count()).unwrap();
+    let start = std::time::Instant::now();
+    let mut answers = 0;
+    for offer in index.offers() {
+        let _ = choose(name, index, offer.name(), &offer.version().unwrap().shown(false).0);
+        answers += 1;
+    }
+    say(&format!("{name}: {answers} bundles, an answer takes {:?}", start.elapsed() / answers));
+}
+
 fn choose(
     package: &str,
     index: &Arc<PackageIndex>,
@@ -55,25 +116,31 @@ fn choose(
         version: None,
         policy: UpgradePolicy::CatalogProvided,
         installed: Some(Installed { name, version, release: None }),
+        rules: Rules::default(),
     };
     let catalog = Catalog { name: "field".to_owned(), priority: 0, package: Ok(Some(Arc::clone(index))) };
     resolve(&request, &[catalog]).map(|resolved| resolved.version)
 }
 
 fn packages(folder: &Path) -> BTreeMap<String, Arc<PackageIndex>> {
+    let index = |content: &PackageContent| Arc::new(PackageIndex::new(content, Indexing::default()));
+    contents(folder).iter().map(|(name, content)| (name.clone(), index(content))).collect()
+}
+
+fn contents(folder: &Path) -> BTreeMap<String, PackageContent> {
     let mut objects = Vec::new();
     read_objects(folder, &mut objects);
-    let names: BTreeSet<_> = objects
-        .iter()
-        .filter(|object| object["schema"] == olm_fbc::SCHEMA_PACKAGE)
-        .map(|object| object["name"].as_str().unwrap().to_owned())
-        .collect();
-    let lines: Vec<_> = objects.iter().map(|object| object.to_string().into_bytes()).collect();
-    let index = |name: &String| {
-        let content = PackageContent::from_metas(name, lines.iter().map(Vec::as_slice)).unwrap();
-        Arc::new(PackageIndex::new(&content, false))
+    let mut lines: BTreeMap<String, Vec<Vec<u8>>> = BTreeMap::new();
+    for object in &objects {
+        let owner =
+            if object["schema"] == olm_fbc::SCHEMA_PACKAGE { &object["name"] } else { &object["package"] };
+        lines.entry(owner.as_str().unwrap().to_owned()).or_default().push(object.to_string().into_bytes());
+    }
+    let content = |(name, lines): (String, Vec<Vec<u8>>)| {
+        let content = PackageContent::from_metas(&name, lines.iter().map(Vec::as_slice)).unwrap();
+        (name, content)
     };
-    names.iter().map(|name| (name.clone(), index(name))).collect()
+    lines.into_iter().map(content).collect()
 }
 
 fn read_objects(folder: &Path, objects: &mut Vec<serde_json::Value>) {

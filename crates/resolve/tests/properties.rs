@@ -1,35 +1,53 @@
-//! Properties of the resolver over arbitrary small packages.
+//! Properties of the resolver over arbitrary small packages and under all rules.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod scenario;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use olm_fbc::{
     Bundle, Channel, ChannelEntry, Deprecation, DeprecationEntry, PackageContent, Property, Reference,
 };
-use olm_resolve::{Catalog, Installed, PackageIndex, Request, UpgradePolicy, resolve};
+use olm_resolve::{
+    Catalog, CatalogError, ClusterFacts, DependencyMode, Dependent, Indexing, Installed, PackageIndex,
+    Provider, Request, Requirement, ResolveError, Resolved, Rules, Surroundings, UpgradePolicy, UpgradeScope,
+    resolve,
+};
 use olm_version::VersionRelease;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use serde_json::value::to_raw_value;
+use serde_json::{Value, json, value::to_raw_value};
 
 const VERSIONS: [&str; 6] = ["0.9.0", "1.0.0-rc.1", "1.0.0", "1.0.0+1", "1.1.0", "2.0.0"];
 const RANGES: [&str; 5] = ["", ">=1.0.0 <2.0.0", "<1.0.0", "1.x", "no range"];
 const CHANNELS: [&str; 2] = ["a", "b"];
+const CONSTRAINTS: [&str; 4] = ["*", "<2", ">=1.0.0-0", "1.0.0"];
 
 fn name(version: usize) -> String {
     format!("p.v{}", VERSIONS[version])
 }
 
-fn bundle(version: usize) -> Bundle {
-    let value = serde_json::json!({"packageName": "p", "version": VERSIONS[version]});
-    let property = Property { kind: "olm.package".to_owned(), value: to_raw_value(&value).unwrap() };
-    Bundle { name: name(version), properties: vec![property], ..Bundle::default() }
+fn version(bundle: &str) -> VersionRelease {
+    VersionRelease::parse(bundle.strip_prefix("p.v").unwrap(), None).unwrap()
 }
 
-fn deprecation(version: usize) -> DeprecationEntry {
-    let reference = Reference { schema: "olm.bundle".to_owned(), name: name(version) };
-    DeprecationEntry { reference, message: String::new() }
+fn property(kind: &str, value: &Value) -> Property {
+    Property { kind: kind.to_owned(), value: to_raw_value(value).unwrap() }
+}
+
+fn requires_base() -> Property {
+    property("olm.package.required", &json!({"packageName": "base", "versionRange": ">=1.0.0"}))
+}
+
+fn widget(kind: &str) -> Property {
+    property(kind, &json!({"group": "g", "version": "v1", "kind": "Widget"}))
+}
+
+/// What a bundle says beyond its version: it requires `base`, it provides `Widget`, it demands a new cluster.
+fn bundle() -> impl Strategy<Value = (bool, bool, bool)> {
+    (prop::bool::weighted(0.3), prop::bool::weighted(0.6), prop::bool::weighted(0.3))
 }
 
 fn entry() -> impl Strategy<Value = ChannelEntry> {
@@ -46,12 +64,28 @@ fn entry() -> impl Strategy<Value = ChannelEntry> {
 
 fn package() -> impl Strategy<Value = PackageContent> {
     let versions = || prop::sample::subsequence((0..VERSIONS.len()).collect::<Vec<_>>(), 0..=VERSIONS.len());
-    (versions(), versions(), vec(vec(entry(), 0..5), CHANNELS.len())).prop_map(
-        |(offered, deprecated, channels)| {
+    let traits = vec(bundle(), VERSIONS.len());
+    (versions(), versions(), vec(vec(entry(), 0..5), CHANNELS.len()), traits).prop_map(
+        |(offered, deprecated, channels, traits)| {
+            let bundle = |version: usize| {
+                let (requires, provides, demands) = traits[version];
+                let value = json!({"packageName": "p", "version": VERSIONS[version]});
+                let mut properties = vec![property("olm.package", &value)];
+                properties.extend(requires.then(requires_base));
+                properties.extend(provides.then(|| widget("olm.gvk")));
+                properties.extend(
+                    demands.then(|| property("olm.csv.metadata", &json!({"minKubeVersion": "2.0.0"}))),
+                );
+                Bundle { name: name(version), properties, ..Bundle::default() }
+            };
             let channel = |(name, entries): (&&str, Vec<ChannelEntry>)| Channel {
                 name: (*name).to_owned(),
                 entries,
                 ..Channel::default()
+            };
+            let deprecation = |version| DeprecationEntry {
+                reference: Reference { schema: "olm.bundle".to_owned(), name: name(version) },
+                message: String::new(),
             };
             PackageContent {
                 bundles: offered.into_iter().map(bundle).collect(),
@@ -66,83 +100,276 @@ fn package() -> impl Strategy<Value = PackageContent> {
     )
 }
 
-/// One resolution in short: the chosen bundle or the error.
-fn choose(
-    catalogs: &[(i32, &PackageContent)],
-    installed: Option<&str>,
-    channels: &[String],
-) -> Result<String, String> {
-    let catalogs: Vec<_> = catalogs
-        .iter()
-        .map(|(priority, content)| Catalog {
-            name: format!("c{priority}"),
-            priority: *priority,
-            package: Ok(Some(Arc::new(PackageIndex::new(content, false)))),
+/// Every rule beyond the reference, on or off.
+#[derive(Debug, Clone)]
+struct Ruling {
+    mode: DependencyMode,
+    scope: Option<UpgradeScope>,
+    exclude_skipped: bool,
+    cluster: bool,
+    best_effort: bool,
+    base_installed: bool,
+    widget_needed: bool,
+}
+
+fn ruling() -> impl Strategy<Value = Ruling> {
+    let mode =
+        prop::sample::select(vec![DependencyMode::Reject, DependencyMode::Report, DependencyMode::Check]);
+    let scope = prop::option::of(prop::sample::select(vec![UpgradeScope::Patch, UpgradeScope::Minor]));
+    (mode, scope, any::<[bool; 5]>()).prop_map(
+        |(mode, scope, [exclude_skipped, cluster, best_effort, base_installed, widget_needed])| Ruling {
+            mode,
+            scope,
+            exclude_skipped,
+            cluster,
+            best_effort,
+            base_installed,
+            widget_needed,
+        },
+    )
+}
+
+impl Ruling {
+    fn reference() -> Self {
+        Self {
+            mode: DependencyMode::Reject,
+            scope: None,
+            exclude_skipped: false,
+            cluster: false,
+            best_effort: false,
+            base_installed: false,
+            widget_needed: false,
+        }
+    }
+}
+
+/// A question about package `p`.
+#[derive(Debug, Clone, Default)]
+struct Ask<'a> {
+    installed: Option<&'a str>,
+    channels: Vec<String>,
+    constraint: Option<&'a str>,
+    self_certified: bool,
+}
+
+fn ask() -> impl Strategy<Value = Ask<'static>> {
+    let installed = prop::option::of(prop::sample::select(&VERSIONS[..]));
+    let channel = prop::option::of(prop::sample::select(&CHANNELS[..]));
+    let constraint = prop::option::of(prop::sample::select(&CONSTRAINTS[..]));
+    (installed, channel, constraint, any::<bool>()).prop_map(
+        |(installed, channel, constraint, self_certified)| Ask {
+            installed,
+            channels: channel.into_iter().map(str::to_owned).collect(),
+            constraint,
+            self_certified,
+        },
+    )
+}
+
+/// Asks, with the explanation checked.
+fn answer(catalogs: &[Catalog], ask: &Ask<'_>, ruling: &Ruling) -> Result<Resolved, ResolveError> {
+    let base = property("olm.package", &json!({"packageName": "base", "version": "1.0.0"}));
+    let base = ruling
+        .base_installed
+        .then(|| Provider::new(Some("base".to_owned()), "base.v1".to_owned(), vec![base]));
+    let surroundings = Surroundings { providers: base.into_iter().collect(), served: BTreeSet::new() };
+    let dependents: Vec<_> = ruling
+        .widget_needed
+        .then(|| Dependent {
+            extension: "user".to_owned(),
+            bundle: "user.v1".to_owned(),
+            requirements: Requirement::all(&[widget("olm.gvk.required")]),
         })
+        .into_iter()
         .collect();
-    let bundle = installed.map(|version| format!("p.v{version}"));
+    let facts = ClusterFacts::new("v1.30.0", BTreeSet::new());
+    let bundle = ask.installed.map(|version| format!("p.v{version}"));
     let request = Request {
         package: "p",
-        channels,
-        version: None,
-        policy: UpgradePolicy::CatalogProvided,
-        installed: bundle.as_deref().zip(installed).map(|(name, version)| Installed {
+        channels: &ask.channels,
+        version: ask.constraint,
+        policy: if ask.self_certified {
+            UpgradePolicy::SelfCertified
+        } else {
+            UpgradePolicy::CatalogProvided
+        },
+        installed: bundle.as_deref().zip(ask.installed).map(|(name, version)| Installed {
             name,
             version,
             release: None,
         }),
+        rules: Rules {
+            dependencies: ruling.mode,
+            ignored_requirements: &[],
+            surroundings: Some(&surroundings),
+            dependents: &dependents,
+            upgrade_scope: ruling.scope,
+            exclude_skipped: ruling.exclude_skipped,
+            cluster: ruling.cluster.then_some(&facts),
+            best_effort: ruling.best_effort,
+        },
     };
-    resolve(&request, &catalogs).map(|resolved| resolved.bundle).map_err(|error| error.to_string())
+    let result = resolve(&request, catalogs);
+    scenario::check_explanation(&request, catalogs, &result);
+    result
 }
 
-fn version(bundle: &str) -> VersionRelease {
-    VersionRelease::parse(bundle.strip_prefix("p.v").unwrap(), None).unwrap()
+fn catalog(name: &str, priority: i32, content: &PackageContent) -> Catalog {
+    let indexing = Indexing { properties: true, ..Indexing::default() };
+    Catalog {
+        name: name.to_owned(),
+        priority,
+        package: Ok(Some(Arc::new(PackageIndex::new(content, indexing)))),
+    }
+}
+
+/// Three catalogs, of which the last may be down.
+fn catalogs(contents: &[PackageContent; 3], priorities: [i32; 3], down: bool) -> Vec<Catalog> {
+    let mut all: Vec<_> = ["c0", "c1", "c2"]
+        .iter()
+        .zip(contents)
+        .zip(priorities)
+        .map(|((name, content), priority)| catalog(name, priority, content))
+        .collect();
+    if down {
+        all[2].package = Err(CatalogError::NotServing("c2".to_owned()));
+    }
+    all
+}
+
+fn short(result: Result<Resolved, ResolveError>) -> Result<(String, String), String> {
+    result.map(|resolved| (resolved.catalog, resolved.bundle)).map_err(|error| error.to_string())
+}
+
+/// The bundles of a package that a request admits by channels, version and edges, read off spec 03 §2.2 step 5.
+fn admitted<'a>(content: &'a PackageContent, ask: &Ask<'_>) -> Vec<&'a str> {
+    let entries = |bundle: &str| {
+        let bundle = bundle.to_owned();
+        let channels =
+            content.channels.iter().filter(|c| ask.channels.is_empty() || ask.channels.contains(&c.name));
+        channels.flat_map(|channel| &channel.entries).filter(move |entry| entry.name == bundle)
+    };
+    let in_channel = |bundle: &&str| ask.channels.is_empty() || entries(bundle).next().is_some();
+    let constraint = ask.constraint.map(|text| olm_version::Constraint::parse(text).unwrap());
+    let in_range = |bundle: &&str| constraint.as_ref().is_none_or(|c| c.matches(version(bundle).version()));
+    let follows = |bundle: &&str| {
+        let Some(installed) = ask.installed.filter(|_| !ask.self_certified) else { return true };
+        let from = format!("p.v{installed}");
+        let edge = |entry: &ChannelEntry| {
+            let range = olm_version::Range::parse(&entry.skip_range);
+            entry.replaces == from
+                || entry.skips.contains(&from)
+                || range.is_ok_and(|range| range.contains(version(&from).version()))
+        };
+        version(bundle) == version(&from) || entries(bundle).any(edge)
+    };
+    let names = content.bundles.iter().map(|bundle| bundle.name.as_str());
+    names.filter(in_channel).filter(in_range).filter(follows).collect()
+}
+
+fn is_deprecated(content: &PackageContent, bundle: &str) -> bool {
+    content.deprecations[0].entries.iter().any(|entry| entry.reference.name == bundle)
+}
+
+/// Catalog and bundle that the reference chooses, `None` where it chooses nothing, read off spec 03 §2.2 steps 6 to 11.
+fn reference(
+    contents: &[PackageContent; 3],
+    priorities: [i32; 3],
+    ask: &Ask<'_>,
+) -> Option<(String, String)> {
+    let mut candidates = Vec::new();
+    for (index, content) in contents.iter().enumerate() {
+        let best = admitted(content, ask)
+            .into_iter()
+            .max_by_key(|bundle| (!is_deprecated(content, bundle), version(bundle), (*bundle).to_owned()));
+        candidates
+            .extend(best.map(|bundle| (!is_deprecated(content, bundle), priorities[index], index, bundle)));
+    }
+    candidates.sort();
+    let (good, priority, index, bundle) = candidates.pop()?;
+    let tie = candidates.iter().any(|(other, p, ..)| (*other, *p) == (good, priority));
+    let declares = contents[index].bundles.iter().find(|b| b.name == bundle).unwrap().properties.iter();
+    let refused = declares.clone().any(|property| property.kind == "olm.package.required");
+    (!tie && !refused).then(|| (format!("c{index}"), bundle.to_owned()))
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1024, failure_persistence: None, ..ProptestConfig::default() })]
 
+    #[test]
+    fn default_rules_choose_as_the_reference(
+        contents in [package(), package(), package()], priorities in [-1..2, -1..2, -1..2_i32], ask in ask(),
+    ) {
+        let got = answer(&catalogs(&contents, priorities, false), &ask, &Ruling::reference());
+        prop_assert_eq!(short(got).ok(), reference(&contents, priorities, &ask));
+    }
+
     // spec 08 R-1
     #[test]
     fn what_is_offered_and_not_deprecated_is_never_left_downwards(
-        content in package(), installed in prop::sample::select(&VERSIONS[..]),
+        content in package(), installed in prop::sample::select(&VERSIONS[..]), ruling in ruling(),
     ) {
-        let kept = name(VERSIONS.iter().position(|v| *v == installed).unwrap());
+        let kept = format!("p.v{installed}");
         let offered = content.bundles.iter().any(|bundle| bundle.name == kept);
-        let deprecated = content.deprecations[0].entries.iter().any(|entry| entry.reference.name == kept);
-        if offered && !deprecated {
-            let chosen = choose(&[(0, &content)], Some(installed), &[]).unwrap();
-            prop_assert!(version(&chosen) >= version(&kept), "{} to {}", kept, chosen);
+        if offered && !is_deprecated(&content, &kept) {
+            let ask = Ask { installed: Some(installed), ..Ask::default() };
+            match answer(&[catalog("c", 0, &content)], &ask, &ruling) {
+                Ok(chosen) => prop_assert!(chosen.version >= version(&kept), "{} to {}", kept, chosen.bundle),
+                // Only the reference's refusal can be in the way of staying.
+                Err(ResolveError::Dependency { bundle, .. }) => {
+                    prop_assert!(ruling.mode == DependencyMode::Reject);
+                    prop_assert!(version(&bundle) >= version(&kept));
+                }
+                Err(error) => prop_assert!(false, "{}", error),
+            }
         }
     }
 
-    // spec 03 §2.3, stated anew: what is chosen has an edge or is the same
+    // spec 03 §2.3, under every rule
     #[test]
-    fn every_choice_is_a_successor_or_the_same(
-        content in package(), installed in prop::sample::select(&VERSIONS[..]), channel in prop::option::of(0..CHANNELS.len()),
-    ) {
-        let channels: Vec<_> = channel.map(|index| CHANNELS[index].to_owned()).into_iter().collect();
-        let Ok(chosen) = choose(&[(0, &content)], Some(installed), &channels) else { return Ok(()) };
-        let from = format!("p.v{installed}");
-        let considered = content.channels.iter().filter(|c| channels.is_empty() || channels.contains(&c.name));
-        let edge = considered.flat_map(|c| &c.entries).filter(|entry| entry.name == chosen).any(|entry| {
-            let range = olm_version::Range::parse(&entry.skip_range);
-            entry.replaces == from
-                || entry.skips.contains(&from)
-                || range.is_ok_and(|range| range.contains(version(&from).version()))
-        });
-        prop_assert!(edge || version(&chosen) == version(&from), "{} to {}", from, chosen);
+    fn every_choice_is_admitted_by_the_reference_too(content in package(), ask in ask(), ruling in ruling()) {
+        let Ok(chosen) = answer(&[catalog("c", 0, &content)], &ask, &ruling) else { return Ok(()) };
+        let admitted = admitted(&content, &ask);
+        prop_assert!(admitted.contains(&chosen.bundle.as_str()), "{:?} of {:?}", chosen.bundle, admitted);
+        // What rules passed over on the way is better, admitted and not the same version as what is installed.
+        for held in &chosen.held {
+            prop_assert!(admitted.contains(&held.bundle.as_str()));
+            let better = |bundle: &str| (!is_deprecated(&content, bundle), version(bundle));
+            prop_assert!(better(&held.bundle) >= better(&chosen.bundle));
+            let is_installed = ask.installed.is_some_and(|installed| version(&format!("p.v{installed}")) == version(&held.bundle));
+            prop_assert!(!is_installed);
+        }
     }
 
     #[test]
-    fn the_order_of_catalogs_bundles_and_channels_does_not_matter(a in package(), b in package()) {
-        let reversed = |content: &PackageContent| {
-            let mut content = content.clone();
+    fn neither_the_order_of_catalogs_nor_that_of_documents_matters(
+        contents in [package(), package(), package()], priorities in [-1..2, -1..2, -1..2_i32],
+        ask in ask(), ruling in ruling(), down in any::<bool>(),
+    ) {
+        let forward = answer(&catalogs(&contents, priorities, down), &ask, &ruling);
+        let mut turned = contents.clone();
+        for content in &mut turned {
             content.bundles.reverse();
             content.channels.reverse();
-            content
-        };
-        let forward = choose(&[(0, &a), (1, &b), (2, &a)], None, &[]);
-        prop_assert_eq!(&forward, &choose(&[(2, &reversed(&a)), (1, &reversed(&b)), (0, &reversed(&a))], None, &[]));
+            content.channels.iter_mut().for_each(|channel| channel.entries.reverse());
+        }
+        let mut backward = catalogs(&turned, priorities, down);
+        backward.reverse();
+        prop_assert_eq!(short(forward), short(answer(&backward, &ask, &ruling)));
+    }
+
+    // spec 07 §6.3
+    #[test]
+    fn best_effort_never_turns_to_a_catalog_of_lower_priority(
+        contents in [package(), package(), package()], priorities in [-1..2, -1..2, -1..2_i32], ask in ask(),
+    ) {
+        let ruling = Ruling { best_effort: true, ..Ruling::reference() };
+        let catalogs = catalogs(&contents, priorities, true);
+        if let Ok(chosen) = answer(&catalogs, &ask, &ruling) {
+            let priority = catalogs.iter().find(|catalog| catalog.name == chosen.catalog).unwrap().priority;
+            prop_assert!(priority >= priorities[2]);
+            let names: Vec<_> = chosen.left_out.iter().map(|left_out| left_out.catalog.as_str()).collect();
+            prop_assert_eq!(names, ["c2"]);
+        }
     }
 }

@@ -4,14 +4,16 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
+mod scenario;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use olm_fbc::PackageContent;
 use olm_resolve::{
-    Catalog, CatalogError, CatalogSelector, ConditionState, DeprecationConditions, Expression, Installed,
-    PackageIndex, Request, ResolveError, Target, UpgradePolicy, resolve, target,
+    Catalog, CatalogError, CatalogSelector, ConditionState, DeprecationConditions, Expression, Indexing,
+    Installed, PackageIndex, Request, ResolveError, Rules, Target, UpgradePolicy, resolve, target,
 };
 use serde_json::{Value, json};
 
@@ -95,6 +97,7 @@ fn run(case: &Value, catalogs: &[&Value]) -> Value {
             version: text(installed, "version").unwrap(),
             release: text(installed, "release"),
         }),
+        rules: Rules::default(),
     };
     let gate = case["featureGates"]["BundleReleaseSupport"].as_bool().unwrap_or_default();
     let selected = select(&spec["selector"], catalogs);
@@ -102,7 +105,9 @@ fn run(case: &Value, catalogs: &[&Value]) -> Value {
     let resolution = selected.and_then(|selected| {
         let available = selected.iter().filter(|c| text(c, "availabilityMode") != Some("Unavailable"));
         let catalogs: Vec<_> = available.map(|c| catalog(c, request.package, gate)).collect();
-        resolve(&request, &catalogs)
+        let result = resolve(&request, &catalogs);
+        scenario::check_explanation(&request, &catalogs, &result);
+        result
     });
     let data = resolution.as_ref().ok().map(|resolved| resolved.deprecations().clone());
     let conditions = DeprecationConditions::new(data.as_ref(), &channels, text(installed, "name"));
@@ -210,7 +215,9 @@ fn content<'a>(
     let lines: Vec<_> = metas.map(|meta| meta.to_string().into_bytes()).collect();
     let content = PackageContent::from_metas(package, lines.iter().map(Vec::as_slice))
         .map_err(|fault| CatalogError::Package { package: package.to_owned(), fault: fault.to_string() })?;
-    Ok((!content.is_empty()).then(|| Arc::new(PackageIndex::new(&content, gate))))
+    Ok((!content.is_empty()).then(|| {
+        Arc::new(PackageIndex::new(&content, Indexing { release_support: gate, ..Indexing::default() }))
+    }))
 }
 
 /// Prints past the test runner's capture: the line is for whoever runs the tests.

@@ -14,6 +14,7 @@ use olm_api::cluster_object_set::{
 use olm_api::limits::{ARCHIVED_REVISIONS_KEPT, MAX_PHASES};
 use olm_api::{ClusterObjectSet, ClusterObjectSetSpec, annotations, labels, names};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::content::{ContentPhase, same_content};
 use crate::packing::{PackError, pack};
@@ -40,6 +41,10 @@ pub struct BundleIdentity {
     pub image: String,
     /// Value of the CSV annotation `olm.properties`; `None` without properties.
     pub properties: Option<String>,
+    /// Value of [`annotations::EXT_MAX_OPENSHIFT_VERSION`]; `None` where `properties` say the same.
+    pub max_openshift_version: Option<String>,
+    /// Value of [`annotations::EXT_CATALOG_PROPERTIES`]; `None` where dependencies are not judged.
+    pub catalog_properties: Option<String>,
 }
 
 /// The extension that owns revisions.
@@ -201,13 +206,15 @@ impl Draft {
 }
 
 /// The annotations that a draft decides.
-const REVISION_ANNOTATIONS: [&str; 6] = [
+const REVISION_ANNOTATIONS: [&str; 8] = [
     annotations::BUNDLE_NAME,
     annotations::PACKAGE_NAME,
     annotations::BUNDLE_VERSION,
     annotations::BUNDLE_REFERENCE,
     annotations::BUNDLE_RELEASE,
     annotations::PROPERTIES,
+    annotations::EXT_MAX_OPENSHIFT_VERSION,
+    annotations::EXT_CATALOG_PROPERTIES,
 ];
 
 fn revision_annotations(bundle: &BundleIdentity) -> (BTreeMap<String, String>, Option<String>) {
@@ -223,22 +230,46 @@ fn revision_annotations(bundle: &BundleIdentity) -> (BTreeMap<String, String>, O
     if let Some(release) = &bundle.release {
         map.insert(annotations::BUNDLE_RELEASE.to_owned(), release.clone());
     }
-    let Some(properties) = &bundle.properties else {
-        return (map, None);
-    };
-    let used: usize = map.iter().map(|(key, value)| key.len() + value.len()).sum();
-    let size = used + annotations::PROPERTIES.len() + properties.len();
-    if size > MAX_ANNOTATION_BYTES {
-        let warning = format!(
-            "annotation {} of bundle \"{}\" is left out: annotations would have {size} bytes, \
+    let mut left_out = Vec::new();
+    // In this order: what the reference writes has the first claim on the space.
+    for (key, value) in [
+        (annotations::PROPERTIES, &bundle.properties),
+        (annotations::EXT_MAX_OPENSHIFT_VERSION, &bundle.max_openshift_version),
+        (annotations::EXT_CATALOG_PROPERTIES, &bundle.catalog_properties),
+    ] {
+        let Some(value) = value else { continue };
+        let used: usize = map.iter().map(|(key, value)| key.len() + value.len()).sum();
+        let size = |value: &str| used + key.len() + value.len();
+        if size(value) <= MAX_ANNOTATION_BYTES {
+            map.insert(key.to_owned(), value.clone());
+            continue;
+        }
+        let short = Some(value).filter(|_| key == annotations::PROPERTIES).and_then(|value| essential(value));
+        let short = short.filter(|short| size(short) <= MAX_ANNOTATION_BYTES);
+        left_out.push(format!(
+            "annotation {key} of bundle \"{}\" is {}: annotations would have {} bytes, \
              at most {MAX_ANNOTATION_BYTES} are allowed",
-            annotations::PROPERTIES,
-            bundle.name
-        );
-        return (map, Some(warning));
+            bundle.name,
+            if short.is_some() { "shortened" } else { "left out" },
+            size(value)
+        ));
+        map.extend(short.map(|short| (key.to_owned(), short)));
     }
-    map.insert(annotations::PROPERTIES.to_owned(), properties.clone());
-    (map, None)
+    (map, (!left_out.is_empty()).then(|| left_out.join("; ")))
+}
+
+/// Of all properties those that say which version of the platform the bundle supports, and which package it is of
+/// (spec 06 §9.1): without them a cluster update would not be stopped. `None` where there are none.
+fn essential(properties: &str) -> Option<String> {
+    const TYPES: [&str; 3] =
+        ["olm.maxOpenShiftVersion", "ext.olm.operatorframework.io/maxKubernetesVersion", "olm.package"];
+    let all: Vec<&RawValue> = serde_json::from_str(properties).ok()?;
+    let is_essential = |one: &&RawValue| {
+        let one: Value = serde_json::from_str(one.get()).unwrap_or_default();
+        one["type"].as_str().is_some_and(|kind| TYPES.contains(&kind))
+    };
+    let kept: Vec<&str> = all.into_iter().filter(is_essential).map(RawValue::get).collect();
+    (!kept.is_empty()).then(|| format!("[{}]", kept.join(",")))
 }
 
 fn owner_labels(extension: &str) -> BTreeMap<String, String> {

@@ -17,6 +17,8 @@ fn bundle() -> BundleIdentity {
         release: None,
         image: "example.test/demo@sha256:0".to_owned(),
         properties: Some("[]".to_owned()),
+        max_openshift_version: None,
+        catalog_properties: None,
     }
 }
 
@@ -118,6 +120,39 @@ fn decisions() {
     assert_eq!(decide_on(&wanted, &adopting, Some(&content)), new);
 }
 
+// spec 08 R-2, spec 06 A37
+#[test]
+fn the_sources_spelling_of_the_maximum_is_added_in_place() {
+    let (current, content) = installed(&draft());
+    let spelt = BundleIdentity { max_openshift_version: Some("4.20".to_owned()), ..bundle() };
+    let spelt = Draft::new(extension("demo"), &spelt, objects()).unwrap();
+    let Decision::Patch(patched) = decide(&spelt, &[current], Some(&content), SYSTEM).unwrap() else {
+        panic!("no patch");
+    };
+    let has = patched.metadata.annotations.as_ref().unwrap();
+    assert_eq!(has["ext.olm.operatorframework.io/max-openshift-version"], "4.20");
+    assert_eq!(decide(&spelt, &[*patched.clone()], Some(&content), SYSTEM), Ok(Decision::Keep));
+}
+
+// spec 05 §4.4, spec 07 §5.5
+#[test]
+fn catalog_properties_come_and_go_in_place() {
+    let (current, content) = installed(&draft());
+    let properties = r#"[{"type":"olm.gvk","value":{"group":"g","version":"v1","kind":"K"}}]"#;
+    let judged = BundleIdentity { catalog_properties: Some(properties.to_owned()), ..bundle() };
+    let judged = Draft::new(extension("demo"), &judged, objects()).unwrap();
+    let Decision::Patch(patched) =
+        decide(&judged, std::slice::from_ref(&current), Some(&content), SYSTEM).unwrap()
+    else {
+        panic!("no patch");
+    };
+    let has = patched.metadata.annotations.as_ref().unwrap();
+    assert_eq!(has["ext.olm.operatorframework.io/catalog-properties"], properties);
+    assert_eq!(decide(&judged, &[*patched.clone()], Some(&content), SYSTEM), Ok(Decision::Keep));
+    let back = decide(&draft(), &[*patched], Some(&content), SYSTEM).unwrap();
+    assert_eq!(back, Decision::Patch(Box::new(current)));
+}
+
 #[test]
 fn metadata_differences_are_patched() {
     let wanted = draft();
@@ -196,6 +231,21 @@ fn impossible_revisions_are_refused_before_anything_is_written() {
             .starts_with("annotation olm.properties of bundle \"demo.v1.0.0\" is left out: ")
     );
     assert!(!draft.annotations.contains_key("olm.properties"));
+    // spec 06 §9.1: what may stop a cluster update stays
+    let limit = r#"{"type":"olm.maxOpenShiftVersion","value":4.20}"#;
+    let long = format!("[{{\"type\":\"x\",\"value\":\"{}\"}}, {limit}]", "x".repeat(262_144));
+    let long = BundleIdentity { properties: Some(long), ..bundle() };
+    let draft = Draft::new(extension("demo"), &long, objects()).unwrap();
+    assert_eq!(draft.annotations["olm.properties"], format!("[{limit}]"));
+    assert!(draft.warning.unwrap().contains(" is shortened: "));
+    let both = BundleIdentity {
+        properties: Some("x".repeat(200_000)),
+        catalog_properties: Some("y".repeat(100_000)),
+        ..bundle()
+    };
+    let draft = Draft::new(extension("demo"), &both, objects()).unwrap();
+    assert!(draft.annotations.contains_key("olm.properties"));
+    assert!(!draft.annotations.contains_key("ext.olm.operatorframework.io/catalog-properties"));
 }
 
 // spec 05 acceptance 60

@@ -1,0 +1,394 @@
+//! Content of one catalog reference in a file: all of it, or one package (spec 03 §§1.4, 9 rows 1, 2 and 4).
+//!
+//! ```text
+//! the lines of packages, as served │ index as JSON │ 8 bytes magic │ length of the lines │ length of the index
+//! ```
+//! Lengths are little-endian u64. A file is written beside its place and renamed when it is whole, so that whoever ends
+//! this process leaves nothing halved. It is not flushed to the disk: what a power failure spoils is told by the
+//! checksum of each package, and is fetched again.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use olm_fbc::{Meta, MetaError, ModelError, PackageContent, read_metas};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// Format version included: a file of another version is fetched anew.
+const MAGIC: &[u8; 8] = b"OLMPKG\x001";
+const TRAILER: u64 = 24;
+/// No index is larger; it is in memory. That of a large catalog has 50 kB.
+const INDEX_BYTES: u64 = 16 << 20;
+/// The same with what is not counted: the reference and the braces.
+const INDEX_LIMIT: u64 = INDEX_BYTES + (64 << 10);
+/// Bytes of the index for a package besides its name, and for one range of it, at most.
+const EXTENT_BYTES: u64 = 120;
+const RANGE_BYTES: u64 = 44;
+/// Most bytes that one package may have; it is read into memory.
+pub(super) const PACKAGE_BYTES: u64 = 128 << 20;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Index {
+    /// `status.resolvedSource.image.ref` of the catalog.
+    reference: String,
+    packages: BTreeMap<String, Extent>,
+}
+
+/// Where the lines of a package are.
+#[derive(Debug, Serialize, Deserialize)]
+struct Extent {
+    /// Offset and length; neighbouring lines are one range.
+    ranges: Vec<(u64, u64)>,
+    /// Of the lines one after the other, as hex.
+    sha256: String,
+}
+
+/// Why content cannot be taken in.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum WriteError {
+    /// The stream is no catalog content, or ends early.
+    #[error("error parsing catalog contents: {0}")]
+    Content(#[from] MetaError),
+    /// The stream is longer than is allowed.
+    #[error("error parsing catalog contents: there are more than {0} bytes")]
+    Size(u64),
+    /// There are too many packages, their names are too long, or they are too much mixed.
+    #[error("error parsing catalog contents: the index of its packages has more than {0} bytes")]
+    Index(u64),
+    /// The folder cannot be made.
+    #[error("error creating directory for catalog metadata: {0}")]
+    Directory(io::Error),
+    /// The disk.
+    #[error("error writing catalog metadata to file: {0}")]
+    Disk(#[from] io::Error),
+}
+
+/// Why a package cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReadError {
+    /// The file is not what was written; the content must be fetched again.
+    #[error("{0}")]
+    Broken(#[from] io::Error),
+    /// The lines are not what their schemas demand.
+    #[error("{0}")]
+    Model(#[from] ModelError),
+    /// The package is larger than is allowed.
+    #[error("there are more than {0} bytes")]
+    Size(u64),
+}
+
+/// A file of content that is being written.
+pub(super) struct Writer {
+    file: BufWriter<File>,
+    staging: Staging,
+    place: PathBuf,
+    /// Bytes that may still come.
+    left: u64,
+    limit: u64,
+    /// The only package that is kept.
+    only: Option<String>,
+    offset: u64,
+    packages: BTreeMap<String, Growing>,
+    /// Bytes that the index may still grow by.
+    index_left: u64,
+}
+
+/// The extent of a package whose lines are still coming.
+#[derive(Default)]
+struct Growing {
+    ranges: Vec<(u64, u64)>,
+    hash: Sha256,
+}
+
+/// Removes what was not renamed to its place.
+struct Staging(PathBuf);
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        // Where the file is at its place, nothing is here.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+impl Writer {
+    /// Starts a file that shall stand at `place`; until then it is at `staging` in the same folder, which is made.
+    /// Of `only`, if given, the file says so even if nothing of it comes; all else is left out.
+    pub(super) fn create(
+        staging: PathBuf,
+        place: PathBuf,
+        only: Option<&str>,
+        limit: u64,
+    ) -> Result<Self, WriteError> {
+        if let Some(folder) = place.parent() {
+            fs::create_dir_all(folder).map_err(WriteError::Directory)?;
+        }
+        let file = BufWriter::new(File::create_new(&staging)?);
+        let packages = only.map(|package| (package.to_owned(), Growing::default())).into_iter().collect();
+        let (staging, only) = (Staging(staging), only.map(str::to_owned));
+        Ok(Self {
+            file,
+            staging,
+            place,
+            left: limit,
+            limit,
+            only,
+            offset: 0,
+            packages,
+            index_left: INDEX_BYTES,
+        })
+    }
+
+    /// Takes in a stream of objects. What belongs to no package is of no use here.
+    pub(super) fn take_in(&mut self, stream: impl Read) -> Result<(), WriteError> {
+        // One byte more than allowed, so that too much is told from just enough.
+        let mut stream = stream.take(self.left.saturating_add(1));
+        let read = read_metas(&mut stream, olm_yaml::Limits::default(), &mut |meta| self.keep(&meta));
+        if stream.limit() == 0 {
+            return Err(WriteError::Size(self.limit));
+        }
+        self.left = stream.limit() - 1;
+        read
+    }
+
+    fn keep(&mut self, meta: &Meta) -> Result<(), WriteError> {
+        let owner = if meta.schema == olm_fbc::SCHEMA_PACKAGE { &meta.name } else { &meta.package };
+        if owner.is_empty() || self.only.as_ref().is_some_and(|only| only != owner) {
+            return Ok(());
+        }
+        self.file.write_all(&meta.blob)?;
+        let length = meta.blob.len() as u64;
+        let mut grown = 0;
+        let extent = match self.packages.get_mut(owner) {
+            Some(extent) => extent,
+            None => {
+                // In JSON a character may take six.
+                grown += EXTENT_BYTES + 6 * owner.len() as u64;
+                self.packages.entry(owner.clone()).or_default()
+            }
+        };
+        extent.hash.update(&meta.blob);
+        match extent.ranges.last_mut() {
+            Some((start, known)) if *start + *known == self.offset => *known += length,
+            _ => {
+                grown += RANGE_BYTES;
+                extent.ranges.push((self.offset, length));
+            }
+        }
+        self.offset += length;
+        self.index_left = self.index_left.checked_sub(grown).ok_or(WriteError::Index(INDEX_BYTES))?;
+        Ok(())
+    }
+
+    /// Puts the file at its place, as content of `reference`.
+    pub(super) fn finish(self, reference: &str) -> Result<Content, WriteError> {
+        let Self { mut file, staging, place, offset, packages, .. } = self;
+        let extent = |growing: Growing| Extent {
+            ranges: growing.ranges,
+            sha256: hex::encode(growing.hash.finalize()),
+        };
+        let packages = packages.into_iter().map(|(name, growing)| (name, extent(growing))).collect();
+        let index = Index { reference: reference.to_owned(), packages };
+        let text = serde_json::to_vec(&index).map_err(io::Error::from)?;
+        file.write_all(&text)?;
+        file.write_all(MAGIC)?;
+        file.write_all(&offset.to_le_bytes())?;
+        file.write_all(&(text.len() as u64).to_le_bytes())?;
+        file.flush()?;
+        fs::rename(&staging.0, &place)?;
+        Ok(Content { index, length: offset, file: File::open(&place)? })
+    }
+}
+
+/// A whole file of content, readable as long as it is held, even after it was removed.
+#[derive(Debug)]
+pub(super) struct Content {
+    index: Index,
+    length: u64,
+    file: File,
+}
+
+impl Content {
+    /// Opens what may have been written by an earlier process.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not a whole file of this version with content of `reference`.
+    pub(super) fn open(path: &Path, reference: &str) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let size = file.metadata()?.len();
+        let trailer_start = size.checked_sub(TRAILER).ok_or_else(|| wrong("it is too short"))?;
+        let mut trailer = [0; TRAILER as usize];
+        file.read_exact_at(&mut trailer, trailer_start)?;
+        let (magic, lengths) = trailer.split_at(MAGIC.len());
+        let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
+        let (length, text) = (number(&lengths[..8]), number(&lengths[8..]));
+        if magic != MAGIC {
+            return Err(wrong("it has another format"));
+        }
+        if length.checked_add(text) != Some(trailer_start) || text > INDEX_LIMIT {
+            return Err(wrong("its lengths do not add up"));
+        }
+        let index: Index = serde_json::from_slice(&bytes_at(&file, length, text)?)?;
+        if index.reference != reference {
+            return Err(wrong("it is of another reference"));
+        }
+        Ok(Self { index, length, file })
+    }
+
+    /// What the content says about a package; empty if nothing.
+    pub(super) fn package(&self, name: &str) -> Result<PackageContent, ReadError> {
+        let Some(extent) = self.index.packages.get(name) else {
+            return Ok(PackageContent::default());
+        };
+        let size = extent.ranges.iter().fold(0, |size: u64, (_, length)| size.saturating_add(*length));
+        if size > PACKAGE_BYTES {
+            return Err(ReadError::Size(PACKAGE_BYTES));
+        }
+        let (mut lines, mut hash) = (Vec::new(), Sha256::new());
+        for (offset, length) in &extent.ranges {
+            // An index of somebody else's making must not make us allocate more than the file has.
+            if offset.checked_add(*length).is_none_or(|end| end > self.length) {
+                return Err(wrong("its index points outside of it").into());
+            }
+            let bytes = bytes_at(&self.file, *offset, *length)?;
+            hash.update(&bytes);
+            lines.push(bytes);
+        }
+        if hex::encode(hash.finalize()) != extent.sha256 {
+            return Err(wrong("its checksum differs").into());
+        }
+        let lines = lines.iter().flat_map(|range| range.split_inclusive(|byte| *byte == b'\n'));
+        Ok(PackageContent::from_metas(name, lines)?)
+    }
+}
+
+fn wrong(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("cached content cannot be used: {what}"))
+}
+
+fn bytes_at(file: &File, offset: u64, length: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+    file.read_exact_at(&mut bytes, offset)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINES: &str = concat!(
+        r#"{"schema":"olm.package","name":"a","defaultChannel":"s"}"#,
+        "\n",
+        r#"{"schema":"acme","name":"loose"}"#,
+        "\n",
+        r#"{"schema":"olm.bundle","package":"a","name":"a.v1","image":"i"}"#,
+        "\n",
+        r#"{"schema":"olm.package","name":"b"}"#,
+        "\n",
+        r#"{"schema":"olm.channel","package":"a","name":"s"}"#,
+        "\n",
+    );
+
+    fn write(folder: &Path, only: Option<&str>, lines: &str, limit: u64) -> Result<Content, WriteError> {
+        let mut writer = Writer::create(folder.join(".0"), folder.join("x"), only, limit)?;
+        writer.take_in(lines.as_bytes())?;
+        writer.finish("r@sha256:1")
+    }
+
+    fn open(folder: &Path) -> io::Result<Content> {
+        Content::open(&folder.join("x"), "r@sha256:1")
+    }
+
+    #[test]
+    fn what_was_written_is_there_after_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let written = write(folder.path(), None, LINES, 1 << 20).unwrap();
+        assert_eq!(written.index.packages["a"].ranges.len(), 2, "neighbours are one range");
+        for content in [written, open(folder.path()).unwrap()] {
+            let package = content.package("a").unwrap();
+            assert_eq!((package.packages.len(), package.bundles.len(), package.channels.len()), (1, 1, 1));
+            assert!(!content.package("b").unwrap().is_empty());
+            // spec 03 acceptance 10
+            assert!(content.package("acme").unwrap().is_empty());
+            assert!(content.package("loose").unwrap().is_empty());
+            assert!(content.package("../a").unwrap().is_empty());
+        }
+    }
+
+    #[test]
+    fn one_package_keeps_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let content = write(folder.path(), Some("b"), LINES, 1 << 20).unwrap();
+        assert!(!content.package("b").unwrap().is_empty());
+        assert!(content.package("a").unwrap().is_empty());
+        let nothing = write(folder.path(), Some("none"), LINES, 1 << 20).unwrap();
+        assert!(nothing.package("none").unwrap().is_empty());
+        assert_eq!(open(folder.path()).unwrap().index.packages.len(), 1);
+    }
+
+    #[test]
+    fn what_is_not_whole_or_not_ours_is_not_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("x");
+        assert!(open(folder.path()).is_err());
+        drop(write(folder.path(), None, LINES, 1 << 20).unwrap());
+        assert!(Content::open(&place, "r@sha256:2").is_err());
+        let whole = fs::read(&place).unwrap();
+        for length in 0..whole.len() {
+            fs::write(&place, &whole[..length]).unwrap();
+            assert!(open(folder.path()).is_err(), "{length}");
+            fs::write(&place, &whole[whole.len() - length..]).unwrap();
+            assert!(open(folder.path()).is_err(), "the last {length}");
+        }
+        let mut other = whole.clone();
+        other[20] ^= 1;
+        fs::write(&place, &other).unwrap();
+        let broken = open(folder.path()).unwrap().package("a").unwrap_err();
+        assert_eq!(broken.to_string(), "cached content cannot be used: its checksum differs");
+    }
+
+    #[test]
+    fn what_would_fill_the_memory_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut content = write(folder.path(), None, LINES, 1 << 20).unwrap();
+        content.index.packages.get_mut("a").unwrap().ranges = vec![(0, PACKAGE_BYTES / 2 + 1); 2];
+        content.length = PACKAGE_BYTES;
+        let error = content.package("a").unwrap_err();
+        assert_eq!(error.to_string(), "there are more than 134217728 bytes");
+        assert!(!content.package("b").unwrap().is_empty());
+
+        let names = (0..3).map(|number| {
+            let name = "\u{1}".repeat(1 << 20) + &number.to_string();
+            serde_json::json!({"schema": "olm.package", "name": name}).to_string() + "\n"
+        });
+        let error = write(folder.path(), None, &names.collect::<String>(), 1 << 30).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "error parsing catalog contents: the index of its packages has more than 16777216 bytes"
+        );
+        // Packages that take turns have a range for each object.
+        let turn = ["a", "b"].map(|name| format!("{{\"schema\":\"x\",\"package\":\"{name}\"}}\n")).concat();
+        let turns = |count| write(folder.path(), None, &turn.repeat(count), 1 << 30);
+        let most = usize::try_from(INDEX_BYTES / RANGE_BYTES / 2).unwrap();
+        assert!(turns(most - 10).is_ok() && open(folder.path()).is_ok());
+        assert!(matches!(turns(most), Err(WriteError::Index(_))));
+    }
+
+    // spec 03 acceptance 6
+    #[test]
+    fn what_is_no_content_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = write(folder.path(), None, "{\"schema\":", 1 << 20).unwrap_err().to_string();
+        assert!(error.starts_with("error parsing catalog contents: "), "{error}");
+        let length = LINES.len() as u64;
+        let error = write(folder.path(), None, LINES, length - 1).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            format!("error parsing catalog contents: there are more than {} bytes", length - 1)
+        );
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert!(write(folder.path(), None, LINES, length).is_ok());
+    }
+}

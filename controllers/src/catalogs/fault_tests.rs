@@ -1,0 +1,229 @@
+//! What may go wrong on the way to a package: catalogd, its answers, the disk.
+
+use std::fs;
+
+use tokio::sync::watch;
+
+use super::fixture::{Catalogd, Conduct, NOT_FOUND, Side, bundle, cache, files, singles, until};
+
+// spec 03 acceptance 4
+#[tokio::test]
+async fn what_is_not_served_is_asked_for_again() {
+    for code in [404, 503] {
+        let (catalogd, cache) = (Catalogd::start(), cache());
+        catalogd.behave("main", Conduct::Status(code));
+        let catalog = catalogd.publish("main", 1, &["a"]);
+        let side = Side::start(cache.path(), &[&catalog]);
+        side.expect_error(&catalog, "a", NOT_FOUND).await;
+        let mut all = Vec::new();
+        until("another attempt", async || {
+            all.extend(catalogd.requests());
+            all.len() > 4
+        })
+        .await;
+        assert_eq!(side.ask(&catalog, "a").await.unwrap_err().to_string(), NOT_FOUND);
+        assert_eq!(all.contains(&"main all".to_owned()), code == 404, "{all:?}");
+        let announced = side.announced();
+        catalogd.behave("main", Conduct::Well);
+        until("the announcement", async || side.announced() > announced).await;
+        // That single packages are not offered is not concluded from a catalog that had no content, unless its content
+        // came between the two requests of an attempt.
+        let is_whole = catalogd.requests().last().is_some_and(|request| request == "main all");
+        assert_eq!(side.package(&catalog, "a").await, bundle("a.v1"));
+        assert_eq!(side.package(&catalog, "b").await, Ok(None));
+        let expected = if is_whole { Vec::new() } else { singles("main", "b").to_vec() };
+        assert_eq!(catalogd.requests(), expected);
+    }
+}
+
+// spec 03 acceptance 5
+#[tokio::test]
+async fn a_catalogd_that_is_gone_is_named_and_may_come_back() {
+    let (catalogd, cache) = (Catalogd::start(), cache());
+    let catalog = catalogd.publish("main", 1, &["a", "b"]);
+    let side = Side::start(cache.path(), &[&catalog]);
+    assert_eq!(side.package(&catalog, "a").await, bundle("a.v1"));
+    catalogd.requests();
+    let address = catalogd.address;
+    let restart = catalogd.stop().await;
+    let text = format!(
+        "error retrieving cache for catalog \"main\": error performing request: Get \"http://{address}/catalogs/main/api/v1/metas\": "
+    );
+    side.expect_error(&catalog, "b", &text).await;
+    assert_eq!(side.package(&catalog, "a").await, bundle("a.v1"), "what is here stays");
+    let error = side.package(&catalog, "c").await.unwrap_err();
+    assert_eq!(Err(error), side.package(&catalog, "b").await, "one cause, one text");
+    let announced = side.announced();
+    let catalogd = restart();
+    until("the announcement", async || side.announced() > announced).await;
+    side.expect(&catalog, "b", "b.v1").await;
+    until("the other", async || side.package(&catalog, "c").await == Ok(None)).await;
+    assert_eq!(catalogd.requests().len(), 4);
+}
+
+// spec 03 acceptance 6
+#[tokio::test]
+async fn content_that_is_none_is_named_and_its_predecessor_is_not_used() {
+    let (catalogd, cache) = (Catalogd::start(), cache());
+    let first = catalogd.publish("main", 1, &["a"]);
+    let side = Side::start(cache.path(), &[&first]);
+    assert_eq!(side.package(&first, "a").await, bundle("a.v1"));
+    let announced = side.announced();
+    catalogd.behave("main", Conduct::Body("{\"schema\":"));
+    let second = catalogd.publish("main", 2, &["a"]);
+    side.apply(&second);
+    let text = "error retrieving cache for catalog \"main\": error parsing catalog contents: ";
+    side.expect_error(&second, "a", text).await;
+    until("the announcement", async || side.announced() > announced).await;
+    catalogd.behave("main", Conduct::Well);
+    side.expect(&second, "a", "a.v2").await;
+}
+
+// spec 03 §9 row 8
+#[tokio::test]
+async fn half_an_answer_is_none() {
+    for without_metas in [false, true] {
+        let (catalogd, cache) = (Catalogd::start(), cache());
+        let catalog = catalogd.publish("main", 1, &["a", "b"]);
+        let side = Side::start(cache.path(), &[&catalog]);
+        if without_metas {
+            catalogd.behave("main", Conduct::NoMetas);
+            assert_eq!(side.package(&catalog, "b").await, bundle("b.v1"));
+            side.apply(&catalogd.publish("main", 2, &["a", "b"]));
+        }
+        catalogd.behave("main", Conduct::Half);
+        let catalog = catalogd.publish("main", 3, &["a", "b"]);
+        side.apply(&catalog);
+        side.expect_error(&catalog, "a", "error parsing catalog contents: ").await;
+        catalogd.behave("main", Conduct::Well);
+        side.expect(&catalog, "a", "a.v3").await;
+    }
+}
+
+// spec 03 §9 row 8: a connection that just ends may have been cut off between two objects.
+#[tokio::test]
+async fn an_answer_that_ends_with_its_connection_is_none() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            let _ = connection.read(&mut [0; 4096]).await;
+            let text =
+                b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"schema\":\"olm.package\",\"name\":\"a\"}\n";
+            let _ = connection.write_all(text).await;
+        }
+    });
+    let (catalogd, cache) = (Catalogd::start(), cache());
+    let mut catalog = catalogd.catalog("main", "r.example/main@sha256:1");
+    catalog.status.as_mut().unwrap().urls.as_mut().unwrap().base = format!("http://{address}/catalogs/main");
+    let side = Side::start(cache.path(), &[&catalog]);
+    side.expect_error(&catalog, "a", "the answer has neither a length nor chunks").await;
+    server.abort();
+}
+
+// spec 03 §9 row 6
+#[tokio::test]
+async fn content_of_another_digest_is_not_taken_for_the_wanted_one() {
+    let (catalogd, cache) = (Catalogd::start(), cache());
+    catalogd.behave("main", Conduct::OtherDigest);
+    let catalog = catalogd.publish("main", 1, &["a"]);
+    let side = Side::start(cache.path(), &[&catalog]);
+    side.expect_error(&catalog, "a", NOT_FOUND).await;
+    // After a while the cause is told.
+    let digest = catalog.status.as_ref().unwrap().resolved_source.as_ref().unwrap().image.ref_.clone();
+    let digest = digest.rsplit_once('@').unwrap().1.to_owned();
+    let text = format!("error: catalogd serves content of sha256:00 instead of {digest}");
+    side.expect_error(&catalog, "a", &text).await;
+    let requests = catalogd.requests();
+    assert!(requests.iter().all(|request| request == &singles("main", "a")[0]), "{requests:?}");
+    assert!(files(cache.path()).is_empty());
+    catalogd.behave("main", Conduct::Well);
+    side.expect(&catalog, "a", "a.v1").await;
+}
+
+#[tokio::test]
+async fn broken_files_are_fetched_again() {
+    for conduct in [Conduct::Well, Conduct::NoMetas] {
+        let (catalogd, cache) = (Catalogd::start(), cache());
+        catalogd.behave("main", conduct);
+        let catalog = catalogd.publish("main", 1, &["a"]);
+        let side = Side::start(cache.path(), &[&catalog]);
+        assert_eq!(side.package(&catalog, "a").await, bundle("a.v1"));
+        side.end().await;
+        let file = files(cache.path()).remove(0);
+        let whole = fs::read(&file).unwrap();
+        let mut other = whole.clone();
+        other[10] ^= 1;
+        for broken in [&whole[..whole.len() / 2], b"somebody else's", &other] {
+            fs::write(&file, broken).unwrap();
+            fs::write(file.with_file_name(".7"), "left").unwrap();
+            let side = Side::start(cache.path(), &[&catalog]);
+            side.settled(&catalogd).await;
+            assert_eq!(side.package(&catalog, "a").await, bundle("a.v1"));
+            assert_eq!(fs::read(&file).unwrap(), whole);
+            assert_eq!(files(cache.path()), [file.as_path()]);
+            side.end().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_disk_that_takes_nothing_is_named() {
+    let (catalogd, cache) = (Catalogd::start(), cache());
+    let [main, other] = ["main", "other"].map(|name| catalogd.publish(name, 1, &["a", "b"]));
+    let side = Side::start(cache.path(), &[&main, &other]);
+    assert_eq!(side.package(&main, "a").await, bundle("a.v1"));
+    // A file where the folder should be is what a test can do to a disk.
+    fs::remove_dir_all(cache.path().join("main")).unwrap();
+    fs::write(cache.path().join("main"), "").unwrap();
+    let text = "error retrieving cache for catalog \"main\": error creating directory for catalog metadata: ";
+    side.expect_error(&main, "b", text).await;
+    assert_eq!(side.package(&main, "a").await, bundle("a.v1"), "what is in memory stays");
+    assert_eq!(side.package(&other, "a").await, bundle("a.v1"));
+    fs::remove_file(cache.path().join("main")).unwrap();
+    side.expect(&main, "b", "b.v1").await;
+}
+
+#[tokio::test]
+async fn a_slow_catalog_is_in_nobodys_way() {
+    let (catalogd, cache) = (Catalogd::start(), cache());
+    let (release, released) = watch::channel(false);
+    catalogd.behave("main", Conduct::Late(released));
+    let [main, other] = ["main", "other"].map(|name| catalogd.publish(name, 1, &["a"]));
+    let side = Side::start(cache.path(), &[&main, &other]);
+    let (slow, fast) = tokio::join!(side.ask(&main, "a"), side.package(&other, "a"));
+    assert_eq!(slow.unwrap_err().to_string(), NOT_FOUND);
+    assert_eq!(fast, bundle("a.v1"));
+    // The fetch went on, and its end is announced.
+    let announced = side.announced();
+    release.send(true).unwrap();
+    until("the announcement", async || side.announced() > announced).await;
+    assert_eq!(side.package(&main, "a").await, bundle("a.v1"));
+    assert_eq!(catalogd.requests().len(), 4);
+}
+
+#[tokio::test]
+async fn the_end_of_the_process_waits_for_no_catalogd() {
+    let (catalogd, cache) = (Catalogd::start(), cache());
+    let (_never, released) = watch::channel(false);
+    catalogd.behave("main", Conduct::Late(released));
+    let catalog = catalogd.publish("main", 1, &["a"]);
+    let side = Side::start(cache.path(), &[&catalog]);
+    side.expect_error(&catalog, "a", NOT_FOUND).await;
+    assert_eq!(catalogd.requests().len(), 1);
+    side.end().await;
+}
+
+// Bundles may require packages by any name.
+#[tokio::test]
+async fn a_name_that_no_package_can_have_is_in_nobodys_way() {
+    let (catalogd, cache) = (Catalogd::start(), cache());
+    let catalog = catalogd.publish("main", 1, &["a"]);
+    let side = Side::start(cache.path(), &[&catalog]);
+    for name in ["", &"0".repeat(254), &"0".repeat(100_000)] {
+        assert_eq!(side.package(&catalog, name).await, Ok(None));
+    }
+    assert_eq!(side.package(&catalog, "a").await, bundle("a.v1"));
+    assert_eq!(catalogd.requests(), singles("main", "a"));
+}

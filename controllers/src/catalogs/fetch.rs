@@ -1,0 +1,240 @@
+//! Requests to catalogd: single packages from `/api/v1/metas`, or everything from `/api/v1/all` (spec 03 §1.3, §9
+//! rows 6–8). An answer counts only if it is whole and of the wanted digest.
+
+use std::io::{self, Read};
+use std::time::Duration;
+
+use futures::stream;
+use olm_service::cluster::with_causes;
+use reqwest::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use reqwest::{Client, Response, StatusCode, Url};
+use tokio::time::timeout;
+use tokio_util::io::{StreamReader, SyncIoBridge};
+use tokio_util::sync::CancellationToken;
+
+use super::content::{Content, PACKAGE_BYTES, WriteError, Writer};
+use super::generation::{Generation, Trouble};
+
+/// Most bytes that one catalog may have.
+const CATALOG_BYTES: u64 = 2 << 30;
+/// Longest silence of catalogd. The whole of a request has the deadline of the client, 5 minutes.
+const IDLE_DEADLINE: Duration = Duration::from_secs(30);
+/// Says from which image the answer is, as `sha256:…`. Only our catalogd sends it.
+const CATALOG_DIGEST: &str = "olm-catalog-digest";
+/// So many times in a row catalogd may serve another digest than the status says before users are told: for a moment
+/// that is normal.
+const APART_ATTEMPTS: u32 = 10;
+
+/// Why content could not be fetched.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub(super) struct FetchError {
+    message: String,
+    /// Whether extensions are told, until an attempt works.
+    is_told: bool,
+    /// Whether others can be fetched, because the cause is in the content.
+    pub(super) is_of_content: bool,
+    /// Whether the disk is to blame.
+    pub(super) is_of_disk: bool,
+    /// Whether the same content can only fail again.
+    pub(super) is_final: bool,
+}
+
+impl FetchError {
+    fn told(message: String) -> Self {
+        Self { message, is_told: true, is_of_content: false, is_of_disk: false, is_final: false }
+    }
+
+    /// Not remembered: another replica, or the same one a moment later, may give another answer.
+    pub(super) fn untold(message: String) -> Self {
+        Self { is_told: false, ..Self::told(message) }
+    }
+
+    /// The same where the content that failed is all there is.
+    pub(super) fn of_everything(self) -> Self {
+        Self { is_of_content: false, ..self }
+    }
+
+    /// What extensions are told.
+    pub(super) fn trouble(&self) -> Trouble {
+        if self.is_told { Trouble::Told(self.message.clone()) } else { Trouble::Untold }
+    }
+}
+
+impl From<WriteError> for FetchError {
+    fn from(error: WriteError) -> Self {
+        let is_final = matches!(error, WriteError::Size(_) | WriteError::Index(_));
+        // Half an answer is no content either.
+        let is_of_content = is_final || matches!(error, WriteError::Content(_));
+        Self { is_of_content, is_of_disk: !is_of_content, is_final, ..Self::told(error.to_string()) }
+    }
+}
+
+/// How the request for a single package ended.
+pub(super) enum Single {
+    /// It is on disk.
+    Kept,
+    /// This catalogd does not give single packages of the wanted digest; the reason.
+    NotOffered(String),
+}
+
+/// A catalog of a catalogd, until `stop`.
+pub(super) struct Source {
+    /// Trusts catalogd's certificate.
+    pub(super) client: Client,
+    /// `status.urls.base` of the catalog.
+    pub(super) base: String,
+    /// Breaks off what is under way.
+    pub(super) stop: CancellationToken,
+}
+
+impl Source {
+    /// Fetches one package: what belongs to it, and its `olm.package` object, which by itself belongs to none.
+    pub(super) async fn single(&self, generation: &Generation, package: &str) -> Result<Single, FetchError> {
+        let Some(digest) = generation.digest() else {
+            return Ok(Single::NotOffered("the resolved reference has no digest".to_owned()));
+        };
+        let queries: [&[(&str, &str)]; 2] =
+            [&[("package", package)], &[("schema", olm_fbc::SCHEMA_PACKAGE), ("name", package)]];
+        let mut answers = Vec::new();
+        for query in queries {
+            let answer = self.get("metas", query).await?;
+            let status = answer.status();
+            match served_digest(&answer) {
+                _ if status == StatusCode::SERVICE_UNAVAILABLE => return Err(unexpected(status)),
+                _ if status != StatusCode::OK => {
+                    return Ok(Single::NotOffered(format!("status code {}", status.as_u16())));
+                }
+                None => return Ok(Single::NotOffered(format!("no header {CATALOG_DIGEST}"))),
+                Some(served) if served != digest => return Err(apart(generation, served, digest)),
+                Some(_) => answers.push(answer),
+            }
+        }
+        self.write(generation, Some(package), answers).await?;
+        Ok(Single::Kept)
+    }
+
+    /// Fetches everything.
+    pub(super) async fn whole(&self, generation: &Generation) -> Result<Content, FetchError> {
+        let answer = self.get("all", &[]).await?;
+        if answer.status() != StatusCode::OK {
+            return Err(unexpected(answer.status()));
+        }
+        match (served_digest(&answer), generation.digest()) {
+            (Some(served), Some(digest)) if served != digest => Err(apart(generation, served, digest)),
+            _ => self.write(generation, None, vec![answer]).await,
+        }
+    }
+
+    async fn get(&self, endpoint: &str, query: &[(&str, &str)]) -> Result<Response, FetchError> {
+        let url = endpoint_url(&self.base, endpoint).map_err(|fault| {
+            FetchError::told(format!("error forming request: error forming catalogd API endpoint: {fault}"))
+        })?;
+        // The same for all packages: they fail together, for one reason.
+        let failed =
+            |cause: &str| FetchError::told(format!("error performing request: Get \"{url}\": {cause}"));
+        let mut asked = url.clone();
+        if !query.is_empty() {
+            asked.query_pairs_mut().extend_pairs(query);
+        }
+        let send = || timeout(IDLE_DEADLINE, self.client.get(asked.clone()).send());
+        let mut answer = send().await;
+        // A server may close a connection at the moment when it is used again.
+        if matches!(&answer, Ok(Err(error)) if !error.is_connect() && !error.is_timeout()) {
+            answer = send().await;
+        }
+        match answer {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(failed(&with_causes(&error.without_url()))),
+            Err(_) => Err(failed(&silence())),
+        }
+    }
+
+    async fn write(
+        &self,
+        generation: &Generation,
+        package: Option<&str>,
+        answers: Vec<Response>,
+    ) -> Result<Content, FetchError> {
+        let bodies: Vec<_> = answers.into_iter().map(|answer| body(answer, self.stop.clone())).collect();
+        let (staging, place) = generation.paths(package);
+        let (reference, package) = (generation.reference().to_owned(), package.map(str::to_owned));
+        let limit = if package.is_some() { PACKAGE_BYTES } else { CATALOG_BYTES };
+        let write = tokio::task::spawn_blocking(move || {
+            let mut writer = Writer::create(staging, place, package.as_deref(), limit)?;
+            bodies.into_iter().try_for_each(|body| writer.take_in(body))?;
+            writer.finish(&reference)
+        });
+        Ok(write.await.map_err(|error| FetchError::told(error.to_string()))??)
+    }
+}
+
+/// `base` joined with the endpoint's path; a query of `base` stays.
+fn endpoint_url(base: &str, endpoint: &str) -> Result<Url, String> {
+    let mut url = Url::parse(base).map_err(|error| error.to_string())?;
+    let mut path = url.path_segments_mut().map_err(|()| format!("{base:?} has no path"))?;
+    path.pop_if_empty().extend(["api", "v1", endpoint]);
+    drop(path);
+    Ok(url)
+}
+
+fn served_digest(answer: &Response) -> Option<&str> {
+    answer.headers().get(CATALOG_DIGEST)?.to_str().ok()
+}
+
+fn unexpected(status: StatusCode) -> FetchError {
+    FetchError::untold(format!("error: received unexpected response status code {}", status.as_u16()))
+}
+
+/// Status and content of the catalog do not belong together.
+fn apart(generation: &Generation, served: &str, wanted: &str) -> FetchError {
+    let message = format!("error: catalogd serves content of {served} instead of {wanted}");
+    if generation.count_apart() < APART_ATTEMPTS {
+        FetchError::untold(message)
+    } else {
+        FetchError::told(message)
+    }
+}
+
+fn silence() -> String {
+    format!("no answer within {} s", IDLE_DEADLINE.as_secs())
+}
+
+/// The body of an answer, for a thread that may block. An end that cannot be told from a broken connection is an error,
+/// as is silence.
+fn body(answer: Response, stop: CancellationToken) -> impl Read + Send {
+    let headers = answer.headers();
+    let is_delimited = headers.contains_key(CONTENT_LENGTH) || headers.contains_key(TRANSFER_ENCODING);
+    let chunks = stream::try_unfold((answer, stop), move |(mut answer, stop)| async move {
+        if !is_delimited {
+            return Err(io::Error::other("the answer has neither a length nor chunks, so it may be cut off"));
+        }
+        let chunk = tokio::select! {
+            () = stop.cancelled() => return Err(io::Error::other("the content is not wanted any more")),
+            chunk = timeout(IDLE_DEADLINE, answer.chunk()) => chunk.map_err(|_| io::Error::other(silence()))?,
+        };
+        let chunk = chunk.map_err(|error| io::Error::other(with_causes(&error.without_url())))?;
+        Ok(chunk.map(|chunk| (chunk, (answer, stop))))
+    });
+    SyncIoBridge::new(StreamReader::new(Box::pin(chunks)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints() {
+        let rows = [
+            ("https://c.example/catalogs/a", "https://c.example/catalogs/a/api/v1/all"),
+            ("https://c.example/catalogs/a/", "https://c.example/catalogs/a/api/v1/all"),
+            ("https://c.example", "https://c.example/api/v1/all"),
+            ("https://c.example/a?b=c", "https://c.example/a/api/v1/all?b=c"),
+        ];
+        for (base, expect) in rows {
+            assert_eq!(endpoint_url(base, "all").unwrap().as_str(), expect, "{base}");
+        }
+        assert!(endpoint_url("catalogs/a", "all").is_err());
+        assert!(endpoint_url("mailto:a", "all").is_err());
+    }
+}

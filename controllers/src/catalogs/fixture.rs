@@ -1,0 +1,347 @@
+//! A real catalogd on loopback that can be made to fail, and our side of it: the real controller, fed with events.
+
+use std::collections::HashMap;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use catalogd::content::Store;
+use catalogd::http::{CatalogServer, router};
+use futures::{StreamExt, stream};
+use kube::runtime::watcher::Event;
+use olm_api::ClusterCatalog;
+use olm_resolve::{CatalogError, Indexing, Offer};
+use olm_service::ca_pool::{CaPool, CaSources};
+use olm_service::https::HttpServer;
+use olm_service::metrics::Metrics;
+use olm_service::tls_profile::{ProfileName, TlsProfile, Version};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::{Catalogs, controller};
+
+/// How catalogd answers for a catalog.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Conduct {
+    /// As ours does with the gate `APIV1MetasHandler`.
+    #[default]
+    Well,
+    /// Without that gate.
+    NoMetas,
+    /// As the reference does: it does not say which content it serves.
+    NoDigest,
+    /// Nothing but this.
+    Status(u16),
+    /// With content of another digest.
+    OtherDigest,
+    /// With this instead of content.
+    Body(&'static str),
+    /// With the first half of a body.
+    Half,
+    /// Not before this is true.
+    Late(watch::Receiver<bool>),
+}
+
+#[derive(Clone, Default)]
+struct Manners {
+    conduct: Arc<Mutex<HashMap<String, Conduct>>>,
+    requests: Arc<Mutex<Vec<String>>>,
+}
+
+/// A catalogd.
+pub(super) struct Catalogd {
+    store: Arc<Store>,
+    manners: Manners,
+    server: HttpServer,
+    pub(super) address: SocketAddr,
+    _cache: tempfile::TempDir,
+}
+
+impl Catalogd {
+    pub(super) fn start() -> Self {
+        let cache = tempfile::tempdir().unwrap();
+        let store = Arc::new(Store::open(cache.path()).unwrap());
+        let manners = Manners::default();
+        let server = serve(&store, &manners, (Ipv4Addr::LOCALHOST, 0).into());
+        Self { address: server.address, store, manners, server, _cache: cache }
+    }
+
+    pub(super) async fn stop(self) -> impl FnOnce() -> Self {
+        let Self { store, manners, server, address, _cache } = self;
+        server.drain(Duration::ZERO).await;
+        move || Self { server: serve(&store, &manners, address), store, manners, address, _cache }
+    }
+
+    pub(super) fn behave(&self, catalog: &str, conduct: Conduct) {
+        self.manners.conduct.lock().unwrap().insert(catalog.to_owned(), conduct);
+    }
+
+    /// The requests since the last call, as `catalog endpoint?query`.
+    pub(super) fn requests(&self) -> Vec<String> {
+        std::mem::take(&mut *self.manners.requests.lock().unwrap())
+    }
+
+    /// Serves `packages`, each with one bundle of version `version`, and returns the ClusterCatalog that says so.
+    pub(super) fn publish(&self, name: &str, version: u32, packages: &[&str]) -> ClusterCatalog {
+        let mut lines = vec![json!({"schema": "acme", "name": "loose"}).to_string()];
+        for package in packages {
+            let bundle = format!("{package}.v{version}");
+            let identity = json!({"packageName": package, "version": format!("{version}.0.0")});
+            lines.push(json!({"schema": "olm.package", "name": package, "defaultChannel": "s"}).to_string());
+            lines.push(
+                json!({"schema": "olm.bundle", "package": package, "name": bundle, "image": "r.example/b:1",
+                "properties": [{"type": "olm.package", "value": identity}]})
+                .to_string(),
+            );
+            lines.push(
+                json!({"schema": "olm.channel", "package": package, "name": "s",
+                "entries": [{"name": bundle}]})
+                .to_string(),
+            );
+        }
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("catalog.json"), lines.join("\n")).unwrap();
+        self.publish_folder(name, version, folder.path())
+    }
+
+    /// Serves a folder of catalog files.
+    pub(super) fn publish_folder(&self, name: &str, version: u32, folder: &Path) -> ClusterCatalog {
+        let digest = hex::encode(Sha256::digest(format!("{name} {version}")));
+        let reference = format!("r.example/{name}@sha256:{digest}");
+        self.store.replace(name, folder, reference.clone()).unwrap();
+        self.catalog(name, &reference)
+    }
+
+    /// A ClusterCatalog that is served.
+    pub(super) fn catalog(&self, name: &str, reference: &str) -> ClusterCatalog {
+        serde_json::from_value(json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
+            "metadata": {"name": name, "generation": 1},
+            "spec": {"source": {"type": "Image", "image": {"ref": "r.example/c:1"}}},
+            "status": {
+                "conditions": [{"type": "Serving", "status": "True", "reason": "Available", "message": "",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+                "resolvedSource": {"type": "Image", "image": {"ref": reference}},
+                "urls": {"base": format!("http://{}/catalogs/{name}", self.address)},
+            },
+        }))
+        .unwrap()
+    }
+}
+
+fn serve(store: &Arc<Store>, manners: &Manners, address: SocketAddr) -> HttpServer {
+    let server = CatalogServer {
+        store: Arc::clone(store),
+        is_expected: Box::new(|_| false),
+        metas: true,
+        graphql: None,
+    };
+    let router = router(server, &Metrics::new()).layer(from_fn_with_state(manners.clone(), misbehave));
+    HttpServer::start(address, None, router).unwrap()
+}
+
+async fn misbehave(State(manners): State<Manners>, request: Request, next: Next) -> Response {
+    let target = request.uri().path_and_query().unwrap().to_string();
+    let (name, endpoint) = target.strip_prefix("/catalogs/").unwrap().split_once("/api/v1/").unwrap();
+    manners.requests.lock().unwrap().push(format!("{name} {endpoint}"));
+    let conduct = manners.conduct.lock().unwrap().get(name).cloned().unwrap_or_default();
+    let is_metas = endpoint.starts_with("metas");
+    match conduct {
+        Conduct::NoMetas if is_metas => (StatusCode::NOT_FOUND, "404 page not found\n").into_response(),
+        Conduct::Well | Conduct::NoMetas => next.run(request).await,
+        Conduct::Status(code) => StatusCode::from_u16(code).unwrap().into_response(),
+        Conduct::NoDigest => {
+            let mut answer = next.run(request).await;
+            answer.headers_mut().remove("olm-catalog-digest");
+            answer
+        }
+        Conduct::OtherDigest => {
+            let mut answer = next.run(request).await;
+            answer.headers_mut().insert("olm-catalog-digest", "sha256:00".parse().unwrap());
+            answer
+        }
+        Conduct::Body(text) => {
+            let (head, _) = next.run(request).await.into_parts();
+            let mut answer = text.into_response();
+            answer.headers_mut().insert("olm-catalog-digest", head.headers["olm-catalog-digest"].clone());
+            answer
+        }
+        Conduct::Half => {
+            let (head, body) = next.run(request).await.into_parts();
+            let whole = to_bytes(body, 1 << 24).await.unwrap();
+            let half = stream::iter([Ok(whole.slice(..whole.len() / 2))]);
+            // What came so far is sent while nothing follows.
+            let cut = stream::once(async {
+                tokio::task::yield_now().await;
+                Err("cut")
+            });
+            Response::from_parts(head, Body::from_stream(half.chain(cut)))
+        }
+        Conduct::Late(mut released) => {
+            released.wait_for(|is_released| *is_released).await.unwrap();
+            next.run(request).await
+        }
+    }
+}
+
+/// What an extension is told of content that is not here.
+pub(super) const NOT_FOUND: &str = "cache for catalog \"main\" not found";
+
+/// A folder for the content.
+pub(super) fn cache() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// A package with this one bundle.
+pub(super) fn bundle(name: &str) -> Answered {
+    Ok(Some(vec![name.to_owned()]))
+}
+
+/// Names of the bundles of a package.
+pub(super) type Answered = Result<Option<Vec<String>>, CatalogError>;
+
+/// The requests for one package.
+pub(super) fn singles(catalog: &str, package: &str) -> [String; 2] {
+    [
+        format!("{catalog} metas?package={package}"),
+        format!("{catalog} metas?schema=olm.package&name={package}"),
+    ]
+}
+
+/// All files below a folder.
+pub(super) fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found.sort();
+    found
+}
+
+/// Our side: a controller that is fed with events, as after a list of `catalogs`.
+pub(super) struct Side {
+    pub(super) catalogs: Arc<Catalogs>,
+    events: mpsc::UnboundedSender<Event<ClusterCatalog>>,
+    stop: CancellationToken,
+    work: tokio::task::JoinHandle<()>,
+}
+
+impl Side {
+    pub(super) fn start(cache: &Path, listed: &[&ClusterCatalog]) -> Self {
+        let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
+        let sources = CaSources { directory: None, bundle: None };
+        let pool = Arc::new(CaPool::load(sources, profile).unwrap());
+        let catalogs = Arc::new(Catalogs::open(cache.to_owned(), pool).unwrap());
+        let (events, receiver) = mpsc::unbounded_channel();
+        let stop = CancellationToken::new();
+        let received = stream::unfold(receiver, async |mut receiver| {
+            let event = receiver.recv().await?;
+            Some((Ok(event), receiver))
+        });
+        let (_, work) =
+            controller::follow(received, Arc::clone(&catalogs), Arc::new(Metrics::new()), stop.clone());
+        let side = Self { catalogs, events, stop, work: tokio::spawn(work) };
+        side.list(listed);
+        side
+    }
+
+    /// What a watch that was broken brings.
+    pub(super) fn list(&self, catalogs: &[&ClusterCatalog]) {
+        let all = catalogs.iter().map(|catalog| Event::InitApply((*catalog).clone()));
+        for event in [Event::Init].into_iter().chain(all).chain([Event::InitDone]) {
+            self.events.send(event).unwrap();
+        }
+    }
+
+    pub(super) fn apply(&self, catalog: &ClusterCatalog) {
+        self.events.send(Event::Apply(catalog.clone())).unwrap();
+    }
+
+    pub(super) fn delete(&self, catalog: &ClusterCatalog) {
+        self.events.send(Event::Delete(catalog.clone())).unwrap();
+    }
+
+    /// The end of the process.
+    pub(super) async fn end(self) {
+        self.stop.cancel();
+        tokio::time::timeout(LONG, self.work).await.unwrap().unwrap();
+    }
+
+    /// Asks once.
+    pub(super) async fn ask(&self, catalog: &ClusterCatalog, package: &str) -> Answered {
+        let found = self.catalogs.package(catalog, package, Indexing::default()).await?;
+        Ok(found.map(|index| index.offers().map(Offer::name).map(str::to_owned).collect()))
+    }
+
+    /// Asks until the content is here: on a machine with much else to do that takes a while.
+    pub(super) async fn package(&self, catalog: &ClusterCatalog, package: &str) -> Answered {
+        let mut answer = self.ask(catalog, package).await;
+        let is_here = async || {
+            let is_here = !matches!(answer, Err(CatalogError::NotCached(_)));
+            if !is_here {
+                answer = self.ask(catalog, package).await;
+            }
+            is_here
+        };
+        until(package, is_here).await;
+        answer
+    }
+
+    /// Waits until the package has this one bundle.
+    pub(super) async fn expect(&self, catalog: &ClusterCatalog, package: &str, bundle: &str) {
+        let expected = self::bundle(bundle);
+        until(bundle, async || self.ask(catalog, package).await == expected).await;
+    }
+
+    /// Waits until the question for the package has this answer.
+    pub(super) async fn expect_error(&self, catalog: &ClusterCatalog, package: &str, text: &str) {
+        let mut last = String::new();
+        let is_so = async || {
+            last = match self.ask(catalog, package).await {
+                Ok(found) => format!("{found:?}"),
+                Err(error) => error.to_string(),
+            };
+            last.contains(text)
+        };
+        let waited = tokio::time::timeout(LONG, poll(is_so)).await;
+        assert!(waited.is_ok(), "{text:?} is not in {last:?}");
+    }
+
+    /// How often something was announced.
+    pub(super) fn announced(&self) -> u64 {
+        *self.catalogs.changes().borrow()
+    }
+
+    /// Waits until all events so far are seen.
+    pub(super) async fn settled(&self, catalogd: &Catalogd) {
+        let marker = catalogd.catalog("marker", "r.example/marker@sha256:1");
+        self.apply(&marker);
+        until("the marker", async || self.catalogs.known().contains_key("marker")).await;
+        self.delete(&marker);
+        until("its end", async || !self.catalogs.known().contains_key("marker")).await;
+    }
+}
+
+/// Less than the deadlines that are not to be waited for.
+const LONG: Duration = Duration::from_secs(25);
+
+/// Waits for a condition.
+pub(super) async fn until(what: &str, condition: impl AsyncFnMut() -> bool) {
+    assert!(tokio::time::timeout(LONG, poll(condition)).await.is_ok(), "{what} did not come");
+}
+
+async fn poll(mut condition: impl AsyncFnMut() -> bool) {
+    while !condition().await {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}

@@ -1,0 +1,162 @@
+//! Brings what extensions asked of a catalog from catalogd (spec 03 §1.2). One attempt at a time for each catalog; who
+//! calls this retries with backoff.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use olm_api::ClusterCatalog;
+use olm_extension::served_image;
+
+use super::fetch::{FetchError, Single, Source};
+use super::generation::Generation;
+use super::{Catalogs, remove};
+
+/// Packages of one catalog that are fetched at once.
+const FETCHES: usize = 4;
+
+impl Catalogs {
+    /// Fetches what was asked for and is not here. Announces the outcome to those who could not wait for it.
+    pub(super) async fn supply(&self, catalog: &ClusterCatalog) -> Result<(), FetchError> {
+        let name = catalog.metadata.name.as_deref().unwrap_or_default();
+        // Another look is due when the catalog is served.
+        let Ok(reference) = served_image(catalog) else { return Ok(()) };
+        let Some(generation) = self.generation(name, reference) else { return Ok(()) };
+        let result = self.attempt(catalog, name, &generation).await;
+        let mut is_awaited = generation.conclude();
+        if let Err(error) = &result
+            && !error.is_of_content
+        {
+            is_awaited |= generation.suffer(None, error.trouble());
+            self.stir();
+        }
+        let is_full = result.as_ref().is_err_and(|error| error.is_of_disk);
+        // What came before is of no use any more, and must not fill the disk either.
+        if !generation.ended.is_cancelled() && (generation.is_in_use() || is_full) {
+            let folder = generation.folder().to_owned();
+            let tidied = tokio::task::spawn_blocking(move || remove_siblings(&folder)).await;
+            if let Err(error) = tidied {
+                tracing::error!(%error, catalog = name, "error removing old cache");
+            }
+        }
+        if is_awaited {
+            self.announce();
+        }
+        result
+    }
+
+    async fn attempt(
+        &self,
+        catalog: &ClusterCatalog,
+        name: &str,
+        generation: &Arc<Generation>,
+    ) -> Result<(), FetchError> {
+        if !generation.lacks_anything() {
+            return Ok(());
+        }
+        let urls = catalog.status.as_ref().and_then(|status| status.urls.as_ref());
+        let base = urls.map(|urls| urls.base.clone()).ok_or_else(|| {
+            FetchError::untold(format!("error: catalog {name:?} has a nil status.urls value"))
+        })?;
+        let stop = generation.ended.child_token();
+        let _stop_at_the_end = stop.clone().drop_guard();
+        let source = Source { client: self.pool.client(), base, stop };
+        tokio::select! {
+            result = self.bring(&source, name, generation) => result,
+            () = generation.ended.cancelled() => Ok(()),
+        }
+    }
+
+    /// Each missing package once, those that are asked for meanwhile too; or everything, where catalogd gives no single
+    /// packages.
+    async fn bring(
+        &self,
+        source: &Source,
+        name: &str,
+        generation: &Arc<Generation>,
+    ) -> Result<(), FetchError> {
+        let mut attempted = BTreeSet::new();
+        let mut under_way = FuturesUnordered::new();
+        let mut result = Ok(());
+        loop {
+            // The first one shows whether there are single packages at all.
+            let width = match generation.has_singles() {
+                Some(false) => return self.bring_all(source, name, generation).await,
+                Some(true) => FETCHES,
+                None => 1,
+            };
+            for package in generation.missing() {
+                if under_way.len() >= width {
+                    break;
+                }
+                if attempted.insert(package.clone()) {
+                    under_way.push(async move {
+                        let outcome = source.single(generation, &package).await;
+                        (package, outcome)
+                    });
+                }
+            }
+            let ended = tokio::select! {
+                biased;
+                ended = under_way.next() => ended,
+                () = generation.wanted.notified() => continue,
+            };
+            match ended {
+                None => return result,
+                Some((package, Ok(Single::Kept))) => {
+                    self.arrived(generation.keep(&package));
+                    tracing::debug!(catalog = name, package, "package is here");
+                }
+                Some((_, Ok(Single::NotOffered(why)))) => {
+                    tracing::info!(catalog = name, why, "catalogd gives no single packages of this content");
+                    return self.bring_all(source, name, generation).await;
+                }
+                Some((package, Err(error))) if error.is_of_content => {
+                    self.arrived(generation.suffer(Some(&package), error.trouble()));
+                    // The one that is worth another attempt counts.
+                    if result.is_ok() || !error.is_final {
+                        result = Err(error);
+                    }
+                }
+                Some((_, Err(error))) => return Err(error),
+            }
+        }
+    }
+
+    async fn bring_all(
+        &self,
+        source: &Source,
+        name: &str,
+        generation: &Generation,
+    ) -> Result<(), FetchError> {
+        match source.whole(generation).await {
+            Ok(content) => {
+                self.arrived(generation.keep_whole(content));
+                tracing::info!(catalog = name, reference = generation.reference(), "catalog content is here");
+                Ok(())
+            }
+            // There is nothing else that could be fetched.
+            Err(error) => Err(error.of_everything()),
+        }
+    }
+
+    /// Tells those who wait, and whoever went away without an answer.
+    fn arrived(&self, is_awaited: bool) {
+        self.stir();
+        if is_awaited {
+            self.announce();
+        }
+    }
+}
+
+/// Removes the other generations of a catalog. Blocks.
+fn remove_siblings(folder: &Path) {
+    let entries = folder.parent().and_then(|parent| std::fs::read_dir(parent).ok());
+    for entry in entries.into_iter().flatten().flatten() {
+        if entry.path() != folder {
+            remove(&entry.path());
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! The whole way from a ClusterCatalog's events to a package, against a real catalogd.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+use tokio::sync::watch;
+
+use super::fixture::{Catalogd, Conduct, NOT_FOUND, Side, bundle, cache, files, singles, until};
+use super::*;
+
+fn unserved(mut catalog: ClusterCatalog) -> ClusterCatalog {
+    for condition in &mut catalog.status.as_mut().unwrap().conditions {
+        condition.status = "False".to_owned();
+    }
+    catalog
+}
+
+fn unavailable(mut catalog: ClusterCatalog) -> ClusterCatalog {
+    let status = catalog.status.as_mut().unwrap();
+    (status.resolved_source, status.urls) = (None, None);
+    unserved(catalog)
+}
+
+// spec 03 acceptance 1
+#[tokio::test]
+async fn a_catalog_without_content_is_asked_nothing() {
+    let (catalogd, cache) = (Catalogd::start(), cache());
+    let mut catalog = unavailable(catalogd.publish("main", 1, &["a"]));
+    let side = Side::start(cache.path(), &[&catalog]);
+    side.expect_error(&catalog, "a", "catalog \"main\" is not being served").await;
+    for condition in &mut catalog.status.as_mut().unwrap().conditions {
+        condition.status = "True".to_owned();
+    }
+    side.apply(&catalog);
+    side.expect_error(&catalog, "a", "error: catalog \"main\" has a nil status.resolvedSource value").await;
+    side.settled(&catalogd).await;
+    assert_eq!(catalogd.requests(), [""; 0]);
+}
+
+// spec 03 §9 row 7
+#[tokio::test]
+async fn a_package_is_fetched_once_when_it_is_asked_for() {
+    let (catalogd, cache) = (Catalogd::start(), cache());
+    let catalog = catalogd.publish("main", 1, &["a", "b", "a b+c/&=%"]);
+    let side = Side::start(cache.path(), &[&catalog]);
+    side.settled(&catalogd).await;
+    assert_eq!(catalogd.requests(), [""; 0]);
+    assert_eq!(side.package(&catalog, "a").await, bundle("a.v1"));
+    assert_eq!(catalogd.requests(), singles("main", "a"));
+    assert_eq!(side.package(&catalog, "none").await, Ok(None));
+    assert_eq!(catalogd.requests(), singles("main", "none"));
+    for _ in 0..3 {
+        assert_eq!(side.package(&catalog, "a").await, bundle("a.v1"));
+        assert_eq!(side.package(&catalog, "none").await, Ok(None));
+        // spec 03 acceptance 10
+        assert_eq!(side.package(&catalog, "acme").await, Ok(None));
+    }
+    assert_eq!(catalogd.requests(), singles("main", "acme"));
+    assert_eq!(side.package(&catalog, "a b+c/&=%").await, bundle("a b+c/&=%.v1"));
+    let is_named_by_hash = |path: &PathBuf| path.file_name().unwrap().len() == 64;
+    let files = files(&cache.path().join("main"));
+    assert!(files.len() == 4 && files.iter().all(is_named_by_hash), "{files:?}");
+}
+
+// spec 03 acceptance 2
+#[tokio::test]
+async fn without_single_packages_everything_is_fetched_once() {
+    for conduct in [Conduct::NoMetas, Conduct::NoDigest] {
+        let (catalogd, cache) = (Catalogd::start(), cache());
+        catalogd.behave("main", conduct);
+        let catalog = catalogd.publish("main", 1, &["a", "b"]);
+        let side = Side::start(cache.path(), &[&catalog]);
+        let (a, b, none) = tokio::join!(
+            side.package(&catalog, "a"),
+            side.package(&catalog, "b"),
+            side.package(&catalog, "none")
+        );
+        assert_eq!((a, b, none), (bundle("a.v1"), bundle("b.v1"), Ok(None)));
+        assert_eq!(side.package(&catalog, "acme").await, Ok(None));
+        side.apply(&catalog);
+        side.settled(&catalogd).await;
+        let requests = catalogd.requests();
+        assert!(requests.len() == 2 && requests[0].starts_with("main metas?package="), "{requests:?}");
+        assert_eq!(requests[1], "main all");
+    }
+}
+
+// spec 03 acceptance 3
+#[tokio::test]
+async fn a_new_digest_brings_what_was_asked_for() {
+    let (catalogd, cache) = (Catalogd::start(), cache());
+    let first = catalogd.publish("main", 1, &["a", "b", "c"]);
+    let side = Side::start(cache.path(), &[&first]);
+    assert_eq!(side.package(&first, "a").await, bundle("a.v1"));
+    assert_eq!(side.package(&first, "c").await, bundle("c.v1"));
+    catalogd.requests();
+    let announced = side.announced();
+
+    let (release, released) = watch::channel(false);
+    catalogd.behave("main", Conduct::Late(released));
+    let second = catalogd.publish("main", 2, &["a", "b"]);
+    side.apply(&second);
+    side.expect_error(&second, "a", NOT_FOUND).await;
+    assert_eq!(side.announced(), announced, "nothing is to be had yet");
+    release.send(true).unwrap();
+    until("the announcement", async || side.announced() > announced).await;
+    assert_eq!(side.package(&second, "a").await, bundle("a.v2"));
+    assert_eq!(side.package(&second, "c").await, Ok(None));
+    let requests: BTreeSet<String> = catalogd.requests().into_iter().collect();
+    let expected = [singles("main", "a"), singles("main", "c")].into_iter().flatten().collect();
+    assert_eq!(requests, expected);
+    // Only the generation in use is on disk.
+    until("the end of the old content", async || files(cache.path()).len() == 2).await;
+    // Who still holds the old status is told the same as before the status came.
+    side.expect_error(&first, "a", NOT_FOUND).await;
+}
+
+#[tokio::test]
+async fn a_new_digest_is_announced_once() {
+    let (catalogd, cache) = (Catalogd::start(), cache());
+    let names: Vec<String> = (0..20).map(|number| format!("p{number}")).collect();
+    let packages: Vec<&str> = names.iter().map(String::as_str).collect();
+    let first = catalogd.publish("main", 1, &packages);
+    let side = Side::start(cache.path(), &[&first]);
+    for package in &packages {
+        assert!(side.package(&first, package).await.unwrap().is_some());
+    }
+    let announced = side.announced();
+    let second = catalogd.publish("main", 2, &packages);
+    side.apply(&second);
+    until("the announcement", async || side.announced() > announced).await;
+    catalogd.requests();
+    for package in &packages {
+        assert_eq!(side.package(&second, package).await, bundle(&format!("{package}.v2")));
+    }
+    assert_eq!(catalogd.requests(), [""; 0], "all was here when it was announced");
+    assert_eq!(side.announced(), announced + 1);
+}
+
+// spec 03 acceptance 7
+#[tokio::test]
+async fn a_deleted_catalog_leaves_nothing() {
+    let (catalogd, cache) = (Catalogd::start(), cache());
+    let [main, other] = ["main", "other"].map(|name| catalogd.publish(name, 1, &["a"]));
+    let side = Side::start(cache.path(), &[&main, &other]);
+    for catalog in [&main, &other] {
+        assert_eq!(side.package(catalog, "a").await, bundle("a.v1"));
+    }
+    let announced = side.announced();
+    side.delete(&main);
+    until("its end", async || files(cache.path()).len() == 1).await;
+    assert!(!cache.path().join("main").exists());
+    until("the announcement", async || side.announced() > announced).await;
+    // It may come back at once.
+    side.apply(&main);
+    side.expect(&main, "a", "a.v1").await;
+    // Deleted while the watch was broken.
+    side.list(&[&other]);
+    until("its end", async || files(cache.path()).len() == 1).await;
+    side.end().await;
+    // Deleted while nobody ran.
+    fs::create_dir_all(cache.path().join(".1-0/left")).unwrap();
+    let side = Side::start(cache.path(), &[&main]);
+    until("its end", async || fs::read_dir(cache.path()).unwrap().count() == 0).await;
+    side.expect(&main, "a", "a.v1").await;
+}
+
+// spec 03 acceptance 8
+#[tokio::test]
+async fn a_catalog_that_comes_back_with_the_same_content_is_asked_nothing() {
+    let (catalogd, cache) = (Catalogd::start(), cache());
+    let catalog = catalogd.publish("main", 1, &["a"]);
+    let side = Side::start(cache.path(), &[&catalog]);
+    assert_eq!(side.package(&catalog, "a").await, bundle("a.v1"));
+    catalogd.requests();
+    side.apply(&unavailable(catalog.clone()));
+    side.apply(&catalog);
+    side.settled(&catalogd).await;
+    assert_eq!(side.package(&catalog, "a").await, bundle("a.v1"));
+    assert_eq!(catalogd.requests(), [""; 0]);
+}
+
+// spec 03 acceptance 9
+#[tokio::test]
+async fn a_restart_needs_no_request() {
+    for conduct in [Conduct::Well, Conduct::NoMetas] {
+        let (catalogd, cache) = (Catalogd::start(), cache());
+        catalogd.behave("main", conduct);
+        let catalog = catalogd.publish("main", 1, &["a"]);
+        let side = Side::start(cache.path(), &[&catalog]);
+        assert_eq!(side.package(&catalog, "a").await, bundle("a.v1"));
+        assert_eq!(side.package(&catalog, "none").await, Ok(None));
+        side.end().await;
+        catalogd.requests();
+        catalogd.behave("main", Conduct::Status(500));
+        let side = Side::start(cache.path(), &[&catalog]);
+        side.settled(&catalogd).await;
+        assert_eq!(side.package(&catalog, "a").await, bundle("a.v1"));
+        assert_eq!(side.package(&catalog, "none").await, Ok(None));
+        assert_eq!(catalogd.requests(), [""; 0]);
+    }
+}
+
+// spec 03 acceptance 11, spec 07 E-23, A-36
+#[tokio::test]
+async fn what_a_resolution_looks_at_is_announced_and_nothing_else() {
+    let (catalogd, cache) = (Catalogd::start(), cache());
+    let catalog = catalogd.publish("main", 1, &["a"]);
+    let side = Side::start(cache.path(), &[&catalog]);
+    assert_eq!(side.package(&catalog, "a").await, bundle("a.v1"));
+    side.settled(&catalogd).await;
+    catalogd.requests();
+    let edited = |edit: fn(&mut ClusterCatalog)| {
+        let mut edited = catalog.clone();
+        edit(&mut edited);
+        edited
+    };
+    let rows = [
+        (edited(|_| {}), false),
+        (edited(|c| c.metadata.resource_version = Some("7".to_owned())), false),
+        (edited(|c| c.status.as_mut().unwrap().conditions[0].message = "new".to_owned()), false),
+        // `spec.priority` and `spec.availabilityMode` count the generation up.
+        (edited(|c| (c.spec.priority, c.metadata.generation) = (Some(5), Some(2))), true),
+        (edited(|c| c.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into())), true),
+        (unserved(catalog.clone()), true),
+        (unavailable(catalog.clone()), true),
+        (edited(|c| c.status = None), true),
+    ];
+    for (edited, is_announced) in rows {
+        let before = side.announced();
+        side.apply(&edited);
+        side.settled(&catalogd).await;
+        // The marker of `settled` is announced when it comes and when it goes.
+        assert_eq!(side.announced() - before - 2, u64::from(is_announced), "{edited:?}");
+        side.apply(&catalog);
+        side.settled(&catalogd).await;
+    }
+    let before = side.announced();
+    side.apply(&catalogd.publish("main", 2, &["a"]));
+    until("the announcement", async || side.announced() > before).await;
+}
+
+#[tokio::test]
+async fn many_who_ask_make_one_request() {
+    let (catalogd, cache) = (Catalogd::start(), cache());
+    let (release, released) = watch::channel(false);
+    catalogd.behave("main", Conduct::Late(released));
+    let catalog = catalogd.publish("main", 1, &["a"]);
+    let side = Side::start(cache.path(), &[&catalog]);
+    let all = futures::future::join_all((0..100).map(|_| side.package(&catalog, "a")));
+    let release = async {
+        until("a request", async || !side.catalogs.known().is_empty()).await;
+        release.send(true).unwrap();
+    };
+    let (answers, ()) = tokio::join!(all, release);
+    assert!(answers.iter().all(|answer| *answer == bundle("a.v1")));
+    assert_eq!(catalogd.requests(), singles("main", "a"));
+    // All have the same, for that matter.
+    let [one, two] = [(); 2].map(|()| side.catalogs.package(&catalog, "a", Indexing::default()));
+    assert!(Arc::ptr_eq(&one.await.unwrap().unwrap(), &two.await.unwrap().unwrap()));
+}
+
+#[tokio::test]
+async fn only_the_catalog_that_changed_is_asked_again() {
+    let (catalogd, cache) = (Catalogd::start(), cache());
+    let packages: Vec<String> = (0..100).map(|number| format!("p{number:02}")).collect();
+    let mut catalogs: Vec<ClusterCatalog> = (0..5)
+        .map(|number| {
+            let own: Vec<&str> = packages[number * 20..][..20].iter().map(String::as_str).collect();
+            catalogd.publish(&format!("c{number}"), 1, &own)
+        })
+        .collect();
+    let side = Side::start(cache.path(), &catalogs.iter().collect::<Vec<_>>());
+    let resolve_all = async |catalogs: &[ClusterCatalog]| {
+        let mut found = 0;
+        for package in &packages {
+            let asked = catalogs.iter().map(|catalog| side.package(catalog, package));
+            let answers = futures::future::join_all(asked).await;
+            found += answers.into_iter().filter(|answer| answer.as_ref().unwrap().is_some()).count();
+        }
+        found
+    };
+    assert_eq!(resolve_all(&catalogs).await, 100);
+    assert_eq!(catalogd.requests().len(), 1000);
+    assert_eq!(resolve_all(&catalogs).await, 100);
+    assert_eq!(catalogd.requests(), [""; 0]);
+
+    let own: Vec<&str> = packages[20..40].iter().map(String::as_str).collect();
+    catalogs[1] = catalogd.publish("c1", 2, &own);
+    let announced = side.announced();
+    side.apply(&catalogs[1]);
+    until("the announcement", async || side.announced() > announced).await;
+    assert_eq!(resolve_all(&catalogs).await, 100);
+    let requests = catalogd.requests();
+    assert_eq!(requests.len(), 200);
+    assert!(requests.iter().all(|request| request.starts_with("c1 metas?")), "{requests:?}");
+    assert_eq!(side.package(&catalogs[1], "p20").await, bundle("p20.v2"));
+}
+
+#[tokio::test]
+async fn what_nobody_asks_for_goes_from_memory() {
+    let (catalogd, cache) = (Catalogd::start(), cache());
+    let catalog = catalogd.publish("main", 1, &["a"]);
+    let side = Side::start(cache.path(), &[&catalog]);
+    let wide = Indexing { properties: true, ..Indexing::default() };
+    let get = async |indexing| side.catalogs.package(&catalog, "a", indexing).await.unwrap().unwrap();
+    let first = get(Indexing::default()).await;
+    let second = get(wide).await;
+    assert!(!Arc::ptr_eq(&first, &second), "more was asked for");
+    assert!(Arc::ptr_eq(&second, &get(Indexing::default()).await), "that is enough for all");
+    let generation = Arc::clone(&side.catalogs.known()["main"]);
+    drop(first);
+    generation.forget_unasked();
+    assert_eq!(Arc::strong_count(&second), 2);
+    generation.forget_unasked();
+    assert_eq!(Arc::strong_count(&second), 1);
+    catalogd.requests();
+    assert_eq!(get(wide).await.offers().count(), 1);
+    assert_eq!(catalogd.requests(), [""; 0]);
+}
+
+/// Package by package or at once: a real catalog says the same.
+#[tokio::test]
+async fn real_content_is_the_same_either_way() {
+    let Some(data) = std::env::var_os("OLM_FIELD_DATA") else {
+        println!("skipped: OLM_FIELD_DATA is not set");
+        return;
+    };
+    let folder = PathBuf::from(data).join("catalogs/community-v4.20");
+    let (catalogd, cache) = (Catalogd::start(), cache());
+    catalogd.behave("whole", Conduct::NoMetas);
+    let [singles, whole] = ["singles", "whole"].map(|name| catalogd.publish_folder(name, 1, &folder));
+    let side = Side::start(cache.path(), &[&singles, &whole]);
+    let list = format!("http://{}/catalogs/singles/api/v1/metas?schema=olm.package", catalogd.address);
+    let list = side.catalogs.pool.client().get(list).send().await.unwrap().text().await.unwrap();
+    let mut count = 0;
+    for line in list.lines() {
+        let package = serde_json::from_str::<serde_json::Value>(line).unwrap();
+        let package = package["name"].as_str().unwrap();
+        let get = async |catalog| {
+            let index = side.catalogs.package(catalog, package, Indexing::default()).await;
+            index.unwrap().map(|index| format!("{index:?}"))
+        };
+        let found = get(&singles).await;
+        assert!(found.is_some(), "{package}");
+        assert_eq!(found, get(&whole).await, "{package}");
+        count += 1;
+    }
+    assert!(count > 30, "{count}");
+    assert_eq!(catalogd.requests().len(), 1 + 2 * count + 2);
+}

@@ -1,0 +1,169 @@
+//! What a real API server says is installed and served.
+
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::api::{DeleteParams, PostParams};
+use kube::runtime::reflector;
+use olm_api::labels;
+use olm_control_plane::ControlPlane;
+use olm_resolve::Gvk;
+use serde_json::{Value, json};
+
+use super::fixture::set;
+use super::*;
+
+/// How long what must come may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn definition(plural: &str, kind: &str, owner: Option<&str>) -> Value {
+    let version = |name: &str, served: bool, storage: bool| json!({"name": name, "served": served, "storage": storage, "schema": {"openAPIV3Schema": {"type": "object"}}});
+    let mut definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.example.com")},
+        "spec": {
+            "group": "example.com", "scope": "Cluster", "names": {"plural": plural, "kind": kind},
+            "versions": [version("v1", true, true), version("v1beta1", true, false), version("v1alpha1", false, false)],
+        },
+    });
+    if let Some(owner) = owner {
+        definition["metadata"]["labels"] =
+            json!({labels::OWNER_KIND: labels::OWNER_KIND_EXTENSION, labels::OWNER_NAME: owner});
+    }
+    definition
+}
+
+fn gvk(version: &str, kind: &str) -> Gvk {
+    Gvk { group: "example.com".into(), version: version.into(), kind: kind.into() }
+}
+
+async fn eventually(what: &str, ask: impl AsyncFn() -> bool) {
+    let answer = async {
+        while !ask().await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, answer)
+        .await
+        .unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {what}"));
+}
+
+#[tokio::test]
+async fn what_the_api_server_says() {
+    let plane = ControlPlane::start().await.unwrap();
+    let (sets, mut writer) = reflector::store();
+    let dependencies = Arc::new(Dependencies::new(plane.client(), sets));
+    let owned = definition("tools", "Tool", Some("toolbox"));
+    plane.apply_crds(&[owned, definition("spares", "Spare", None)]).await.unwrap();
+    writer.apply_watcher_event(&Event::Apply(set("toolbox", 1, &[])));
+
+    // CustomResourceDefinitions of an extension are its APIs; those that somebody else made are external (spec 07 E-18).
+    eventually("discovery shows what is established", async || {
+        dependencies.changed();
+        let (around, _) = dependencies.surroundings("app", |_, _| true).await.unwrap();
+        around.served.contains(&gvk("v1beta1", "Spare"))
+    })
+    .await;
+    let (around, dependents) = dependencies.surroundings("app", |_, _| true).await.unwrap();
+    assert!(dependents.is_empty());
+    assert_eq!(around.providers.len(), 1);
+    let toolbox = &around.providers[0];
+    assert_eq!((toolbox.extension(), toolbox.bundle()), (Some("toolbox"), "toolbox.v1"));
+    assert_eq!(toolbox.package(), Some("toolbox"));
+    let provided: Vec<_> = toolbox.gvks().cloned().collect();
+    assert_eq!(provided, [gvk("v1", "Tool"), gvk("v1beta1", "Tool")]);
+    let core = Gvk { group: String::new(), version: "v1".into(), kind: "ConfigMap".into() };
+    let apps = Gvk { group: "apps".into(), version: "v1".into(), kind: "Deployment".into() };
+    for (gvk, expected) in [
+        (core, true),
+        (apps, true),
+        (gvk("v1", "Spare"), true),
+        (gvk("v1alpha1", "Spare"), false),
+        (gvk("v1", "Tool"), false),
+    ] {
+        assert_eq!(around.served.contains(&gvk), expected, "{gvk}");
+    }
+
+    let served = &dependencies.told().await.unwrap().served;
+    assert_eq!(served.kubernetes, plane.client().apiserver_version().await.unwrap().git_version);
+    assert!(served.gvks.contains(&gvk("v1", "Tool")));
+    dependencies.cluster_facts().await.unwrap();
+
+    one_answer_serves_all(&dependencies).await;
+    a_group_that_does_not_answer_harms_no_other(&plane, &dependencies).await;
+    definitions_wake(&plane, &dependencies).await;
+}
+
+/// Who asks within a while, or at once, gets the same answer.
+async fn one_answer_serves_all(dependencies: &Dependencies) {
+    dependencies.changed();
+    let answers = futures::future::join_all((0..8).map(|_| dependencies.told())).await;
+    let answers: Vec<_> = answers.into_iter().map(Result::unwrap).collect();
+    assert!(answers.iter().all(|answer| Arc::ptr_eq(answer, &answers[0])));
+    dependencies.changed();
+    assert!(!Arc::ptr_eq(&dependencies.told().await.unwrap(), &answers[0]));
+}
+
+async fn a_group_that_does_not_answer_harms_no_other(plane: &ControlPlane, dependencies: &Dependencies) {
+    let services: Api<APIService> = Api::all(plane.client());
+    let broken = json!({
+        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+        "metadata": {"name": "v1.broken.example.com"},
+        "spec": {
+            "group": "broken.example.com", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 10,
+            "insecureSkipTLSVerify": true, "service": {"namespace": "default", "name": "nobody"},
+        },
+    });
+    services.create(&PostParams::default(), &serde_json::from_value(broken).unwrap()).await.unwrap();
+    eventually("the broken group is told apart", async || {
+        dependencies.changed();
+        let told = dependencies.told().await.unwrap();
+        assert!(told.served.gvks.contains(&gvk("v1", "Spare")));
+        told.stale.contains("broken.example.com/v1")
+    })
+    .await;
+    services.delete("v1.broken.example.com", &DeleteParams::default()).await.unwrap();
+}
+
+/// A definition that somebody makes later is announced.
+async fn definitions_wake(plane: &ControlPlane, dependencies: &Dependencies) {
+    let announced = AtomicUsize::new(0);
+    let count = || announced.load(Ordering::SeqCst);
+    let scene = async {
+        eventually("the first list is announced", async || count() > 0).await;
+        let before = count();
+        plane.apply_crds(&[definition("latecomers", "Latecomer", None)]).await.unwrap();
+        eventually("the definition is announced", async || count() > before).await;
+        eventually("the answer is renewed", async || {
+            dependencies.told().await.unwrap().served.gvks.contains(&gvk("v1", "Latecomer"))
+        })
+        .await;
+    };
+    tokio::select! {
+        () = dependencies.follow_definitions(|| _ = announced.fetch_add(1, Ordering::SeqCst)) => panic!("it ended"),
+        () = scene => {}
+    }
+}
+
+/// Only what is installed is announced, and only once somebody has asked.
+#[tokio::test]
+async fn changes_are_announced_to_those_who_asked() {
+    let nowhere = Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+    let dependencies = Arc::new(Dependencies::new(nowhere, reflector::store().0));
+    let announced = AtomicUsize::new(0);
+    let run = async |event: Event<ClusterObjectSet>| {
+        let events = futures::stream::iter([Ok::<_, Infallible>(event)]);
+        let count = || _ = announced.fetch_add(1, Ordering::SeqCst);
+        let passed = Arc::clone(&dependencies).announce_changes(events, count);
+        assert_eq!(passed.count().await, 1);
+        announced.load(Ordering::SeqCst)
+    };
+    assert_eq!(run(Event::Apply(set("a", 1, &[]))).await, 0);
+    // The answer that is none is shared too.
+    let failure = dependencies.cluster_facts().await.map(drop).unwrap_err();
+    assert!(failure.message.starts_with("finding out what the cluster serves: "), "{failure}");
+    assert_eq!(dependencies.surroundings("x", |_, _| true).await.map(drop).unwrap_err(), failure);
+    assert_eq!(run(Event::Apply(set("a", 1, &[]))).await, 1);
+    assert_eq!(run(Event::Init).await, 1);
+}

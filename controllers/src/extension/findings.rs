@@ -1,0 +1,137 @@
+//! What our own rules say about an extension: the conditions `UpgradeAvailable` and `DependenciesSatisfied`, and the end
+//! of the message about progress (spec 07 §§1.1, 4.5, 5.5, 6.3). Pure.
+
+use olm_api::annotations;
+use olm_api::conditions::reasons;
+use olm_extension::ExtensionRules;
+use olm_resolve::{
+    AssessedRequirement, ConditionState, DependencyMode, Held, HeldReason, LeftOut, Satisfier, Verdict,
+    left_out_text,
+};
+
+/// What becomes of a condition that exists only where a rule of ours is in force.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) enum Finding {
+    /// No such rule: there is no such condition.
+    #[default]
+    NotInForce,
+    /// Nobody looked: it stays as it is.
+    Unchanged,
+    /// It becomes this.
+    Is(ConditionState),
+}
+
+/// What our own rules say about an extension. The default is what a cluster without such rules sees.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Findings {
+    /// Condition `UpgradeAvailable`.
+    pub upgrade: Finding,
+    /// Condition `DependenciesSatisfied`.
+    pub dependencies: Finding,
+    /// Catalogs that were left out.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// What may help where a requirement is not met.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Hints {
+    /// Bundles of catalogs that would meet it.
+    pub satisfiers: Vec<Satisfier>,
+    /// Extensions that are to install a required package and have not, by name (spec 07 E-19).
+    pub not_installed: Vec<String>,
+}
+
+impl Findings {
+    /// Nobody looked: the conditions of rules that are in force stay.
+    pub(super) fn unchanged(rules: &ExtensionRules) -> Self {
+        let finding = |in_force| if in_force { Finding::Unchanged } else { Finding::NotInForce };
+        Self {
+            upgrade: finding(rules.can_hold()),
+            dependencies: finding(rules.judges_dependencies()),
+            left_out: Vec::new(),
+        }
+    }
+
+    /// What is added to the message about progress.
+    pub(super) fn suffix(&self) -> String {
+        left_out_text(&self.left_out)
+    }
+}
+
+/// Whether a newer version waits; `held` are those that rules passed over, best first.
+pub(super) fn upgrade(held: &[Held]) -> ConditionState {
+    let Some(best) = held.first() else {
+        let message = "no newer version is held back".to_owned();
+        return ConditionState { status: Some(false), reason: reasons::UP_TO_DATE, message };
+    };
+    let (reason, release) = match &best.reason {
+        HeldReason::OutsideScope { .. } => {
+            (reasons::OUTSIDE_SCOPE, format!("widen or remove annotation {}", annotations::EXT_UPGRADE_SCOPE))
+        }
+        HeldReason::Skipped { .. } => {
+            (reasons::SKIPPED, format!("remove annotation {}", annotations::EXT_EXCLUDE_SKIPPED))
+        }
+        HeldReason::Dependencies(_) => (
+            reasons::DEPENDENCY_CONFLICT,
+            format!(
+                "install what is required, or name the property type in annotation {}",
+                annotations::EXT_IGNORE_DEPENDENCIES
+            ),
+        ),
+        HeldReason::Dependent(_) => (
+            reasons::DEPENDENCY_CONFLICT,
+            format!("set annotation {} to \"true\"", annotations::EXT_IGNORE_DEPENDENTS),
+        ),
+        HeldReason::Cluster(_) => (
+            reasons::CLUSTER_CONSTRAINT,
+            "change the cluster, or switch off feature gate ClusterConstraints".to_owned(),
+        ),
+    };
+    let Held { bundle, version, catalog, reason: why } = best;
+    let message = format!(
+        "bundle {bundle} version {version} from catalog {catalog} is available and held back: {why}; \
+         to release it, {release}"
+    );
+    ConditionState { status: Some(true), reason, message }
+}
+
+/// Whether what `bundle` requires is there.
+pub(super) fn dependencies(
+    bundle: &str,
+    requirements: &[AssessedRequirement],
+    mode: DependencyMode,
+    hints: &Hints,
+) -> ConditionState {
+    if requirements.is_empty() {
+        let message = format!("bundle {bundle} requires nothing");
+        return ConditionState { status: Some(true), reason: reasons::NO_DEPENDENCIES, message };
+    }
+    let is_invalid = |one: &AssessedRequirement| matches!(one.verdict, Verdict::Invalid(_));
+    let mut unmet = requirements.iter().filter(|one| !one.is_met()).peekable();
+    let (status, reason) = if unmet.peek().is_none() {
+        (Some(true), reasons::ALL_SATISFIED)
+    } else if mode == DependencyMode::Report && unmet.all(is_invalid) {
+        // What a bundle fails to say may be met or not (spec 07 E-16).
+        (None, reasons::UNSATISFIED)
+    } else {
+        (Some(false), reasons::UNSATISFIED)
+    };
+    let listed: Vec<String> = requirements.iter().map(ToString::to_string).collect();
+    let candidates = if hints.satisfiers.is_empty() {
+        String::new()
+    } else {
+        let listed: Vec<String> = hints.satisfiers.iter().map(ToString::to_string).collect();
+        format!("; candidates in catalogs: {}", listed.join(", "))
+    };
+    let message =
+        format!("bundle {bundle} requires {}{candidates}{}", listed.join("; "), not_installed(hints));
+    ConditionState { status, reason, message }
+}
+
+/// That extensions which would bring a required package have not, as the end of a message.
+pub(super) fn not_installed(hints: &Hints) -> String {
+    if hints.not_installed.is_empty() {
+        return String::new();
+    }
+    format!("; found but not installed: {}", hints.not_installed.join(", "))
+}

@@ -1,0 +1,159 @@
+//! Asks the catalogs, and where rules of ours need it the cluster, for all that a choice depends on; the choice itself is
+//! [`wanted`]'s.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures::future::join_all;
+use kube::ResourceExt;
+use olm_api::cluster_extension::CatalogFilter;
+use olm_api::conditions::{self, types};
+use olm_api::{ClusterCatalog, ClusterExtension};
+use olm_extension::{Around, ExtensionRules, is_switched_on, priority};
+use olm_resolve::{AssessedRequirement, Catalog, Indexing, missing_packages, satisfiers};
+
+use super::Context;
+use super::findings::Hints;
+use super::revisions::RevisionStates;
+use super::wanted::{self, Choice, Market, Question, Refusal};
+use crate::failure::Failure;
+
+/// How many packages are searched at most for something that meets a requirement.
+const SEARCHED: usize = 16;
+
+impl Context {
+    /// Chooses the bundle of an extension.
+    pub(super) async fn choose(
+        &self,
+        extension: &str,
+        filter: &CatalogFilter,
+        rules: &ExtensionRules,
+        states: &RevisionStates,
+        changed: bool,
+    ) -> Result<Choice, Box<Refusal>> {
+        let question = Question { filter, states, rules };
+        if let Some(choice) = wanted::underway(question, changed) {
+            return Ok(choice);
+        }
+        let market = self.market(extension, filter, rules).await;
+        let market = market.map_err(|failure| Refusal::other(failure, rules))?;
+        let is_patient = self.is_patient(extension, market.awaits_content());
+        let patient = rules.patient(is_patient);
+        let question = Question { rules: &patient, ..question };
+        let resolution = question.resolve(&market);
+        let hints = self.hints(extension, wanted::judged(&resolution)).await;
+        question.decide(&market, resolution, hints).map_err(|refusal| {
+            let awaits_content = is_patient && (refusal.awaits_content || rules.settings.best_effort);
+            Box::new(Refusal { awaits_content, ..*refusal })
+        })
+    }
+
+    async fn market(
+        &self,
+        extension: &str,
+        filter: &CatalogFilter,
+        rules: &ExtensionRules,
+    ) -> Result<Market, Failure> {
+        let all = self.parts.catalog_store.state();
+        let selected = wanted::selected(filter, &all);
+        let catalog_exists = selected.as_ref().map_or(true, |selected| !selected.is_empty());
+        let catalogs = match selected {
+            Ok(selected) => Ok(self.ask(&selected, &filter.package_name, rules.indexing()).await),
+            Err(fault) => Err(fault),
+        };
+        let mut around = Around::default();
+        if rules.judges_dependencies() {
+            let insists = |other: &str, type_: &str| self.insists(other, type_);
+            let (surroundings, dependents) = self.dependencies.surroundings(extension, insists).await?;
+            around = Around { surroundings: Some(surroundings), dependents, ..around };
+        }
+        if rules.settings.cluster_constraints {
+            around.cluster = Some(self.dependencies.cluster_facts().await?);
+        }
+        Ok(Market { catalogs, catalog_exists, around })
+    }
+
+    /// The answers of these catalogs, but for those that are switched off, to the question for a package.
+    async fn ask(&self, catalogs: &[&ClusterCatalog], package: &str, indexing: Indexing) -> Vec<Catalog> {
+        let asked = catalogs.iter().filter(|catalog| is_switched_on(catalog));
+        join_all(asked.map(|catalog| async {
+            Catalog {
+                name: catalog.name_any(),
+                priority: priority(catalog),
+                package: self.parts.catalogs.package(catalog, package, indexing).await,
+            }
+        }))
+        .await
+    }
+
+    /// What may help where these requirements are not met: bundles of all catalogs, whichever the extension selects, and
+    /// extensions that are on their way.
+    async fn hints(&self, extension: &str, requirements: &[AssessedRequirement]) -> Hints {
+        let missing = missing_packages(requirements);
+        if missing.is_empty() {
+            return Hints::default();
+        }
+        let all = self.parts.catalog_store.state();
+        let catalogs: Vec<&ClusterCatalog> = all.iter().map(|catalog| &**catalog).collect();
+        // As those who install these packages ask for them: in another form they would be prepared anew by turns.
+        let indexing = Indexing { properties: true, release_support: self.settings.releases };
+        let searched = missing.iter().take(SEARCHED).map(|package| self.ask(&catalogs, package, indexing));
+        let answers: Vec<Catalog> = join_all(searched).await.into_iter().flatten().collect();
+        let packages: Vec<_> = answers
+            .iter()
+            .filter_map(|answer| Some((answer.name.as_str(), answer.package.as_ref().ok()?.as_deref()?)))
+            .collect();
+        let satisfiers = satisfiers(requirements, &packages);
+        let extensions = self.extensions_in_store.state();
+        Hints { satisfiers, not_installed: not_installed(&extensions, extension, &missing) }
+    }
+}
+
+/// The other extensions that are to install one of these packages and have not, by name.
+fn not_installed(
+    extensions: &[Arc<ClusterExtension>],
+    except: &str,
+    packages: &BTreeSet<&str>,
+) -> Vec<String> {
+    let wants = |extension: &&Arc<ClusterExtension>| {
+        let filter = extension.spec.as_ref().and_then(|spec| spec.source.catalog.as_ref());
+        let status = extension.status.as_ref();
+        extension.name_any() != except
+            && filter.is_some_and(|filter| packages.contains(filter.package_name.as_str()))
+            && !status.is_some_and(|status| conditions::is_true(&status.conditions, types::INSTALLED))
+    };
+    let mut names: Vec<String> =
+        extensions.iter().filter(wants).map(|extension| extension.name_any()).collect();
+    names.sort();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    // spec 07 E-19
+    #[test]
+    fn extensions_on_their_way_are_named() {
+        let extension = |name: &str, package: &str, installed: Option<&str>| {
+            let mut extension = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+                "metadata": {"name": name}, "spec": {"namespace": "ns", "source": {"sourceType": "Catalog",
+                "catalog": {"packageName": package}}}});
+            if let Some(status) = installed {
+                extension["status"]["conditions"] = json!([{"type": "Installed", "status": status, "reason": "R",
+                    "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+            }
+            Arc::new(serde_json::from_value(extension).unwrap())
+        };
+        let all = [
+            extension("late", "base", Some("False")),
+            extension("early", "base", None),
+            extension("done", "base", Some("True")),
+            extension("other", "else", None),
+            extension("self", "base", None),
+        ];
+        assert_eq!(not_installed(&all, "self", &BTreeSet::from(["base"])), ["early", "late"]);
+    }
+}

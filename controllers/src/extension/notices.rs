@@ -1,0 +1,267 @@
+//! What is worth an Event, decided as values (spec 07 §4.15). Pure; publishing is the caller's.
+
+use olm_api::ClusterExtensionStatus;
+use olm_api::conditions::{self, Status, types};
+use olm_resolve::{EdgeRule, Explanation, Fate, LeftOut};
+
+use super::findings::Findings;
+
+/// A bundle was chosen.
+pub(super) const RESOLVED: &str = "Resolved";
+/// No bundle could be chosen.
+pub(super) const RESOLUTION_FAILED: &str = "ResolutionFailed";
+/// What is installed, or a channel it may come from, is deprecated.
+pub(super) const DEPRECATED: &str = "Deprecated";
+/// Something that the bundle requires is missing.
+pub(super) const DEPENDENCY_UNSATISFIED: &str = "DependencyUnsatisfied";
+/// A catalog cannot be asked and is left out.
+pub(super) const CATALOG_UNAVAILABLE: &str = "CatalogUnavailable";
+/// An annotation has a value that is not allowed.
+pub(super) const INVALID_ANNOTATION: &str = "InvalidAnnotation";
+/// An annotation let something pass that a rule would have held back.
+pub(super) const OVERRIDE_USED: &str = "OverrideUsed";
+
+/// How many of the bundles that were passed over a note names.
+const NAMED: usize = 5;
+
+/// An Event to be published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Notice {
+    /// Whether it is worth a look.
+    pub warning: bool,
+    /// One of the reasons above.
+    pub reason: &'static str,
+    /// Text for people.
+    pub note: String,
+}
+
+impl Notice {
+    /// Something as it should be.
+    pub(super) fn normal(reason: &'static str, note: String) -> Self {
+        Self { warning: false, reason, note }
+    }
+
+    /// Something that is worth a look.
+    pub(super) fn warning(reason: &'static str, note: String) -> Self {
+        Self { warning: true, reason, note }
+    }
+}
+
+/// What the step from one status to the next is worth saying.
+pub(super) fn of_change(old: Option<&ClusterExtensionStatus>, next: &ClusterExtensionStatus) -> Vec<Notice> {
+    let deprecated = news(old, next, types::DEPRECATED, |status| status == Status::True.as_str());
+    let unsatisfied =
+        news(old, next, types::DEPENDENCIES_SATISFIED, |status| status != Status::True.as_str());
+    [(DEPRECATED, deprecated), (DEPENDENCY_UNSATISFIED, unsatisfied)]
+        .into_iter()
+        .filter_map(|(reason, message)| Some(Notice::warning(reason, message?)))
+        .collect()
+}
+
+/// The message of the next condition of a type where its status is worth saying, unless the old one said the same.
+fn news(
+    old: Option<&ClusterExtensionStatus>,
+    next: &ClusterExtensionStatus,
+    type_: &str,
+    is_worth: fn(&str) -> bool,
+) -> Option<String> {
+    let condition = conditions::find(&next.conditions, type_).filter(|next| is_worth(&next.status))?;
+    let before = old.and_then(|old| conditions::find(&old.conditions, type_));
+    let is_told = before.is_some_and(|old| is_worth(&old.status) && old.message == condition.message);
+    (!is_told).then(|| condition.message.clone())
+}
+
+/// The reasons of [`of_change`] whose last note the status refutes. One that is not known any more may still hold.
+pub(super) fn over(status: &ClusterExtensionStatus) -> Vec<&'static str> {
+    let is = |type_, value: Status| {
+        conditions::find(&status.conditions, type_).map(|condition| condition.status == value.as_str())
+    };
+    let deprecated = (is(types::DEPRECATED, Status::False) == Some(true)).then_some(DEPRECATED);
+    // Without such a rule there is no such condition, and with the next rule all is said anew.
+    let satisfied = is(types::DEPENDENCIES_SATISFIED, Status::True) != Some(false);
+    deprecated.into_iter().chain(satisfied.then_some(DEPENDENCY_UNSATISFIED)).collect()
+}
+
+/// That no bundle could be chosen, unless the status said the same before.
+pub(super) fn of_refusal(
+    old: Option<&ClusterExtensionStatus>,
+    message: &str,
+    findings: &Findings,
+) -> Option<Notice> {
+    let note = format!("{message}{}", findings.suffix());
+    (progress(old) != Some(&note)).then(|| Notice::warning(RESOLUTION_FAILED, note))
+}
+
+/// The catalogs that are left out, unless the status said so before.
+pub(super) fn of_left_out(old: Option<&ClusterExtensionStatus>, findings: &Findings) -> Option<Notice> {
+    let left_out = &findings.left_out;
+    let is_told = progress(old).is_some_and(|before| before.ends_with(&findings.suffix()));
+    let note = |left_out: &LeftOut| format!("catalog {} is left out: {}", left_out.catalog, left_out.fault);
+    (!left_out.is_empty() && !is_told).then(|| {
+        let notes: Vec<String> = left_out.iter().map(note).collect();
+        Notice::warning(CATALOG_UNAVAILABLE, notes.join("; "))
+    })
+}
+
+fn progress(status: Option<&ClusterExtensionStatus>) -> Option<&str> {
+    conditions::find(&status?.conditions, types::PROGRESSING).map(|condition| condition.message.as_str())
+}
+
+/// What was chosen, how it follows what is installed, and what was passed over.
+pub(super) fn resolution(explanation: &Explanation) -> String {
+    let Some(chosen) = &explanation.chosen else {
+        return explanation.error.clone().unwrap_or_default();
+    };
+    let mut note =
+        format!("chose bundle {} version {} from catalog {}", chosen.bundle, chosen.version, chosen.catalog);
+    if let Some(installed) = &explanation.installed {
+        let edges: Vec<String> = chosen
+            .edges
+            .iter()
+            .map(|edge| format!("{} in channel {}", field(edge.rule), edge.channel))
+            .collect();
+        let by =
+            if edges.is_empty() { "without an edge".to_owned() } else { format!("by {}", edges.join(", ")) };
+        note += &format!(", which follows {installed} {by}");
+    }
+    if let Some(channel) = &chosen.missed_default_channel {
+        note += &format!(", outside of the default channel {channel}");
+    }
+    let passed = passed_over(explanation);
+    let named: Vec<&str> = passed.iter().take(NAMED).map(String::as_str).collect();
+    if !named.is_empty() {
+        note += &format!("; passed over: {}", named.join("; "));
+    }
+    if passed.len() > NAMED {
+        note += &format!("; and {} more", passed.len() - NAMED);
+    }
+    note
+}
+
+/// The bundles that a preference for higher versions would have taken first, and the best of the other catalogs.
+fn passed_over(explanation: &Explanation) -> Vec<String> {
+    let mut passed = Vec::new();
+    for catalog in &explanation.catalogs {
+        let chosen = catalog.bundles.iter().position(|bundle| bundle.fate == Fate::Chosen);
+        let rivals = catalog
+            .bundles
+            .iter()
+            .filter(|bundle| matches!(bundle.fate, Fate::Deprecated | Fate::Priority | Fate::Tie));
+        let better = catalog.bundles.iter().take(chosen.unwrap_or_default());
+        let told = if chosen.is_some() { better.collect::<Vec<_>>() } else { rivals.collect() };
+        passed.extend(told.into_iter().map(|bundle| format!("{} ({})", bundle.bundle, bundle.why)));
+    }
+    passed
+}
+
+/// The field of a channel entry that makes the edge.
+fn field(rule: EdgeRule) -> &'static str {
+    match rule {
+        EdgeRule::Replaces => "replaces",
+        EdgeRule::Skips => "skips",
+        EdgeRule::SkipRange => "skipRange",
+    }
+}
+
+/// One notice for each reason, as an Event tells the last of a reason only.
+pub(super) fn merged(all: Vec<Notice>) -> Vec<Notice> {
+    let mut merged: Vec<Notice> = Vec::new();
+    for notice in all {
+        match merged.iter_mut().find(|other| other.reason == notice.reason) {
+            Some(other) => {
+                other.note = format!("{}; {}", other.note, notice.note);
+                other.warning |= notice.warning;
+            }
+            None => merged.push(notice),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use olm_resolve::CatalogError;
+
+    use super::*;
+
+    fn status(type_: &str, status: Status, message: &str) -> ClusterExtensionStatus {
+        let mut all = ClusterExtensionStatus::default();
+        conditions::set(&mut all.conditions, type_, status, "R", message, None, Timestamp::UNIX_EPOCH);
+        all
+    }
+
+    // spec 07 §4.15: only on transitions
+    #[test]
+    fn changes_are_told_once() {
+        let rows = [
+            (types::DEPRECATED, Status::True, Some(DEPRECATED)),
+            (types::DEPRECATED, Status::False, None),
+            (types::DEPRECATED, Status::Unknown, None),
+            (types::PACKAGE_DEPRECATED, Status::True, None),
+            (types::DEPENDENCIES_SATISFIED, Status::False, Some(DEPENDENCY_UNSATISFIED)),
+            (types::DEPENDENCIES_SATISFIED, Status::Unknown, Some(DEPENDENCY_UNSATISFIED)),
+            (types::DEPENDENCIES_SATISFIED, Status::True, None),
+        ];
+        for (type_, value, reason) in rows {
+            let next = status(type_, value, "m");
+            let told: Vec<Notice> =
+                reason.map(|reason| Notice::warning(reason, "m".into())).into_iter().collect();
+            assert_eq!(of_change(None, &next), told, "{type_} {value:?}");
+            assert_eq!(of_change(Some(&next), &next), [], "{type_} {value:?}");
+            let before = status(type_, value, "another");
+            assert_eq!(of_change(Some(&before), &next), told, "{type_} {value:?}");
+        }
+    }
+
+    // spec 07 §4.15: what comes back is a transition again
+    #[test]
+    fn what_the_status_refutes_is_over() {
+        let unsatisfied = DEPENDENCY_UNSATISFIED;
+        let rows = [
+            (types::DEPRECATED, Status::True, vec![unsatisfied]),
+            (types::DEPRECATED, Status::False, vec![DEPRECATED, unsatisfied]),
+            (types::DEPRECATED, Status::Unknown, vec![unsatisfied]),
+            (types::DEPENDENCIES_SATISFIED, Status::True, vec![unsatisfied]),
+            (types::DEPENDENCIES_SATISFIED, Status::False, vec![]),
+            (types::DEPENDENCIES_SATISFIED, Status::Unknown, vec![]),
+        ];
+        for (type_, value, expected) in rows {
+            assert_eq!(over(&status(type_, value, "m")), expected, "{type_} {value:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_told_unless_the_status_says_it() {
+        let fault = CatalogError::NotServing("x".to_owned());
+        let left_out = vec![LeftOut { catalog: "x".to_owned(), fault }];
+        let findings = Findings { left_out, ..Findings::default() };
+        let note = "no; skipped unavailable catalogs: [x]";
+        let before = status(types::PROGRESSING, Status::True, note);
+        assert_eq!(of_refusal(Some(&before), "no", &findings), None);
+        assert_eq!(of_left_out(Some(&before), &findings), None);
+        let told = Some(Notice::warning(RESOLUTION_FAILED, note.to_owned()));
+        let other = status(types::PROGRESSING, Status::True, "no");
+        assert_eq!(of_refusal(Some(&other), "no", &findings), told);
+        assert_eq!(of_refusal(None, "no", &findings), told);
+        assert_eq!(of_refusal(Some(&other), "no", &Findings::default()), None);
+        let unavailable = "catalog x is left out: catalog \"x\" is not being served".to_owned();
+        let unavailable = Some(Notice::warning(CATALOG_UNAVAILABLE, unavailable));
+        assert_eq!(of_left_out(Some(&other), &findings), unavailable);
+        assert_eq!(of_left_out(None, &Findings::default()), None);
+    }
+
+    #[test]
+    fn one_notice_for_each_reason() {
+        let all = vec![
+            Notice::normal(RESOLVED, "a".to_owned()),
+            Notice::warning(OVERRIDE_USED, "b".to_owned()),
+            Notice::warning(RESOLVED, "c".to_owned()),
+        ];
+        let merged = merged(all);
+        assert_eq!(
+            merged,
+            [Notice::warning(RESOLVED, "a; c".to_owned()), Notice::warning(OVERRIDE_USED, "b".to_owned())]
+        );
+    }
+}

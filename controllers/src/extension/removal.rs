@@ -1,0 +1,190 @@
+//! The end of an extension: what is kept for it goes, then its finalizers (spec 05 §12). It waits while an installed
+//! extension whose dependencies are checked needs it (spec 07 §5.5).
+
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
+use olm_api::{ClusterExtension, annotations, finalizers};
+use olm_resolve::{DependencyMode, Dependent, Surroundings, Verdict};
+use olm_service::cluster::{describe, within_deadline};
+use olm_service::reconcile::Failure as Attempt;
+use serde_json::json;
+
+use super::notices::{self, Notice};
+use super::revisions;
+use super::status::Outcome;
+use super::{Context, LOOK_AGAIN, lock};
+use crate::failure::Failure;
+
+/// The finalizers that an extension has while we look after it.
+pub(super) const FINALIZERS: [&str; 2] =
+    [finalizers::CLEANUP_UNPACK_CACHE, finalizers::CLEANUP_CONTENTMANAGER_CACHE];
+
+impl Context {
+    /// The extension goes: forget what is kept for it. Its revisions follow by garbage collection, which takes their
+    /// objects along in order.
+    pub(super) async fn finalize(&self, extension: &ClusterExtension) -> Result<Action, Attempt> {
+        let name = extension.name_any();
+        let is_ours = |name: &&String| FINALIZERS.contains(&name.as_str());
+        let rest: Vec<String> =
+            extension.finalizers().iter().filter(|name| !is_ours(name)).cloned().collect();
+        if rest.len() == extension.finalizers().len() {
+            self.forget(&name);
+            return Ok(Action::await_change());
+        }
+        match self.needed(extension).await {
+            Ok(None) => {}
+            Ok(Some(needed)) => {
+                self.cannot_go(extension, Failure::retry(needed)).await?;
+                return Ok(Action::requeue(LOOK_AGAIN));
+            }
+            Err(failure) => {
+                self.cannot_go(extension, failure.clone()).await?;
+                return Err(Attempt::retry(failure));
+            }
+        }
+        self.forget(&name);
+        if let Err(error) = tokio::task::block_in_place(|| self.parts.bundles.remove(&name)) {
+            let failure =
+                Failure::retry(format!("finalizer {:?} failed: {error}", finalizers::CLEANUP_UNPACK_CACHE));
+            self.cannot_go(extension, failure.clone()).await?;
+            return Err(Attempt::retry(failure));
+        }
+        self.set_finalizers(extension, &rest).await?;
+        let rules = self.rules(extension);
+        if rules.settings.dependencies == DependencyMode::Check {
+            // Others may have waited for it to go.
+            self.parts.catalogs.announce();
+        }
+        Ok(Action::await_change())
+    }
+
+    fn forget(&self, name: &str) {
+        lock(&self.settled).remove(name);
+        lock(&self.honoured).remove(name);
+        lock(&self.waiting).remove(name);
+    }
+
+    async fn cannot_go(&self, extension: &ClusterExtension, failure: Failure) -> Result<(), Attempt> {
+        let states = revisions::states(&self.revisions_in_store(&extension.name_any()));
+        self.write(extension, &states, &Outcome::CannotGo(failure)).await.map(drop)
+    }
+
+    /// Why the extension has to stay yet, if it has to.
+    async fn needed(&self, extension: &ClusterExtension) -> Result<Option<String>, Failure> {
+        let name = extension.name_any();
+        let checks =
+            |other: &Arc<ClusterExtension>| other.name_any() != name && self.rules(other).protect(other);
+        if !self.extensions_in_store.state().iter().any(checks) {
+            return Ok(None);
+        }
+        // Before the first list it would seem that nothing is installed.
+        self.sets_listed.cancelled().await;
+        let rules = self.rules(extension);
+        let around = self.dependencies.surroundings(&name, |other, type_| self.insists(other, type_)).await;
+        match around {
+            Ok((around, dependents)) => {
+                let needed = needed_by(&around, &dependents);
+                if let Some(needed) = needed.as_ref().filter(|_| rules.ignore_dependents) {
+                    let note = format!("uninstalled though {needed}");
+                    self.publish(extension, &[], vec![Notice::warning(notices::OVERRIDE_USED, note)]);
+                }
+                Ok(needed.filter(|_| !rules.ignore_dependents).map(|needed| waits(&needed)))
+            }
+            // Who does not care about the answer need not have it.
+            Err(_) if rules.ignore_dependents => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Whether this extension must not lose what meets its requirements of this type.
+    pub(super) fn insists(&self, extension: &str, property_type: &str) -> bool {
+        let found = self.extensions_in_store.get(&ObjectRef::new(extension));
+        found.is_some_and(|extension| {
+            let rules = self.rules(&extension);
+            rules.protect(&extension) && rules.counts(property_type)
+        })
+    }
+
+    pub(super) async fn set_finalizers(
+        &self,
+        extension: &ClusterExtension,
+        all: &[String],
+    ) -> Result<(), Attempt> {
+        let metadata = json!({"finalizers": all, "resourceVersion": extension.metadata.resource_version});
+        let patch = Patch::Merge(json!({ "metadata": metadata }));
+        match within_deadline(self.extensions.patch(&extension.name_any(), &PatchParams::default(), &patch))
+            .await
+        {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            Err(error) => Err(Attempt::retry(format!("error updating finalizers: {}", describe(&error)))),
+        }
+    }
+}
+
+/// Who needs what nothing in these surroundings would meet, in words.
+fn needed_by(around: &Surroundings, dependents: &[Dependent]) -> Option<String> {
+    let lost = dependents.iter().flat_map(|dependent| {
+        let lost = dependent
+            .requirements
+            .iter()
+            .filter(|requirement| !matches!(requirement.verdict(around), Verdict::Met { .. }));
+        lost.map(move |requirement| {
+            let Dependent { extension, bundle, .. } = dependent;
+            format!("installed extension {extension} (bundle {bundle}) requires an operator {requirement}")
+        })
+    });
+    let mut lost: Vec<String> = lost.collect();
+    lost.sort();
+    (!lost.is_empty()).then(|| lost.join("; "))
+}
+
+fn waits(needed: &str) -> String {
+    let key = annotations::EXT_IGNORE_DEPENDENTS;
+    format!("uninstall waits: {needed}; annotation {key}: \"true\" uninstalls nevertheless")
+}
+
+#[cfg(test)]
+mod tests {
+    use olm_fbc::Property;
+    use olm_resolve::{Provider, Requirement};
+    use serde_json::value::to_raw_value;
+
+    use super::*;
+
+    fn property(kind: &str, value: &serde_json::Value) -> Property {
+        Property { kind: kind.to_owned(), value: to_raw_value(value).unwrap() }
+    }
+
+    // spec 07 E-20
+    #[test]
+    fn what_only_it_provides_is_needed() {
+        let required =
+            property("olm.package.required", &json!({"packageName": "base", "versionRange": ">=1.0.0"}));
+        let dependent = |extension: &str| Dependent {
+            extension: extension.to_owned(),
+            bundle: format!("{extension}.v1.0.0"),
+            requirements: Requirement::all(std::slice::from_ref(&required)),
+        };
+        let dependents = [dependent("b"), dependent("a")];
+        let nothing = Surroundings::default();
+        let requires = "requires an operator with package: base and with version in range: >=1.0.0";
+        assert_eq!(
+            waits(&needed_by(&nothing, &dependents).unwrap()),
+            format!(
+                "uninstall waits: installed extension a (bundle a.v1.0.0) {requires}; \
+                 installed extension b (bundle b.v1.0.0) {requires}; \
+                 annotation ext.olm.operatorframework.io/ignore-dependents: \"true\" uninstalls nevertheless"
+            )
+        );
+        let package = property("olm.package", &json!({"packageName": "base", "version": "1.2.0"}));
+        let other = Provider::new(Some("base2".to_owned()), "base.v1.2.0".to_owned(), vec![package]);
+        let around = Surroundings { providers: vec![other], ..Surroundings::default() };
+        assert_eq!(needed_by(&around, &dependents), None);
+        assert_eq!(needed_by(&nothing, &[]), None);
+    }
+}

@@ -1,0 +1,554 @@
+use olm_api::ClusterObjectSet;
+use olm_api::conditions::reasons;
+use olm_extension::{Settings, is_switched_on};
+use olm_fbc::PackageContent;
+use olm_resolve::{
+    ClusterFacts, ConditionState, DependencyMode, Dependent, Gvk, Indexing, PackageIndex, Provider,
+    Requirement, Surroundings, UpgradeScope,
+};
+use serde_json::json;
+use serde_json::value::to_raw_value;
+
+use super::super::revisions::{states, tests::set};
+use super::*;
+
+fn filter(more: &serde_json::Value) -> CatalogFilter {
+    let mut filter = json!({"packageName": "demo"});
+    filter.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    serde_json::from_value(filter).unwrap()
+}
+
+/// A catalog with the bundles `demo.v1.0.0` to `demo.v3.0.0`, each replacing the one before, and more properties of
+/// some; `skips` are what the third skips.
+fn index(properties: &[(i32, serde_json::Value)], skips: &[&str]) -> Arc<PackageIndex> {
+    let mut lines = vec![json!({"schema": "olm.package", "name": "demo"})];
+    let entry = |n: i32| {
+        let skips = if n == 3 { skips } else { &[] };
+        json!({"name": format!("demo.v{n}.0.0"), "replaces": format!("demo.v{}.0.0", n - 1), "skips": skips})
+    };
+    lines.push(json!({"schema": "olm.channel", "package": "demo", "name": "stable",
+        "entries": [entry(1), entry(2), entry(3)]}));
+    for n in 1..=3 {
+        let version = json!({"packageName": "demo", "version": format!("{n}.0.0")});
+        let mut all = vec![json!({"type": "olm.package", "value": version})];
+        all.extend(properties.iter().filter(|(of, _)| *of == n).map(|(_, property)| property.clone()));
+        lines.push(json!({"schema": "olm.bundle", "package": "demo", "name": format!("demo.v{n}.0.0"),
+            "image": format!("r.example/demo:v{n}"), "properties": all}));
+    }
+    let lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
+    let content = PackageContent::from_metas("demo", lines.iter().map(|line| line.as_bytes())).unwrap();
+    Arc::new(PackageIndex::new(&content, Indexing { properties: true, release_support: false }))
+}
+
+fn answer(name: &str, priority: i32, package: Arc<PackageIndex>) -> Catalog {
+    Catalog { name: name.to_owned(), priority, package: Ok(Some(package)) }
+}
+
+fn market(catalogs: Vec<Catalog>) -> Market {
+    Market { catalog_exists: !catalogs.is_empty(), catalogs: Ok(catalogs), around: Around::default() }
+}
+
+fn surrounded(by: Surroundings) -> Around {
+    Around { surroundings: Some(by), ..Around::default() }
+}
+
+/// A market with these catalogs, each with the plain package.
+fn plain(names: &[&str]) -> Market {
+    market(names.iter().map(|name| answer(name, 0, index(&[], &[]))).collect())
+}
+
+fn decided(
+    more: &serde_json::Value,
+    sets: &[Arc<ClusterObjectSet>],
+    rules: &ExtensionRules,
+    market: &Market,
+) -> Result<Choice, Box<Refusal>> {
+    let (filter, states) = (filter(more), states(sets));
+    let question = Question { filter: &filter, states: &states, rules };
+    question.decide(market, question.resolve(market), Hints::default())
+}
+
+fn version(
+    more: &serde_json::Value,
+    sets: &[Arc<ClusterObjectSet>],
+    changed: bool,
+    market: &Market,
+) -> Result<String, String> {
+    let rules = ExtensionRules::default();
+    let (filter, states) = (filter(more), states(sets));
+    let question = Question { filter: &filter, states: &states, rules: &rules };
+    let choice = underway(question, changed).map_or_else(|| decided(more, sets, &rules, market), Ok);
+    choice.map(|choice| choice.wanted.bundle.version).map_err(|refusal| refusal.failure.message)
+}
+
+fn check() -> ExtensionRules {
+    mode(DependencyMode::Check)
+}
+
+fn mode(dependencies: DependencyMode) -> ExtensionRules {
+    ExtensionRules { settings: Settings { dependencies, ..Settings::default() }, ..ExtensionRules::default() }
+}
+
+fn is(finding: &Finding) -> &ConditionState {
+    match finding {
+        Finding::Is(state) => state,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn requires_base() -> serde_json::Value {
+    json!({"type": "olm.package.required", "value": {"packageName": "base", "versionRange": ">=1.0.0"}})
+}
+
+fn gvk(kind: &str) -> serde_json::Value {
+    json!({"group": "g", "version": "v1", "kind": kind})
+}
+
+fn property(value: &serde_json::Value) -> Property {
+    Property {
+        kind: value["type"].as_str().unwrap().to_owned(),
+        value: to_raw_value(&value["value"]).unwrap(),
+    }
+}
+
+fn base() -> Provider {
+    let identity = json!({"type": "olm.package", "value": {"packageName": "base", "version": "1.4.0"}});
+    Provider::new(Some("base".to_owned()), "base.v1.4.0".to_owned(), vec![property(&identity)])
+}
+
+#[test]
+fn the_resolver_decides() {
+    let main = plain(&["main"]);
+    assert_eq!(version(&json!({}), &[], false, &main).unwrap(), "3.0.0");
+    assert_eq!(version(&json!({}), &[set(1, "Active", true)], false, &main).unwrap(), "2.0.0");
+    let error = version(&json!({"version": "9.0.0"}), &[], false, &main).unwrap_err();
+    assert_eq!(error, "no bundles found for package \"demo\" matching version \"9.0.0\"");
+    let error = version(&json!({}), &[], false, &plain(&["a", "b"])).unwrap_err();
+    assert!(error.ends_with("in multiple catalogs with the same priority [a b]"), "{error}");
+    let bad = filter(&json!({"selector": {"matchExpressions": [{"key": "a", "operator": "Bad"}]}}));
+    let catalogs = selected(&bad, &[]).map(|_| Vec::new());
+    let error = version(&json!({}), &[], false, &Market { catalogs, catalog_exists: true, ..plain(&[]) });
+    assert_eq!(
+        error.unwrap_err(),
+        "desired catalog selector is invalid: \"Bad\" is not a valid label selector operator"
+    );
+}
+
+// spec 03 acceptance 26, 28
+#[test]
+fn catalogs_are_selected_by_label_and_switched_off_by_mode() {
+    let catalog = |name: &str, mode: &str| -> Arc<ClusterCatalog> {
+        let catalog = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
+            "metadata": {"name": name, "labels": {"n": name}},
+            "spec": {"availabilityMode": mode, "source": {"type": "Image", "image": {"ref": "r.example/c:1"}}}});
+        Arc::new(serde_json::from_value(catalog).unwrap())
+    };
+    let all = [catalog("on", "Available"), catalog("off", "Unavailable")];
+    let names = |more: &serde_json::Value| -> Vec<String> {
+        let selected = selected(&filter(more), &all).unwrap();
+        selected.iter().filter_map(|catalog| catalog.metadata.name.clone()).collect()
+    };
+    assert_eq!(names(&json!({})), ["on", "off"]);
+    assert_eq!(names(&json!({"selector": {}})), ["on", "off"]);
+    assert_eq!(names(&json!({"selector": {"matchLabels": {"n": "off"}}})), ["off"]);
+    assert_eq!(all.iter().map(|catalog| is_switched_on(catalog)).collect::<Vec<_>>(), [true, false]);
+}
+
+// spec 05 acceptance 13, §18.1
+#[test]
+fn a_rollout_goes_on_while_it_is_wanted() {
+    let rolling = [set(1, "Active", true), set(2, "Active", false)];
+    let (main, none) = (plain(&["main"]), plain(&[]));
+    assert_eq!(version(&json!({}), &rolling, false, &none).unwrap(), "2.0.0");
+    assert_eq!(version(&json!({"version": ">=2"}), &rolling, false, &none).unwrap(), "2.0.0");
+    assert_eq!(version(&json!({"version": "1.0.0"}), &rolling, false, &main).unwrap(), "1.0.0");
+    let three = json!({"version": "3.0.0", "upgradeConstraintPolicy": "SelfCertified"});
+    assert_eq!(version(&three, &rolling, false, &main).unwrap(), "3.0.0");
+    assert_eq!(version(&json!({}), &rolling, true, &main).unwrap(), "2.0.0");
+    // An edit while there are no catalogs must not send it back.
+    assert_eq!(version(&json!({}), &rolling, true, &none).unwrap(), "2.0.0");
+}
+
+// spec 05 acceptance 20, 22, 23; spec 03 acceptance 47, 48; spec 07 E-24
+#[test]
+fn without_catalogs_the_installed_bundle_stays() {
+    let (installed, none) = ([set(1, "Active", true)], plain(&[]));
+    for wanted in [json!({}), json!({"version": "1.0.0"}), json!({"version": "1.x"})] {
+        assert_eq!(version(&wanted, &installed, false, &none).unwrap(), "1.0.0");
+    }
+    let error = version(&json!({"version": "2.0.0"}), &installed, false, &none).unwrap_err();
+    assert!(error.starts_with("error upgrading from currently installed version \"1.0.0\": "), "{error}");
+    assert!(version(&json!({}), &[], false, &none).is_err());
+}
+
+// spec 07 A-01, A-21
+#[test]
+fn without_rules_nothing_is_found() {
+    let installed = [set(1, "Active", true)];
+    let choice = decided(&json!({}), &installed, &ExtensionRules::default(), &plain(&["main"])).unwrap();
+    assert_eq!(choice.findings, Findings::default());
+    assert_eq!(choice.wanted.catalog_properties, None);
+    assert!(!choice.look_again);
+    let market = market(vec![answer("main", 0, index(&[(3, requires_base())], &[]))]);
+    let refusal = decided(&json!({}), &[], &ExtensionRules::default(), &market).unwrap_err();
+    assert_eq!(
+        refusal.failure.message,
+        "validating bundle \"demo.v3.0.0\": bundle \"demo.v3.0.0\" has a dependency declared via property \
+         \"olm.package.required\" which is currently not supported"
+    );
+    assert_eq!((refusal.findings, refusal.look_again), (Findings::default(), false));
+}
+
+// spec 07 A-13, E-09; spec 08 R-6
+#[test]
+fn a_scope_holds_back_and_says_so() {
+    let rules = ExtensionRules { upgrade_scope: Some(UpgradeScope::Minor), ..ExtensionRules::default() };
+    let installed = [set(1, "Active", true)];
+    let choice = decided(&json!({}), &installed, &rules, &plain(&["main"])).unwrap();
+    assert_eq!(choice.wanted.bundle.version, "1.0.0");
+    let state = is(&choice.findings.upgrade);
+    assert_eq!((state.status, state.reason), (Some(true), reasons::OUTSIDE_SCOPE));
+    assert_eq!(
+        state.message,
+        "bundle demo.v2.0.0 version 2.0.0 from catalog main is available and held back: outside of the upgrade scope \
+         \"minor\" of installed 1.0.0; to release it, widen or remove annotation \
+         ext.olm.operatorframework.io/upgrade-scope"
+    );
+    assert_eq!(choice.findings.dependencies, Finding::NotInForce);
+    assert!(!choice.look_again && choice.notices.is_empty());
+
+    let major = ExtensionRules { upgrade_scope: Some(UpgradeScope::Major), ..ExtensionRules::default() };
+    let choice = decided(&json!({}), &installed, &major, &plain(&["main"])).unwrap();
+    assert_eq!(choice.wanted.bundle.version, "2.0.0");
+    let state = is(&choice.findings.upgrade);
+    assert_eq!((state.status, state.reason), (Some(false), reasons::UP_TO_DATE));
+    assert_eq!(state.message, "no newer version is held back");
+}
+
+// The catalog dropped the installed version: what is held back does not take its place, and nothing fails.
+#[test]
+fn what_is_installed_stays_while_all_else_is_held_back() {
+    let rules = ExtensionRules { upgrade_scope: Some(UpgradeScope::Minor), ..ExtensionRules::default() };
+    let mut lines = vec![json!({"schema": "olm.package", "name": "demo"})];
+    lines.push(json!({"schema": "olm.channel", "package": "demo", "name": "stable",
+        "entries": [{"name": "demo.v2.0.0", "replaces": "demo.v1.0.0"}]}));
+    lines.push(json!({"schema": "olm.bundle", "package": "demo", "name": "demo.v2.0.0", "image": "i",
+        "properties": [{"type": "olm.package", "value": {"packageName": "demo", "version": "2.0.0"}}]}));
+    let lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
+    let content = PackageContent::from_metas("demo", lines.iter().map(|line| line.as_bytes())).unwrap();
+    let package = Arc::new(PackageIndex::new(&content, Indexing::default()));
+    let market = market(vec![answer("main", 0, package)]);
+    let installed = [set(1, "Active", true)];
+    let choice = decided(&json!({}), &installed, &rules, &market).unwrap();
+    assert_eq!(choice.wanted.bundle.version, "1.0.0");
+    assert_eq!(choice.deprecation, Knowledge::Unchanged);
+    assert_eq!(is(&choice.findings.upgrade).reason, reasons::OUTSIDE_SCOPE);
+    // Not where it is not what is asked for.
+    let refusal = decided(&json!({"version": ">=2"}), &installed, &rules, &market).unwrap_err();
+    assert!(refusal.failure.message.contains("outside of the upgrade scope"), "{}", refusal.failure);
+}
+
+// spec 07 A-16; spec 08 R-12
+#[test]
+fn skipped_versions_are_told_or_excluded() {
+    let market = market(vec![answer("main", 0, index(&[], &["demo.v2.0.0"]))]);
+    let installed = [set(1, "Active", true)];
+    let choice = decided(&json!({}), &installed, &ExtensionRules::default(), &market).unwrap();
+    assert_eq!(choice.wanted.bundle.version, "2.0.0");
+    let told = notices::merged(choice.notices);
+    assert_eq!(told.len(), 1);
+    assert!(told[0].warning, "{told:?}");
+    assert_eq!(
+        told[0].note,
+        "chose bundle demo.v2.0.0 version 2.0.0 from catalog main, which follows demo.v1.0.0 by replaces in channel \
+         stable; passed over: demo.v3.0.0 (no successor of installed demo.v1.0.0); \
+         bundle demo.v2.0.0 is skipped in channels [stable] and should not be installed"
+    );
+
+    let rules = ExtensionRules { exclude_skipped: true, ..ExtensionRules::default() };
+    let choice = decided(&json!({}), &installed, &rules, &market).unwrap();
+    assert_eq!(choice.wanted.bundle.version, "1.0.0");
+    let state = is(&choice.findings.upgrade);
+    assert_eq!((state.status, state.reason), (Some(true), reasons::SKIPPED));
+    assert_eq!(
+        state.message,
+        "bundle demo.v2.0.0 version 2.0.0 from catalog main is available and held back: skipped in channels [stable]; \
+         to release it, remove annotation ext.olm.operatorframework.io/exclude-skipped"
+    );
+}
+
+// spec 07 A-22, A-24, E-16, E-18; spec 08 S0-6
+#[test]
+fn report_installs_and_judges() {
+    let required = |kind: &str| json!({"type": "olm.gvk.required", "value": gvk(kind)});
+    let market_with = |properties: &[(i32, serde_json::Value)], providers: Vec<Provider>| {
+        let served = [Gvk { group: "g".into(), version: "v1".into(), kind: "External".into() }];
+        Market {
+            around: surrounded(Surroundings { providers, served: served.into() }),
+            ..market(vec![answer("main", 0, index(properties, &[]))])
+        }
+    };
+    let judged = |market: &Market| {
+        let choice = decided(&json!({}), &[], &mode(DependencyMode::Report), market).unwrap();
+        assert_eq!(choice.wanted.bundle.version, "3.0.0");
+        (is(&choice.findings.dependencies).clone(), choice.look_again)
+    };
+    let (none, again) = judged(&market_with(&[], vec![]));
+    assert_eq!((none.status, none.reason, again), (Some(true), reasons::NO_DEPENDENCIES, false));
+    assert_eq!(none.message, "bundle demo.v3.0.0 requires nothing");
+
+    let (all, again) = judged(&market_with(&[(3, requires_base()), (3, required("External"))], vec![base()]));
+    assert_eq!((all.status, all.reason, again), (Some(true), reasons::ALL_SATISFIED, false));
+    assert!(all.message.contains("base"), "{}", all.message);
+    assert!(all.message.contains("external"), "{}", all.message);
+
+    let (unmet, again) = judged(&market_with(&[(3, requires_base())], vec![]));
+    assert_eq!((unmet.status, unmet.reason, again), (Some(false), reasons::UNSATISFIED, true));
+    assert_eq!(
+        unmet.message,
+        "bundle demo.v3.0.0 requires an operator with package: base and with version in range: >=1.0.0: not satisfied"
+    );
+
+    let empty = json!({"type": "olm.constraint", "value": {}});
+    let (invalid, _) = judged(&market_with(&[(3, empty.clone())], vec![]));
+    assert_eq!((invalid.status, invalid.reason), (None, reasons::UNSATISFIED));
+    assert!(invalid.message.contains("constraint is empty"), "{}", invalid.message);
+    let (both, _) = judged(&market_with(&[(3, empty), (3, requires_base())], vec![]));
+    assert_eq!(both.status, Some(false));
+}
+
+// spec 07 A-23, E-19; spec 08 R-7, S0-6
+#[test]
+fn check_waits_for_what_is_required() {
+    let package = index(&[(1, requires_base()), (2, requires_base()), (3, requires_base())], &[]);
+    let with = |providers: Vec<Provider>| Market {
+        around: surrounded(Surroundings { providers, ..Surroundings::default() }),
+        ..market(vec![answer("main", 0, Arc::clone(&package))])
+    };
+    let (filter, states) = (filter(&json!({})), states(&[]));
+    let rules = check();
+    let question = Question { filter: &filter, states: &states, rules: &rules };
+    let market = with(vec![]);
+    let resolution = question.resolve(&market);
+    assert_eq!(judged(&resolution).len(), 1);
+    let satisfiers = vec![olm_resolve::Satisfier {
+        package: "base".to_owned(),
+        version: "1.4.0".to_owned(),
+        catalog: "main".to_owned(),
+    }];
+    let hints = Hints { satisfiers, not_installed: vec!["base".to_owned()] };
+    let refusal = question.decide(&market, resolution, hints).unwrap_err();
+    assert_eq!(
+        refusal.failure,
+        Failure::retry(
+            "dependencies not satisfied: bundle demo.v3.0.0 requires an operator with package: base and with version \
+             in range: >=1.0.0; candidates in catalogs: base@1.4.0 (main); found but not installed: base"
+        )
+    );
+    assert!(refusal.look_again);
+    let state = is(&refusal.findings.dependencies);
+    assert_eq!((state.status, state.reason), (Some(false), reasons::UNSATISFIED));
+    assert!(
+        state.message.ends_with("; candidates in catalogs: base@1.4.0 (main); found but not installed: base")
+    );
+
+    let choice = decided(&json!({}), &[], &rules, &with(vec![base()])).unwrap();
+    assert_eq!(choice.wanted.bundle.version, "3.0.0");
+    assert_eq!(is(&choice.findings.dependencies).reason, reasons::ALL_SATISFIED);
+    assert!(!choice.look_again);
+}
+
+// spec 03 §6.4; spec 08 R-7
+#[test]
+fn check_stays_with_what_is_installed() {
+    let market = Market {
+        around: surrounded(Surroundings::default()),
+        ..market(vec![answer("main", 0, index(&[(2, requires_base())], &[]))])
+    };
+    let choice = decided(&json!({}), &[set(1, "Active", true)], &check(), &market).unwrap();
+    assert_eq!(choice.wanted.bundle.version, "1.0.0");
+    let state = is(&choice.findings.upgrade);
+    assert_eq!((state.status, state.reason), (Some(true), reasons::DEPENDENCY_CONFLICT));
+    assert!(
+        state.message.contains("demo.v2.0.0") && state.message.contains("package: base"),
+        "{}",
+        state.message
+    );
+    assert!(choice.look_again);
+    // A version that is asked for is not silently replaced.
+    let pinned = json!({"version": "2.0.0"});
+    let refusal = decided(&pinned, &[set(1, "Active", true)], &check(), &market).unwrap_err();
+    assert!(refusal.failure.message.starts_with("dependencies not satisfied: bundle demo.v2.0.0 requires "));
+    assert_eq!(is(&refusal.findings.upgrade).reason, reasons::DEPENDENCY_CONFLICT);
+    assert_eq!(refusal.findings.dependencies, Finding::Unchanged);
+}
+
+// spec 07 A-31
+#[test]
+fn check_keeps_what_others_need() {
+    let provides = json!({"type": "olm.gvk", "value": gvk("Needed")});
+    let needs = property(&json!({"type": "olm.gvk.required", "value": gvk("Needed")}));
+    let dependent = Dependent {
+        extension: "app".to_owned(),
+        bundle: "app.v1.0.0".to_owned(),
+        requirements: Requirement::all(&[needs]),
+    };
+    let market = Market {
+        around: Around { dependents: vec![dependent], ..surrounded(Surroundings::default()) },
+        ..market(vec![answer("main", 0, index(&[(1, provides)], &[]))])
+    };
+    let installed = [set(1, "Active", true)];
+    let choice = decided(&json!({}), &installed, &check(), &market).unwrap();
+    assert_eq!(choice.wanted.bundle.version, "1.0.0");
+    let state = is(&choice.findings.upgrade);
+    assert_eq!((state.status, state.reason), (Some(true), reasons::DEPENDENCY_CONFLICT));
+    assert!(
+        state.message.contains("installed extension app (bundle app.v1.0.0) requires "),
+        "{}",
+        state.message
+    );
+    assert!(
+        state.message.ends_with("set annotation ext.olm.operatorframework.io/ignore-dependents to \"true\""),
+        "{}",
+        state.message
+    );
+
+    let overridden = ExtensionRules { ignore_dependents: true, ..check() };
+    let choice = decided(&json!({}), &installed, &overridden, &market).unwrap();
+    assert_eq!(choice.wanted.bundle.version, "2.0.0");
+    let used = Notice::warning(
+        notices::OVERRIDE_USED,
+        "bundle demo.v2.0.0 is chosen because of annotation ext.olm.operatorframework.io/ignore-dependents"
+            .to_owned(),
+    );
+    assert!(choice.notices.contains(&used), "{:?}", choice.notices);
+}
+
+#[test]
+fn an_override_is_told_only_where_it_has_an_effect() {
+    let ignoring = |mode: DependencyMode| ExtensionRules {
+        ignored_requirements: vec!["olm.package.required".to_owned()],
+        ..self::mode(mode)
+    };
+    let used = |properties: &[(i32, serde_json::Value)], mode: DependencyMode| {
+        let market = Market {
+            around: surrounded(Surroundings::default()),
+            ..market(vec![answer("main", 0, index(properties, &[]))])
+        };
+        let choice = decided(&json!({}), &[], &ignoring(mode), &market).unwrap();
+        assert_eq!(choice.wanted.bundle.version, "3.0.0");
+        choice.notices.iter().any(|notice| notice.reason == notices::OVERRIDE_USED)
+    };
+    assert!(used(&[(3, requires_base())], DependencyMode::Check));
+    assert!(used(&[(3, requires_base())], DependencyMode::Reject));
+    assert!(!used(&[(3, requires_base())], DependencyMode::Report));
+    assert!(!used(&[], DependencyMode::Check));
+}
+
+#[test]
+fn a_bundle_that_the_cluster_cannot_run_is_held_back() {
+    let demands = json!({"type": "olm.csv.metadata", "value": {"minKubeVersion": "1.99.0"}});
+    let market = Market {
+        around: Around {
+            cluster: Some(ClusterFacts::new("v1.31.4+k3s1", std::collections::BTreeSet::new())),
+            ..Around::default()
+        },
+        ..market(vec![answer("main", 0, index(&[(3, demands)], &[]))])
+    };
+    let settings = Settings { cluster_constraints: true, ..Settings::default() };
+    let rules = ExtensionRules { settings, ..ExtensionRules::default() };
+    let choice = decided(&json!({}), &[], &rules, &market).unwrap();
+    assert_eq!(choice.wanted.bundle.version, "2.0.0");
+    let state = is(&choice.findings.upgrade);
+    assert_eq!((state.status, state.reason), (Some(true), reasons::CLUSTER_CONSTRAINT));
+    assert!(state.message.contains("minKubeVersion (1.99.0) > server version (1.31.4)"), "{}", state.message);
+    assert_eq!(choice.findings.dependencies, Finding::NotInForce);
+}
+
+// spec 07 A-34, A-35
+#[test]
+fn a_catalog_that_cannot_answer_is_left_out_where_that_is_safe() {
+    let broken = |priority: i32| Catalog {
+        name: "broken".to_owned(),
+        priority,
+        package: Err(CatalogError::Cache { catalog: "broken".to_owned(), fault: "500".to_owned() }),
+    };
+    let best_effort = ExtensionRules {
+        settings: Settings { best_effort: true, ..Settings::default() },
+        ..ExtensionRules::default()
+    };
+    let with = |priority| market(vec![answer("main", 0, index(&[], &[])), broken(priority)]);
+    let error = decided(&json!({}), &[], &ExtensionRules::default(), &with(0)).unwrap_err();
+    let text = "error walking catalogs: error getting package \"demo\" from catalog \"broken\": error retrieving cache \
+                for catalog \"broken\": 500";
+    assert_eq!(error.failure.message, text);
+
+    let choice = decided(&json!({}), &[], &best_effort, &with(0)).unwrap();
+    assert_eq!(choice.wanted.bundle.version, "3.0.0");
+    assert_eq!(choice.findings.suffix(), "; skipped unavailable catalogs: [broken]");
+    assert_eq!(choice.findings.upgrade, Finding::NotInForce);
+
+    let error = decided(&json!({}), &[], &best_effort, &with(1)).unwrap_err();
+    assert!(error.failure.message.starts_with(text), "{}", error.failure);
+    assert!(error.failure.message.contains("its priority 1 is higher"), "{}", error.failure);
+}
+
+#[test]
+fn content_that_is_on_its_way_is_awaited() {
+    let missing = Catalog {
+        name: "main".to_owned(),
+        priority: 0,
+        package: Err(CatalogError::NotCached("main".to_owned())),
+    };
+    let refusal = decided(&json!({}), &[], &ExtensionRules::default(), &market(vec![missing])).unwrap_err();
+    assert!(refusal.awaits_content);
+}
+
+// spec 07 §6.3: on its way is not unavailable
+#[test]
+fn best_effort_has_patience_with_content_that_is_on_its_way() {
+    let missing = || Catalog {
+        name: "slow".to_owned(),
+        priority: 0,
+        package: Err(CatalogError::NotCached("slow".to_owned())),
+    };
+    let market = market(vec![answer("main", 0, index(&[], &[])), missing()]);
+    assert!(market.awaits_content() && !plain(&["main"]).awaits_content());
+    let settings = Settings { best_effort: true, ..Settings::default() };
+    let rules = ExtensionRules { settings, ..ExtensionRules::default() };
+    assert!(decided(&json!({}), &[], &rules.patient(true), &market).unwrap_err().awaits_content);
+    let choice = decided(&json!({}), &[], &rules.patient(false), &market).unwrap();
+    assert_eq!(choice.findings.suffix(), "; skipped unavailable catalogs: [slow]");
+}
+
+// spec 07 §5.5
+#[test]
+fn a_revision_records_the_catalog_entry_where_dependencies_are_judged() {
+    let market = Market {
+        around: surrounded(Surroundings { providers: vec![base()], ..Surroundings::default() }),
+        ..market(vec![answer("main", 0, index(&[(3, requires_base())], &[]))])
+    };
+    let choice = decided(&json!({}), &[], &check(), &market).unwrap();
+    let identity = json!({"type": "olm.package", "value": {"packageName": "demo", "version": "3.0.0"}});
+    let recorded: serde_json::Value =
+        serde_json::from_str(&choice.wanted.catalog_properties.unwrap()).unwrap();
+    assert_eq!(recorded, json!([identity, requires_base()]));
+
+    let large = json!({"type": "acme", "value": "x".repeat(PROPERTIES_BYTES)});
+    let small = [property(&identity), property(&large), property(&requires_base())];
+    let recorded: serde_json::Value = serde_json::from_str(&catalog_properties(&small).unwrap()).unwrap();
+    assert_eq!(recorded, json!([identity, requires_base()]));
+    assert_eq!(catalog_properties(&[]), None);
+}
+
+#[test]
+fn during_a_rollout_conditions_stay() {
+    let rolling = states(&[set(1, "Active", false)]);
+    let rules = check();
+    let filter = filter(&json!({}));
+    let choice = underway(Question { filter: &filter, states: &rolling, rules: &rules }, false).unwrap();
+    let unchanged =
+        Findings { upgrade: Finding::Unchanged, dependencies: Finding::Unchanged, left_out: Vec::new() };
+    assert_eq!(choice.findings, unchanged);
+    assert_eq!(choice.deprecation, Knowledge::Unchanged);
+}

@@ -1,0 +1,206 @@
+//! Telling of the verdict beside the status: metrics, and Events on extensions (spec 06 §9.7, §9.9).
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use olm_api::cluster_upgrade_status::{ExtensionVerdict, VerdictResult};
+use olm_api::conditions::Status;
+use olm_api::{labels, names};
+use olm_platform::{Revision, Verdict};
+use olm_service::events::Events;
+use olm_service::metrics::Metrics;
+use olm_version::quote;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+
+/// Reasons of the Events.
+const BLOCKS: &str = "BlocksClusterUpgrade";
+const UNBLOCKED: &str = "ClusterUpgradeUnblocked";
+
+const EVALUATION_BUCKETS: [f64; 8] = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 1.0];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StatusLabel {
+    status: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
+struct IncompatibleLabels {
+    extension: String,
+    bundle: String,
+    constraint: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabel {
+    result: &'static str,
+}
+
+/// The metrics of this controller.
+pub(crate) struct VerdictMetrics {
+    upgradeable: Family<StatusLabel, Gauge>,
+    incompatible: Family<IncompatibleLabels, Gauge>,
+    shown: HashSet<IncompatibleLabels>,
+    writes: Family<ResultLabel, Counter>,
+    seconds: Histogram,
+}
+
+impl VerdictMetrics {
+    /// Registers the metrics.
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        let new = Self {
+            upgradeable: Family::default(),
+            incompatible: Family::default(),
+            shown: HashSet::new(),
+            writes: Family::default(),
+            seconds: Histogram::new(EVALUATION_BUCKETS),
+        };
+        metrics.register(
+            "operator_controller_cluster_upgradeable",
+            "1 for what the installed extensions say about the platform's next version",
+            new.upgradeable.clone(),
+        );
+        metrics.register(
+            "operator_controller_extension_platform_incompatible",
+            "1 for each bundle that does not support the platform's next version",
+            new.incompatible.clone(),
+        );
+        metrics.register(
+            "operator_controller_cluster_operator_writes",
+            "Writes to OpenShift's objects by result",
+            new.writes.clone(),
+        );
+        metrics.register(
+            "operator_controller_upgrade_status_eval_seconds",
+            "Duration of evaluations in seconds",
+            new.seconds.clone(),
+        );
+        new
+    }
+
+    /// Shows a verdict that took so long to find.
+    pub(crate) fn show(&mut self, verdict: &Verdict, took: Duration) {
+        self.seconds.observe(took.as_secs_f64());
+        for status in [Status::True, Status::False, Status::Unknown] {
+            let label = StatusLabel { status: status.as_str() };
+            self.upgradeable.get_or_create(&label).set(i64::from(status == verdict.status));
+        }
+        let next: HashSet<IncompatibleLabels> = blocking(verdict).map(labels_of).collect();
+        for gone in self.shown.difference(&next) {
+            self.incompatible.remove(gone);
+        }
+        for labels in &next {
+            self.incompatible.get_or_create(labels).set(1);
+        }
+        self.shown = next;
+    }
+
+    /// Counts a write to one of OpenShift's objects.
+    pub(crate) fn wrote(&self, result: WriteResult) {
+        let result = match result {
+            WriteResult::Success => "success",
+            WriteResult::Conflict => "conflict",
+            WriteResult::Error => "error",
+            WriteResult::Contended => "contended",
+        };
+        self.writes.get_or_create(&ResultLabel { result }).inc();
+    }
+}
+
+/// How a write ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WriteResult {
+    /// Stored.
+    Success,
+    /// Somebody else wrote in between; tried again.
+    Conflict,
+    /// Refused, or no answer; tried again.
+    Error,
+    /// Left out, because somebody else keeps writing over it.
+    Contended,
+}
+
+fn blocking(verdict: &Verdict) -> impl Iterator<Item = &ExtensionVerdict> {
+    verdict.extensions.iter().filter(|row| row.result == VerdictResult::Blocking)
+}
+
+fn labels_of(row: &ExtensionVerdict) -> IncompatibleLabels {
+    let (extension, bundle, constraint) = (row.name.clone(), row.bundle.clone(), row.constraint.clone());
+    IncompatibleLabels { extension, bundle, constraint }
+}
+
+/// Says on extensions that they begin and cease to block.
+#[derive(Default)]
+pub(crate) struct Transitions {
+    /// Who blocks, by what; `None` before the first verdict.
+    blocking: Option<BTreeSet<IncompatibleLabels>>,
+}
+
+impl Transitions {
+    /// Says what changed since the last verdict, or since `stored`, which an earlier process has left.
+    pub(crate) fn announce(
+        &mut self,
+        events: &Events,
+        verdict: &Verdict,
+        stored: &[ExtensionVerdict],
+        revisions: &[Arc<Revision>],
+    ) {
+        let next: BTreeSet<IncompatibleLabels> = blocking(verdict).map(labels_of).collect();
+        let before = self.blocking.take().unwrap_or_else(|| {
+            stored.iter().filter(|row| row.result == VerdictResult::Blocking).map(labels_of).collect()
+        });
+        // An extension that is gone has nobody to tell.
+        let uids: BTreeMap<&str, &str> = revisions
+            .iter()
+            .filter_map(|one| Some((one.extension.as_str(), one.extension_uid.as_deref()?)))
+            .collect();
+        for row in blocking(verdict).filter(|row| !before.contains(&labels_of(row))) {
+            if let Some(uid) = uids.get(row.name.as_str()) {
+                let next = next_version(verdict, row);
+                let bundle = quote(&row.bundle);
+                let note = format!(
+                    "Bundle {bundle} supports at most {}; the next cluster version is {next}",
+                    row.value
+                );
+                let about = extension(&row.name, uid);
+                events.over(&about, UNBLOCKED);
+                events.warning(about, BLOCKS, note);
+            }
+        }
+        let blocks =
+            |rows: &BTreeSet<IncompatibleLabels>, name: &str| rows.iter().any(|row| row.extension == name);
+        let names: BTreeSet<&str> = before.iter().map(|row| row.extension.as_str()).collect();
+        for name in names.into_iter().filter(|name| !blocks(&next, name)) {
+            if let Some(uid) = uids.get(name) {
+                let note =
+                    "The extension does not stand in the way of the next cluster version any more".to_owned();
+                let about = extension(name, uid);
+                events.over(&about, BLOCKS);
+                events.normal(about, UNBLOCKED, note);
+            }
+        }
+        self.blocking = Some(next);
+    }
+}
+
+fn next_version(verdict: &Verdict, row: &ExtensionVerdict) -> String {
+    let constraints = [olm_platform::Constraint::OpenShift, olm_platform::Constraint::Kubernetes];
+    let constraint = constraints.into_iter().find(|one| one.property() == row.constraint);
+    let next = constraint.and_then(|constraint| verdict.platform.as_ref()?.next_of(constraint));
+    next.map(|next| next.to_string()).unwrap_or_default()
+}
+
+fn extension(name: &str, uid: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(format!("{}/{}", names::GROUP, names::VERSION)),
+        kind: Some(labels::OWNER_KIND_EXTENSION.to_owned()),
+        name: Some(name.to_owned()),
+        uid: Some(uid.to_owned()),
+        ..ObjectReference::default()
+    }
+}

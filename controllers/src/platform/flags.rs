@@ -1,0 +1,166 @@
+//! The flags about the platform (spec 06 §2.8), and what they come to together with the environment.
+
+use clap::ValueEnum;
+use olm_api::cluster_upgrade_status::PlatformType;
+use olm_platform::{ClusterOperatorMode, MinorVersion};
+
+/// Environment variables that hold OpenShift's version, the first that can be read counts.
+const VERSION_VARIABLES: [&str; 2] = ["RELEASE_VERSION", "OPERATOR_IMAGE_VERSION"];
+/// Longest name of an object.
+const MAX_NAME: usize = 253;
+
+/// Flags about the platform whose upgrades are watched.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct PlatformFlags {
+    /// Platform that the cluster is
+    #[arg(long, value_enum, default_value = "auto")]
+    platform: PlatformChoice,
+    /// Version of the platform, where the cluster does not say the right one
+    #[arg(long, default_value = "", value_parser = platform_version, value_name = "MAJOR.MINOR")]
+    platform_version: NamedVersion,
+    /// How OpenShift learns whether it may be upgraded
+    #[arg(long, value_enum, default_value = "auto")]
+    cluster_operator_mode: ModeChoice,
+    /// ClusterOperator that says whether OpenShift may be upgraded, in mode own
+    #[arg(long, default_value = "olm", value_parser = object_name, value_name = "NAME")]
+    cluster_operator_name: String,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PlatformChoice {
+    Auto,
+    #[value(name = "openshift")]
+    OpenShift,
+    Kubernetes,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ModeChoice {
+    Auto,
+    Own,
+    Contribute,
+    Off,
+}
+
+/// A version, or none where the flag is empty.
+#[derive(Clone, Copy, Debug)]
+struct NamedVersion(Option<MinorVersion>);
+
+fn platform_version(text: &str) -> Result<NamedVersion, String> {
+    if text.is_empty() {
+        return Ok(NamedVersion(None));
+    }
+    text.parse().map(|version| NamedVersion(Some(version))).map_err(|error| format!("{error}"))
+}
+
+fn object_name(text: &str) -> Result<String, String> {
+    let is_alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_label = |label: &str| {
+        label.starts_with(is_alphanumeric)
+            && label.ends_with(is_alphanumeric)
+            && label.chars().all(|c| is_alphanumeric(c) || c == '-')
+    };
+    if text.len() <= MAX_NAME && text.split('.').all(is_label) {
+        return Ok(text.to_owned());
+    }
+    Err("expected the name of an object: a-z, 0-9, '-' and '.', a letter or digit at both ends".to_owned())
+}
+
+/// What the controller is told about the platform.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// Type of the platform, where the administrator names it.
+    pub platform: Option<PlatformType>,
+    /// Its version, where the administrator names it.
+    pub version: Option<MinorVersion>,
+    /// OpenShift's version in the environment.
+    pub environment: Option<MinorVersion>,
+    /// How OpenShift learns the verdict.
+    pub mode: ClusterOperatorMode,
+    /// Name of the ClusterOperator.
+    pub cluster_operator: String,
+    /// Our namespace.
+    pub system_namespace: String,
+}
+
+impl PlatformFlags {
+    /// The flags, completed by the environment of the process.
+    pub(crate) fn settings(&self, system_namespace: &str) -> Settings {
+        let environment =
+            VERSION_VARIABLES.into_iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
+        Settings {
+            platform: match self.platform {
+                PlatformChoice::Auto => None,
+                PlatformChoice::OpenShift => Some(PlatformType::OpenShift),
+                PlatformChoice::Kubernetes => Some(PlatformType::Kubernetes),
+            },
+            version: self.platform_version.0,
+            environment,
+            mode: match self.cluster_operator_mode {
+                ModeChoice::Auto => ClusterOperatorMode::Auto,
+                ModeChoice::Own => ClusterOperatorMode::Own,
+                ModeChoice::Contribute => ClusterOperatorMode::Contribute,
+                ModeChoice::Off => ClusterOperatorMode::Off,
+            },
+            cluster_operator: self.cluster_operator_name.clone(),
+            system_namespace: system_namespace.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use olm_service::flags::{Invocation, parse};
+
+    use super::*;
+
+    #[derive(clap::Parser, Debug)]
+    #[command(name = "operator-controller")]
+    struct Flags {
+        #[command(flatten)]
+        platform: PlatformFlags,
+    }
+
+    fn settings(arguments: &[&str]) -> Result<Settings, String> {
+        let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        match parse::<Flags>(&arguments)? {
+            Invocation::Run(flags) => Ok(flags.platform.settings("ns")),
+            Invocation::Print(text) => Err(text),
+        }
+    }
+
+    #[test]
+    fn accepted() {
+        let defaults = settings(&["--platform-version="]).unwrap();
+        assert_eq!((defaults.platform, defaults.version), (None, None));
+        assert_eq!((defaults.mode, defaults.cluster_operator.as_str()), (ClusterOperatorMode::Auto, "olm"));
+        let named = settings(&[
+            "--platform=openshift",
+            "--platform-version=4.18.3",
+            "--cluster-operator-mode=own",
+            "--cluster-operator-name=olm-rs.x",
+        ])
+        .unwrap();
+        assert_eq!(named.platform, Some(PlatformType::OpenShift));
+        assert_eq!(named.version, Some(MinorVersion::new(4, 18)));
+        assert_eq!((named.mode, named.cluster_operator.as_str()), (ClusterOperatorMode::Own, "olm-rs.x"));
+    }
+
+    #[test]
+    fn refused() {
+        let name = "expected the name of an object: a-z, 0-9, '-' and '.', a letter or digit at both ends";
+        let rows = [
+            ("--platform", "OKD", "want one of auto openshift kubernetes"),
+            ("--platform-version", "4", "expected <major>.<minor>, such as 4.18"),
+            ("--platform-version", "latest", "expected <major>.<minor>, such as 4.18"),
+            ("--cluster-operator-mode", "on", "want one of auto own contribute off"),
+            ("--cluster-operator-name", "OLM", name),
+            ("--cluster-operator-name", "", name),
+            ("--cluster-operator-name", "a..b", name),
+        ];
+        for (flag, value, why) in rows {
+            let expected = format!("invalid argument {value:?} for {flag:?} flag: {why}");
+            assert_eq!(settings(&[&format!("{flag}={value}")]).unwrap_err(), expected);
+        }
+    }
+}

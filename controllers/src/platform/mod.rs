@@ -1,0 +1,201 @@
+//! Whether the installed extensions allow the platform's next version (spec 06 §9): the leader keeps
+//! ClusterUpgradeStatus `cluster` and, on OpenShift, the condition that stops a cluster update.
+//!
+//! Observe the platform ([`observe`]) and the revisions ([`wake`]) → evaluate ([`olm_platform`]) → tell ([`outlets`],
+//! [`announce`]). Nothing is written that is stored already. Where something cannot be read, what is stored stays.
+
+mod announce;
+mod flags;
+mod observe;
+mod outlets;
+mod wake;
+
+#[cfg(test)]
+mod tests;
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use kube::Client;
+use kube::runtime::controller::Action;
+use olm_platform::{Platform, Revision, Verdict, evaluate};
+use olm_service::backoff::Backoff;
+use olm_service::cluster::describe;
+use olm_service::events::Events;
+use olm_service::metrics::Metrics;
+use olm_service::reconcile::{Failure, Reconciles};
+use tokio_util::sync::CancellationToken;
+
+use announce::{Transitions, VerdictMetrics};
+pub(crate) use flags::{PlatformFlags, Settings};
+use observe::observe;
+use outlets::{OpenShift, Pass, upgrade_status, write_upgrade_status};
+use wake::{Revisions, Wake, Watches};
+
+const NAME: &str = "controller-operator-cluster-upgrade-status";
+/// Changes come in flocks; so long one more is waited for.
+const DEBOUNCE: Duration = Duration::from_secs(1);
+/// Without any event, everything is looked at after this time. Discovery is read each time.
+const RESYNC: Duration = Duration::from_secs(300);
+/// A kind that came or went shows in discovery by then.
+const KINDS_SETTLE: Duration = Duration::from_secs(3);
+/// If revisions are not known by then, that is said.
+const FIRST_LOOK: Duration = Duration::from_secs(10);
+/// Failed attempts are no further apart.
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
+
+/// Runs the controller until `stop`.
+pub(crate) async fn run(
+    client: Client,
+    settings: Settings,
+    events: Events,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) {
+    let (wake, revisions) = (Arc::new(Wake::default()), Arc::new(Revisions::default()));
+    let controller = Controller {
+        watches: Watches::new(client.clone(), Arc::clone(&wake), &observe::CRDS),
+        verdict_metrics: VerdictMetrics::new(&metrics),
+        transitions: Transitions::default(),
+        openshift: OpenShift::default(),
+        is_told_inactive: false,
+        last: None,
+        revisions: Arc::clone(&revisions),
+        client: client.clone(),
+        settings,
+        events,
+    };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = revisions.follow(client, &wake) => {}
+        () = controller.run(&wake, Reconciles::new(NAME, "ClusterUpgradeStatus", 1, metrics)) => {}
+    }
+}
+
+struct Controller {
+    client: Client,
+    settings: Settings,
+    events: Events,
+    revisions: Arc<Revisions>,
+    watches: Watches,
+    verdict_metrics: VerdictMetrics,
+    transitions: Transitions,
+    openshift: OpenShift,
+    /// Whether the log says that ClusterUpgradeStatus is not served.
+    is_told_inactive: bool,
+    /// Status, reason and message of the last verdict.
+    last: Option<(&'static str, &'static str, String)>,
+}
+
+impl Controller {
+    /// Looks at everything, whenever something changes and now and then. Never ends.
+    async fn run(mut self, wake: &Wake, reconciles: Reconciles) {
+        let mut backoff = Backoff::<&'static str>::default();
+        let listed = async {
+            while self.revisions.all().is_none() {
+                wake.woken().await;
+            }
+        };
+        // If it takes longer, that is what there is to say.
+        let _ = tokio::time::timeout(FIRST_LOOK, listed).await;
+        // When discovery is to be read once more.
+        let mut settled: Option<Instant> = None;
+        loop {
+            settled = settled.filter(|at| *at > Instant::now());
+            if wake.take_kinds_changed() {
+                settled = Some(Instant::now() + KINDS_SETTLE);
+            }
+            // A defect ends the pass without an answer.
+            let mut failed = true;
+            let pass = async {
+                let pass = self.pass().await;
+                failed = pass.is_err();
+                pass.map(|()| Action::await_change()).map_err(|error| Failure::retry(describe(&error)))
+            };
+            let Ok(_) = reconciles.run(olm_api::names::CLUSTER_UPGRADE_STATUS_NAME, pass).await;
+            let wait = if failed {
+                jittered(backoff.next(NAME).min(LONGEST_RETRY))
+            } else {
+                backoff.reset(NAME);
+                RESYNC
+            };
+            let wait = settled.map_or(wait, |at| wait.min(at.saturating_duration_since(Instant::now())));
+            // What comes in time is looked at a little later, together with what follows it.
+            if tokio::time::timeout(wait, wake.woken()).await.is_ok() {
+                tokio::time::sleep(DEBOUNCE).await;
+            }
+        }
+    }
+
+    async fn pass(&mut self) -> Result<(), kube::Error> {
+        let observed = observe(&self.client, &self.settings).await?;
+        self.watches.keep(&observed.served.targets(&self.settings.cluster_operator));
+        let revisions = self.revisions.all();
+        let started = Instant::now();
+        let verdict = match &revisions {
+            Some(revisions) => evaluate(&Platform::of(&observed.facts), revisions.iter().map(Arc::as_ref)),
+            None => Verdict::initializing(),
+        };
+        self.verdict_metrics.show(&verdict, started.elapsed());
+        self.log(&verdict);
+        let now = Timestamp::now();
+        let everywhere =
+            self.everywhere(observed.served.upgrade_statuses, &verdict, revisions.as_deref(), now).await;
+        let pass = Pass {
+            client: &self.client,
+            settings: &self.settings,
+            observed: &observed,
+            verdict: &verdict,
+            events: &self.events,
+            metrics: &self.verdict_metrics,
+            now,
+        };
+        // One that fails does not keep the other from being told.
+        let openshift = self.openshift.tell(&pass).await;
+        everywhere.and(openshift)
+    }
+
+    /// Writes ClusterUpgradeStatus, where there is one, and tells the extensions.
+    async fn everywhere(
+        &mut self,
+        is_served: bool,
+        verdict: &Verdict,
+        revisions: Option<&[Arc<Revision>]>,
+        now: Timestamp,
+    ) -> Result<(), kube::Error> {
+        let stored = if is_served {
+            self.is_told_inactive = false;
+            Some(upgrade_status(&self.client).await?)
+        } else {
+            if !std::mem::replace(&mut self.is_told_inactive, true) {
+                tracing::info!("ClusterUpgradeStatus is not served: the verdict is in metrics only");
+            }
+            None
+        };
+        if let Some(revisions) = revisions {
+            let status = stored.as_ref().and_then(|stored| stored.status.as_ref());
+            let rows = status.map(|status| status.extensions.as_slice()).unwrap_or_default();
+            self.transitions.announce(&self.events, verdict, rows, revisions);
+        }
+        match &stored {
+            Some(stored) => write_upgrade_status(&self.client, stored, verdict, now).await,
+            None => Ok(()),
+        }
+    }
+
+    fn log(&mut self, verdict: &Verdict) {
+        let next = (verdict.status.as_str(), verdict.reason, verdict.message.clone());
+        if self.last.as_ref() != Some(&next) {
+            tracing::info!(upgradeable = next.0, reason = next.1, message = next.2, "cluster upgrade status");
+            self.last = Some(next);
+        }
+    }
+}
+
+/// Between half of the time and all of it, so that writers who met do not meet again.
+fn jittered(wait: Duration) -> Duration {
+    let percent = 50 + RandomState::new().hash_one(wait) % 51;
+    wait.saturating_mul(u32::try_from(percent).unwrap_or(100)) / 100
+}

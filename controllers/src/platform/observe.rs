@@ -1,0 +1,215 @@
+//! Reading the platform: which APIs there are, and what their objects say (spec 06 §9.5).
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Api, Client, ResourceExt};
+use olm_api::{cluster_upgrade_status, names};
+use olm_platform::{Facts, MinorVersion, cluster_version};
+use olm_service::cluster::within_deadline;
+
+use super::flags::Settings;
+use super::wake::Target;
+
+const CONFIG: &str = "config.openshift.io";
+const OPERATOR: &str = "operator.openshift.io";
+/// Name of OpenShift's only ClusterVersion.
+const CLUSTER_VERSION: &str = "version";
+/// Name of OpenShift's other singletons.
+const SINGLETON: &str = "cluster";
+
+/// The CRDs whose coming and going changes what is to be done.
+pub(crate) const CRDS: [&str; 5] = [
+    "clusteroperators.config.openshift.io",
+    "clusterupgradestatuses.ext.olm.operatorframework.io",
+    "clusterversions.config.openshift.io",
+    "featuregates.config.openshift.io",
+    "olms.operator.openshift.io",
+];
+
+/// A kind of OpenShift.
+pub(crate) fn cluster_operators() -> ApiResource {
+    resource(CONFIG, "ClusterOperator", "clusteroperators")
+}
+
+/// A kind of OpenShift.
+pub(crate) fn olms() -> ApiResource {
+    resource(OPERATOR, "OLM", "olms")
+}
+
+fn cluster_versions() -> ApiResource {
+    resource(CONFIG, "ClusterVersion", "clusterversions")
+}
+
+fn feature_gates() -> ApiResource {
+    resource(CONFIG, "FeatureGate", "featuregates")
+}
+
+fn resource(group: &str, kind: &str, plural: &str) -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural)
+}
+
+/// Which of the APIs that matter are served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Served {
+    pub cluster_versions: bool,
+    pub cluster_operators: bool,
+    pub feature_gates: bool,
+    pub olms: bool,
+    pub upgrade_statuses: bool,
+}
+
+impl Served {
+    /// Asks the API server.
+    ///
+    /// # Errors
+    /// It does not answer.
+    async fn read(client: &Client) -> Result<Self, kube::Error> {
+        let config = plurals(client, &format!("{CONFIG}/v1")).await?;
+        let operator = plurals(client, &format!("{OPERATOR}/v1")).await?;
+        let ext = plurals(client, &format!("{}/{}", names::EXT_GROUP, names::EXT_VERSION)).await?;
+        let has = |plurals: &[String], plural: &str| plurals.iter().any(|one| one == plural);
+        Ok(Self {
+            cluster_versions: has(&config, "clusterversions"),
+            cluster_operators: has(&config, "clusteroperators"),
+            feature_gates: has(&config, "featuregates"),
+            olms: has(&operator, "olms"),
+            upgrade_statuses: has(&ext, cluster_upgrade_status::PLURAL),
+        })
+    }
+
+    /// The objects that are worth a watch.
+    pub(crate) fn targets(self, cluster_operator: &str) -> Vec<Target> {
+        let status = resource_of_upgrade_status();
+        let all = [
+            (self.cluster_versions, cluster_versions(), CLUSTER_VERSION),
+            (self.cluster_operators, cluster_operators(), cluster_operator),
+            (self.feature_gates, feature_gates(), SINGLETON),
+            (self.olms, olms(), SINGLETON),
+            (self.upgrade_statuses, status, names::CLUSTER_UPGRADE_STATUS_NAME),
+        ];
+        let served = all.into_iter().filter(|(served, ..)| *served);
+        served.map(|(_, resource, name)| Target { resource, name: name.to_owned() }).collect()
+    }
+}
+
+fn resource_of_upgrade_status() -> ApiResource {
+    ApiResource::erase::<olm_api::ClusterUpgradeStatus>(&())
+}
+
+/// Plurals of the kinds of a group; none where the group is not served.
+async fn plurals(client: &Client, group_version: &str) -> Result<Vec<String>, kube::Error> {
+    let list = present(within_deadline(client.list_api_group_resources(group_version)).await)?;
+    Ok(list.map(|list| list.resources.into_iter().map(|one| one.name).collect()).unwrap_or_default())
+}
+
+/// What was read; `None` where it does not exist. What we may not see is an error: it may exist.
+fn present<T>(answer: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
+    match answer {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
+/// An object that may not exist.
+async fn get(
+    client: &Client,
+    resource: &ApiResource,
+    name: &str,
+) -> Result<Option<DynamicObject>, kube::Error> {
+    let api = Api::<DynamicObject>::all_with(client.clone(), resource);
+    present(within_deadline(api.get(name)).await)
+}
+
+/// The platform as the cluster shows it.
+pub(crate) struct Observed {
+    /// What decides about the verdict.
+    pub facts: Facts,
+    /// Which APIs there are.
+    pub served: Served,
+    /// OpenShift's ClusterVersion.
+    pub cluster_version: Option<DynamicObject>,
+}
+
+/// Reads what decides about the verdict.
+///
+/// # Errors
+/// The API server does not answer.
+pub(crate) async fn observe(client: &Client, settings: &Settings) -> Result<Observed, kube::Error> {
+    let served = Served::read(client).await?;
+    let object = match served.cluster_versions {
+        true => get_if_allowed(client, &cluster_versions(), CLUSTER_VERSION).await?,
+        false => None,
+    };
+    let server = within_deadline(client.apiserver_version()).await?;
+    let facts = Facts {
+        named: settings.platform.clone(),
+        openshift_apis: served.cluster_versions && served.cluster_operators,
+        flag: settings.version,
+        cluster_version: object.as_ref().and_then(|object| cluster_version(&object.data)),
+        environment: settings.environment,
+        kubernetes: server.git_version.parse::<MinorVersion>().ok(),
+    };
+    Ok(Observed { facts, served, cluster_version: object })
+}
+
+/// As [`get`], but `None` also for what we may not see: for objects without which no gate opens.
+async fn get_if_allowed(
+    client: &Client,
+    resource: &ApiResource,
+    name: &str,
+) -> Result<Option<DynamicObject>, kube::Error> {
+    match get(client, resource, name).await {
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            tracing::warn!(error = status.message, "not allowed to read about the platform");
+            Ok(None)
+        }
+        answer => answer,
+    }
+}
+
+/// OpenShift's OLM object and its feature gates, as far as they exist.
+pub(crate) async fn olm_and_gates(
+    client: &Client,
+    served: Served,
+) -> Result<(Option<DynamicObject>, Option<DynamicObject>), kube::Error> {
+    if !served.olms {
+        return Ok((None, None));
+    }
+    let olm = get(client, &olms(), SINGLETON).await?;
+    let gates = match served.feature_gates && olm.is_some() {
+        true => get_if_allowed(client, &feature_gates(), SINGLETON).await?,
+        false => None,
+    };
+    Ok((olm, gates))
+}
+
+/// A reference to an object of a kind, for Events.
+pub(crate) fn reference(resource: &ApiResource, object: &DynamicObject) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(resource.api_version.clone()),
+        kind: Some(resource.kind.clone()),
+        name: Some(object.name_any()),
+        uid: object.uid(),
+        ..ObjectReference::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    /// What is hidden from us is not what does not exist: an OpenShift without rights is no plain Kubernetes.
+    #[test]
+    fn only_what_does_not_exist_is_absent() {
+        let refused = |reason: &str, code| -> Result<(), kube::Error> {
+            Err(kube::Error::Api(Box::new(Status::failure("m", reason).with_code(code))))
+        };
+        assert!(present(Ok(())).unwrap().is_some());
+        assert!(present(refused("NotFound", 404)).unwrap().is_none());
+        for (reason, code) in [("Forbidden", 403), ("Unauthorized", 401), ("ServiceUnavailable", 503)] {
+            assert!(present(refused(reason, code)).is_err(), "{reason}");
+        }
+    }
+}

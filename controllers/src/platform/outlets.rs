@@ -1,0 +1,237 @@
+//! Writing the verdict: ClusterUpgradeStatus everywhere, and one of OpenShift's objects (spec 06 §9.6, §9.7).
+//!
+//! Every write is preceded by a read of the same object and left out where it would change nothing.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use olm_api::conditions::Status;
+use olm_api::{ClusterUpgradeStatus, ObjectMeta, names};
+use olm_platform::{
+    CONTRIBUTED, ClusterOperatorCondition, Contention, Outlet, OutletFacts, Own, Reluctance, Turn, Verdict,
+    aggregated, completed_version, contributed, merged, outlet,
+};
+use olm_service::cluster::within_deadline;
+use olm_service::events::Events;
+use olm_service::status::write_status;
+use serde_json::json;
+
+use super::announce::{VerdictMetrics, WriteResult};
+use super::flags::Settings;
+use super::observe::{self, Observed, cluster_operators, olms, reference};
+
+/// Reasons of the Events.
+const CONTENDED: &str = "ClusterOperatorContended";
+const NOT_WRITTEN: &str = "ClusterOperatorNotWritten";
+
+/// ClusterUpgradeStatus `cluster`, made anew if need be.
+///
+/// # Errors
+/// The API server refuses, or does not answer.
+pub(crate) async fn upgrade_status(client: &Client) -> Result<ClusterUpgradeStatus, kube::Error> {
+    let api: Api<ClusterUpgradeStatus> = Api::all(client.clone());
+    let name = names::CLUSTER_UPGRADE_STATUS_NAME;
+    if let Some(found) = within_deadline(api.get_opt(name)).await? {
+        return Ok(found);
+    }
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    let new = ClusterUpgradeStatus { metadata, spec: None, status: None };
+    within_deadline(api.create(&PostParams::default(), &new)).await
+}
+
+/// Writes the verdict to its ClusterUpgradeStatus where that changes.
+///
+/// # Errors
+/// The API server refuses, or does not answer.
+pub(crate) async fn write_upgrade_status(
+    client: &Client,
+    stored: &ClusterUpgradeStatus,
+    verdict: &Verdict,
+    now: Timestamp,
+) -> Result<(), kube::Error> {
+    let next = olm_platform::status(verdict, stored.metadata.generation, stored.status.as_ref(), now);
+    write_status(&Api::all(client.clone()), stored, &next).await.map(drop)
+}
+
+/// Tells OpenShift.
+#[derive(Default)]
+pub(crate) struct OpenShift {
+    contention: Contention,
+    /// Why the verdict went nowhere the last time.
+    reluctance: Option<Reluctance>,
+}
+
+/// What a write needs.
+pub(crate) struct Pass<'a> {
+    pub client: &'a Client,
+    pub settings: &'a Settings,
+    pub observed: &'a Observed,
+    pub verdict: &'a Verdict,
+    pub events: &'a Events,
+    pub metrics: &'a VerdictMetrics,
+    pub now: Timestamp,
+}
+
+impl OpenShift {
+    /// Writes the verdict where OpenShift looks for it, as the mode has it.
+    ///
+    /// # Errors
+    /// The API server refuses, or does not answer.
+    pub(crate) async fn tell(&mut self, pass: &Pass<'_>) -> Result<(), kube::Error> {
+        let served = pass.observed.served;
+        let (olm, gates) = observe::olm_and_gates(pass.client, served).await?;
+        let Some(platform) = &pass.verdict.platform else { return Ok(()) };
+        let facts = OutletFacts {
+            platform: &platform.type_,
+            cluster_operators: served.cluster_operators,
+            olm: olm.as_ref().map(|olm| &olm.data),
+            feature_gate: gates.as_ref().map(|gates| &gates.data),
+        };
+        let (outlet, reluctance) = outlet(pass.settings.mode, &facts);
+        if reluctance != self.reluctance
+            && let Some(reluctance) = &reluctance
+        {
+            tracing::info!("{reluctance}");
+            if let Some(olm) = &olm {
+                let about = reference(&olms(), olm);
+                pass.events.over(&about, NOT_WRITTEN);
+                pass.events.warning(about, NOT_WRITTEN, reluctance.to_string());
+            }
+        }
+        self.reluctance = reluctance;
+        match (outlet, &olm) {
+            (Outlet::Own, None) => self.own(pass).await,
+            (Outlet::Own, Some(olm)) => {
+                // In this order, so that in between nothing lets an update through.
+                self.own(pass).await?;
+                self.retract(pass, olm).await
+            }
+            (Outlet::Contribute, Some(olm)) => self.contribute(pass, olm).await,
+            (Outlet::Off, Some(olm)) => self.retract(pass, olm).await,
+            (Outlet::Contribute | Outlet::Off, None) | (Outlet::Wait, _) => Ok(()),
+        }
+    }
+
+    /// Whether an object is to be written now; otherwise as [`Contention::turn`].
+    fn is_our_turn(
+        &mut self,
+        pass: &Pass<'_>,
+        about: ObjectReference,
+        is_as_wanted: bool,
+        still_says: impl Fn(&ClusterOperatorCondition) -> bool,
+    ) -> bool {
+        let uid = about.uid.as_deref().unwrap_or_default();
+        let turn = self.contention.turn(uid, is_as_wanted, still_says, pass.now);
+        if turn == Turn::Yield {
+            let kind = about.kind.as_deref().unwrap_or_default();
+            let note = format!(
+                "Another writer keeps changing what the extensions say here; this {kind} is left alone for up to 10 \
+                 minutes"
+            );
+            pass.events.warning(about, CONTENDED, note);
+            pass.metrics.wrote(WriteResult::Contended);
+        } else if self.contention.is_quiet() {
+            pass.events.over(&about, CONTENDED);
+        }
+        turn == Turn::Write
+    }
+
+    /// Keeps our part of the ClusterOperator's status.
+    async fn own(&mut self, pass: &Pass<'_>) -> Result<(), kube::Error> {
+        let Some(wanted) = aggregated(pass.verdict) else { return Ok(()) };
+        let name = pass.settings.cluster_operator.as_str();
+        let resource = cluster_operators();
+        let api = Api::<DynamicObject>::all_with(pass.client.clone(), &resource);
+        let mut object = match within_deadline(api.get_opt(name)).await? {
+            Some(found) => found,
+            None => {
+                let mut new = DynamicObject::new(name, &resource);
+                new.data = json!({"spec": {}});
+                let created = within_deadline(api.create(&PostParams::default(), &new)).await;
+                counted(pass, created)?
+            }
+        };
+        let completed = pass.observed.cluster_version.as_ref();
+        let own = Own {
+            system_namespace: &pass.settings.system_namespace,
+            completed_version: completed.and_then(|object| completed_version(&object.data)),
+            version: env!("CARGO_PKG_VERSION"),
+        };
+        let next = merged(&object.data, &wanted, own, pass.now);
+        let is_as_wanted = object.data["status"] == next;
+        // The completed version may have been unknown at the last write.
+        let before = Own { completed_version: None, ..own };
+        let still_says = |written: &ClusterOperatorCondition| {
+            object.data["status"] == merged(&object.data, written, before, pass.now)
+        };
+        if !self.is_our_turn(pass, reference(&resource, &object), is_as_wanted, still_says) {
+            return Ok(());
+        }
+        object.data["status"] = next;
+        object.metadata.managed_fields = None;
+        counted(pass, within_deadline(api.replace_status(name, &PostParams::default(), &object)).await)?;
+        self.contention.wrote(&uid(&object), &wanted);
+        Ok(())
+    }
+
+    /// Keeps our condition in the status of the OLM object.
+    async fn contribute(&mut self, pass: &Pass<'_>, olm: &DynamicObject) -> Result<(), kube::Error> {
+        let Some(wanted) = contributed(pass.verdict) else { return Ok(()) };
+        let stored = ClusterOperatorCondition::stored(&olm.data, CONTRIBUTED);
+        let says = |asked: &ClusterOperatorCondition| stored.as_ref() == Some(asked);
+        if self.is_our_turn(pass, reference(&olms(), olm), says(&wanted), says) {
+            apply(pass, olm, &wanted).await?;
+            self.contention.wrote(&uid(olm), &wanted);
+        }
+        Ok(())
+    }
+
+    /// What we contributed in another mode cannot be removed, because the operator has made it its own by now. It must
+    /// not stand in the way for ever.
+    async fn retract(&mut self, pass: &Pass<'_>, olm: &DynamicObject) -> Result<(), kube::Error> {
+        let stored = ClusterOperatorCondition::stored(&olm.data, CONTRIBUTED);
+        if stored.is_none_or(|stored| stored.status == Status::True) {
+            return Ok(());
+        }
+        let (reason, message) = ("NotContributed".to_owned(), String::new());
+        let nothing = ClusterOperatorCondition { status: Status::True, reason, message };
+        apply(pass, olm, &nothing).await?;
+        self.contention.wrote(&uid(olm), &nothing);
+        Ok(())
+    }
+}
+
+fn uid(object: &DynamicObject) -> String {
+    object.uid().unwrap_or_default()
+}
+
+async fn apply(
+    pass: &Pass<'_>,
+    olm: &DynamicObject,
+    condition: &ClusterOperatorCondition,
+) -> Result<(), kube::Error> {
+    let resource = olms();
+    let before = olm.data.pointer("/status/conditions").and_then(|conditions| {
+        conditions.as_array()?.iter().find(|condition| condition["type"] == CONTRIBUTED)
+    });
+    let name = olm.metadata.name.as_deref().unwrap_or_default();
+    let patch = json!({
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": name},
+        "status": {"conditions": [condition.to_value(CONTRIBUTED, before, pass.now)]},
+    });
+    let params = PatchParams::apply(names::CLUSTER_UPGRADE_STATUS_MANAGER).force();
+    let api = Api::<DynamicObject>::all_with(pass.client.clone(), &resource);
+    counted(pass, within_deadline(api.patch_status(name, &params, &Patch::Apply(&patch))).await).map(drop)
+}
+
+fn counted<T>(pass: &Pass<'_>, answer: Result<T, kube::Error>) -> Result<T, kube::Error> {
+    pass.metrics.wrote(match &answer {
+        Ok(_) => WriteResult::Success,
+        Err(kube::Error::Api(status)) if status.is_conflict() => WriteResult::Conflict,
+        Err(_) => WriteResult::Error,
+    });
+    answer
+}

@@ -1,0 +1,243 @@
+//! A real API server, the objects on it, and controllers that end with the test.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use olm_api::conditions::find;
+use olm_api::{ClusterObjectSet, ClusterUpgradeStatus};
+use olm_control_plane::ControlPlane;
+use olm_platform::{ClusterOperatorCondition, ClusterOperatorMode};
+use olm_service::Component;
+use olm_service::events::Events;
+use olm_service::metrics::Metrics;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::platform::{NAME, Settings, run};
+
+const OPENSHIFT_CRDS: &str = include_str!("../../../../tests/e2e/data/openshift-crds.yaml");
+/// Generous, because tests share the machine with compilers.
+const PATIENCE: Duration = Duration::from_secs(90);
+const LOOK: Duration = Duration::from_millis(50);
+
+pub(super) struct World {
+    pub(super) plane: ControlPlane,
+}
+
+/// A running controller.
+pub(super) struct Running {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+impl Running {
+    pub(super) async fn stop(self) {
+        self.stop.cancel();
+        self.task.await.unwrap();
+    }
+
+    /// How many passes have ended well.
+    pub(super) fn passes(&self) -> u64 {
+        let text = self.metrics.prometheus_text();
+        let series =
+            format!("controller_runtime_reconcile_total{{controller=\"{NAME}\",result=\"success\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(&series)).map_or(0, |count| count.parse().unwrap())
+    }
+
+    pub(super) async fn until_passes(&self, count: u64) {
+        eventually("a pass", async || (self.passes() >= count).then_some(())).await;
+    }
+}
+
+pub(super) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+pub(super) fn settings() -> Settings {
+    Settings {
+        platform: None,
+        version: None,
+        environment: None,
+        mode: ClusterOperatorMode::Auto,
+        cluster_operator: "olm".to_owned(),
+        system_namespace: "olmv1-system".to_owned(),
+    }
+}
+
+impl World {
+    pub(super) async fn start() -> Self {
+        Self { plane: ControlPlane::start().await.unwrap() }
+    }
+
+    pub(super) async fn openshift() -> Self {
+        let world = Self::start().await;
+        world.plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
+        let crds = olm_yaml::all_from_slice(OPENSHIFT_CRDS.as_bytes()).unwrap();
+        world.plane.apply_crds(&crds).await.unwrap();
+        world
+    }
+
+    pub(super) fn controller(&self, settings: Settings) -> Running {
+        let (client, metrics) = (self.plane.client(), Arc::new(Metrics::new()));
+        let stop = CancellationToken::new();
+        let events = Events::new(client.clone(), Component::OperatorController);
+        let task = tokio::spawn(run(client, settings, events, Arc::clone(&metrics), stop.clone()));
+        Running { stop, task, metrics }
+    }
+
+    pub(super) fn sets(&self) -> Api<ClusterObjectSet> {
+        Api::all(self.plane.client())
+    }
+
+    pub(super) fn statuses(&self) -> Api<ClusterUpgradeStatus> {
+        Api::all(self.plane.client())
+    }
+
+    pub(super) fn objects(&self, group: &str, kind: &str, plural: &str) -> Api<DynamicObject> {
+        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural);
+        Api::all_with(self.plane.client(), &resource)
+    }
+
+    pub(super) fn cluster_operators(&self) -> Api<DynamicObject> {
+        self.objects("config.openshift.io", "ClusterOperator", "clusteroperators")
+    }
+
+    pub(super) fn cluster_versions(&self) -> Api<DynamicObject> {
+        self.objects("config.openshift.io", "ClusterVersion", "clusterversions")
+    }
+
+    pub(super) fn olms(&self) -> Api<DynamicObject> {
+        self.objects("operator.openshift.io", "OLM", "olms")
+    }
+
+    pub(super) fn feature_gates(&self) -> Api<DynamicObject> {
+        self.objects("config.openshift.io", "FeatureGate", "featuregates")
+    }
+
+    /// Makes an object with a status.
+    pub(super) async fn make(
+        &self,
+        api: &Api<DynamicObject>,
+        kind: &str,
+        name: &str,
+        spec: Value,
+        status: Value,
+    ) {
+        let group = if kind == "OLM" { "operator.openshift.io/v1" } else { "config.openshift.io/v1" };
+        let object = json!({"apiVersion": group, "kind": kind, "metadata": {"name": name}, "spec": spec});
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        api.create(&PostParams::default(), &object).await.unwrap();
+        self.set_status(api, name, status).await;
+    }
+
+    pub(super) async fn set_status(&self, api: &Api<DynamicObject>, name: &str, status: Value) {
+        let patch = Patch::Merge(json!({ "status": status }));
+        api.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    pub(super) async fn make_cluster_version(&self, version: &str) {
+        let status = json!({
+            "desired": {"version": version},
+            "history": [{"state": "Completed", "version": version}],
+        });
+        self.make(&self.cluster_versions(), "ClusterVersion", "version", json!({"clusterID": "x"}), status)
+            .await;
+    }
+
+    /// Makes a revision in force of bundle `<extension>.v<number>` with these properties.
+    pub(super) async fn install(&self, extension: &str, number: i64, properties: &str) {
+        let set: ClusterObjectSet = serde_json::from_value(json!({
+            "metadata": {
+                "name": format!("{extension}-{number}"),
+                "labels": {
+                    "olm.operatorframework.io/owner-kind": "ClusterExtension",
+                    "olm.operatorframework.io/owner-name": extension,
+                },
+                "annotations": {
+                    "olm.operatorframework.io/bundle-name": format!("{extension}.v{number}"),
+                    "olm.operatorframework.io/bundle-version": format!("{number}.0.0"),
+                    "olm.properties": properties,
+                },
+                "ownerReferences": [{
+                    "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "name": extension,
+                    "uid": format!("uid-{extension}"),
+                }],
+            },
+            "spec": {"lifecycleState": "Active", "revision": number, "collisionProtection": "Prevent"},
+        }))
+        .unwrap();
+        self.sets().create(&PostParams::default(), &set).await.unwrap();
+    }
+
+    pub(super) async fn archive(&self, name: &str) {
+        let patch = Patch::Merge(json!({"spec": {"lifecycleState": "Archived"}}));
+        self.sets().patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    pub(super) async fn uninstall(&self, name: &str) {
+        self.sets().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// ClusterUpgradeStatus once its condition reads like this, `status/reason: message`.
+    pub(super) async fn until_status(&self, expected: &str) -> ClusterUpgradeStatus {
+        let mut last = String::new();
+        eventually(expected, async || {
+            let object = self.statuses().get_opt("cluster").await.unwrap()?;
+            let conditions = &object.status.as_ref()?.conditions;
+            let condition = find(conditions, "Upgradeable")?;
+            let got = format!("{}/{}: {}", condition.status, condition.reason, condition.message);
+            if got != last {
+                eprintln!("status: {got}");
+                last.clone_from(&got);
+            }
+            (got == expected).then_some(object)
+        })
+        .await
+    }
+
+    /// The object once its condition of this type reads like this.
+    pub(super) async fn until_condition(
+        &self,
+        api: &Api<DynamicObject>,
+        name: &str,
+        type_: &str,
+        expected: &str,
+    ) -> DynamicObject {
+        eventually(expected, async || {
+            let object = api.get_opt(name).await.unwrap()?;
+            let condition = ClusterOperatorCondition::stored(&object.data, type_)?;
+            let status = condition.status.as_str();
+            (format!("{status}/{}: {}", condition.reason, condition.message) == expected).then_some(object)
+        })
+        .await
+    }
+
+    pub(super) async fn until_upgradeable(&self, expected: &str) -> DynamicObject {
+        self.until_condition(&self.cluster_operators(), "olm", "Upgradeable", expected).await
+    }
+
+    /// `reason: note` of the Events about an object with this name.
+    pub(super) async fn events(&self, about: &str) -> Vec<String> {
+        let events: Api<Event> = Api::namespaced(self.plane.client(), "default");
+        let events = events.list(&ListParams::default()).await.unwrap();
+        let about =
+            |event: &Event| event.regarding.as_ref().and_then(|one| one.name.as_deref()) == Some(about);
+        let text = |event: Event| {
+            format!("{}: {}", event.reason.unwrap_or_default(), event.note.unwrap_or_default())
+        };
+        events.items.into_iter().filter(about).map(text).collect()
+    }
+}

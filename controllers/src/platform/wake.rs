@@ -1,0 +1,188 @@
+//! What makes the controller look again: revisions that changed, and single objects of other APIs (spec 06 §9.5).
+//!
+//! Of those only metadata is watched: an event is a reason to look, never the content of a decision.
+
+use std::collections::{BTreeMap, HashMap};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::StreamExt;
+use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client, ResourceExt};
+use olm_api::{ClusterObjectSet, labels};
+use olm_platform::Revision;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+/// Wakes the controller; any number of reasons before it looks are one.
+#[derive(Debug, Default)]
+pub(crate) struct Wake {
+    notify: Notify,
+    kinds_changed: AtomicBool,
+}
+
+impl Wake {
+    /// Something changed.
+    pub(crate) fn wake(&self) {
+        self.notify.notify_one();
+    }
+
+    /// A kind was added to the API, or taken out of it. Discovery may not show that yet.
+    fn wake_for_kinds(&self) {
+        self.kinds_changed.store(true, Ordering::Relaxed);
+        self.wake();
+    }
+
+    /// Waits for a reason to look.
+    pub(crate) async fn woken(&self) {
+        self.notify.notified().await;
+    }
+
+    /// Whether kinds changed since this was last asked.
+    pub(crate) fn take_kinds_changed(&self) -> bool {
+        self.kinds_changed.swap(false, Ordering::Relaxed)
+    }
+}
+
+/// The revisions in force, by name. Of each no more is kept than the verdict needs.
+#[derive(Debug, Default)]
+pub(crate) struct Revisions {
+    /// `None` until all have been listed once.
+    known: Mutex<Option<BTreeMap<String, Arc<Revision>>>>,
+}
+
+impl Revisions {
+    /// All revisions in force; `None` while they are not known.
+    pub(crate) fn all(&self) -> Option<Vec<Arc<Revision>>> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.as_ref().map(|known| known.values().cloned().collect())
+    }
+
+    /// Follows the ClusterObjectSets for ever. While the watch is broken, what was known stays.
+    pub(crate) async fn follow(&self, client: Client, wake: &Wake) {
+        let owned = format!("{}={}", labels::OWNER_KIND, labels::OWNER_KIND_EXTENSION);
+        let config = watcher::Config::default().labels(&owned);
+        let sets: Api<ClusterObjectSet> = Api::all(client);
+        let mut events = pin!(watcher::watcher(sets, config).default_backoff());
+        let mut listing = BTreeMap::new();
+        while let Some(event) = events.next().await {
+            let changed = match event {
+                Ok(Event::Init) => {
+                    listing.clear();
+                    false
+                }
+                Ok(Event::InitApply(set)) => {
+                    put(&mut listing, &set);
+                    false
+                }
+                Ok(Event::InitDone) => {
+                    let next = Some(std::mem::take(&mut listing));
+                    let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+                    let changed = *known != next;
+                    *known = next;
+                    changed
+                }
+                Ok(Event::Apply(set)) => self.change(|known| put(known, &set)),
+                Ok(Event::Delete(set)) => self.change(|known| known.remove(&set.name_any()).is_some()),
+                Err(error) => {
+                    tracing::warn!(%error, "watching ClusterObjectSets");
+                    false
+                }
+            };
+            if changed {
+                wake.wake();
+            }
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Arc<Revision>>) -> bool) -> bool {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).as_mut().is_some_and(change)
+    }
+}
+
+/// Notes what a ClusterObjectSet says now; tells whether that is new.
+fn put(known: &mut BTreeMap<String, Arc<Revision>>, set: &ClusterObjectSet) -> bool {
+    let name = set.name_any();
+    match Revision::of(set) {
+        Some(revision) if known.get(&name).is_some_and(|known| **known == revision) => false,
+        Some(revision) => {
+            known.insert(name, Arc::new(revision));
+            true
+        }
+        None => known.remove(&name).is_some(),
+    }
+}
+
+/// One object that is watched.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Target {
+    /// Its kind.
+    pub resource: ApiResource,
+    /// Its name.
+    pub name: String,
+}
+
+/// The running watches on single objects.
+pub(crate) struct Watches {
+    client: Client,
+    wake: Arc<Wake>,
+    running: HashMap<Target, AbortHandle>,
+}
+
+impl Drop for Watches {
+    fn drop(&mut self) {
+        self.running.values().for_each(AbortHandle::abort);
+    }
+}
+
+impl Watches {
+    /// Watches the CRDs with these names from now on, and nothing else yet.
+    pub(crate) fn new(client: Client, wake: Arc<Wake>, crds: &[&str]) -> Self {
+        let mut watches = Self { client, wake, running: HashMap::new() };
+        for name in crds {
+            let resource = ApiResource::erase::<
+                k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+            >(&());
+            watches.start(Target { resource, name: (*name).to_owned() }, Wake::wake_for_kinds);
+        }
+        watches
+    }
+
+    /// Watches these objects, whose kinds are served, and no others beside the CRDs.
+    pub(crate) fn keep(&mut self, targets: &[Target]) {
+        self.running.retain(|target, watch| {
+            let stays = target.resource.kind == "CustomResourceDefinition" || targets.contains(target);
+            if !stays {
+                watch.abort();
+            }
+            stays && !watch.is_finished()
+        });
+        for target in targets {
+            if !self.running.contains_key(target) {
+                self.start(target.clone(), Wake::wake);
+            }
+        }
+    }
+
+    fn start(&mut self, target: Target, wake: fn(&Wake)) {
+        let task = tokio::spawn(follow(self.client.clone(), target.clone(), Arc::clone(&self.wake), wake));
+        self.running.insert(target, task.abort_handle());
+    }
+}
+
+async fn follow(client: Client, target: Target, waker: Arc<Wake>, wake: fn(&Wake)) {
+    let Target { resource, name } = target;
+    let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(client, &resource);
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let mut events = pin!(watcher::watcher(api, config).default_backoff());
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Init | Event::InitApply(_)) => {}
+            Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_)) => wake(&waker),
+            Err(error) => tracing::warn!(%error, kind = resource.kind, name, "watching the platform"),
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! What the revisions say about what is installed: for each extension its newest revision that is active and has
+//! succeeded once, and the properties of the bundle behind it (spec 07 §5.5).
+
+use std::collections::{BTreeMap, HashSet};
+
+use olm_api::cluster_extension::BundleMetadata;
+use olm_api::cluster_object_set::LifecycleState;
+use olm_api::conditions::{self, types};
+use olm_api::{ClusterObjectSet, annotations, labels};
+use olm_fbc::Property;
+use olm_resolve::Requirement;
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
+
+/// Property that says which bundle it is.
+const PACKAGE: &str = "olm.package";
+
+/// What one extension has installed.
+#[derive(Clone, Debug)]
+pub struct Installed {
+    /// Name of the ClusterExtension.
+    pub extension: String,
+    /// Name, version and release of the bundle; the first two are empty where nothing says them.
+    pub bundle: BundleMetadata,
+    /// Package of the bundle; empty where nothing says it.
+    pub package: String,
+    /// All that is known about the bundle, without the APIs that only the cluster knows of; nothing twice.
+    pub properties: Vec<Property>,
+    /// What the bundle requires of others.
+    pub requirements: Vec<Requirement>,
+}
+
+/// An annotation that is no list of properties; it counts as absent.
+#[derive(Debug, thiserror::Error)]
+#[error("annotation {annotation}: not a JSON list of properties with type and value: {source}")]
+pub struct Unreadable {
+    annotation: &'static str,
+    source: serde_json::Error,
+}
+
+/// The extension that owns the revision.
+pub fn owner(set: &ClusterObjectSet) -> Option<&str> {
+    let label = |key: &str| set.metadata.labels.as_ref()?.get(key).map(String::as_str);
+    let of_extension = label(labels::OWNER_KIND) == Some(labels::OWNER_KIND_EXTENSION);
+    label(labels::OWNER_NAME).filter(|name| of_extension && !name.is_empty())
+}
+
+/// The extension whose installed bundle this revision may be: it has succeeded, is not archived, and stays.
+pub fn installs(set: &ClusterObjectSet) -> Option<&str> {
+    let active = set.spec.as_ref().is_some_and(|spec| spec.lifecycle_state != LifecycleState::Archived);
+    let succeeded =
+        set.status.as_ref().is_some_and(|status| conditions::is_true(&status.conditions, types::SUCCEEDED));
+    owner(set).filter(|_| active && succeeded && set.metadata.deletion_timestamp.is_none())
+}
+
+/// The revision of each extension that its installed bundle is read from.
+pub fn newest<'a>(
+    sets: impl IntoIterator<Item = &'a ClusterObjectSet>,
+) -> BTreeMap<&'a str, &'a ClusterObjectSet> {
+    let number = |set: &ClusterObjectSet| set.spec.as_ref().map_or(0, |spec| spec.revision);
+    let mut newest: BTreeMap<&str, &ClusterObjectSet> = BTreeMap::new();
+    for set in sets {
+        if let Some(extension) = installs(set) {
+            let known = newest.entry(extension).or_insert(set);
+            if number(set) > number(known) {
+                *known = set;
+            }
+        }
+    }
+    newest
+}
+
+impl Installed {
+    /// Reads the labels and annotations of a revision; what cannot be read is left out and returned.
+    pub fn read(set: &ClusterObjectSet) -> (Self, Vec<Unreadable>) {
+        let annotation = |key: &str| set.metadata.annotations.as_ref()?.get(key);
+        let text = |key: &str| annotation(key).cloned().unwrap_or_default();
+        let bundle = BundleMetadata {
+            name: text(annotations::BUNDLE_NAME),
+            version: text(annotations::BUNDLE_VERSION),
+            release: annotation(annotations::BUNDLE_RELEASE).cloned(),
+        };
+        let mut faults = Vec::new();
+        let mut properties = Vec::new();
+        for key in [annotations::PROPERTIES, annotations::EXT_CATALOG_PROPERTIES] {
+            let Some(text) = annotation(key) else { continue };
+            match read_properties(text) {
+                Ok(read) => properties.extend(read),
+                Err(source) => faults.push(Unreadable { annotation: key, source }),
+            }
+        }
+        let extension = owner(set).unwrap_or_default().to_owned();
+        (Self::new(extension, text(annotations::PACKAGE_NAME), bundle, properties), faults)
+    }
+
+    /// An extension that has a bundle with these properties. One that says which bundle it is is added where there is
+    /// none, and nothing is kept twice.
+    pub fn new(
+        extension: String,
+        package: String,
+        bundle: BundleMetadata,
+        mut properties: Vec<Property>,
+    ) -> Self {
+        if !properties.iter().any(|property| property.kind == PACKAGE) {
+            properties.extend(identity(&package, &bundle));
+        }
+        let mut seen = HashSet::new();
+        properties.retain(|property| seen.insert((property.kind.clone(), normal_form(&property.value))));
+        let requirements = Requirement::all(&properties);
+        Self { extension, bundle, package, properties, requirements }
+    }
+}
+
+fn read_properties(text: &str) -> Result<Vec<Property>, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Entry {
+        #[serde(rename = "type")]
+        kind: String,
+        value: Option<Box<RawValue>>,
+    }
+    let entries: Vec<Entry> = serde_json::from_str(text)?;
+    let property =
+        |Entry { kind, value }| Property { kind, value: value.unwrap_or_else(|| RawValue::NULL.to_owned()) };
+    Ok(entries.into_iter().map(property).collect())
+}
+
+/// The `olm.package` property of a bundle that is known by its metadata.
+fn identity(package: &str, bundle: &BundleMetadata) -> Option<Property> {
+    if package.is_empty() || bundle.version.is_empty() {
+        return None;
+    }
+    let mut value = json!({"packageName": package, "version": bundle.version});
+    if let Some(release) = bundle.release.as_ref().filter(|release| !release.is_empty()) {
+        value["release"] = json!(release);
+    }
+    Some(Property { kind: PACKAGE.to_owned(), value: to_raw_value(&value).ok()? })
+}
+
+/// The same for values that differ in spelling only. A value that is nested too deep stands for itself.
+fn normal_form(value: &RawValue) -> String {
+    let parsed: Result<serde_json::Value, _> = serde_json::from_str(value.get());
+    parsed.map_or_else(|_| value.get().to_owned(), |value| value.to_string())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// An active revision of `extension` that has succeeded, of the bundle `<extension>.v<number>`.
+    pub(crate) fn set(extension: &str, number: i64, annotations: &[(&str, &str)]) -> ClusterObjectSet {
+        let mut set: ClusterObjectSet = serde_json::from_value(json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
+            "metadata": {
+                "name": format!("{extension}-{number}"),
+                "labels": {labels::OWNER_KIND: "ClusterExtension", labels::OWNER_NAME: extension},
+                "annotations": {
+                    annotations::BUNDLE_NAME: format!("{extension}.v{number}"),
+                    annotations::BUNDLE_VERSION: format!("{number}.0.0"),
+                    annotations::PACKAGE_NAME: extension,
+                },
+            },
+            "spec": {"lifecycleState": "Active", "revision": number, "collisionProtection": "Prevent"},
+            "status": {"conditions": [{"type": types::SUCCEEDED, "status": "True", "reason": "Succeeded", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+        }))
+        .unwrap();
+        let own = annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        set.metadata.annotations.get_or_insert_default().extend(own);
+        set
+    }
+
+    fn archived(mut set: ClusterObjectSet) -> ClusterObjectSet {
+        set.spec.as_mut().unwrap().lifecycle_state = LifecycleState::Archived;
+        set
+    }
+
+    fn rolling_out(mut set: ClusterObjectSet) -> ClusterObjectSet {
+        set.status = None;
+        set
+    }
+
+    fn going(mut set: ClusterObjectSet) -> ClusterObjectSet {
+        set.metadata.deletion_timestamp =
+            Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+        set
+    }
+
+    fn labelled(mut set: ClusterObjectSet, key: &str, value: &str) -> ClusterObjectSet {
+        set.metadata.labels.get_or_insert_default().insert(key.to_owned(), value.to_owned());
+        set
+    }
+
+    #[test]
+    fn the_newest_revision_in_force_that_has_succeeded_counts() {
+        let by_hand = labelled(set("a", 9, &[]), labels::OWNER_KIND, "Deployment");
+        let rows: [(Vec<ClusterObjectSet>, &[&str]); 7] = [
+            (vec![], &[]),
+            (vec![set("a", 2, &[]), set("a", 10, &[]), set("a", 1, &[]), set("b", 1, &[])], &["a-10", "b-1"]),
+            (vec![rolling_out(set("a", 2, &[])), set("a", 1, &[])], &["a-1"]),
+            (vec![archived(set("a", 2, &[])), rolling_out(set("a", 3, &[]))], &[]),
+            (vec![going(set("a", 2, &[])), set("b", 1, &[])], &["b-1"]),
+            (vec![by_hand.clone()], &[]),
+            (vec![labelled(set("a", 1, &[]), labels::OWNER_NAME, "")], &[]),
+        ];
+        for (sets, expected) in rows {
+            let names: Vec<_> =
+                newest(&sets).values().filter_map(|set| set.metadata.name.as_deref()).collect();
+            assert_eq!(names, expected);
+        }
+        assert_eq!(owner(&by_hand), None);
+        assert_eq!(owner(&archived(set("a", 1, &[]))), Some("a"));
+    }
+
+    /// Properties as `type value`, and the faults.
+    fn read(annotations: &[(&str, &str)]) -> (Vec<String>, Vec<String>) {
+        let (installed, faults) = Installed::read(&set("a", 1, annotations));
+        let line = |property: &Property| format!("{} {}", property.kind, property.value);
+        (installed.properties.iter().map(line).collect(), faults.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn properties_come_from_both_annotations_each_once() {
+        let identity = r#"olm.package {"packageName":"a","version":"1.0.0"}"#;
+        let said = r#"[{"type":"olm.package","value":{"packageName":"a","version":"1.0.0-rc.1"}}]"#;
+        let bundle =
+            r#"[{"type":"certified","value":true},{"type":"x","value":{"b":1,"a":[2.50]}},{"type":"x"}]"#;
+        let catalog = r#"[{"type":"x","value":{"a":[2.5],"b":1}},{"type":"certified","value":"true"},{"type":"x","value":null}]"#;
+        let rows = [
+            (&[][..], vec![identity]),
+            (
+                &[(annotations::EXT_CATALOG_PROPERTIES, said)],
+                vec![r#"olm.package {"packageName":"a","version":"1.0.0-rc.1"}"#],
+            ),
+            (
+                &[(annotations::BUNDLE_RELEASE, "2"), (annotations::PROPERTIES, "[]")],
+                vec![r#"olm.package {"packageName":"a","release":"2","version":"1.0.0"}"#],
+            ),
+            (
+                &[(annotations::PROPERTIES, bundle), (annotations::EXT_CATALOG_PROPERTIES, catalog)],
+                vec!["certified true", r#"x {"b":1,"a":[2.50]}"#, "x null", r#"certified "true""#, identity],
+            ),
+        ];
+        for (annotations, expected) in rows {
+            let (properties, faults) = read(annotations);
+            assert_eq!(properties, expected);
+            assert!(faults.is_empty());
+        }
+        assert_eq!(read(&[(annotations::PACKAGE_NAME, "")]).0, Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_left_out_and_told() {
+        let deep = format!(r#"[{{"type":"x","value":{}{}}}]"#, "[".repeat(5000), "]".repeat(5000));
+        assert_eq!(read(&[(annotations::PROPERTIES, &deep)]).0.len(), 2);
+        for wrong in
+            ["", "null", "{}", r#"[{"value":1}]"#, r#"[{"type":1}]"#, "[1]", r#"[{"type":"x","value":1}"#]
+        {
+            let catalog = (annotations::EXT_CATALOG_PROPERTIES, r#"[{"type":"y","value":1}]"#);
+            let (properties, faults) = read(&[(annotations::PROPERTIES, wrong), catalog]);
+            assert_eq!(properties.len(), 2, "{wrong}");
+            assert_eq!(faults.len(), 1, "{wrong}");
+            let begin = "annotation olm.properties: not a JSON list of properties with type and value: ";
+            assert!(faults[0].starts_with(begin), "{}", faults[0]);
+        }
+    }
+}

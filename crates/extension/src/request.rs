@@ -1,0 +1,206 @@
+//! Which ClusterCatalogs an extension asks, and for what (spec 03 §§1.3, 2; spec 05 §3.4).
+
+use olm_api::cluster_catalog::AvailabilityMode;
+use olm_api::cluster_extension::{BundleMetadata, CatalogFilter, UpgradeConstraintPolicy};
+use olm_api::conditions::{self, types};
+use olm_api::{ClusterCatalog, LabelSelector};
+use olm_resolve::{
+    CatalogError, CatalogSelector, ClusterFacts, Dependent, Expression, Installed, Request, Rules,
+    SelectorError, Surroundings, UpgradePolicy,
+};
+
+use super::rules::ExtensionRules;
+
+/// What else is on the cluster, as far as the rules of an extension look at it. The default is nothing, for rules that
+/// do not.
+#[derive(Debug, Default)]
+pub struct Around {
+    /// What can meet requirements; absent unless dependencies are judged.
+    pub surroundings: Option<Surroundings>,
+    /// Other extensions that need something.
+    pub dependents: Vec<Dependent>,
+    /// What bundles may demand; absent unless such demands count.
+    pub cluster: Option<ClusterFacts>,
+}
+
+/// What an extension with this `spec.source.catalog` and this installed bundle asks of the resolver.
+pub fn request<'a>(
+    filter: &'a CatalogFilter,
+    installed: Option<&'a BundleMetadata>,
+    rules: &'a ExtensionRules,
+    around: &'a Around,
+) -> Request<'a> {
+    let settings = &rules.settings;
+    Request {
+        package: &filter.package_name,
+        channels: &filter.channels,
+        version: filter.version.as_deref(),
+        policy: policy(filter),
+        installed: installed.map(|bundle| Installed {
+            name: &bundle.name,
+            version: &bundle.version,
+            release: bundle.release.as_deref(),
+        }),
+        rules: Rules {
+            dependencies: settings.dependencies,
+            ignored_requirements: &rules.ignored_requirements,
+            surroundings: around.surroundings.as_ref(),
+            dependents: if rules.ignore_dependents { &[] } else { &around.dependents },
+            upgrade_scope: rules.upgrade_scope,
+            exclude_skipped: rules.exclude_skipped,
+            cluster: around.cluster.as_ref(),
+            best_effort: settings.best_effort,
+        },
+    }
+}
+
+/// Which upgrades the extension allows; a policy that is not known is the default one.
+pub fn policy(filter: &CatalogFilter) -> UpgradePolicy {
+    match filter.upgrade_constraint_policy {
+        Some(UpgradeConstraintPolicy::SelfCertified) => UpgradePolicy::SelfCertified,
+        _ => UpgradePolicy::CatalogProvided,
+    }
+}
+
+/// The labels of the catalogs that the extension selects: all catalogs where it has no selector.
+///
+/// # Errors
+/// An operator, key or value that is not allowed.
+pub fn selector(selector: Option<&LabelSelector>) -> Result<CatalogSelector, SelectorError> {
+    let Some(selector) = selector else {
+        return Ok(CatalogSelector::default());
+    };
+    let expressions = selector.match_expressions.iter().flatten().map(|expression| Expression {
+        key: &expression.key,
+        operator: &expression.operator,
+        values: expression.values.as_deref().unwrap_or_default(),
+    });
+    CatalogSelector::new(selector.match_labels.iter().flatten(), expressions)
+}
+
+/// Whether the catalog takes part at all. One that is switched off counts as selected, but is not asked.
+pub fn is_switched_on(catalog: &ClusterCatalog) -> bool {
+    catalog.spec.availability_mode != Some(AvailabilityMode::Unavailable)
+}
+
+/// The catalog's priority; higher is preferred.
+pub fn priority(catalog: &ClusterCatalog) -> i32 {
+    catalog.spec.priority.unwrap_or(0)
+}
+
+/// The image whose content the catalog serves.
+///
+/// # Errors
+/// It serves none: the text of spec 03 §1.3.
+pub fn served_image(catalog: &ClusterCatalog) -> Result<&str, CatalogError> {
+    let name = || catalog.metadata.name.clone().unwrap_or_default();
+    let status = catalog.status.as_ref().ok_or_else(|| CatalogError::NotServing(name()))?;
+    if !conditions::is_true(&status.conditions, types::SERVING) {
+        return Err(CatalogError::NotServing(name()));
+    }
+    let source = status.resolved_source.as_ref().ok_or_else(|| CatalogError::NoResolvedSource(name()))?;
+    Ok(&source.image.ref_)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn filter(more: &Value) -> CatalogFilter {
+        let mut filter = json!({"packageName": "demo"});
+        filter.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        serde_json::from_value(filter).unwrap()
+    }
+
+    fn catalog(more: &Value) -> ClusterCatalog {
+        let mut catalog = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
+            "metadata": {"name": "main"}, "spec": {"source": {"type": "Image", "image": {"ref": "r.example/c:1"}}}});
+        for (key, value) in more.as_object().unwrap() {
+            match key.as_str() {
+                "status" => catalog["status"] = value.clone(),
+                _ => catalog["spec"][key] = value.clone(),
+            }
+        }
+        serde_json::from_value(catalog).unwrap()
+    }
+
+    #[test]
+    fn a_filter_becomes_a_request() {
+        let (rules, around) = (ExtensionRules::default(), Around::default());
+        let plain = filter(&json!({}));
+        let asked = request(&plain, None, &rules, &around);
+        assert_eq!(
+            (asked.package, asked.version, asked.policy),
+            ("demo", None, UpgradePolicy::CatalogProvided)
+        );
+        assert!(asked.channels.is_empty() && asked.installed.is_none() && asked.rules.surroundings.is_none());
+        let full = filter(
+            &json!({"version": "1.x", "channels": ["stable"], "upgradeConstraintPolicy": "SelfCertified"}),
+        );
+        let bundle = BundleMetadata {
+            name: "demo.v1".to_owned(),
+            version: "1.0.0".to_owned(),
+            release: Some("2".to_owned()),
+        };
+        let asked = request(&full, Some(&bundle), &rules, &around);
+        assert_eq!((asked.version, asked.channels), (Some("1.x"), &["stable".to_owned()][..]));
+        assert_eq!(asked.policy, UpgradePolicy::SelfCertified);
+        let installed = asked.installed.unwrap();
+        assert_eq!((installed.name, installed.version, installed.release), ("demo.v1", "1.0.0", Some("2")));
+        assert_eq!(
+            policy(&filter(&json!({"upgradeConstraintPolicy": "Later"}))),
+            UpgradePolicy::CatalogProvided
+        );
+    }
+
+    #[test]
+    fn who_ignores_dependents_has_none() {
+        let dependent =
+            Dependent { extension: "a".to_owned(), bundle: "a.v1".to_owned(), requirements: Vec::new() };
+        let around = Around { dependents: vec![dependent], ..Around::default() };
+        let plain = filter(&json!({}));
+        for (ignore_dependents, count) in [(false, 1), (true, 0)] {
+            let rules = ExtensionRules { ignore_dependents, ..ExtensionRules::default() };
+            assert_eq!(request(&plain, None, &rules, &around).rules.dependents.len(), count);
+        }
+    }
+
+    // spec 03 acceptance 26, 28
+    #[test]
+    fn catalogs_are_switched_off_by_mode_and_preferred_by_priority() {
+        for (more, on, number) in [
+            (json!({}), true, 0),
+            (json!({"availabilityMode": "Available", "priority": -3}), true, -3),
+            (json!({"availabilityMode": "Unavailable", "priority": 7}), false, 7),
+        ] {
+            let catalog = catalog(&more);
+            assert_eq!((is_switched_on(&catalog), priority(&catalog)), (on, number), "{more}");
+        }
+    }
+
+    #[test]
+    fn a_catalog_that_serves_nothing_says_so() {
+        let serving = |status: &str| {
+            json!([{"type": "Serving", "status": status, "reason": "R", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}])
+        };
+        let source = json!({"type": "Image", "image": {"ref": "r.example/c@sha256:1"}});
+        let not_serving = Err(CatalogError::NotServing("main".to_owned()));
+        for (more, expected) in [
+            (json!({}), not_serving.clone()),
+            (json!({"status": {"conditions": serving("False"), "resolvedSource": source}}), not_serving),
+            (
+                json!({"status": {"conditions": serving("True")}}),
+                Err(CatalogError::NoResolvedSource("main".to_owned())),
+            ),
+            (
+                json!({"status": {"conditions": serving("True"), "resolvedSource": source}}),
+                Ok("r.example/c@sha256:1"),
+            ),
+        ] {
+            assert_eq!(served_image(&catalog(&more)), expected, "{more}");
+        }
+    }
+}

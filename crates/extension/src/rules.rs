@@ -1,0 +1,283 @@
+//! Which rules beyond the reference an extension is under: flags and gates of the server, annotations of the extension
+//! (spec 07 §§1.1, 5.5, 6.3).
+//!
+//! An annotation with a value that is not allowed never blocks and never takes effect; it is listed to be told.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use olm_api::{ClusterExtension, annotations};
+use olm_resolve::{DEPENDENCY_PROPERTIES, DependencyMode, Indexing, UnknownValue, UpgradeScope};
+
+/// What the server's flags and gates say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Flag `--dependency-mode`.
+    pub dependencies: DependencyMode,
+    /// Gate `BestEffortResolution`.
+    pub best_effort: bool,
+    /// Gate `ClusterConstraints`.
+    pub cluster_constraints: bool,
+    /// Gate `BundleReleaseSupport`, which is the reference's.
+    pub releases: bool,
+}
+
+/// The rules that one extension is under.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExtensionRules {
+    /// What the server's flags and gates say, with the extension's own dependency mode.
+    pub settings: Settings,
+    /// Types of requirements that do not count.
+    pub ignored_requirements: Vec<String>,
+    /// Whether it may change or go though others need it.
+    pub ignore_dependents: bool,
+    /// How far one upgrade may go.
+    pub upgrade_scope: Option<UpgradeScope>,
+    /// Versions that their channel skips do not count.
+    pub exclude_skipped: bool,
+    /// Annotations without effect, in the order of their keys.
+    pub invalid: Vec<InvalidAnnotation>,
+}
+
+/// An annotation whose value is not allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidAnnotation {
+    key: &'static str,
+    value: String,
+    allowed: String,
+}
+
+impl fmt::Display for InvalidAnnotation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, value, allowed } = self;
+        write!(f, "annotation {key} has no effect: unknown value {value:?}, allowed are {allowed}")
+    }
+}
+
+impl ExtensionRules {
+    /// Reads the annotations of an extension.
+    pub fn of(annotations: Option<&BTreeMap<String, String>>, settings: Settings) -> Self {
+        let none = BTreeMap::new();
+        let mut read = Reader { annotations: annotations.unwrap_or(&none), invalid: Vec::new() };
+        // In the order of the keys, which is that of `invalid`.
+        let dependencies = read.choice(annotations::EXT_DEPENDENCY_MODE);
+        let exclude_skipped = read.switch(annotations::EXT_EXCLUDE_SKIPPED);
+        let ignored_requirements = read.types(annotations::EXT_IGNORE_DEPENDENCIES);
+        let ignore_dependents = read.switch(annotations::EXT_IGNORE_DEPENDENTS);
+        let upgrade_scope = read.choice(annotations::EXT_UPGRADE_SCOPE);
+        Self {
+            settings: Settings { dependencies: dependencies.unwrap_or(settings.dependencies), ..settings },
+            ignored_requirements,
+            ignore_dependents,
+            upgrade_scope,
+            exclude_skipped,
+            invalid: read.invalid,
+        }
+    }
+
+    /// Whether requirements of this property type count.
+    pub fn counts(&self, property_type: &str) -> bool {
+        !self.ignored_requirements.iter().any(|ignored| ignored == property_type)
+    }
+
+    /// Whether `extension`, which is under these rules, must not lose what meets its requirements. One that is going
+    /// needs nothing any more, so that two which need each other can both go.
+    pub fn protect(&self, extension: &ClusterExtension) -> bool {
+        let stays = extension.metadata.deletion_timestamp.is_none();
+        stays && self.settings.dependencies == DependencyMode::Check
+    }
+
+    /// Whether dependencies are looked at, instead of refused as in the reference.
+    pub fn judges_dependencies(&self) -> bool {
+        self.settings.dependencies != DependencyMode::Reject
+    }
+
+    /// The same rules, but no catalog is left out `while_awaited`: content that is on its way is not unavailable.
+    pub fn patient(&self, while_awaited: bool) -> Self {
+        let best_effort = self.settings.best_effort && !while_awaited;
+        Self { settings: Settings { best_effort, ..self.settings }, ..self.clone() }
+    }
+
+    /// Whether a rule is in force that can hold back a newer version.
+    pub fn can_hold(&self) -> bool {
+        self.upgrade_scope.is_some()
+            || self.exclude_skipped
+            || self.settings.dependencies == DependencyMode::Check
+            || self.settings.cluster_constraints
+    }
+
+    /// Whether the choice depends on what else is on the cluster.
+    pub fn looks_around(&self) -> bool {
+        self.judges_dependencies() || self.settings.cluster_constraints
+    }
+
+    /// What has to be kept of a package for these rules.
+    pub fn indexing(&self) -> Indexing {
+        Indexing { release_support: self.settings.releases, properties: self.looks_around() }
+    }
+}
+
+/// Reads annotations and remembers those that are wrong.
+struct Reader<'a> {
+    annotations: &'a BTreeMap<String, String>,
+    invalid: Vec<InvalidAnnotation>,
+}
+
+impl Reader<'_> {
+    fn choice<T: FromStr<Err = UnknownValue>>(&mut self, key: &'static str) -> Option<T> {
+        let parsed = self.annotations.get(key)?.parse();
+        parsed.map_err(|UnknownValue { value, allowed }| self.refuse(key, &value, &allowed.join(", "))).ok()
+    }
+
+    fn switch(&mut self, key: &'static str) -> bool {
+        match self.annotations.get(key).map(String::as_str) {
+            Some("true") => true,
+            None | Some("false") => false,
+            Some(other) => {
+                self.refuse(key, other, "true, false");
+                false
+            }
+        }
+    }
+
+    fn types(&mut self, key: &'static str) -> Vec<String> {
+        let Some(value) = self.annotations.get(key) else { return Vec::new() };
+        let types: Vec<&str> = value.split(',').map(str::trim).collect();
+        if types.iter().all(|type_| DEPENDENCY_PROPERTIES.contains(type_)) {
+            return types.into_iter().map(str::to_owned).collect();
+        }
+        self.refuse(
+            key,
+            value,
+            &format!("lists, separated by commas, of {}", DEPENDENCY_PROPERTIES.join(", ")),
+        );
+        Vec::new()
+    }
+
+    fn refuse(&mut self, key: &'static str, value: &str, allowed: &str) {
+        let (value, allowed) = (value.to_owned(), allowed.to_owned());
+        self.invalid.push(InvalidAnnotation { key, value, allowed });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn rules(annotations: &[(&str, &str)], settings: Settings) -> ExtensionRules {
+        let prefixed =
+            |(key, value): &(&str, &str)| (format!("{}{key}", annotations::EXT_PREFIX), (*value).to_owned());
+        ExtensionRules::of(Some(&annotations.iter().map(prefixed).collect()), settings)
+    }
+
+    // spec 07 A-01
+    #[test]
+    fn without_keys_there_are_no_rules() {
+        let none = ExtensionRules::of(None, Settings::default());
+        assert_eq!(none, ExtensionRules::default());
+        assert!(!none.can_hold() && !none.looks_around());
+        assert_eq!(none.indexing(), Indexing::default());
+        assert_eq!(rules(&[("approval", "Manual")], Settings::default()), none);
+    }
+
+    #[test]
+    fn keys_and_flags() {
+        let all = rules(
+            &[
+                ("dependency-mode", "Check"),
+                ("ignore-dependencies", "olm.gvk.required, olm.constraint"),
+                ("ignore-dependents", "true"),
+                ("upgrade-scope", "minor"),
+                ("exclude-skipped", "true"),
+            ],
+            Settings::default(),
+        );
+        assert_eq!(all.settings.dependencies, DependencyMode::Check);
+        assert_eq!(all.ignored_requirements, ["olm.gvk.required", "olm.constraint"]);
+        assert!(all.ignore_dependents && all.exclude_skipped && all.can_hold() && all.looks_around());
+        assert_eq!(all.upgrade_scope, Some(UpgradeScope::Minor));
+        assert_eq!(all.invalid, []);
+
+        let report = Settings { dependencies: DependencyMode::Report, ..Settings::default() };
+        assert!(rules(&[], report).judges_dependencies() && !rules(&[], report).can_hold());
+        assert!(rules(&[("dependency-mode", "Check")], report).can_hold());
+        assert_eq!(rules(&[("dependency-mode", "Reject")], report), ExtensionRules::default());
+        let off = rules(&[("exclude-skipped", "false"), ("ignore-dependents", "false")], Settings::default());
+        assert_eq!(off, ExtensionRules::default());
+        let brake = rules(&[("upgrade-scope", "patch")], Settings::default());
+        assert!(brake.can_hold() && !brake.looks_around());
+        let gated = rules(&[], Settings { cluster_constraints: true, ..Settings::default() });
+        assert!(gated.can_hold() && gated.looks_around() && gated.indexing().properties);
+        assert!(!rules(&[], Settings { best_effort: true, ..Settings::default() }).can_hold());
+    }
+
+    // spec 07 §1.1: an invalid value never blocks and never takes effect
+    #[test]
+    fn invalid_values_have_no_effect_and_are_told() {
+        let report = Settings { dependencies: DependencyMode::Report, ..Settings::default() };
+        let wrong = rules(
+            &[
+                ("dependency-mode", "check"),
+                ("exclude-skipped", "yes"),
+                ("ignore-dependencies", "olm.gvk"),
+                ("ignore-dependents", ""),
+                ("upgrade-scope", "Minor"),
+            ],
+            report,
+        );
+        let told: Vec<String> = wrong.invalid.iter().map(ToString::to_string).collect();
+        let expect = [
+            ("dependency-mode", r#""check""#, "Reject, Report, Check"),
+            ("exclude-skipped", r#""yes""#, "true, false"),
+            (
+                "ignore-dependencies",
+                r#""olm.gvk""#,
+                "lists, separated by commas, of olm.package.required, olm.gvk.required, olm.constraint",
+            ),
+            ("ignore-dependents", r#""""#, "true, false"),
+            ("upgrade-scope", r#""Minor""#, "patch, minor, major"),
+        ];
+        let expect = expect.map(|(key, value, allowed)| {
+            format!(
+                "annotation ext.olm.operatorframework.io/{key} has no effect: unknown value {value}, \
+                 allowed are {allowed}"
+            )
+        });
+        assert_eq!(told, expect);
+        assert_eq!(ExtensionRules { invalid: Vec::new(), ..wrong }, rules(&[], report));
+    }
+
+    // spec 07 §5.5, E-20
+    #[test]
+    fn only_extensions_that_stay_and_are_checked_hold_others_up() {
+        let extension = |mode: Option<&str>, going: bool| -> ClusterExtension {
+            let mut extension = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+                "metadata": {"name": "app", "annotations": {}}});
+            if let Some(mode) = mode {
+                extension["metadata"]["annotations"][annotations::EXT_DEPENDENCY_MODE] = json!(mode);
+            }
+            if going {
+                extension["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            }
+            serde_json::from_value(extension).unwrap()
+        };
+        let all_checked = Settings { dependencies: DependencyMode::Check, ..Settings::default() };
+        let rows = [
+            (None, false, Settings::default(), false),
+            (Some("Report"), false, Settings::default(), false),
+            (Some("Check"), false, Settings::default(), true),
+            (Some("Check"), true, Settings::default(), false),
+            (Some("check"), false, Settings::default(), false),
+            (None, false, all_checked, true),
+            (Some("Reject"), false, all_checked, false),
+        ];
+        for (mode, going, settings, counts) in rows {
+            let extension = extension(mode, going);
+            let rules = ExtensionRules::of(extension.metadata.annotations.as_ref(), settings);
+            assert_eq!(rules.protect(&extension), counts, "{mode:?} {going}");
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Who can meet what: installed bundles with the APIs that they define, APIs without a bundle, and the extensions that
+//! rely on others (spec 03 §6.4, spec 07 §5.5).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use olm_api::{ObjectMeta, labels};
+use olm_fbc::Property;
+use olm_resolve::{ClusterFacts, Dependent, Gvk, Provider, Requirement, Surroundings, Verdict};
+use serde::Deserialize;
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::installed::Installed;
+
+/// What the cluster serves.
+#[derive(Clone, Debug, Default)]
+pub struct Served {
+    /// All APIs that discovery shows.
+    pub gvks: BTreeSet<Gvk>,
+    /// The APIs whose definitions are objects of extensions, by name of the extension.
+    pub owned: BTreeMap<String, BTreeSet<Gvk>>,
+    /// Version of Kubernetes as the API server says it, such as `v1.36.3`.
+    pub kubernetes: String,
+}
+
+impl Served {
+    /// What bundles may demand of the cluster.
+    pub fn facts(&self) -> ClusterFacts {
+        ClusterFacts::new(&self.kubernetes, self.gvks.clone())
+    }
+
+    /// The APIs that no extension defines which is `managed`.
+    pub fn external(&self, managed: impl Fn(&str) -> bool) -> BTreeSet<Gvk> {
+        let defined: BTreeSet<&Gvk> =
+            self.owned.iter().filter(|(owner, _)| managed(owner)).flat_map(|(_, gvks)| gvks).collect();
+        self.gvks.iter().filter(|gvk| !defined.contains(gvk)).cloned().collect()
+    }
+}
+
+/// What matters of the `spec` of a CustomResourceDefinition: its schemas are large.
+#[derive(Clone, Debug, Deserialize)]
+pub struct DefinitionSpec {
+    group: String,
+    names: DefinitionNames,
+    versions: Vec<DefinitionVersion>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct DefinitionNames {
+    kind: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct DefinitionVersion {
+    name: String,
+    served: bool,
+}
+
+impl DefinitionSpec {
+    fn gvks(&self) -> impl Iterator<Item = Gvk> {
+        let served = self.versions.iter().filter(|version| version.served);
+        served.map(|version| Gvk {
+            group: self.group.clone(),
+            version: version.name.clone(),
+            kind: self.names.kind.clone(),
+        })
+    }
+}
+
+/// The APIs that extensions define, by name of the extension, from their CustomResourceDefinitions.
+pub fn owned<'a>(
+    definitions: impl IntoIterator<Item = (&'a ObjectMeta, &'a DefinitionSpec)>,
+) -> BTreeMap<String, BTreeSet<Gvk>> {
+    let mut owned: BTreeMap<String, BTreeSet<Gvk>> = BTreeMap::new();
+    for (metadata, definition) in definitions {
+        let owner = metadata.labels.as_ref().and_then(|labels| labels.get(labels::OWNER_NAME));
+        if let Some(owner) = owner.filter(|name| !name.is_empty()) {
+            owned.entry(owner.clone()).or_default().extend(definition.gvks());
+        }
+    }
+    owned
+}
+
+/// What surrounds the extension `except`, and who relies on whom.
+///
+/// `owners` are the extensions that have any revision. An API that one of them defines is met by the bundle that it has
+/// installed; while it has none, by nothing (spec 07 E-19). Every other API is served by other means (E-18), unless
+/// it is defined by `except`, which must not hold itself up. What `except` itself has installed is no part of the
+/// surroundings.
+///
+/// `insists(extension, property_type)` says whether the extension may not be broken: it is protected by its rules
+/// ([`protect`](crate::ExtensionRules::protect)), and requirements of this type count for it.
+pub fn surroundings<'a>(
+    installed: impl Iterator<Item = &'a Installed> + Clone,
+    owners: &BTreeSet<&str>,
+    served: &Served,
+    except: &str,
+    insists: impl Fn(&str, &str) -> bool,
+) -> (Surroundings, Vec<Dependent>) {
+    let external = served.external(|owner| owner == except || owners.contains(owner));
+    let providers = installed.clone().map(|has| has.provider(served)).collect();
+    let mut all = Surroundings { providers, served: external };
+    let dependents = dependents(installed, &all, except, insists);
+    all.providers.retain(|provider| provider.extension() != Some(except));
+    (all, dependents)
+}
+
+impl Installed {
+    /// The bundle with what it offers: what its properties say, and the APIs that its extension defines.
+    pub fn provider(&self, served: &Served) -> Provider {
+        let mut properties = self.properties.clone();
+        properties.extend(served.owned.get(&self.extension).into_iter().flatten().map(api));
+        Provider::new(Some(self.extension.clone()), self.bundle.name.clone(), properties)
+    }
+}
+
+/// The other extensions whose requirements hold now and must go on holding.
+fn dependents<'a>(
+    installed: impl Iterator<Item = &'a Installed>,
+    all: &Surroundings,
+    except: &str,
+    insists: impl Fn(&str, &str) -> bool,
+) -> Vec<Dependent> {
+    let holding = |extension: &str, requirement: &&Requirement| {
+        insists(extension, requirement.property_type())
+            && matches!(requirement.verdict(all), Verdict::Met { .. })
+    };
+    installed
+        .filter(|has| has.extension != except)
+        .map(|has| Dependent {
+            extension: has.extension.clone(),
+            bundle: has.bundle.name.clone(),
+            requirements: has
+                .requirements
+                .iter()
+                .filter(|one| holding(&has.extension, one))
+                .cloned()
+                .collect(),
+        })
+        .filter(|dependent| !dependent.requirements.is_empty())
+        .collect()
+}
+
+/// The property of a bundle that provides this API.
+fn api(gvk: &Gvk) -> Property {
+    let value = to_raw_value(gvk).unwrap_or_else(|_| RawValue::NULL.to_owned());
+    Property { kind: "olm.gvk".to_owned(), value }
+}
+
+#[cfg(test)]
+mod tests {
+    use olm_api::annotations;
+    use serde_json::json;
+
+    use super::super::installed::tests::set;
+    use super::*;
+
+    const REQUIRES_G: &str =
+        r#"[{"type":"olm.gvk.required","value":{"group":"g","version":"v1","kind":"G"}}]"#;
+    const REQUIRES_A: &str =
+        r#"[{"type":"olm.package.required","value":{"packageName":"a","versionRange":">=1.0.0"}}]"#;
+
+    fn gvk(kind: &str) -> Gvk {
+        Gvk { group: "g".into(), version: "v1".into(), kind: kind.into() }
+    }
+
+    /// Extensions with what they say, the definitions that they own, and what else is served.
+    struct Scene {
+        installed: Vec<Installed>,
+        served: Served,
+        owners: Vec<&'static str>,
+    }
+
+    fn scene(installed: &[(&'static str, &str)], owned: &[(&'static str, &str)], external: &[&str]) -> Scene {
+        let mut served =
+            Served { gvks: external.iter().map(|kind| gvk(kind)).collect(), ..Served::default() };
+        for (owner, kind) in owned {
+            served.owned.entry((*owner).to_owned()).or_default().insert(gvk(kind));
+            served.gvks.insert(gvk(kind));
+        }
+        let read = |(name, properties): &(&'static str, &str)| {
+            let (read, faults) = Installed::read(&set(name, 1, &[(annotations::PROPERTIES, properties)]));
+            assert!(faults.is_empty());
+            read
+        };
+        let owners = installed.iter().map(|(name, _)| *name).collect();
+        let mut installed: Vec<_> = installed.iter().map(read).collect();
+        installed.sort_by(|a, b| a.extension.cmp(&b.extension));
+        Scene { installed, served, owners }
+    }
+
+    impl Scene {
+        fn around(
+            &self,
+            except: &str,
+            insists: impl Fn(&str, &str) -> bool,
+        ) -> (Surroundings, Vec<Dependent>) {
+            let owners = self.owners.iter().copied().collect();
+            surroundings(self.installed.iter(), &owners, &self.served, except, insists)
+        }
+
+        fn verdict(&self, except: &str, requirement: &str) -> Verdict {
+            let properties = format!(r#"[{{"type":"olm.constraint","value":{requirement}}}]"#);
+            let (wants, _) = Installed::read(&set("wants", 1, &[(annotations::PROPERTIES, &properties)]));
+            wants.requirements[0].verdict(&self.around(except, |_, _| true).0)
+        }
+    }
+
+    fn met(by: &str, external: bool) -> Verdict {
+        Verdict::Met { by: by.to_owned(), external }
+    }
+
+    const G: &str = r#"{"gvk":{"group":"g","version":"v1","kind":"G"}}"#;
+    const UNMET: Verdict = Verdict::Unmet { wide: false };
+
+    #[test]
+    fn definitions_that_are_served_belong_to_their_owner() {
+        let definition = |kind: &str| -> DefinitionSpec {
+            let versions = json!([{"name": "v1", "served": true}, {"name": "v1alpha1", "served": false}]);
+            let spec = json!({"group": "g", "names": {"kind": kind, "plural": "x"}, "versions": versions});
+            serde_json::from_value(spec).unwrap()
+        };
+        let by = |owner: Option<&str>| ObjectMeta {
+            labels: owner.map(|owner| BTreeMap::from([(labels::OWNER_NAME.to_owned(), owner.to_owned())])),
+            ..ObjectMeta::default()
+        };
+        let all = [
+            (by(Some("a")), definition("G")),
+            (by(Some("a")), definition("H")),
+            (by(Some("")), definition("I")),
+            (by(None), definition("J")),
+        ];
+        let owned = owned(all.iter().map(|(metadata, spec)| (metadata, spec)));
+        assert_eq!(owned, BTreeMap::from([("a".to_owned(), BTreeSet::from([gvk("G"), gvk("H")]))]));
+        let served = Served { gvks: ["G", "K"].map(gvk).into(), owned, ..Served::default() };
+        assert_eq!(served.external(|owner| owner == "a"), BTreeSet::from([gvk("K")]));
+        assert_eq!(served.external(|_| false), served.gvks);
+    }
+
+    #[test]
+    fn an_api_is_of_the_extension_that_defines_it_or_external() {
+        // spec 07 A-24, E-18
+        let external = || met("group: g, version: v1, kind: G", true);
+        assert_eq!(scene(&[], &[], &["G"]).verdict("x", G), external());
+        assert_eq!(scene(&[], &[], &["H"]).verdict("x", G), UNMET);
+        let owned = scene(&[("a", "[]")], &[("a", "G")], &[]);
+        assert_eq!(owned.verdict("x", G), met("a", false));
+        // What the extension itself has installed may go with the upgrade.
+        assert_eq!(owned.verdict("a", G), UNMET);
+        // spec 07 E-19: the revisions of b have not succeeded yet, so nothing of it is installed.
+        let mut pending = scene(&[("a", "[]")], &[("b", "G")], &[]);
+        pending.owners.push("b");
+        assert_eq!(pending.verdict("x", G), UNMET);
+        // What an extension that is gone has left behind is managed by nobody.
+        assert_eq!(scene(&[("a", "[]")], &[("gone", "G")], &[]).verdict("x", G), external());
+    }
+
+    #[test]
+    fn any_and_all_ask_one_bundle_at_a_time() {
+        let package =
+            |range: &str| format!(r#"{{"package":{{"packageName":"a","versionRange":"{range}"}}}}"#);
+        // spec 07 A-25
+        let any = format!(r#"{{"any":{{"constraints":[{},{G}]}}}}"#, package(">=2.0.0"));
+        assert!(matches!(scene(&[], &[], &["G"]).verdict("x", &any), Verdict::Met { external: true, .. }));
+        assert_eq!(scene(&[("a", "[]")], &[("b", "G")], &[]).verdict("b", &any), UNMET);
+        // spec 07 A-26
+        let all = format!(r#"{{"all":{{"constraints":[{},{G}]}}}}"#, package(">=1.0.0"));
+        let both = [("a", "[]"), ("b", "[]")];
+        assert_eq!(scene(&both, &[("b", "G")], &[]).verdict("x", &all), Verdict::Unmet { wide: true });
+        assert_eq!(scene(&both, &[("a", "G")], &[]).verdict("x", &all), met("a", false));
+    }
+
+    // spec 07 A-31
+    #[test]
+    fn dependents_are_those_whose_requirements_hold_and_count() {
+        let apps = [("a", "[]"), ("y", REQUIRES_G), ("z", REQUIRES_A)];
+        let scene = scene(&apps, &[("a", "G")], &[]);
+        let names = |except: &str, insists: &dyn Fn(&str, &str) -> bool| -> Vec<String> {
+            let (_, dependents) = scene.around(except, insists);
+            dependents
+                .iter()
+                .map(|one| format!("{} {} {}", one.extension, one.bundle, one.requirements.len()))
+                .collect()
+        };
+        assert_eq!(names("a", &|_, _| true), ["y y.v1 1", "z z.v1 1"]);
+        assert_eq!(names("y", &|_, _| true), ["z z.v1 1"]);
+        assert_eq!(names("a", &|extension, _| extension == "y"), ["y y.v1 1"]);
+        assert_eq!(names("a", &|_, kind| kind == "olm.package.required"), ["z z.v1 1"]);
+        assert_eq!(names("a", &|_, _| false), Vec::<String>::new());
+        // Nothing breaks for who lacks it already.
+        let lacking = super::tests::scene(&[("a", "[]"), ("y", REQUIRES_G)], &[], &[]);
+        assert!(lacking.around("a", |_, _| true).1.is_empty());
+    }
+
+    #[test]
+    fn providers_are_the_others_in_order_of_their_names() {
+        let (around, _) =
+            scene(&[("c", "[]"), ("a", "[]"), ("b", "[]")], &[("c", "G")], &["H"]).around("b", |_, _| true);
+        let names: Vec<_> = around.providers.iter().filter_map(|one| one.extension()).collect();
+        assert_eq!(names, ["a", "c"]);
+        assert_eq!(around.providers[0].package(), Some("a"));
+        assert_eq!(around.providers[1].gvks().cloned().collect::<Vec<_>>(), [gvk("G")]);
+        assert_eq!(around.served, BTreeSet::from([gvk("H")]));
+    }
+}

@@ -1,0 +1,437 @@
+//! From the JSON of a property to its fields, as Go's strict decoder reads it (spec 03 §6.2 rules 1 and 2).
+//!
+//! Names match whatever their case, `null` sets nothing, a field that comes twice is set twice, an unknown field or a
+//! wrong type is an error that comes after all reading, and of several the first counts. Nesting is kept on a list
+//! instead of the stack.
+
+use olm_version::quote;
+
+use super::{CONSTRAINT, GVK_REQUIRED, Gvk, PACKAGE_REQUIRED, RequirementFault};
+
+/// Deepest nesting that the reference's decoder accepts.
+const NESTING_LIMIT: usize = 10_000;
+
+/// The fields of a requirement; of a tree of them, each node knows its children by index.
+#[derive(Debug, Default)]
+pub(super) struct Fields {
+    pub(super) failure_message: String,
+    pub(super) gvk: Option<Gvk>,
+    pub(super) package: Option<Package>,
+    pub(super) all: Option<Vec<usize>>,
+    pub(super) any: Option<Vec<usize>>,
+    pub(super) not: Option<Vec<usize>>,
+    pub(super) cel: Option<String>,
+}
+
+/// A package within a range, as written.
+#[derive(Debug, Default)]
+pub(super) struct Package {
+    pub(super) name: String,
+    pub(super) range: String,
+}
+
+/// A place for a value: node of the tree and what of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Constraint(usize),
+    Compound(usize, Kind),
+    Members(usize, Kind),
+    Gvk(usize),
+    Package(usize),
+    Cel(usize),
+    Text(usize, Text),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    All,
+    Any,
+    Not,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Text {
+    FailureMessage,
+    Group,
+    Version,
+    Kind,
+    PackageName,
+    VersionRange,
+    Rule,
+}
+
+/// Reads the JSON `value` of a property of one of the three types. The root comes first, children after their parents.
+pub(super) fn decode(property_type: &'static str, value: &str) -> Result<Vec<Fields>, RequirementFault> {
+    let root = match property_type {
+        GVK_REQUIRED => Place::Gvk(0),
+        PACKAGE_REQUIRED => Place::Package(0),
+        _ => Place::Constraint(0),
+    };
+    let mut decoder = Decoder {
+        text: value,
+        at: 0,
+        property_type,
+        nodes: vec![Fields::default()],
+        open: Vec::new(),
+        names: Vec::new(),
+        fault: None,
+    };
+    if nesting(value) > NESTING_LIMIT {
+        return Err(decoder.fault("exceeded max depth".to_owned(), None));
+    }
+    // A requirement of its own type is there even where its value is null.
+    match root {
+        Place::Gvk(_) => decoder.nodes[0].gvk = Some(Gvk::default()),
+        Place::Package(_) => decoder.nodes[0].package = Some(Package::default()),
+        _ => {}
+    }
+    decoder.run(root);
+    match decoder.fault {
+        Some(fault) => Err(fault),
+        None => Ok(decoder.nodes),
+    }
+}
+
+struct Decoder<'a> {
+    text: &'a str,
+    at: usize,
+    property_type: &'static str,
+    nodes: Vec<Fields>,
+    /// The objects and lists that are being read.
+    open: Vec<Place>,
+    /// The fields that lead there; lists of members add none.
+    names: Vec<&'static str>,
+    /// What was wrong first.
+    fault: Option<RequirementFault>,
+}
+
+impl Decoder<'_> {
+    fn run(&mut self, root: Place) {
+        self.value(root);
+        while let Some(&place) = self.open.last() {
+            match self.next() {
+                b'}' => self.close(),
+                b']' => {
+                    self.open.pop();
+                    self.names.pop();
+                }
+                b',' => {}
+                0 => return,
+                b'"' if !matches!(place, Place::Members(..)) => {
+                    let key = self.string();
+                    self.next();
+                    self.field(place, &key);
+                }
+                _ => {
+                    self.at -= 1;
+                    if let Place::Members(node, kind) = place {
+                        let member = self.nodes.len();
+                        self.nodes.push(Fields::default());
+                        self.nodes[node].members(kind).get_or_insert_default().push(member);
+                        self.value(Place::Constraint(member));
+                    } else {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends an object, and the field whose value it is.
+    fn close(&mut self) {
+        self.open.pop();
+        if !matches!(self.open.last(), Some(Place::Members(..)) | None) {
+            self.names.pop();
+        }
+    }
+
+    /// Reads the value of the field `key` of the object at `place`.
+    fn field(&mut self, place: Place, key: &str) {
+        let fields = place.fields();
+        let folded = fold(key);
+        let found = fields.iter().find(|(name, _)| *name == key);
+        match found.or_else(|| fields.iter().find(|(name, _)| fold(name) == folded)) {
+            Some((name, place)) => {
+                self.names.push(name);
+                self.value(*place);
+                if self.open.last() != Some(place) {
+                    self.names.pop();
+                }
+            }
+            None => {
+                // Only the strict type refuses what it does not know.
+                if self.property_type == CONSTRAINT {
+                    let hint = hint(place, key, &fields);
+                    self.refuse(format!("json: unknown field {}", quote(key)), Some(hint));
+                }
+                self.skip();
+            }
+        }
+    }
+
+    /// Reads the value that begins here: enters what is expected at `place`, and passes over everything else.
+    fn value(&mut self, place: Place) {
+        let start = self.at;
+        let expected = match self.next() {
+            b'{' => !matches!(place, Place::Members(..) | Place::Text(..)),
+            b'[' => matches!(place, Place::Members(..)),
+            b'"' => {
+                if let Place::Text(node, text) = place {
+                    let value = self.string();
+                    self.nodes[node].set(text, value);
+                    return;
+                }
+                false
+            }
+            b'n' => {
+                if !self.open.is_empty() {
+                    self.nodes[place.node()].unset(place);
+                }
+                self.at = start;
+                return self.skip();
+            }
+            _ => false,
+        };
+        if expected {
+            self.nodes[place.node()].enter(place);
+            self.open.push(place);
+            return;
+        }
+        self.at = start;
+        self.refuse_type(place);
+        self.skip();
+    }
+
+    fn refuse_type(&mut self, place: Place) {
+        // The path may be as long as the value is deep, and faults as many as it is wide: only the first is worded.
+        if self.fault.is_some() {
+            return;
+        }
+        let found = match self.text[self.at..].trim_start().as_bytes().first() {
+            Some(b'{') => "object",
+            Some(b'[') => "array",
+            Some(b'"') => "string",
+            Some(b't' | b'f') => "bool",
+            _ => "number",
+        };
+        let wanted = place.type_name();
+        let target = match self.open.last() {
+            Some(owner) => format!("struct field {}.{}", owner.structure(), self.names.join(".")),
+            None => "value".to_owned(),
+        };
+        self.refuse(format!("json: cannot unmarshal {found} into Go {target} of type {wanted}"), None);
+    }
+
+    fn refuse(&mut self, text: String, hint: Option<String>) {
+        if self.fault.is_none() {
+            self.fault = Some(self.fault(text, hint));
+        }
+    }
+
+    fn fault(&self, text: String, hint: Option<String>) -> RequirementFault {
+        RequirementFault { text: format!("parse {}: {text}", self.property_type), hint }
+    }
+
+    /// The next byte that is no white space; 0 at the end.
+    fn next(&mut self) -> u8 {
+        let bytes = self.text.as_bytes();
+        while bytes.get(self.at).is_some_and(u8::is_ascii_whitespace) {
+            self.at += 1;
+        }
+        let byte = bytes.get(self.at).copied().unwrap_or_default();
+        self.at += 1;
+        byte
+    }
+
+    /// The rest of a string whose opening quote was read.
+    fn string(&mut self) -> String {
+        let start = self.at - 1;
+        self.at = end_of_string(self.text.as_bytes(), self.at);
+        let text = self.text.get(start..self.at).unwrap_or_default();
+        // Only half of a surrogate pair fails here: JSON all the same, but no text.
+        serde_json::from_str(text).unwrap_or_default()
+    }
+
+    /// Passes over a value.
+    fn skip(&mut self) {
+        let mut depth = 0_usize;
+        loop {
+            match self.next() {
+                b'{' | b'[' => depth += 1,
+                b'}' | b']' => depth = depth.saturating_sub(1),
+                b'"' => self.at = end_of_string(self.text.as_bytes(), self.at),
+                b',' | b':' => continue,
+                0 => return,
+                _ => {
+                    let bytes = self.text.as_bytes();
+                    while bytes.get(self.at).is_some_and(|b| b.is_ascii_alphanumeric() || b"+-.".contains(b))
+                    {
+                        self.at += 1;
+                    }
+                }
+            }
+            if depth == 0 {
+                return;
+            }
+        }
+    }
+}
+
+impl Place {
+    fn node(self) -> usize {
+        match self {
+            Self::Constraint(node)
+            | Self::Compound(node, _)
+            | Self::Members(node, _)
+            | Self::Gvk(node)
+            | Self::Package(node)
+            | Self::Cel(node)
+            | Self::Text(node, _) => node,
+        }
+    }
+
+    /// The fields of an object here.
+    fn fields(self) -> Vec<(&'static str, Self)> {
+        let node = self.node();
+        let text = |text| Self::Text(node, text);
+        match self {
+            Self::Constraint(_) => vec![
+                ("failureMessage", text(Text::FailureMessage)),
+                ("gvk", Self::Gvk(node)),
+                ("package", Self::Package(node)),
+                ("all", Self::Compound(node, Kind::All)),
+                ("any", Self::Compound(node, Kind::Any)),
+                ("not", Self::Compound(node, Kind::Not)),
+                ("cel", Self::Cel(node)),
+            ],
+            Self::Compound(_, kind) => vec![("constraints", Self::Members(node, kind))],
+            Self::Gvk(_) => vec![
+                ("group", text(Text::Group)),
+                ("version", text(Text::Version)),
+                ("kind", text(Text::Kind)),
+            ],
+            Self::Package(_) => {
+                vec![("packageName", text(Text::PackageName)), ("versionRange", text(Text::VersionRange))]
+            }
+            Self::Cel(_) => vec![("rule", text(Text::Rule))],
+            Self::Members(..) | Self::Text(..) => Vec::new(),
+        }
+    }
+
+    /// The type of the value in the reference's messages.
+    fn type_name(self) -> String {
+        match self {
+            Self::Members(..) => "[]constraints.Constraint".to_owned(),
+            Self::Text(..) => "string".to_owned(),
+            _ => format!("constraints.{}", self.structure()),
+        }
+    }
+
+    /// The name of the type that holds the fields.
+    fn structure(self) -> &'static str {
+        match self {
+            Self::Constraint(_) => "Constraint",
+            Self::Compound(..) | Self::Members(..) => "CompoundConstraint",
+            Self::Gvk(_) => "GVKConstraint",
+            Self::Package(_) => "PackageConstraint",
+            Self::Cel(_) => "Cel",
+            Self::Text(..) => "string",
+        }
+    }
+}
+
+impl Fields {
+    fn members(&mut self, kind: Kind) -> &mut Option<Vec<usize>> {
+        match kind {
+            Kind::All => &mut self.all,
+            Kind::Any => &mut self.any,
+            Kind::Not => &mut self.not,
+        }
+    }
+
+    /// Makes an object or list present; what an earlier field of the same name set stays, but for a list.
+    fn enter(&mut self, place: Place) {
+        match place {
+            Place::Compound(_, kind) => drop(self.members(kind).get_or_insert_default()),
+            Place::Members(_, kind) => *self.members(kind) = Some(Vec::new()),
+            Place::Gvk(_) => drop(self.gvk.get_or_insert_default()),
+            Place::Package(_) => drop(self.package.get_or_insert_default()),
+            Place::Cel(_) => drop(self.cel.get_or_insert_default()),
+            Place::Constraint(_) | Place::Text(..) => {}
+        }
+    }
+
+    /// What `null` does.
+    fn unset(&mut self, place: Place) {
+        match place {
+            Place::Compound(_, kind) => *self.members(kind) = None,
+            Place::Members(_, kind) => *self.members(kind) = Some(Vec::new()),
+            Place::Gvk(_) => self.gvk = None,
+            Place::Package(_) => self.package = None,
+            Place::Cel(_) => self.cel = None,
+            Place::Constraint(_) | Place::Text(..) => {}
+        }
+    }
+
+    fn set(&mut self, text: Text, value: String) {
+        match text {
+            Text::FailureMessage => self.failure_message = value,
+            Text::Group => self.gvk.get_or_insert_default().group = value,
+            Text::Version => self.gvk.get_or_insert_default().version = value,
+            Text::Kind => self.gvk.get_or_insert_default().kind = value,
+            Text::PackageName => self.package.get_or_insert_default().name = value,
+            Text::VersionRange => self.package.get_or_insert_default().range = value,
+            Text::Rule => self.cel = Some(value),
+        }
+    }
+}
+
+/// What is allowed where an unknown field was found. The product's own samples write `name` for `packageName`.
+fn hint(place: Place, key: &str, fields: &[(&'static str, Place)]) -> String {
+    if matches!(place, Place::Package(_)) && fold(key) == "name" {
+        return "use packageName in place of name".to_owned();
+    }
+    let names: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
+    format!("allowed here: {}", names.join(", "))
+}
+
+/// The text by which names are compared. Two letters beyond ASCII fold to ASCII ones.
+fn fold(name: &str) -> String {
+    let simple = |c| match c {
+        '\u{212a}' => 'k',
+        '\u{17f}' => 's',
+        c => c.to_ascii_lowercase(),
+    };
+    name.chars().map(simple).collect()
+}
+
+/// The position after the closing quote of a string whose content begins at `at`.
+fn end_of_string(bytes: &[u8], mut at: usize) -> usize {
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'"' => return at + 1,
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+    bytes.len()
+}
+
+/// How deep objects and lists are nested.
+fn nesting(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let (mut at, mut depth, mut deepest) = (0, 0_usize, 0);
+    while let Some(byte) = bytes.get(at) {
+        at += 1;
+        match byte {
+            b'"' => at = end_of_string(bytes, at),
+            b'{' | b'[' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}

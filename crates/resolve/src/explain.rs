@@ -1,0 +1,387 @@
+//! Why a resolution ends as it does: every bundle of every catalog, kept or dropped and by which rule.
+//!
+//! The judgement of each bundle and the contest between catalogs are those of [`resolve`], which stops at the first
+//! bundle that may be chosen; here all are judged.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use olm_version::quote;
+use serde::Serialize;
+
+use crate::best_effort::LeftOut;
+use crate::catalog::Catalog;
+use crate::dependency::rule_failures;
+use crate::error::ResolveError;
+use crate::judge::{Dropped, HeldReason, Judge, shown};
+use crate::package::{Edge, EdgeRule, Offer};
+use crate::request::Request;
+use crate::resolver::{Remark, Resolved, Standing, by_preference, contest, resolve};
+
+/// A resolution with its reasons. Displayed as one line for each catalog and bundle, and one for the result.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Explanation {
+    /// The wanted package.
+    pub package: String,
+    /// The name of the installed bundle.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub installed: Option<String>,
+    /// What is chosen; absent where `error` is present.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<Choice>,
+    /// The text of the resolver's error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The catalogs in descending order of priority, then by name.
+    pub catalogs: Vec<CatalogExplanation>,
+    /// What somebody should know about the choice.
+    pub remarks: Vec<String>,
+}
+
+/// The chosen bundle.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Choice {
+    /// The catalog that offers it.
+    pub catalog: String,
+    /// The bundle's name.
+    pub bundle: String,
+    /// The bundle's version with its release.
+    pub version: String,
+    /// The reference of the bundle's image.
+    pub image: String,
+    /// True if it is the installed version.
+    pub stays: bool,
+    /// The edges by which it follows the installed bundle, sorted by channel.
+    pub edges: Vec<FollowedEdge>,
+    /// The package's default channel in the chosen catalog, where no channel is named and the bundle is not in it
+    /// (spec 08 R-13).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missed_default_channel: Option<String>,
+    /// What the bundle requires and who meets it, under the modes Report and Check.
+    pub requirements: Vec<String>,
+}
+
+/// An edge from the installed bundle.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct FollowedEdge {
+    /// The channel whose entry makes the edge.
+    pub channel: String,
+    /// The field of the entry that makes it.
+    pub rule: EdgeRule,
+}
+
+/// One catalog in an [`Explanation`].
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CatalogExplanation {
+    /// The catalog's name.
+    pub name: String,
+    /// The catalog's priority.
+    pub priority: i32,
+    /// Why it cannot be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+    /// True if it was left out because it cannot be asked.
+    pub skipped: bool,
+    /// The bundles of the package, best first; none where the catalog does not have it.
+    pub bundles: Vec<OfferExplanation>,
+}
+
+/// One bundle in an [`Explanation`]. Displayed as a sentence without its end.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OfferExplanation {
+    /// The bundle's name.
+    pub bundle: String,
+    /// The bundle's version with its release, if it can be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// True if the catalog deprecates the bundle.
+    pub deprecated: bool,
+    /// What became of it.
+    pub fate: Fate,
+    /// Why, as the rest of a sentence about it.
+    pub why: String,
+    /// What else may help to understand it: where the rules of its requirements fail.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub details: Vec<String>,
+}
+
+/// What becomes of a bundle: chosen, or the rule by which it is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Fate {
+    /// It is the result.
+    Chosen,
+    /// In none of the wanted channels.
+    Channel,
+    /// Outside of the wanted range.
+    Version,
+    /// Its version or release cannot be read.
+    Unreadable,
+    /// Neither a successor of the installed bundle nor the same version.
+    NoEdge,
+    /// Beyond the upgrade scope.
+    UpgradeScope,
+    /// Skipped by another bundle's entry, and skipped bundles are excluded.
+    Skipped,
+    /// The cluster lacks what it demands.
+    Cluster,
+    /// A requirement of it is not met.
+    Dependencies,
+    /// It would break an installed extension.
+    Dependent,
+    /// Another bundle of the catalog is preferred.
+    Preference,
+    /// The best of its catalog, but deprecated, which the best of another catalog is not.
+    Deprecated,
+    /// The best of its catalog, but another catalog has a higher priority.
+    Priority,
+    /// The best of its catalog, and another catalog has the same priority.
+    Tie,
+    /// It would be chosen, but declares dependencies under the mode Reject.
+    DependencyProperty,
+    /// The resolution ended with an error before it came to this bundle's turn.
+    Undecided,
+}
+
+/// Explains what [`resolve`] answers to the same question.
+pub fn explain(request: &Request<'_>, catalogs: &[Catalog]) -> Explanation {
+    let result = resolve(request, catalogs);
+    let judge = Judge::new(request).ok().filter(|judge| judge.check_origin().is_ok());
+    let mut surveys: Vec<_> =
+        by_preference(catalogs).into_iter().map(|catalog| survey(judge.as_ref(), catalog)).collect();
+    let chosen = result.as_ref().ok().zip(judge.as_ref()).map(|(resolved, judge)| choice(judge, resolved));
+    compare(&mut surveys, &result, chosen.as_ref());
+    for survey in &mut surveys {
+        survey.skipped = left_out(&result).iter().any(|left_out| left_out.catalog == survey.name);
+    }
+    Explanation {
+        package: request.package.to_owned(),
+        installed: request.installed.map(|installed| installed.name.to_owned()),
+        chosen,
+        error: result.as_ref().err().map(ToString::to_string),
+        remarks: result.iter().flat_map(|resolved| &resolved.remarks).map(Remark::to_string).collect(),
+        catalogs: surveys,
+    }
+}
+
+fn left_out(result: &Result<Resolved, ResolveError>) -> &[LeftOut] {
+    match result {
+        Ok(resolved) => &resolved.left_out,
+        Err(ResolveError::BestEffort { left_out, .. }) => left_out,
+        Err(_) => &[],
+    }
+}
+
+fn choice(judge: &Judge<'_>, resolved: &Resolved) -> Choice {
+    let channels = judge.request.channels;
+    let offer = resolved.offer();
+    let edges = judge.origin().map_or_else(BTreeSet::new, |origin| {
+        let edge = |edge: Edge<'_>| FollowedEdge { channel: edge.channel.to_owned(), rule: edge.rule };
+        offer.edges_from(origin, channels).map(edge).collect()
+    });
+    let default = resolved.default_channel();
+    let outside =
+        channels.is_empty() && !default.is_empty() && offer.channels().all(|channel| channel != default);
+    Choice {
+        catalog: resolved.catalog.clone(),
+        bundle: resolved.bundle.clone(),
+        version: shown(&resolved.version),
+        image: resolved.image.clone(),
+        stays: judge.is_installed(offer),
+        edges: edges.into_iter().collect(),
+        missed_default_channel: outside.then(|| default.to_owned()),
+        requirements: resolved.requirements.iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// Judges every bundle of a catalog; the best of those that may be chosen stays undecided, and without a judge all do.
+fn survey(judge: Option<&Judge<'_>>, catalog: &Catalog) -> CatalogExplanation {
+    let package = catalog.package.as_ref().ok().and_then(Option::as_ref);
+    let mut best: Option<&Offer> = None;
+    let bundles = package.into_iter().flat_map(|package| package.offers()).map(|offer| {
+        let verdict = judge
+            .map_or(Ok(()), |judge| judge.judge(offer).map_err(|dropped| dropped_by(judge, offer, dropped)));
+        let (fate, why) = match (verdict, best) {
+            (Err(dropped), _) => dropped,
+            (Ok(()), Some(best)) => (Fate::Preference, preferred(offer, best)),
+            (Ok(()), None) => {
+                best = judge.map(|_| offer);
+                (Fate::Undecided, UNDECIDED.to_owned())
+            }
+        };
+        let details = match judge.filter(|_| fate == Fate::Dependencies) {
+            Some(judge) => rule_failures(&judge.unmet(offer), &judge.request.rules),
+            None => Vec::new(),
+        };
+        OfferExplanation {
+            details,
+            bundle: offer.name().to_owned(),
+            version: offer.version().ok().map(shown),
+            deprecated: offer.deprecated(),
+            fate,
+            why,
+        }
+    });
+    CatalogExplanation {
+        name: catalog.name.clone(),
+        priority: catalog.priority,
+        fault: catalog.package.as_ref().err().map(ToString::to_string),
+        skipped: false,
+        bundles: bundles.collect(),
+    }
+}
+
+/// What is said of a bundle to which a resolution did not come.
+const UNDECIDED: &str = "the resolution ended with an error before it was compared";
+
+fn preferred(offer: &Offer, best: &Offer) -> String {
+    match (offer.deprecated(), best.deprecated()) {
+        (true, false) => format!("deprecated, {} is preferred", best.name()),
+        _ => format!("{} is preferred", best.name()),
+    }
+}
+
+fn dropped_by(judge: &Judge<'_>, offer: &Offer, dropped: Dropped) -> (Fate, String) {
+    let request = judge.request;
+    match dropped {
+        Dropped::Channel => (Fate::Channel, format!("not in channels [{}]", request.channels.join(" "))),
+        Dropped::Version => (
+            Fate::Version,
+            format!("not within version range {}", quote(request.range().unwrap_or_default())),
+        ),
+        Dropped::Unreadable(fault) => (Fate::Unreadable, fault),
+        Dropped::NoEdge => {
+            let installed = request.installed.map_or("", |installed| installed.name);
+            let elsewhere =
+                judge.origin().is_some_and(|origin| offer.edges_from(origin, &[]).next().is_some());
+            let hint = if elsewhere { " in these channels" } else { "" };
+            (Fate::NoEdge, format!("no successor of installed {installed}{hint}"))
+        }
+        Dropped::Held(reason) => {
+            let fate = match &reason {
+                HeldReason::OutsideScope { .. } => Fate::UpgradeScope,
+                HeldReason::Skipped { .. } => Fate::Skipped,
+                HeldReason::Cluster(_) => Fate::Cluster,
+                HeldReason::Dependencies(_) => Fate::Dependencies,
+                HeldReason::Dependent(_) => Fate::Dependent,
+            };
+            (fate, reason.to_string())
+        }
+    }
+}
+
+/// Decides on the best bundles of the catalogs, unless the resolution ended before they were compared.
+fn compare(
+    catalogs: &mut [CatalogExplanation],
+    result: &Result<Resolved, ResolveError>,
+    chosen: Option<&Choice>,
+) {
+    let (fate, why) = match result.as_ref().map_err(ResolveError::cause) {
+        Ok(_) => (Fate::Chosen, chosen.map(Choice::because).unwrap_or_default()),
+        Err(ResolveError::Dependency { property, .. }) => {
+            let why =
+                format!("declares a dependency via property {}, which mode Reject refuses", quote(property));
+            (Fate::DependencyProperty, why)
+        }
+        Err(ResolveError::BundleVersion { fault, .. }) => (Fate::Unreadable, fault.clone()),
+        Err(ResolveError::Ambiguous { .. }) => (Fate::Tie, String::new()),
+        Err(_) => return,
+    };
+    let mut candidates: Vec<Contender<'_>> = catalogs.iter_mut().filter_map(Contender::of).collect();
+    let places: Vec<_> = candidates.iter().map(|c| (c.priority, c.best.deprecated)).collect();
+    let contest = contest(&places);
+    let leaders: Vec<_> = candidates
+        .iter()
+        .zip(&contest)
+        .filter(|(_, standing)| matches!(standing, Standing::Chosen | Standing::Tie))
+        .map(|(leader, _)| (leader.catalog.to_owned(), leader.priority))
+        .collect();
+    let names = leaders.iter().map(|(name, _)| quote(name)).collect::<Vec<_>>().join(" and ");
+    let highest = leaders.first().map_or(0, |(_, priority)| *priority);
+    for (candidate, standing) in candidates.iter_mut().zip(contest) {
+        (candidate.best.fate, candidate.best.why) = match standing {
+            Standing::Chosen => (fate, why.clone()),
+            Standing::Tie => (Fate::Tie, format!("the catalogs {names} have the same priority {highest}")),
+            Standing::SteppedBack => {
+                (Fate::Deprecated, "deprecated, which the best bundle of another catalog is not".to_owned())
+            }
+            Standing::LowerPriority => {
+                let own = candidate.priority;
+                (Fate::Priority, format!("priority {own} is lower than {highest} of {names}"))
+            }
+        };
+    }
+}
+
+/// A catalog with the bundle that it would choose.
+struct Contender<'a> {
+    catalog: &'a str,
+    priority: i32,
+    best: &'a mut OfferExplanation,
+}
+
+impl<'a> Contender<'a> {
+    fn of(catalog: &'a mut CatalogExplanation) -> Option<Self> {
+        let best = catalog.bundles.iter_mut().find(|bundle| bundle.fate == Fate::Undecided)?;
+        Some(Self { catalog: &catalog.name, priority: catalog.priority, best })
+    }
+}
+
+impl Choice {
+    /// Why this bundle may follow the installed one, as the rest of a sentence; empty where nothing is installed.
+    fn because(&self) -> String {
+        if self.stays {
+            return "the installed version".to_owned();
+        }
+        let edge = |edge: &FollowedEdge| format!("{} in channel {}", edge.rule, edge.channel);
+        let edges: Vec<_> = self.edges.iter().map(edge).collect();
+        if edges.is_empty() { String::new() } else { format!("a successor by {}", edges.join(", ")) }
+    }
+}
+
+impl fmt::Display for OfferExplanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = if self.fate == Fate::Chosen { "chose" } else { "passed over" };
+        write!(f, "{verb} {}", self.bundle)?;
+        if self.why.is_empty() { Ok(()) } else { write!(f, ": {}", self.why) }
+    }
+}
+
+impl fmt::Display for CatalogExplanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "catalog {} (priority {})", quote(&self.name), self.priority)?;
+        match &self.fault {
+            Some(fault) if self.skipped => write!(f, ": skipped, {fault}"),
+            Some(fault) => write!(f, ": {fault}"),
+            None if self.bundles.is_empty() => f.write_str(": does not have the package"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for catalog in &self.catalogs {
+            writeln!(f, "{catalog}")?;
+            for bundle in &catalog.bundles {
+                writeln!(f, "  {bundle}")?;
+                bundle.details.iter().try_for_each(|detail| writeln!(f, "    {detail}"))?;
+            }
+        }
+        if let Some(channel) = self.chosen.as_ref().and_then(|chosen| chosen.missed_default_channel.as_ref())
+        {
+            writeln!(f, "note: the choice lies outside of the default channel {}", quote(channel))?;
+        }
+        self.remarks.iter().try_for_each(|remark| writeln!(f, "note: {remark}"))?;
+        match (&self.chosen, &self.error) {
+            (Some(chosen), _) => {
+                writeln!(f, "chosen: {} from catalog {}", chosen.bundle, quote(&chosen.catalog))
+            }
+            (None, error) => writeln!(f, "error: {}", error.as_deref().unwrap_or_default()),
+        }
+    }
+}

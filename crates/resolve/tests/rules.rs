@@ -1,0 +1,336 @@
+//! Rules beyond the reference that hold bundles back or leave catalogs out: upgrade scope, skipped bundles, demands on
+//! the cluster, best effort (spec 07 §§1.1, 6.3, spec 08 R-6, R-12).
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+mod scenario;
+
+use std::collections::BTreeSet;
+
+use olm_resolve::{
+    ClusterFacts, DependencyMode, Gvk, HeldReason, Remark, ResolveError, Rules, UpgradeScope, left_out_text,
+};
+use serde_json::{Value, json};
+
+use scenario::{Content, Wish, check_explanation, down, entry, one, replacing, skipping, wish};
+
+fn scope(scope: UpgradeScope) -> Rules<'static> {
+    Rules { upgrade_scope: Some(scope), ..Rules::default() }
+}
+
+fn exclude_skipped() -> Rules<'static> {
+    Rules { exclude_skipped: true, ..Rules::default() }
+}
+
+fn best_effort() -> Rules<'static> {
+    Rules { best_effort: true, ..Rules::default() }
+}
+
+/// The S2 example: 3.0.0 skips 2.0.0, which follows every 1.x.
+fn skipped() -> Content {
+    Content::default().channel(
+        "stable",
+        &[
+            entry("1.0.0"),
+            skipping("2.0.0", ">=1.0.0 <2.0.0"),
+            json!({"name": "demo.v3.0.0", "skips": ["demo.v2.0.0"]}),
+        ],
+    )
+}
+
+/// What was passed over on the way to the choice.
+fn held(wish: &Wish<'_>, content: &Content) -> Vec<String> {
+    let resolved = wish.resolve(&[content.at("main", 0)]).unwrap();
+    resolved.held.iter().map(ToString::to_string).collect()
+}
+
+// spec 07 A-13, E-09; spec 08 R-6
+#[test]
+fn an_upgrade_scope_holds_back_what_lies_beyond() {
+    use UpgradeScope::{Major, Minor, Patch};
+    let content = Content::default().channel(
+        "stable",
+        &[
+            entry("1.0.0"),
+            replacing("1.0.1", "1.0.0"),
+            replacing("1.1.0", "1.0.0"),
+            replacing("2.0.0", "1.0.0"),
+        ],
+    );
+    for (rules, expected) in [
+        (Rules::default(), "2.0.0"),
+        (scope(Major), "2.0.0"),
+        (scope(Minor), "1.1.0"),
+        (scope(Patch), "1.0.1"),
+    ] {
+        assert_eq!(wish().installed("1.0.0").rules(rules).from(&content), expected);
+    }
+    let only_major = Content::default().channel("stable", &[entry("1.0.0"), replacing("2.0.0", "1.0.0")]);
+    let minor = wish().installed("1.0.0").rules(scope(Minor));
+    assert_eq!(minor.from(&only_major), "1.0.0");
+    assert_eq!(
+        held(&minor, &only_major),
+        [r#"passed over demo.v2.0.0: outside of the upgrade scope "minor" of installed 1.0.0"#]
+    );
+    let best = &minor.resolve(&[only_major.at("main", 0)]).unwrap().held[0];
+    assert_eq!((best.version.as_str(), best.catalog.as_str()), ("2.0.0", "main"));
+    assert!(
+        matches!(&best.reason, HeldReason::OutsideScope { scope: Minor, installed } if installed == "1.0.0")
+    );
+}
+
+#[test]
+fn an_upgrade_scope_holds_back_nothing_else() {
+    let patch = scope(UpgradeScope::Patch);
+    // A first install, a downgrade, the installed version itself.
+    assert_eq!(wish().rules(patch).from(&one("9.0.0")), "9.0.0");
+    let back = wish().installed("2.0.0").version("1.0.0").self_certified().rules(patch);
+    assert_eq!(back.from(&one("1.0.0")), "1.0.0");
+    assert_eq!(wish().installed("1.0.0").rules(patch).from(&one("1.0.0")), "1.0.0");
+    // Also where the catalog's edges do not matter.
+    let free = wish().installed("1.0.0").self_certified().rules(patch);
+    assert_eq!(free.from(&one("1.0.4").bundle("1.1.0", &[])), "1.0.4");
+    // What cannot be compared is not held back.
+    let unreadable = wish().installed("junk").self_certified().rules(patch);
+    assert_eq!(unreadable.from(&one("1.1.0")), "1.1.0");
+}
+
+#[test]
+fn the_error_says_which_rule_held_back_what() {
+    let vanished = Content::default()
+        .channel("stable", &[2, 3, 4, 5].map(|major| replacing(&format!("{major}.0.0"), "1.0.0")));
+    assert_eq!(
+        wish().installed("1.0.0").rules(scope(UpgradeScope::Minor)).version(">=1").from(&vanished),
+        "error upgrading from currently installed version \"1.0.0\": no bundles found for package \"demo\" matching \
+         version \">=1\": passed over demo.v5.0.0: outside of the upgrade scope \"minor\" of installed 1.0.0; passed \
+         over demo.v4.0.0: outside of the upgrade scope \"minor\" of installed 1.0.0; passed over demo.v3.0.0: outside \
+         of the upgrade scope \"minor\" of installed 1.0.0; and 1 more"
+    );
+    let error =
+        wish().installed("1.0.0").rules(scope(UpgradeScope::Minor)).resolve(&[vanished.at("main", 0)]);
+    assert_eq!(error.unwrap_err().held().len(), 4);
+}
+
+// spec 07 A-14, A-16; spec 08 R-12, S0-1
+#[test]
+fn skipped_bundles_are_installed_with_a_remark_or_excluded() {
+    let resolved = wish().installed("1.0.0").resolve(&[skipped().at("main", 0)]).unwrap();
+    assert_eq!(resolved.bundle, "demo.v2.0.0");
+    let remark = Remark::Skipped { bundle: "demo.v2.0.0".to_owned(), channels: vec!["stable".to_owned()] };
+    assert_eq!(resolved.remarks, [remark]);
+    assert_eq!(
+        resolved.remarks[0].to_string(),
+        "bundle demo.v2.0.0 is skipped in channels [stable] and should not be installed"
+    );
+
+    let excluding = wish().installed("1.0.0").rules(exclude_skipped());
+    assert_eq!(excluding.from(&skipped()), "1.0.0");
+    assert_eq!(held(&excluding, &skipped()), ["passed over demo.v2.0.0: skipped in channels [stable]"]);
+    // Who has it already keeps it without a remark, and gets out.
+    let on_it = wish().installed("2.0.0").rules(exclude_skipped());
+    assert_eq!(on_it.from(&skipped()), "3.0.0");
+    let stays = wish().installed("2.0.0").version("2.0.0");
+    for rules in [Rules::default(), exclude_skipped()] {
+        let resolved = stays.clone().rules(rules).resolve(&[skipped().at("main", 0)]).unwrap();
+        assert_eq!((resolved.bundle.as_str(), resolved.remarks.len()), ("demo.v2.0.0", 0));
+    }
+    assert_eq!(
+        wish().version("2.0.0").rules(exclude_skipped()).from(&skipped()),
+        "no bundles found for package \"demo\" matching version \"2.0.0\": passed over demo.v2.0.0: skipped in channels \
+         [stable]"
+    );
+}
+
+#[test]
+fn only_channels_that_count_and_other_entries_skip() {
+    let elsewhere = Content::default()
+        .channel("stable", &[entry("1.0.0"), replacing("2.0.0", "1.0.0")])
+        .channel("fast", &[json!({"name": "demo.v3.0.0", "skips": ["demo.v2.0.0"]})]);
+    let stable = wish().installed("1.0.0").channels(&["stable"]).rules(exclude_skipped());
+    assert_eq!(stable.from(&elsewhere), "2.0.0");
+    assert_eq!(wish().installed("1.0.0").rules(exclude_skipped()).from(&elsewhere), "1.0.0");
+    let itself = Content::default().channel(
+        "stable",
+        &[entry("1.0.0"), json!({"name": "demo.v2.0.0", "skips": ["demo.v1.0.0", "demo.v2.0.0"]})],
+    );
+    assert_eq!(wish().installed("1.0.0").rules(exclude_skipped()).from(&itself), "2.0.0");
+}
+
+fn demanding(version: &str, metadata: Value) -> Content {
+    Content::default().bundle("1.0.0", &[]).bundle_with(version, [("olm.csv.metadata", metadata)])
+}
+
+// spec 07 P-26
+#[test]
+fn bundles_that_demand_more_than_the_cluster_has_are_passed_over() {
+    let gvk =
+        |kind: &str| Gvk { group: "g.example".to_owned(), version: "v1".to_owned(), kind: kind.to_owned() };
+    let facts = ClusterFacts::new("v1.29.3", BTreeSet::from([gvk("Served")]));
+    let on_cluster = wish().rules(Rules { cluster: Some(&facts), ..Rules::default() });
+    let api = |kind: &str| json!({"nativeAPIs": [{"group": "g.example", "version": "v1", "kind": kind}]});
+    for (metadata, expected) in [
+        (json!({"minKubeVersion": "1.30.0"}), "1.0.0"),
+        (json!({"minKubeVersion": "1.29.0"}), "2.0.0"),
+        (json!({"minKubeVersion": "next"}), "2.0.0"),
+        (api("Served"), "2.0.0"),
+        (api("Missing"), "1.0.0"),
+    ] {
+        let content = demanding("2.0.0", metadata.clone());
+        assert_eq!(on_cluster.from(&content), expected, "{metadata}");
+        assert_eq!(wish().from(&content), "2.0.0", "{metadata} without the gate");
+    }
+    assert_eq!(
+        held(&on_cluster, &demanding("2.0.0", json!({"minKubeVersion": "1.30.0"}))),
+        [
+            "passed over demo.v2.0.0: CSV version requirement not met: minKubeVersion (1.30.0) > server version (1.29.3)"
+        ]
+    );
+    assert_eq!(
+        held(&on_cluster, &demanding("2.0.0", api("Missing"))),
+        [
+            "passed over demo.v2.0.0: the cluster does not serve the native API group: g.example, version: v1, kind: Missing"
+        ]
+    );
+    // What is installed stays, whatever it demands.
+    let content = demanding("2.0.0", json!({"minKubeVersion": "1.30.0"}));
+    assert_eq!(on_cluster.clone().installed("2.0.0").from(&content), "2.0.0");
+}
+
+/// Bundle and suffix, or the error.
+fn effort(wish: &Wish<'_>, catalogs: &[olm_resolve::Catalog]) -> String {
+    match wish.clone().rules(best_effort()).resolve(catalogs) {
+        Ok(resolved) => format!("{}{}", resolved.bundle, left_out_text(&resolved.left_out)),
+        Err(error) => error.to_string(),
+    }
+}
+
+// spec 07 A-34, A-35, §6.3
+#[test]
+fn best_effort_leaves_out_catalogs_that_could_not_have_been_preferred() {
+    let failed = |name: &str, rest: &str| {
+        format!(
+            "error walking catalogs: error getting package \"demo\" from catalog \"{name}\": catalog \"{name}\" is not \
+             being served{rest}"
+        )
+    };
+    let main = || one("1.0.0").at("main", 0);
+    assert_eq!(wish().of(&[main(), down("other", 0)]), failed("other", ""));
+    assert_eq!(
+        effort(&wish(), &[main(), down("other", 0), down("low", -1)]),
+        "demo.v1.0.0; skipped unavailable catalogs: [low other]"
+    );
+    assert_eq!(effort(&wish(), &[main()]), "demo.v1.0.0");
+    assert_eq!(
+        effort(&wish(), &[main(), down("other", 10)]),
+        failed(
+            "other",
+            "; it is not skipped because its priority 10 is higher than that of catalog \"main\""
+        )
+    );
+    assert_eq!(
+        effort(&wish(), &[down("a", 0), down("b", 1)]),
+        failed("b", "; it is not skipped because no available catalog has a matching bundle")
+    );
+    // A catalog of the same priority that has nothing to offer does not make the other one dispensable.
+    assert_eq!(
+        effort(&wish(), &[main(), Content::default().at("empty", 10), down("other", 10)]),
+        failed(
+            "other",
+            "; it is not skipped because its priority 10 is higher than that of catalog \"main\""
+        )
+    );
+}
+
+#[test]
+fn best_effort_never_leaves_the_installed_bundles_catalog_out() {
+    let newer = Content::default().channel("stable", &[replacing("1.1.0", "1.0.0")]);
+    let reason = "no available catalog offers the installed bundle \"demo.v1.0.0\"";
+    let error = effort(&wish().installed("1.0.0"), &[newer.at("main", 0), down("other", -1)]);
+    assert!(error.ends_with(&format!("is not being served; it is not skipped because {reason}")), "{error}");
+    let both = Content::default().channel("stable", &[entry("1.0.0"), replacing("1.1.0", "1.0.0")]);
+    assert_eq!(
+        effort(&wish().installed("1.0.0"), &[both.at("main", 0), down("other", -1)]),
+        "demo.v1.1.0; skipped unavailable catalogs: [other]"
+    );
+}
+
+#[test]
+fn best_effort_does_not_change_to_a_deprecated_bundle() {
+    let down = || down("other", 0);
+    let chain = Content::default().channel("stable", &[entry("1.0.0"), replacing("1.1.0", "1.0.0")]);
+    let retired = || chain.clone().deprecated(&["1.0.0", "1.1.0"]).at("main", 5);
+    // With "other" answering, its bundle would stay if it is not deprecated there, whatever the priorities.
+    let live = [retired(), one("1.0.0").at("other", 0)];
+    assert_eq!(wish().installed("1.0.0").of(&live), "1.0.0 from other");
+    let error = effort(&wish().installed("1.0.0"), &[retired(), down()]);
+    let reason =
+        "it is not skipped because bundle \"demo.v1.1.0\", which would be chosen without it, is deprecated";
+    assert!(error.ends_with(&format!("\"other\" is not being served; {reason}")), "{error}");
+    let left_out = |version| format!("demo.v{version}; skipped unavailable catalogs: [other]");
+    assert_eq!(effort(&wish().installed("1.1.0"), &[retired(), down()]), left_out("1.1.0"), "stays");
+    assert_eq!(effort(&wish(), &[retired(), down()]), left_out("1.1.0"), "nothing to lose");
+    let sound = chain.clone().deprecated(&["1.0.0"]).at("main", 5);
+    assert_eq!(effort(&wish().installed("1.0.0"), &[sound, down()]), left_out("1.1.0"), "not deprecated");
+}
+
+#[test]
+fn errors_after_best_effort_name_what_was_left_out() {
+    let catalogs = [one("1.0.0").at("a", 0), one("1.0.0").at("b", 0), down("c", 0)];
+    assert_eq!(
+        effort(&wish(), &catalogs),
+        "found bundles for package \"demo\" in multiple catalogs with the same priority [a b]; skipped unavailable \
+         catalogs: [c]"
+    );
+    let error = wish().rules(best_effort()).resolve(&catalogs).unwrap_err();
+    assert!(matches!(error.cause(), ResolveError::Ambiguous { catalogs, .. }
+        if *catalogs == [("a".to_owned(), 0), ("b".to_owned(), 0)]));
+    let refused = Content::default().bundle("1.0.0", &["olm.gvk.required"]);
+    let error = effort(&wish(), &[refused.at("a", 0), down("c", 0)]);
+    assert!(error.ends_with("currently not supported; skipped unavailable catalogs: [c]"), "{error}");
+}
+
+// spec 03 §9 row 16
+#[test]
+fn a_preferred_catalog_that_steps_back_is_remarked() {
+    let preferred = one("2.0.0").deprecated(&["2.0.0"]);
+    let catalogs = [preferred.at("alpha", 100), one("1.0.0").at("beta", 0)];
+    let resolved = wish().resolve(&catalogs).unwrap();
+    assert_eq!(
+        resolved.remarks.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        [
+            "catalog beta is chosen instead of alpha, whose priority is higher: its best bundle demo.v2.0.0 is deprecated"
+        ]
+    );
+    let resolved = wish().resolve(&[preferred.at("alpha", -1), one("1.0.0").at("beta", 0)]).unwrap();
+    assert_eq!(resolved.remarks, []);
+}
+
+#[test]
+fn what_a_preferred_catalog_holds_back_is_reported_too() {
+    let wish = wish().installed("1.0.0").rules(scope(UpgradeScope::Minor));
+    let preferred = Content::default().channel("stable", &[replacing("2.0.0", "1.0.0")]);
+    let low = Content::default().channel("stable", &[replacing("3.0.0", "1.0.0")]);
+    let catalogs = [preferred.at("high", 1), chain().at("main", 0), low.at("low", -1)];
+    let resolved = wish.resolve(&catalogs).unwrap();
+    assert_eq!((resolved.catalog.as_str(), resolved.bundle.as_str()), ("main", "demo.v1.1.0"));
+    let held: Vec<_> = resolved.held.iter().map(|held| (&*held.catalog, &*held.bundle)).collect();
+    assert_eq!(held, [("high", "demo.v2.0.0")]);
+}
+
+fn chain() -> Content {
+    Content::default().channel("stable", &[entry("1.0.0"), replacing("1.1.0", "1.0.0")])
+}
+
+// spec 07 A-01: without a rule of ours every text is the reference's
+#[test]
+fn default_rules_are_the_reference() {
+    let content = skipped().bundle_with("4.0.0", [("olm.csv.metadata", json!({"minKubeVersion": "99.0.0"}))]);
+    let resolved = wish().resolve(&[content.at("main", 0)]).unwrap();
+    assert_eq!(resolved.bundle, "demo.v4.0.0");
+    assert!(resolved.held.is_empty() && resolved.left_out.is_empty() && resolved.requirements.is_empty());
+    assert_eq!(Rules::default().dependencies, DependencyMode::Reject);
+    wish().on(|request| {
+        let catalogs = [down("main", 0)];
+        check_explanation(request, &catalogs, &olm_resolve::resolve(request, &catalogs));
+    });
+}
