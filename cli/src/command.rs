@@ -3,9 +3,11 @@
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::catalog::CatalogCommand;
+use crate::cluster_check::{self, ClusterCheckArgs};
+use crate::resolve::{self, ResolveArgs};
 use crate::validate::{self, ValidateArgs};
 
-/// Reads, checks and makes catalogs of Operator Lifecycle Manager v1
+/// Reads, checks and makes catalogs of Operator Lifecycle Manager v1, and tells what is installed from them
 #[derive(Debug, Parser)]
 #[command(
     name = "olm",
@@ -19,6 +21,8 @@ Examples:
   {olm} catalog ls                                 # the catalogs of the cluster
   {olm} catalog ls quay.io/operatorhubio/catalog:latest
   {olm} catalog graph ./catalog my-operator        # upgrade edges as the cluster sees them
+  {olm} resolve my-operator --explain              # what would be installed, and why
+  {olm} cluster-check                              # may the cluster be upgraded?
   {olm} validate ./catalog"
 )]
 pub(crate) struct Cli {
@@ -28,6 +32,12 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Shows which bundle of a package would be installed, and why
+    #[command(long_about = resolve::ABOUT)]
+    Resolve(Box<ResolveArgs>),
+    /// Tells whether the installed extensions allow the cluster's next version
+    #[command(long_about = cluster_check::ABOUT)]
+    ClusterCheck(ClusterCheckArgs),
     /// Checks a catalog; the same as `catalog validate`
     #[command(long_about = validate::ABOUT)]
     Validate(ValidateArgs),

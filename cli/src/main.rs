@@ -6,13 +6,17 @@
 mod author;
 mod catalog;
 mod classic_kinds;
+mod cluster_check;
 mod command;
 mod failure;
+mod manifest;
 mod output;
 mod progress;
+mod resolve;
 mod session;
 mod source;
 mod validate;
+mod version_expression;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -59,6 +63,8 @@ fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
     runtime.block_on(async {
         let mut session = Session::start();
         let result = match cli.command {
+            Command::Resolve(args) => resolve::run(*args, &mut session).await,
+            Command::ClusterCheck(args) => cluster_check::run(args, &mut session).await,
             Command::Validate(args) => validate::run(args, &mut session).await,
             Command::Catalog(command) => catalog::run(command, &mut session).await,
         };

@@ -120,8 +120,13 @@ pub(crate) fn json(value: &impl Serialize) -> Result<String, Failure> {
 pub(crate) fn yaml(value: &impl Serialize) -> Result<String, Failure> {
     // Folding is left out: people search for what they see.
     let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };
-    serde_saphyr::to_string_with_options(value, options)
-        .map_err(|error| Failure::operational(error.to_string()))
+    let text = serde_saphyr::to_string_with_options(value, options);
+    let mut text = text.map_err(|error| Failure::operational(error.to_string()))?;
+    // A block of text at the end comes without one.
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    Ok(text)
 }
 
 /// Text of a catalog in a form that cannot play with the terminal: no control characters but line feeds and tabs.
@@ -163,6 +168,37 @@ impl Table {
             text.push('\n');
         }
         text
+    }
+}
+
+/// Column in which values begin.
+const VALUE_COLUMN: usize = 20;
+
+/// Lines of `key: value` with the values in one column.
+#[derive(Default)]
+pub(crate) struct Fields {
+    /// The lines so far.
+    pub(crate) text: String,
+}
+
+impl Fields {
+    /// Adds a line. White space inside a value becomes a single blank, an empty value `-`.
+    pub(crate) fn add(&mut self, indent: usize, key: &str, value: &str) {
+        let value = printable(value).split_whitespace().collect::<Vec<_>>().join(" ");
+        let value = if value.is_empty() { "-".to_owned() } else { value };
+        let width = VALUE_COLUMN - indent;
+        self.text += &format!("{:indent$}{:width$}{value}\n", "", format!("{key}:"));
+    }
+
+    /// One line for each of the values, the key on the first.
+    pub(crate) fn list(&mut self, indent: usize, key: &str, values: &[String]) {
+        for (number, value) in values.iter().enumerate() {
+            if number == 0 {
+                self.add(indent, key, value);
+            } else {
+                self.text += &format!("{:VALUE_COLUMN$}{}\n", "", printable(value).trim());
+            }
+        }
     }
 }
 
@@ -233,6 +269,7 @@ mod tests {
             assert_eq!(olm_yaml::from_slice(written.as_bytes()).unwrap(), value, "{text:?} as {written}");
             let value = json!({ text: 1 });
             let written = yaml(&value).unwrap();
+            assert!(written.ends_with('\n'));
             assert_eq!(olm_yaml::from_slice(written.as_bytes()).unwrap(), value, "key {text:?} as {written}");
         }
     }

@@ -77,7 +77,8 @@ fn dependencies_and_properties_of_all_files_are_in_it() {
         files("  customresourcedefinitions:\n    required: [{name: bars.y.io, version: v1, kind: Bar}]\n");
     let dependencies = "dependencies:\n- type: olm.package\n  value: {packageName: etcd, version: '>0.9.0'}\n\
                         - {type: olm.gvk, value: {group: z.io, version: v2, kind: Baz}}\n\
-                        - {type: olm.constraint, value: {failureMessage: m}}\n";
+                        - {type: olm.constraint, value: {failureMessage: m}}\n\
+                        - {type: olm.label, value: {label: l}}\n";
     files.insert(DEPENDENCIES_FILE.to_owned(), dependencies.into());
     let properties = "properties:\n- {type: vendor.x, value: [1]}\n- {type: olm.gvk, value: {group: p.io, version: v1, kind: P}}\n";
     files.insert(PROPERTIES_FILE.to_owned(), properties.into());
@@ -94,6 +95,8 @@ fn dependencies_and_properties_of_all_files_are_in_it() {
         [json!({"packageName": "etcd", "versionRange": ">0.9.0"})]
     );
     assert_eq!(values(&bundle, "olm.constraint"), [json!({"failureMessage": "m"})]);
+    // As opm does it: all but packages and kinds verbatim (spec 03 §6.1).
+    assert_eq!(values(&bundle, "olm.label"), [json!({"label": "l"})]);
     assert_eq!(values(&bundle, "vendor.x"), [json!([1])]);
     assert_eq!(values(&bundle, "olm.gvk").len(), 3);
 }

@@ -11,6 +11,7 @@ use olm_resolve::{EdgeRule, Offer, Origin};
 use serde::Serialize;
 
 use super::classic_chain::{chain, heads};
+use super::graph_path::Path;
 use super::graph_text;
 use super::package::{CatalogPackage, read_single_package, shown_version};
 use crate::failure::Failure;
@@ -24,12 +25,16 @@ pub(super) const ABOUT: &str = "Draws the upgrade edges between the bundles of a
 An edge leads from an installed bundle to each bundle that may follow it. Of several, one is chosen: the highest version \
 that is not deprecated. A bundle is unreachable if no upgrade leads to it: in v1 if no edge does (the lowest version is \
 not marked), in classic OLM if it is not on the replaces chain of a channel. A bundle is skipped if \
-another entry skips it, which keeps classic OLM from offering it, but not v1.";
+another entry skips it, which keeps classic OLM from offering it, but not v1.
+
+--from shows what becomes of an installed bundle: what may follow it directly, which of these is chosen, and every upgrade \
+after that until there is none.";
 
 /// Arguments of `olm catalog graph`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   {olm} catalog graph ./catalog etcd
+  {olm} catalog graph ./catalog etcd --from etcdoperator.v0.9.0
   {olm} catalog graph ./catalog etcd --channel alpha --semantics classic
   {olm} catalog graph cluster/operatorhubio etcd --format mermaid > etcd.mmd")]
 pub(crate) struct GraphArgs {
@@ -41,6 +46,9 @@ pub(crate) struct GraphArgs {
     /// Only the bundles and edges of this channel
     #[arg(long, value_name = "CHANNEL")]
     channel: Option<String>,
+    /// Mark the way of an extension that has this bundle, given by name or version
+    #[arg(long, value_name = "NAME")]
+    from: Option<String>,
     /// Whose reading of the catalog
     #[arg(long, value_enum, default_value = "v1")]
     semantics: Semantics,
@@ -78,7 +86,10 @@ enum Drawing {
 /// Those of the source; the package or the channel does not exist.
 pub(crate) async fn run(args: GraphArgs, session: &mut Session) -> Result<(), Failure> {
     let package = read_single_package(&args.source, &args.package, session).await?;
-    let graph = Graph::new(&package, args.channel.as_deref(), args.semantics)?;
+    let mut graph = Graph::new(&package, args.channel.as_deref(), args.semantics)?;
+    if let Some(installed) = &args.from {
+        graph.path = Some(Path::new(&graph, installed)?);
+    }
     match (args.format, args.output) {
         (Drawing::Mermaid, _) => session.output.text(&graph_text::mermaid(&graph)),
         (Drawing::Json, _) => session.output.result(Format::Json, KIND, &graph, graph_text::text),
@@ -106,6 +117,9 @@ pub(super) struct Graph {
     /// What is wrong with the catalog, as far as it takes edges away.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) notes: Vec<String>,
+    /// What becomes of an installed bundle, if one is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) path: Option<Path>,
 }
 
 /// A bundle.
@@ -146,14 +160,15 @@ pub(super) struct Edge {
 }
 
 /// The entry of a channel that makes an edge.
-#[derive(Debug, Serialize, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Serialize, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct By {
     pub(super) channel: String,
     /// `replaces`, `skips` or `skipRange`.
     pub(super) rule: &'static str,
 }
 
-fn rule_name(rule: EdgeRule) -> &'static str {
+/// The field of an entry that makes an edge.
+pub(crate) fn rule_name(rule: EdgeRule) -> &'static str {
     match rule {
         EdgeRule::Replaces => "replaces",
         EdgeRule::Skips => "skips",
@@ -218,6 +233,7 @@ impl Graph {
             nodes: selection.nodes(&edges),
             edges,
             notes,
+            path: None,
         })
     }
 }
@@ -350,7 +366,7 @@ mod tests {
     use std::sync::Arc;
 
     use olm_fbc::{Meta, SCHEMA_PACKAGE};
-    use olm_resolve::{Catalog, Installed, Request, ResolveError, UpgradePolicy, resolve};
+    use olm_resolve::{Catalog, Indexing, Installed, Request, ResolveError, Rules, UpgradePolicy, resolve};
 
     use super::*;
     use crate::source::DirectoryFolder;
@@ -366,7 +382,7 @@ mod tests {
         .unwrap();
         let names = metas.iter().filter(|meta| meta.schema == SCHEMA_PACKAGE).map(|meta| meta.name.clone());
         let lines = || metas.iter().map(|meta| meta.blob.as_slice());
-        names.map(|name| CatalogPackage::new("c", &name, lines()).unwrap()).collect()
+        names.map(|name| CatalogPackage::new("c", &name, lines(), Indexing::default()).unwrap()).collect()
     }
 
     fn roots() -> Vec<PathBuf> {
@@ -384,7 +400,7 @@ mod tests {
     fn the_chosen_upgrade_is_the_resolvers() {
         let mut compared = 0;
         for package in roots().iter().flat_map(|root| packages(root)) {
-            let index = Arc::new(package.index.clone());
+            let index = Arc::clone(&package.index);
             let catalog = Catalog { name: "c".to_owned(), priority: 0, package: Ok(Some(index)) };
             let channels = package.content.channels.iter().map(|channel| vec![channel.name.clone()]);
             for channels in channels.chain([Vec::new()]) {
@@ -398,6 +414,7 @@ mod tests {
                         version: None,
                         policy: UpgradePolicy::CatalogProvided,
                         installed: Some(Installed { name: &node.bundle, version, release: None }),
+                        rules: Rules::default(),
                     };
                     let chosen = match resolve(&request, std::slice::from_ref(&catalog)) {
                         Ok(resolved) => resolved.bundle,

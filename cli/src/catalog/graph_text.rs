@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::graph::{By, Edge, Graph, Node, Semantics};
+use super::graph_path::Path;
 use crate::output::printable;
 
 /// One paragraph for each bundle with the edges that start from it.
@@ -24,12 +25,16 @@ pub(super) fn text(graph: &Graph) -> String {
         text += &format!("Note: {note}\n");
     }
     let nodes: BTreeMap<_, _> = graph.nodes.iter().map(|node| (node.bundle.as_str(), node)).collect();
+    if let Some(path) = &graph.path {
+        text += &path_text(path, &nodes);
+    }
     let mut edges: BTreeMap<&str, Vec<&Edge>> = BTreeMap::new();
     for edge in &graph.edges {
         edges.entry(&edge.from).or_default().push(edge);
     }
     for node in &graph.nodes {
-        text += &format!("\n{}\n", node_line(node));
+        let mark = graph.path.as_ref().and_then(|path| path.mark(&node.bundle));
+        text += &format!("\n{}\n", node_line(node, mark.as_deref()));
         let edges = edges.get(node.bundle.as_str()).map_or(&[][..], Vec::as_slice);
         if edges.is_empty() {
             text += "  no upgrade\n";
@@ -52,9 +57,31 @@ fn title(node: &Node) -> String {
     format!("{} {}", node.version.as_deref().unwrap_or("?"), node.bundle)
 }
 
-fn node_line(node: &Node) -> String {
+/// What becomes of the installed bundle.
+fn path_text(path: &Path, nodes: &BTreeMap<&str, &Node>) -> String {
+    let titles = |bundles: &mut dyn Iterator<Item = &String>| -> Vec<String> {
+        bundles.filter_map(|bundle| nodes.get(bundle.as_str())).map(|node| title(node)).collect()
+    };
+    let successors = titles(&mut path.successors.iter());
+    let successors = if successors.is_empty() { "none".to_owned() } else { successors.join(", ") };
+    let from = titles(&mut std::iter::once(&path.from)).concat();
+    let mut text = format!("\nInstalled is {from}.\n  May follow directly: {successors}\n");
+    text += &match titles(&mut path.steps.iter().map(|step| &step.bundle)).join(" => ") {
+        steps if steps.is_empty() => "  It stays installed.\n".to_owned(),
+        steps => format!("  One upgrade after the other: {from} => {steps}\n"),
+    };
+    if let Some(stopped) = &path.stopped {
+        text += &format!("  There it ends: {stopped}\n");
+    }
+    text
+}
+
+fn node_line(node: &Node, mark: Option<&str>) -> String {
     let channels = if node.channels.is_empty() { "no channel".to_owned() } else { node.channels.join(", ") };
     let mut line = format!("{} ({channels})", title(node));
+    if let Some(mark) = mark {
+        line += &format!(" [{mark}]");
+    }
     if !node.head_of.is_empty() {
         line += &format!(" [head of {}]", node.head_of.join(", "));
     }
@@ -105,10 +132,14 @@ pub(super) fn mermaid(graph: &Graph) -> String {
         let version = node.version.as_deref().unwrap_or("?");
         text += &format!("  b{number}[\"{}<br/>{}\"]\n", label(version), label(&node.bundle));
     }
-    for edge in &graph.edges {
+    let mut path_edges = Vec::new();
+    for (number, edge) in graph.edges.iter().enumerate() {
         let (Some(from), Some(to)) = (numbers.get(edge.from.as_str()), numbers.get(edge.to.as_str())) else {
             continue;
         };
+        if graph.path.as_ref().is_some_and(|path| path.has(&edge.from, &edge.to)) {
+            path_edges.push(number.to_string());
+        }
         let chosen = graph.nodes[*from].next.as_ref() == Some(&edge.to);
         let arrow = if chosen { "==>" } else { "-->" };
         text += &format!("  b{from} {arrow}|\"{}\"| b{to}\n", label(&reasons(edge)));
@@ -124,6 +155,14 @@ pub(super) fn mermaid(graph: &Graph) -> String {
         if !members.is_empty() {
             text += &format!("  classDef {class} {style}\n  class {} {class}\n", members.join(","));
         }
+    }
+    if let Some(path) = &graph.path {
+        let marked = graph.nodes.iter().enumerate().filter(|(_, node)| path.mark(&node.bundle).is_some());
+        let marked: Vec<_> = marked.map(|(number, _)| format!("b{number}")).collect();
+        text += &format!("  classDef path fill:#9fd3a8,color:#000\n  class {} path\n", marked.join(","));
+    }
+    if !path_edges.is_empty() {
+        text += &format!("  linkStyle {} stroke:#2e7d32,stroke-width:4px\n", path_edges.join(","));
     }
     text
 }

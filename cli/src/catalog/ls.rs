@@ -6,6 +6,7 @@ use clap::Args;
 use kube::ResourceExt;
 use olm_api::ClusterCatalog;
 use olm_fbc::{Meta, SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_DEPRECATIONS, SCHEMA_PACKAGE};
+use olm_resolve::Indexing;
 use serde::Serialize;
 
 use super::bundle_details::csv_facts;
@@ -140,7 +141,7 @@ impl Packages {
                 self.by_name.entry(key).or_default().lines.push(meta.blob);
             }
             SCHEMA_BUNDLE => {
-                let read = CatalogPackage::new(catalog, owner, [meta.blob.as_slice()])?;
+                let read = CatalogPackage::new(catalog, owner, [meta.blob.as_slice()], Indexing::default())?;
                 let display_names = read
                     .content
                     .bundles
@@ -156,7 +157,12 @@ impl Packages {
 
     fn summaries(self) -> Result<Vec<PackageSummary>, Failure> {
         let summary = |((name, catalog), package): ((String, String), Package)| {
-            let read = CatalogPackage::new(&catalog, &name, package.lines.iter().map(Vec::as_slice))?;
+            let read = CatalogPackage::new(
+                &catalog,
+                &name,
+                package.lines.iter().map(Vec::as_slice),
+                Indexing::default(),
+            )?;
             let channel = read.content.channels.iter().find(|channel| channel.name == read.default_channel());
             let head = channel.and_then(|channel| heads(channel).first().copied());
             let display_name = head.and_then(|head| package.bundles.get(head)).cloned().unwrap_or_default();

@@ -4,10 +4,11 @@ mod bundle_details;
 mod bundles;
 mod channels;
 mod classic_chain;
-mod graph;
+pub(crate) mod graph;
+mod graph_path;
 mod graph_text;
 mod ls;
-mod package;
+pub(crate) mod package;
 mod render;
 mod show;
 

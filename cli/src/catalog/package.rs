@@ -1,6 +1,7 @@
 //! One package of a source: what its objects say and what the resolver makes of them.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use olm_fbc::{Bundle, Channel, Meta, PackageContent, SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_PACKAGE};
 use olm_resolve::{Indexing, Offer, PackageIndex};
@@ -23,7 +24,7 @@ pub(crate) struct CatalogPackage {
     /// Its objects.
     pub(crate) content: PackageContent,
     /// Its bundles as the resolver sees them, best first.
-    pub(crate) index: PackageIndex,
+    pub(crate) index: Arc<PackageIndex>,
 }
 
 impl CatalogPackage {
@@ -35,10 +36,11 @@ impl CatalogPackage {
         catalog: &str,
         name: &str,
         lines: impl IntoIterator<Item = &'a [u8]>,
+        indexing: Indexing,
     ) -> Result<Self, Failure> {
         let content = PackageContent::from_metas(name, lines)
             .map_err(|error| Failure::operational(format!("{catalog}: package {}: {error}", quote(name))))?;
-        let index = PackageIndex::new(&content, Indexing::default());
+        let index = Arc::new(PackageIndex::new(&content, indexing));
         Ok(Self { catalog: catalog.to_owned(), name: name.to_owned(), content, index })
     }
 
@@ -146,7 +148,7 @@ pub(crate) async fn read_package(
         return Err(Failure::no_candidate(missing(&source.source, name, &others)));
     }
     let package = |(catalog, lines): &(String, Vec<Vec<u8>>)| {
-        CatalogPackage::new(catalog, name, lines.iter().map(Vec::as_slice))
+        CatalogPackage::new(catalog, name, lines.iter().map(Vec::as_slice), Indexing::default())
     };
     found.iter().map(package).collect()
 }
@@ -176,15 +178,18 @@ pub(crate) async fn read_single_package(
     }
 }
 
-fn missing(source: &str, name: &str, others: &BTreeSet<String>) -> String {
-    let likely = |other: &&String| other.contains(name) || name.contains(other.as_str());
-    let mut named: Vec<_> = others.iter().filter(likely).map(String::as_str).collect();
-    let what = if named.is_empty() {
-        named = others.iter().map(String::as_str).collect();
-        "its packages"
-    } else {
-        "similar names"
-    };
+/// Those of `known` that `name` may stand for, with what they are; all of them, called `all`, if none is similar.
+pub(crate) fn similar<'a>(
+    name: &str,
+    known: impl Iterator<Item = &'a str> + Clone,
+    all: &'static str,
+) -> (&'static str, Vec<&'a str>) {
+    let likely: Vec<_> = known.clone().filter(|other| other.contains(name) || name.contains(other)).collect();
+    if likely.is_empty() { (all, known.collect()) } else { ("similar names", likely) }
+}
+
+pub(crate) fn missing(source: &str, name: &str, others: &BTreeSet<String>) -> String {
+    let (what, mut named) = similar(name, others.iter().map(String::as_str), "its packages");
     let more = named.len().saturating_sub(NAMED_PACKAGES);
     named.truncate(NAMED_PACKAGES);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };

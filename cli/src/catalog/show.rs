@@ -10,7 +10,7 @@ use super::bundle_details::{BundleDetails, csv_facts};
 use super::channels::ChannelSummary;
 use super::package::{CatalogPackage, listed, read_package, shown_version};
 use crate::failure::Failure;
-use crate::output::{FormatArgs, Table, printable};
+use crate::output::{Fields, FormatArgs, Table, printable};
 use crate::session::Session;
 use crate::source::SourceArgs;
 
@@ -168,38 +168,12 @@ fn find<'a>(package: &'a CatalogPackage, wanted: Wanted<'_>) -> Result<Option<&'
     })
 }
 
-/// Column in which values begin.
-const VALUE_COLUMN: usize = 20;
-
-/// Lines of `key: value` with the values in one column.
-struct Fields(String);
-
-impl Fields {
-    fn add(&mut self, indent: usize, key: &str, value: &str) {
-        let value = printable(value).split_whitespace().collect::<Vec<_>>().join(" ");
-        let value = if value.is_empty() { "-".to_owned() } else { value };
-        let width = VALUE_COLUMN - indent;
-        self.0 += &format!("{:indent$}{:width$}{value}\n", "", format!("{key}:"));
-    }
-
-    /// One line for each of the values, the key on the first.
-    fn list(&mut self, indent: usize, key: &str, values: &[String]) {
-        for (number, value) in values.iter().enumerate() {
-            if number == 0 {
-                self.add(indent, key, value);
-            } else {
-                self.0 += &format!("{:VALUE_COLUMN$}{}\n", "", printable(value).trim());
-            }
-        }
-    }
-}
-
 fn text(list: &List) -> String {
     list.items.iter().map(package_text).collect::<Vec<_>>().join("\n")
 }
 
 fn package_text(package: &PackageDetails) -> String {
-    let mut fields = Fields(String::new());
+    let mut fields = Fields::default();
     fields.add(0, "Package", &package.name);
     fields.add(0, "Catalog", &package.catalog);
     fields.add(0, "Display name", package.display_name.as_deref().unwrap_or_default());
@@ -216,24 +190,24 @@ fn package_text(package: &PackageDetails) -> String {
     versions.dedup();
     fields.add(0, "Versions", &versions.join(", "));
     if !package.description.is_empty() {
-        fields.0 += "Description:\n";
+        fields.text += "Description:\n";
         for line in printable(&package.description).lines().map(str::trim_end) {
             let indent = if line.is_empty() { "" } else { "  " };
-            fields.0 += &format!("{indent}{line}\n");
+            fields.text += &format!("{indent}{line}\n");
         }
     }
-    fields.0 += "Channels:\n";
+    fields.text += "Channels:\n";
     let mut table = Table::new(&["NAME", "HEAD", "VERSION", "BUNDLES", "DEPRECATED"]);
     for channel in &package.channels {
         table.row(channel.cells());
     }
     for line in table.text().lines() {
-        fields.0 += &format!("  {line}\n");
+        fields.text += &format!("  {line}\n");
     }
     if let Some(bundle) = &package.bundle {
         bundle_text(&mut fields, bundle, &package.default_channel);
     }
-    fields.0
+    fields.text
 }
 
 fn bundle_text(fields: &mut Fields, bundle: &BundleDetails, default_channel: &str) {

@@ -84,21 +84,52 @@ impl Cluster {
     /// The API server does not give them.
     pub(crate) async fn catalogs(&self, session: &Session) -> Result<Vec<ClusterCatalog>, Failure> {
         let _step = session.progress.step("listing the cluster's catalogs");
-        let api: Api<ClusterCatalog> = Api::all(self.client.clone());
-        let mut catalogs = Vec::new();
+        self.list("ClusterCatalogs", "clustercatalogs", session).await
+    }
+
+    /// All objects of a kind of OLM v1, by name.
+    pub(super) async fn list<K>(
+        &self,
+        kinds: &str,
+        plural: &str,
+        session: &Session,
+    ) -> Result<Vec<K>, Failure>
+    where
+        K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+    {
+        let api: Api<K> = Api::all(self.client.clone());
+        let mut objects = Vec::new();
         let mut page = ListParams::default().limit(PAGE);
         loop {
-            let list =
-                async { within(api.list(&page)).await.map_err(|error| list_failure(&self.server, &error)) };
+            let failed = |error| list_failure(&self.server, kinds, plural, &error);
+            let list = async { within(api.list(&page)).await.map_err(failed) };
             let list = session.unless_interrupted(list).await?;
-            catalogs.extend(list.items);
+            objects.extend(list.items);
             match list.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = page.continue_token(&token),
                 None => break,
             }
         }
-        catalogs.sort_by_key(ResourceExt::name_any);
-        Ok(catalogs)
+        objects.sort_by_key(ResourceExt::name_any);
+        Ok(objects)
+    }
+
+    /// A call to the API server, with a deadline.
+    pub(super) async fn call<T>(
+        &self,
+        what: &str,
+        call: impl Future<Output = Result<T, kube::Error>>,
+        session: &Session,
+    ) -> Result<T, Failure> {
+        let failed = |error| {
+            Failure::operational(format!("cannot read {what}: {}", olm_service::cluster::describe(&error)))
+        };
+        session.unless_interrupted(async { within(call).await.map_err(failed) }).await
+    }
+
+    /// The client, for the calls of this module's neighbours.
+    pub(super) fn client(&self) -> &Client {
+        &self.client
     }
 
     /// Names of the catalogs that are served, or of the one that is asked for.
@@ -201,18 +232,18 @@ fn status_code(error: &kube::Error) -> Option<u16> {
     }
 }
 
-fn list_failure(server: &str, error: &kube::Error) -> Failure {
+fn list_failure(server: &str, kinds: &str, plural: &str, error: &kube::Error) -> Failure {
     let cause = olm_service::cluster::describe(error);
     let advice = match status_code(error) {
-        Some(403) => "\nyou need the right to list clustercatalogs.olm.operatorframework.io".to_owned(),
-        Some(404) => "\nOLM v1 is not installed in this cluster: it has no ClusterCatalogs".to_owned(),
+        Some(403) => format!("\nyou need the right to list {plural}.olm.operatorframework.io"),
+        Some(404) => format!("\nOLM v1 is not installed in this cluster: it has no {kinds}"),
         Some(401) => "\nyour credentials for the cluster are missing or have expired".to_owned(),
         Some(_) => String::new(),
         None => format!(
             "\nthe API server of the kubeconfig's context is at {server}; --context names another one"
         ),
     };
-    Failure::operational(format!("cannot list ClusterCatalogs: {cause}{advice}"))
+    Failure::operational(format!("cannot list {kinds}: {cause}{advice}"))
 }
 
 fn content_failure(catalog: &str, namespace: &str, error: &kube::Error) -> Failure {

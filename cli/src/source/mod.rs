@@ -3,12 +3,14 @@
 mod cluster;
 mod directory;
 mod image;
+mod installed;
+mod platform;
 
 use std::path::PathBuf;
 
 use olm_fbc::Meta;
 
-pub(crate) use cluster::{ClusterArgs, is_served};
+pub(crate) use cluster::{Cluster, ClusterArgs, is_served};
 pub(crate) use directory::DirectoryFolder;
 pub(crate) use image::ImageArgs;
 
@@ -85,22 +87,35 @@ pub(crate) struct Access {
 }
 
 impl SourceArgs {
-    /// Reads every object of the source into `sink`, with the name of its catalog: the ClusterCatalog's, else the source as
-    /// given.
+    /// [`Access::read`] of this source.
     ///
     /// # Errors
     /// Those of the source and of `sink`.
     pub(crate) async fn read(&self, session: &Session, sink: &mut Sink<'_>) -> Result<(), Failure> {
-        match Source::parse(&self.source)? {
-            Source::Directory(root) => {
-                read_folder(&self.source, &DirectoryFolder::open(&root)?, session, sink)
-            }
+        self.access.read(&self.source, session, sink).await
+    }
+}
+
+impl Access {
+    /// Reads every object of `source` into `sink`, with the name of its catalog: the ClusterCatalog's, else the source as
+    /// given.
+    ///
+    /// # Errors
+    /// Those of the source and of `sink`.
+    pub(crate) async fn read(
+        &self,
+        source: &str,
+        session: &Session,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), Failure> {
+        match Source::parse(source)? {
+            Source::Directory(root) => read_folder(source, &DirectoryFolder::open(&root)?, session, sink),
             Source::Image(reference) => {
-                let content = self.access.images.pull(&reference, olm_oci::catalog_folder, session).await?;
-                read_folder(&self.source, &DirectoryFolder::open(content.path())?, session, sink)
+                let content = self.images.pull(&reference, olm_oci::catalog_folder, session).await?;
+                read_folder(source, &DirectoryFolder::open(content.path())?, session, sink)
             }
             Source::Cluster(name) => {
-                let cluster = self.access.cluster.connect().await?;
+                let cluster = self.cluster.connect().await?;
                 for catalog in cluster.served(name.as_deref(), session).await? {
                     cluster.read(&catalog, session, sink).await?;
                 }

@@ -14,28 +14,76 @@ use tempfile::TempDir;
 
 use super::run::{Ran, command, olm};
 
-/// What catalogd answers for the catalog of this name.
+/// What catalogd answers for the catalog of a name.
 type Content = fn(&str) -> Response;
 
-struct Cluster {
+/// A cluster that is played by an HTTP server.
+pub(crate) struct Cluster {
     kubeconfig: PathBuf,
     _folder: TempDir,
 }
 
 impl Cluster {
-    /// A cluster with these ClusterCatalogs, whose content is `content`.
-    async fn start(catalogs: Vec<Value>, content: Content) -> Self {
-        let list = json!({
-            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalogList",
-            "metadata": { "resourceVersion": "1" }, "items": catalogs,
+    /// A cluster with these ClusterCatalogs; `content` is what catalogd answers for the catalog of a name.
+    pub(crate) async fn start(
+        catalogs: Vec<Value>,
+        content: impl Fn(&str) -> Response + Clone + Send + Sync + 'static,
+    ) -> Self {
+        Self::with_extensions(catalogs, Vec::new(), Vec::new(), Vec::new(), content).await
+    }
+
+    /// The same with ClusterExtensions, ClusterObjectSets and the CustomResourceDefinitions of extensions.
+    pub(crate) async fn with_extensions(
+        catalogs: Vec<Value>,
+        extensions: Vec<Value>,
+        sets: Vec<Value>,
+        definitions: Vec<Value>,
+        content: impl Fn(&str) -> Response + Clone + Send + Sync + 'static,
+    ) -> Self {
+        let list = |kind: &str, items: &[Value]| {
+            let list = json!({
+                "apiVersion": "olm.operatorframework.io/v1", "kind": format!("{kind}List"),
+                "metadata": { "resourceVersion": "1" }, "items": items,
+            });
+            get(move || std::future::ready(axum::Json(list)))
+        };
+        let discovery = |path: &str, items: Value| {
+            let body = json!({ "apiVersion": "apidiscovery.k8s.io/v2", "kind": "APIGroupDiscoveryList", "items": items });
+            (path.to_owned(), get(move || std::future::ready(axum::Json(body))))
+        };
+        let resource = |kind: &str| {
+            json!({ "resource": kind.to_lowercase(), "scope": "Namespaced", "verbs": ["get"],
+            "responseKind": { "group": "", "version": "", "kind": kind } })
+        };
+        let definitions = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinitionList",
+            "metadata": { "resourceVersion": "1" }, "items": definitions,
         });
+        let core = json!([{ "metadata": { "name": "" }, "versions": [{ "version": "v1", "resources": [resource("Pod")] }] }]);
+        let groups = json!([{ "metadata": { "name": "store.example.com" },
+            "versions": [{ "version": "v1", "resources": [resource("Bucket")] }] }]);
+        let (core, groups) = (discovery("/api", core), discovery("/apis", groups));
+        let version = json!({ "major": "1", "minor": "36", "gitVersion": "v1.36.3", "gitCommit": "", "gitTreeState": "",
+            "buildDate": "", "goVersion": "", "compiler": "", "platform": "" });
         let proxy = "/api/v1/namespaces/olmv1-system/services/https:catalogd-service:443/proxy/catalogs/{name}/api/v1/all";
-        let app = Router::new()
+        let olm = "/apis/olm.operatorframework.io/v1";
+        let mut app = Router::new()
+            .route(&format!("{olm}/clustercatalogs"), list("ClusterCatalog", &catalogs))
+            .route(&format!("{olm}/clusterextensions"), list("ClusterExtension", &extensions))
+            .route(&format!("{olm}/clusterobjectsets"), list("ClusterObjectSet", &sets))
             .route(
-                "/apis/olm.operatorframework.io/v1/clustercatalogs",
-                get(move || std::future::ready(axum::Json(list.clone()))),
+                "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+                get(move || std::future::ready(axum::Json(definitions))),
             )
+            .route(&core.0, core.1)
+            .route(&groups.0, groups.1)
+            .route("/version", get(move || std::future::ready(axum::Json(version))))
             .route(proxy, get(move |Path(name): Path<String>| async move { content(&name) }));
+        app = app.fallback(|| std::future::ready(status(StatusCode::NOT_FOUND, "not found")));
+        for extension in extensions {
+            let path = format!("{olm}/clusterextensions/{}", extension["metadata"]["name"].as_str().unwrap());
+            app = app.route(&path, get(move || std::future::ready(axum::Json(extension))));
+        }
         let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address: SocketAddr = listener.local_addr().unwrap();
         tokio::spawn(async move { axum::serve(listener, app).await });
@@ -51,14 +99,15 @@ impl Cluster {
         Self { kubeconfig, _folder: folder }
     }
 
-    async fn olm(&self, args: &[&str]) -> Ran {
+    /// Runs `olm` on this cluster.
+    pub(crate) async fn olm(&self, args: &[&str]) -> Ran {
         let mut command = command(args);
         command.env("KUBECONFIG", &self.kubeconfig);
         tokio::task::spawn_blocking(move || Ran::from(command.output().unwrap())).await.unwrap()
     }
 }
 
-fn catalog(name: &str, serving: bool) -> Value {
+pub(crate) fn catalog(name: &str, serving: bool) -> Value {
     let message = if serving { "Serving desired content" } else { "no content yet" };
     json!({
         "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
@@ -88,7 +137,7 @@ fn lines(_: &str) -> Response {
 fn status(code: StatusCode, message: &str) -> Response {
     let body = json!({
         "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code.as_u16(), "message": message,
-        "reason": "Whatever",
+        "reason": if code == StatusCode::NOT_FOUND { "NotFound" } else { "Whatever" },
     });
     (code, axum::Json(body)).into_response()
 }

@@ -107,6 +107,12 @@ fn failures_have_their_code_and_say_what_to_do() {
             "error: package \"pipe\" has no channel \"nope\"; its channels: fast, slow\n",
         ),
         (
+            &["catalog", "graph", "catalog", "pipe", "--from", "pipe.v1"],
+            4,
+            "error: package \"pipe\" has no bundle \"pipe.v1\"; similar names: pipe.v1.0.0, pipe.v1.1.0, pipe.v1.2.0, \
+             pipe.v1.3.0\n`resolve --installed NAME@VERSION` tells what follows a bundle that is in no catalog any more\n",
+        ),
+        (
             &["catalog", "render", "unreadable"],
             1,
             "error: unreadable: catalog.yaml:9: document 2: error converting YAML to JSON: yaml: line 6: did not find \
@@ -127,9 +133,13 @@ fn failures_have_their_code_and_say_what_to_do() {
 
 #[test]
 fn wrong_usage_is_told_with_the_usage() {
-    for args in
-        [&["catalog", "graph", "catalog"][..], &["nonsense"], &["validate"], &["catalog", "ls", "--what"]]
-    {
+    for args in [
+        &["catalog", "graph", "catalog"][..],
+        &["nonsense"],
+        &["validate"],
+        &["catalog", "ls", "--what"],
+        &["resolve"],
+    ] {
         let ran = olm(args);
         assert_eq!(ran.code, 2, "{args:?}");
         assert!(ran.stderr.contains("Usage: olm"), "{}", ran.stderr);

@@ -37,6 +37,93 @@ const CASES: &[(&str, &[&str])] = &[
     // spec 07 A-14
     ("graph-skipped.txt", &["catalog", "graph", "skipped", "example"]),
     ("graph-skipped-classic.txt", &["catalog", "graph", "skipped", "example", "--semantics", "classic"]),
+    // spec 08 S0-1
+    ("graph-from.txt", &["catalog", "graph", "skipped", "example", "--from", "example.v1.0.0"]),
+    ("graph-from.mmd", &["catalog", "graph", "skipped", "example", "--from", "1.0.0", "--format", "mermaid"]),
+    ("graph-from.json", &["catalog", "graph", "skipped", "example", "--from", "1.0.0", "-o", "json"]),
+    ("graph-from-refused.txt", &["catalog", "graph", "catalog", "pipe", "--from", "pipe.v1.1.0"]),
+    ("resolve-help.txt", &["resolve", "--help"]),
+    ("cluster-check-help.txt", &["cluster-check", "--help"]),
+    ("resolve.txt", &["resolve", "pipe", "--catalog", "catalog", "--channel", "default"]),
+    (
+        "resolve-upgrade.txt",
+        &["resolve", "pipe", "--catalog", "catalog", "--installed", "pipe.v1.0.0", "--explain"],
+    ),
+    (
+        "resolve-upgrade.json",
+        &["resolve", "pipe", "--catalog", "catalog", "--installed", "1.0.0", "--explain", "-o", "json"],
+    ),
+    (
+        "resolve-upgrade.yaml",
+        &["resolve", "pipe", "--catalog", "catalog", "--installed", "pipe.v1.0.0@1.0.0", "-o", "yaml"],
+    ),
+    ("resolve-stay.txt", &["resolve", "lamp", "--catalog", "catalog", "--installed", "1.0.0"]),
+    (
+        "resolve-downgrade.txt",
+        &[
+            "resolve",
+            "pipe",
+            "--catalog",
+            "catalog",
+            "--installed",
+            "1.2.0",
+            "--version",
+            "1.0.x",
+            "--policy",
+            "SelfCertified",
+        ],
+    ),
+    // spec 08 R-12, S2 example
+    ("resolve-skipped.txt", &["resolve", "example", "--catalog", "skipped", "--installed", "1.0.0"]),
+    (
+        "resolve-priority.txt",
+        &[
+            "resolve",
+            "demo",
+            "--catalog",
+            "twins/alpha",
+            "--catalog",
+            "twins/beta",
+            "--priority",
+            "twins/beta=5",
+            "--explain",
+        ],
+    ),
+    (
+        "resolve-report.txt",
+        &["resolve", "app", "--catalog", "deps", "--dependency-mode", "Report", "--with", "base@1.4.0"],
+    ),
+    (
+        "resolve-held.txt",
+        &[
+            "resolve",
+            "app",
+            "--catalog",
+            "deps",
+            "--dependency-mode",
+            "Check",
+            "--installed",
+            "1.0.0",
+            "--explain",
+        ],
+    ),
+    // spec 08 R-6
+    (
+        "resolve-scope.txt",
+        &["resolve", "app", "--catalog", "deps", "--upgrade-scope", "minor", "--installed", "1.0.0"],
+    ),
+    ("solve.txt", &["resolve", "app", "--catalog", "deps", "--solve"]),
+    ("solve.json", &["resolve", "app", "--catalog", "deps", "--with-dependencies", "-o", "json"]),
+    ("solve.yaml", &["resolve", "app", "--catalog", "deps", "--solve", "-o", "yaml"]),
+    (
+        "solve-manifests.yaml",
+        &["resolve", "app", "--catalog", "deps", "--solve", "--manifests", "--namespace", "apps"],
+    ),
+    // spec 07 A-32
+    (
+        "solve-group.txt",
+        &["resolve", "ping", "--catalog", "deps", "--installed", "1.0.0", "--with", "pong@1.0.0", "--solve"],
+    ),
     // spec 02 §A10
     ("render.json", &["catalog", "render", "catalog"]),
     ("render.yaml", &["catalog", "render", "catalog", "-o", "yaml"]),

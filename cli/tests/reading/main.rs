@@ -7,4 +7,6 @@ mod exit_codes;
 mod field_data;
 mod golden;
 mod images;
+mod resolve;
+mod resolve_vectors;
 mod run;

@@ -1,0 +1,178 @@
+//! `olm cluster-check`: whether the installed extensions allow the cluster's next version (spec 06 §9, spec 07 §4.10).
+//!
+//! The verdict is operator-controller's: it comes from the same function. It is found anew, so the command also works
+//! where no controller runs, and for versions that are further away than the next one.
+
+use std::collections::BTreeSet;
+
+use clap::{Args, ValueEnum};
+use olm_api::cluster_upgrade_status::{ExtensionVerdict, PlatformStatus, PlatformType, VerdictResult};
+use olm_api::conditions::Status;
+use olm_platform::{Facts, MinorVersion, Platform, Revision, Verdict, evaluate};
+use serde::Serialize;
+
+use crate::failure::{Code, Failure};
+use crate::output::{Fields, FormatArgs, Table};
+use crate::session::Session;
+use crate::source::ClusterArgs;
+
+/// The first lines of the command's help.
+pub(crate) const ABOUT: &str = "Tells whether the installed extensions allow the cluster's next version
+
+Bundles may declare the highest minor version that they support: olm.maxOpenShiftVersion counts on OpenShift only, \
+ext.olm.operatorframework.io/maxKubernetesVersion everywhere. An extension with a bundle that does not support the next \
+version is to be upgraded, or uninstalled, before the cluster is.
+
+The answer is the one that operator-controller gives in ClusterUpgradeStatus \"cluster\" (kubectl get cus).";
+
+/// Arguments of the command.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes:
+  0 the cluster may be upgraded   1 something did not work   2 wrong usage   4 it may not, or that cannot be told
+
+Examples:
+  {olm} cluster-check
+  {olm} cluster-check --target-kube 1.37          # further than the next version
+  {olm} cluster-check --target-platform 4.21      # the same on OpenShift
+  {olm} cluster-check --platform openshift --platform-version 4.18
+  {olm} cluster-check -o json | jq '.extensions[] | select(.result == \"Blocking\") | .name'")]
+pub(crate) struct ClusterCheckArgs {
+    /// Platform to ask about
+    #[arg(long, value_enum, default_value = "auto")]
+    platform: PlatformChoice,
+    /// Version that the platform has now; default: what the cluster says
+    #[arg(long, value_name = "MAJOR.MINOR")]
+    platform_version: Option<MinorVersion>,
+    /// Version of OpenShift that the cluster shall be upgraded to; default: the one after its own
+    #[arg(long, value_name = "MAJOR.MINOR")]
+    target_platform: Option<MinorVersion>,
+    /// Version of Kubernetes that the cluster shall be upgraded to; default: the one after its own
+    #[arg(long, value_name = "MAJOR.MINOR")]
+    target_kube: Option<MinorVersion>,
+    #[command(flatten)]
+    format: FormatArgs,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum PlatformChoice {
+    /// What the cluster is
+    Auto,
+    /// OpenShift
+    #[value(name = "openshift")]
+    OpenShift,
+    /// Any other Kubernetes
+    Kubernetes,
+}
+
+/// The answer, as programs get it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ClusterCheck {
+    /// True, False or Unknown.
+    upgradeable: &'static str,
+    reason: &'static str,
+    message: String,
+    platform: PlatformStatus,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_kubernetes_version: Option<String>,
+    blocking_extensions: usize,
+    extensions: Vec<ExtensionVerdict>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The cluster does not tell, or the answer is not yes.
+pub(crate) async fn run(args: ClusterCheckArgs, session: &mut Session) -> Result<(), Failure> {
+    let cluster = args.cluster.connect().await?;
+    let facts = cluster.platform(session).await?;
+    let platform = asked_about(&args, facts)?;
+    let revisions = cluster.revisions(session).await?;
+    let verdict = evaluate(&platform, &revisions);
+    let check = ClusterCheck::new(&platform, &verdict, &revisions);
+    session.output.result(args.format.output, "ClusterCheck", &check, text)?;
+    match verdict.status {
+        Status::True => Ok(()),
+        Status::False | Status::Unknown => Err(Failure::Shown(Code::NoCandidate as u8)),
+    }
+}
+
+fn asked_about(args: &ClusterCheckArgs, facts: Facts) -> Result<Platform, Failure> {
+    let named = match args.platform {
+        PlatformChoice::Auto => None,
+        PlatformChoice::OpenShift => Some(PlatformType::OpenShift),
+        PlatformChoice::Kubernetes => Some(PlatformType::Kubernetes),
+    };
+    let platform = Platform::of(&Facts { named, flag: args.platform_version, ..facts });
+    if args.target_platform.is_some() && platform.type_ != PlatformType::OpenShift {
+        return Err(Failure::usage(
+            "--target-platform is a version of OpenShift, and the cluster is none: say --target-kube, or --platform \
+             openshift to ask as if it were",
+        ));
+    }
+    Ok(platform.towards(args.target_platform, args.target_kube))
+}
+
+impl ClusterCheck {
+    fn new(platform: &Platform, verdict: &Verdict, revisions: &[Revision]) -> Self {
+        let mut extensions = verdict.extensions.clone();
+        let spoken: BTreeSet<(&str, &str)> =
+            verdict.extensions.iter().map(|row| (row.name.as_str(), row.bundle.as_str())).collect();
+        let silent = revisions.iter().filter(|one| !spoken.contains(&(&one.extension, &one.bundle)));
+        extensions.extend(silent.map(without_constraint));
+        let key = |row: &ExtensionVerdict| (row.name.clone(), row.bundle.clone(), row.constraint.clone());
+        extensions.sort_by_key(key);
+        extensions.dedup();
+        Self {
+            upgradeable: verdict.status.as_str(),
+            reason: verdict.reason,
+            message: verdict.message.clone(),
+            platform: PlatformStatus::from(platform),
+            next_kubernetes_version: platform.next_kubernetes.map(|version| version.to_string()),
+            blocking_extensions: verdict.blocking,
+            extensions,
+        }
+    }
+}
+
+/// An extension that says nothing about the platform is no obstacle.
+fn without_constraint(revision: &Revision) -> ExtensionVerdict {
+    ExtensionVerdict {
+        name: revision.extension.clone(),
+        bundle: revision.bundle.clone(),
+        version: revision.version.clone(),
+        constraint: String::new(),
+        value: String::new(),
+        result: VerdictResult::Compatible,
+        upgrade_to: None,
+        message: None,
+        operator_condition: None,
+    }
+}
+
+fn text(check: &ClusterCheck) -> String {
+    let platform = &check.platform;
+    let mut fields = Fields::default();
+    let current = match (&platform.current_version, &platform.source) {
+        (Some(version), Some(source)) => format!("{} {version} (from {source})", platform.type_),
+        _ => format!("{}, version unknown", platform.type_),
+    };
+    fields.add(0, "Platform", &current);
+    fields.add(0, "Next version", platform.next_version.as_deref().unwrap_or("unknown"));
+    if platform.type_ == PlatformType::OpenShift {
+        fields.add(0, "Next Kubernetes", check.next_kubernetes_version.as_deref().unwrap_or("unknown"));
+    }
+    fields.add(0, "Upgradeable", &format!("{} ({})", check.upgradeable, check.reason));
+    let lines: Vec<String> = check.message.lines().map(str::to_owned).collect();
+    fields.list(0, "Message", &lines);
+    if check.extensions.is_empty() {
+        return fields.text;
+    }
+    let mut table = Table::new(&["EXTENSION", "BUNDLE", "VERSION", "RESULT", "CONSTRAINT", "VALUE"]);
+    for row in &check.extensions {
+        table.row([&row.name, &row.bundle, &row.version, row.result.as_str(), &row.constraint, &row.value]);
+    }
+    format!("{}\n{}", fields.text, table.text())
+}

@@ -1,0 +1,145 @@
+//! How to write it right: advice for the mistakes that people make in YAML and in ClusterExtensions (spec 08 S2-4 to S2-6).
+
+use serde_json::Value;
+
+use super::lines::written;
+use super::rules::{Fault, FaultKind};
+
+/// Names that people use for fields that are called otherwise.
+const OTHER_NAMES: [(&str, &str); 7] = [
+    ("selfCertified", "upgradeConstraintPolicy: SelfCertified"),
+    ("channel", "channels: [NAME]"),
+    ("name", "packageName: NAME"),
+    ("package", "packageName: NAME"),
+    ("versionRange", "version: \"RANGE\""),
+    ("startingCSV", "version: \"1.2.3\""),
+    ("installPlanApproval", "version: \"1.2.3\"; a version without range is not upgraded"),
+];
+
+/// What to write instead of a faulty value. `source` is the value as the file has it, in one line.
+pub(super) fn of(
+    schema: &Value,
+    fault: &Fault,
+    value: Option<&Value>,
+    source: Option<&str>,
+) -> Option<String> {
+    let field = fault.path.last().map(String::as_str).unwrap_or_default();
+    let field = if field.chars().all(|c| c.is_ascii_digit()) { "- " } else { &format!("{field}: ") };
+    match (&fault.kind, value) {
+        (FaultKind::Type(wanted), Some(value))
+            if wanted == "string" && !value.is_object() && !value.is_array() =>
+        {
+            Some(format!("quote it: {field}\"{}\"", source.unwrap_or("…")))
+        }
+        (FaultKind::Type(wanted), Some(Value::String(text))) if wanted == "array" => {
+            Some(format!("write a list: {field}[{text}]"))
+        }
+        (FaultKind::Enum(allowed), Some(Value::String(text))) => {
+            let meant = allowed.iter().find(|one| one.eq_ignore_ascii_case(text))?;
+            Some(format!("write {field}{meant}"))
+        }
+        (FaultKind::Unknown, _) => unknown(schema, &fault.path),
+        (_, Some(Value::String(text))) if text.contains('<') && text.trim().ends_with('>') => {
+            Some(format!("put a value in place of {}", text.trim()))
+        }
+        _ => None,
+    }
+}
+
+/// Where a field belongs that is not where it was written.
+fn unknown(schema: &Value, path: &[String]) -> Option<String> {
+    let (field, parent) = path.split_last()?;
+    let mut here = schema;
+    for step in parent {
+        here =
+            if step.chars().all(|c| c.is_ascii_digit()) { &here["items"] } else { &here["properties"][step] };
+    }
+    let names = here["properties"].as_object().into_iter().flat_map(|fields| fields.keys());
+    if let Some(name) = names.into_iter().find(|name| name.eq_ignore_ascii_case(field)) {
+        return Some(format!("write {name}"));
+    }
+    let mut places = Vec::new();
+    places_of(&schema["properties"]["spec"], field, &mut vec!["spec".to_owned()], &mut places);
+    if let Some(place) = places.first() {
+        return Some(format!("{field} belongs into {place}"));
+    }
+    let (_, other) = OTHER_NAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(field))?;
+    Some(format!("write, in spec.source.catalog, {other}"))
+}
+
+/// The paths of the objects that have a field of this name.
+fn places_of(schema: &Value, field: &str, path: &mut Vec<String>, places: &mut Vec<String>) {
+    for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
+        if name == field {
+            places.push(path.join("."));
+        }
+        path.push(name.clone());
+        places_of(schema, field, path, places);
+        path.pop();
+    }
+}
+
+/// The line, from 1, and what to write there, where a text is no YAML and the reader stumbled in line `at`.
+pub(super) fn syntax(text: &str, at: usize) -> Option<(usize, String)> {
+    let lines: Vec<_> = text.lines().collect();
+    // The reader may notice only in the next line.
+    let near = [at, at.saturating_sub(1), at + 1];
+    let near = near.into_iter().filter_map(|number| Some((number, *lines.get(number.checked_sub(1)?)?)));
+    let mut advice = near.clone().filter_map(|(number, line)| Some((number, unquoted(line)?)));
+    advice
+        .next()
+        .or_else(|| near.clone().find_map(|(number, line)| Some((number, too_deep(&lines, number, line)?))))
+}
+
+/// Advice for `name: value` whose value begins with a character that means something to YAML.
+fn unquoted(line: &str) -> Option<String> {
+    let (name, value) = written(line)?;
+    let special = match value.as_bytes() {
+        [b'>' | b'|', rest @ ..] => !matches!(rest, [] | [b'+' | b'-', ..]),
+        [b'*' | b'&' | b'!' | b'%' | b'@' | b'`', ..] => true,
+        _ => false,
+    };
+    let field = if name.is_empty() { "- ".to_owned() } else { format!("{name}: ") };
+    special.then(|| format!("quote it: {field}\"{value}\""))
+}
+
+/// Advice for a field that stands deeper than the one before, which has a value already.
+fn too_deep(lines: &[&str], number: usize, line: &str) -> Option<String> {
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let (name, _) = line.trim_start().split_once(':')?;
+    let meaningful = |line: &&&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
+    let before = lines.get(..number.checked_sub(1)?)?.iter().rev().find(meaningful)?;
+    let (above, _) = written(before).filter(|(above, _)| !above.is_empty())?;
+    (indent(line) > indent(before)).then(|| {
+        format!("{name} stands deeper than {above}, which has a value already: begin both in the same column")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // spec 08 S2-4
+    #[test]
+    fn advice_names_the_line_and_the_rewrite() {
+        for (text, at, expected) in [
+            ("a: b\nversion: >=1.16\n", 2, Some((2, "quote it: version: \">=1.16\""))),
+            ("version: *\nb: c\n", 2, Some((1, "quote it: version: \"*\""))),
+            ("- >1.11.1\n", 1, Some((1, "quote it: - \">1.11.1\""))),
+            ("text: |\n  x\n y\n", 3, None),
+            (
+                "apiVersion: v1\n  kind: X\n",
+                2,
+                Some((
+                    2,
+                    "kind stands deeper than apiVersion, which has a value already: begin both in the same column",
+                )),
+            ),
+            ("a:\n  b: c\n", 2, None),
+        ] {
+            let advice = syntax(text, at);
+            let advice = advice.as_ref().map(|(line, advice)| (*line, advice.as_str()));
+            assert_eq!(advice, expected, "{text}");
+        }
+    }
+}

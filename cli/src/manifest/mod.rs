@@ -1,0 +1,399 @@
+//! ClusterExtensions from files, judged as the API server would: what it refuses is refused here, with file, line, field and
+//! the way to write it right.
+
+mod advice;
+mod lines;
+mod rules;
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use olm_api::ClusterExtension;
+use olm_version::quote;
+use olm_yaml::{DecodeError, Limits, Stream, StreamError};
+use serde_json::Value;
+
+use self::lines::Lines;
+use self::rules::{Fault, FaultKind};
+use crate::classic_kinds;
+use crate::failure::Failure;
+use crate::progress::say;
+use crate::session::Session;
+use crate::version_expression;
+
+/// Largest file; the API server takes no larger object.
+const MAX_FILE: u64 = 3 << 20;
+/// Group and version of ClusterExtensions.
+pub(crate) const API_VERSION: &str = "olm.operatorframework.io/v1";
+const KIND: &str = "ClusterExtension";
+/// Path of the version expression.
+const VERSION: [&str; 4] = ["spec", "source", "catalog", "version"];
+
+/// What `kubectl` prints when an extension with a service account is applied (spec 01 §8.1).
+const SERVICE_ACCOUNT_WARNING: &str = "Validation failed for ValidatingAdmissionPolicy \
+'clusterextension-serviceaccount-deprecated' with binding 'clusterextension-serviceaccount-deprecated': spec.serviceAccount is \
+deprecated, ignored, and will be removed in a future release. The operator-controller's cluster-admin service account is used \
+for all cluster interactions.";
+
+/// The ClusterExtensions of the file at `path`, `-` being standard input: at least one. Objects of other kinds are left out,
+/// as they may well be applied together. Warnings of the API server are told.
+///
+/// # Errors
+/// The file cannot be read; what the API server would refuse has been told, all of it.
+pub(crate) async fn read_extensions(path: &str, session: &Session) -> Result<Vec<ClusterExtension>, Failure> {
+    let text = session.unless_interrupted(text(path.to_owned())).await?;
+    let judged = Judged::new(path, &text);
+    if judged.findings.is_empty() {
+        for warning in &judged.warnings {
+            say(&format!("warning: {warning}"));
+        }
+        return Ok(judged.extensions);
+    }
+    for finding in judged.told(path) {
+        say(&format!("error: {finding}"));
+    }
+    Err(Failure::Findings)
+}
+
+/// Reads in a thread that nobody waits for once a signal has come: a terminal or a pipe may stay open for ever.
+async fn text(path: String) -> Result<String, Failure> {
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    let read = move || {
+        // Nobody listens any more after a signal.
+        let _ = sender.send(read_text(&path));
+    };
+    let started = std::thread::Builder::new().name("file".to_owned()).spawn(read);
+    started.map_err(|error| Failure::operational(format!("cannot start a thread: {error}")))?;
+    receiver.await.map_err(|_| Failure::operational("the file was not read"))?
+}
+
+fn read_text(path: &str) -> Result<String, Failure> {
+    let failed =
+        |error: std::io::Error| Failure::operational(format!("cannot read {}: {error}", quote(path)));
+    let mut bytes = Vec::new();
+    if path == "-" {
+        std::io::stdin().take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(failed)?;
+    } else {
+        // Asked before opening: a pipe that nobody writes to would block.
+        if Path::new(path).is_dir() {
+            return Err(Failure::usage(format!("{} is a directory; name a file", quote(path))));
+        }
+        File::open(path).map_err(failed)?.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(failed)?;
+    }
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(Failure::usage(format!("{} is larger than {MAX_FILE} bytes", quote(path))));
+    }
+    String::from_utf8(bytes).map_err(|_| Failure::usage(format!("{} is not UTF-8 text", quote(path))))
+}
+
+/// What is to be said about a file.
+#[derive(Debug, Default)]
+struct Judged {
+    extensions: Vec<ClusterExtension>,
+    /// By line, from 1.
+    findings: Vec<(usize, String)>,
+    /// Texts with file and line.
+    warnings: Vec<String>,
+}
+
+impl Judged {
+    /// The findings with file and line, in the order of the lines.
+    fn told(&self, file: &str) -> Vec<String> {
+        let mut findings: Vec<_> = self.findings.iter().collect();
+        findings.sort_by_key(|(line, _)| *line);
+        findings.iter().map(|(line, text)| format!("{file}:{line}: {text}")).collect()
+    }
+
+    fn new(file: &str, text: &str) -> Self {
+        let mut judged = Self::default();
+        let lines = Lines::new(text);
+        let mut documents = Stream::new(text.as_bytes(), Limits::default());
+        let schema = rules::schema();
+        loop {
+            let document =
+                documents.next(|json, _| olm_yaml::json::to_value(json).map_err(DecodeError::from));
+            let first = documents.position().line;
+            match document {
+                Ok(None) => break,
+                Ok(Some(Value::Null)) => {}
+                Ok(Some(mut object)) if object.is_object() => {
+                    rules::drop_nulls(&schema, &mut object);
+                    judged.add(&schema, file, &lines, first, &object);
+                }
+                Ok(Some(_)) => {
+                    let expected = "expected an object with apiVersion, kind and metadata";
+                    judged.findings.push((first, expected.to_owned()));
+                }
+                Err(error) => {
+                    judged.findings.push(syntax_finding(text, &error));
+                    return judged;
+                }
+            }
+        }
+        if judged.extensions.is_empty() && judged.findings.is_empty() {
+            judged.findings.push((1, format!("there is no {KIND} in this file")));
+        }
+        judged
+    }
+
+    fn add(&mut self, schema: &Value, file: &str, lines: &Lines<'_>, first: usize, object: &Value) {
+        if let Some(hint) = classic_kinds::hint(object.to_string().as_bytes()) {
+            self.findings.push((first, hint));
+            return;
+        }
+        let identity = identity_faults(object);
+        if identity.is_empty() && !is_extension(object) {
+            return;
+        }
+        let mut faults = identity;
+        faults.extend(rules::faults(schema, object));
+        let version = at_path(object, &VERSION).and_then(Value::as_str);
+        let refusal = version.and_then(|text| version_expression::check(text).err());
+        if let Some(refusal) = refusal {
+            // It says more than the rule of the schema, and covers what only the controller refuses.
+            faults.retain(|fault| fault.path != VERSION);
+            let line = lines.of(first, &VERSION.map(str::to_owned));
+            let refusal = refusal.to_string().replace('\n', "\n  ");
+            self.findings.push((line, refusal));
+        }
+        for fault in &faults {
+            let line = lines.of(first, &fault.path);
+            let advice = advice::of(schema, fault, at_path(object, &fault.path), lines.written(line));
+            let advice = advice.map(|advice| format!("\n  {advice}")).unwrap_or_default();
+            self.findings.push((line, format!("{}: {}{advice}", shown_path(&fault.path), fault.message)));
+        }
+        if !self.findings.is_empty() {
+            return;
+        }
+        match serde_json::from_value::<ClusterExtension>(object.clone()) {
+            Ok(extension) => {
+                let account = extension.spec.as_ref().and_then(|spec| spec.service_account.as_ref());
+                if account.is_some_and(|account| !account.name.is_empty()) {
+                    let line = lines.of(first, &["spec".to_owned(), "serviceAccount".to_owned()]);
+                    self.warnings.push(format!("{file}:{line}: {SERVICE_ACCOUNT_WARNING}"));
+                }
+                self.extensions.push(extension);
+            }
+            Err(error) => self.findings.push((first, error.to_string())),
+        }
+    }
+}
+
+fn is_extension(object: &Value) -> bool {
+    object["kind"] == KIND && object["apiVersion"] == API_VERSION
+}
+
+/// What is wrong with the fields that every object has; nothing about objects of other groups.
+fn identity_faults(object: &Value) -> Vec<Fault> {
+    let fault = |path: &[&str], message: String, kind| Fault {
+        path: path.iter().map(|&step| step.to_owned()).collect(),
+        message,
+        kind,
+    };
+    let (version, kind) = (object["apiVersion"].as_str(), object["kind"].as_str());
+    let mut faults = Vec::new();
+    let required = || "the field is required".to_owned();
+    if version.is_none() {
+        faults.push(fault(&["apiVersion"], required(), FaultKind::Value));
+    }
+    if kind.is_none() {
+        faults.push(fault(&["kind"], required(), FaultKind::Value));
+    }
+    let meant = kind.is_some_and(|kind| kind.eq_ignore_ascii_case(KIND));
+    if !meant || !faults.is_empty() {
+        return faults;
+    }
+    for (field, found, allowed) in [("apiVersion", version, API_VERSION), ("kind", kind, KIND)] {
+        if found != Some(allowed) {
+            let message = format!("{} is not allowed; allowed: {allowed}", quote(found.unwrap_or_default()));
+            faults.push(fault(&[field], message, FaultKind::Enum(vec![allowed.to_owned()])));
+        }
+    }
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    if !is_dns_subdomain(name) {
+        let message = if name.is_empty() {
+            required()
+        } else {
+            format!("{}: allowed are lowercase letters, digits, - and ., at most 253", quote(name))
+        };
+        faults.push(fault(&["metadata", "name"], message, FaultKind::Value));
+    }
+    faults
+}
+
+fn is_dns_subdomain(name: &str) -> bool {
+    let alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let label = |label: &str| {
+        let ends = [label.bytes().next(), label.bytes().last()];
+        ends.into_iter().all(|end| end.is_some_and(alphanumeric))
+            && label.bytes().all(|byte| alphanumeric(byte) || byte == b'-')
+    };
+    name.len() <= 253 && name.split('.').all(label)
+}
+
+fn at_path<'a>(object: &'a Value, path: &[impl AsRef<str>]) -> Option<&'a Value> {
+    path.iter().map(AsRef::as_ref).try_fold(object, |value, step: &str| match value {
+        Value::Array(items) => items.get(step.parse::<usize>().ok()?),
+        other => other.get(step),
+    })
+}
+
+/// `spec.source.catalog.channels[0]`
+fn shown_path(path: &[String]) -> String {
+    let mut shown = String::new();
+    for step in path {
+        if step.chars().all(|c| c.is_ascii_digit()) {
+            shown += &format!("[{step}]");
+        } else {
+            shown += if shown.is_empty() { "" } else { "." };
+            shown += step;
+        }
+    }
+    shown
+}
+
+fn syntax_finding(text: &str, error: &StreamError) -> (usize, String) {
+    let at = match error {
+        StreamError::Document { at, position, .. } => at.unwrap_or(position.line),
+        StreamError::Read(_) => 1,
+    };
+    match advice::syntax(text, at) {
+        Some((line, advice)) => (line, format!("{error}\n  {advice}")),
+        None => (at, error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(text: &str) -> Vec<String> {
+        Judged::new("x.yaml", text).told("x.yaml")
+    }
+
+    /// An extension whose part below `spec.source.catalog` is `catalog`, from line 11 on.
+    fn extension(catalog: &str) -> String {
+        format!(
+            "apiVersion: olm.operatorframework.io/v1\nkind: ClusterExtension\nmetadata:\n  name: x\nspec:\n  namespace: ns\n  \
+             source:\n    sourceType: Catalog\n    catalog:\n      packageName: pipe\n{catalog}"
+        )
+    }
+
+    // spec 08 S2-1
+    #[test]
+    fn a_service_account_is_accepted_with_the_warning_of_kubectl() {
+        let text = extension("      version: \">=1.11, <1.13\"\n")
+            .replace("  source:", "  serviceAccount:\n    name: installer\n  source:");
+        let judged = Judged::new("x.yaml", &text);
+        assert_eq!((judged.findings.len(), judged.extensions.len()), (0, 1));
+        assert!(judged.warnings[0].starts_with("x.yaml:7: Validation failed for"), "{:?}", judged.warnings);
+        assert!(judged.warnings[0].contains("spec.serviceAccount is deprecated, ignored"));
+    }
+
+    // spec 08 S2-4, S2-5
+    #[test]
+    fn findings_have_line_field_and_rewrite() {
+        for (catalog, expected) in [
+            (
+                "      version: 1.10\n",
+                "x.yaml:11: spec.source.catalog.version: expected text, found the number 1.1\n  quote it: version: \"1.10\"",
+            ),
+            (
+                "      channels: latest\n",
+                "x.yaml:11: spec.source.catalog.channels: expected a list, found \"latest\"\n  \
+                 write a list: channels: [latest]",
+            ),
+            (
+                "      selfCertified: true\n",
+                "x.yaml:11: spec.source.catalog.selfCertified: there is no field \"selfCertified\"; fields here: channels, \
+                 packageName, selector, upgradeConstraintPolicy, version\n  write, in spec.source.catalog, \
+                 upgradeConstraintPolicy: SelfCertified",
+            ),
+            (
+                "  upgradeConstraintPolicy: SelfCertified\n",
+                "x.yaml:11: spec.upgradeConstraintPolicy: there is no field \"upgradeConstraintPolicy\"; fields here: config, \
+                 install, namespace, progressDeadlineMinutes, serviceAccount, source\n  upgradeConstraintPolicy belongs into \
+                 spec.source.catalog",
+            ),
+            (
+                "      channels:\n      - <channel_name>\n",
+                "x.yaml:12: spec.source.catalog.channels[0]: \"<channel_name>\": channels entries must be valid DNS1123 \
+                 subdomains\n  put a value in place of <channel_name>",
+            ),
+            (
+                "      version: >=1.16\n",
+                "x.yaml:11: error converting YAML to JSON: yaml: line 11: did not find expected comment or line break\n  \
+                 quote it: version: \">=1.16\"",
+            ),
+            (
+                "      version: *\n",
+                "x.yaml:11: error converting YAML to JSON: yaml: line 11: did not find expected alphabetic or numeric \
+                 character\n  quote it: version: \"*\"",
+            ),
+        ] {
+            assert_eq!(judged(&extension(catalog)), [expected], "{catalog}");
+        }
+        let text = extension("").replace("sourceType: Catalog", "sourceType: catalog");
+        assert_eq!(
+            judged(&text),
+            [
+                "x.yaml:8: spec.source.sourceType: \"catalog\" is not allowed; allowed: Catalog\n  write sourceType: Catalog"
+            ]
+        );
+        let text = extension("").replace("name: x", "name: <clusterextension_name>");
+        assert_eq!(
+            judged(&text),
+            [
+                "x.yaml:4: metadata.name: \"<clusterextension_name>\": allowed are lowercase letters, digits, - and ., at most \
+              253\n  put a value in place of <clusterextension_name>"
+            ]
+        );
+    }
+
+    // spec 08 S2-4
+    #[test]
+    fn the_indentation_of_the_product_documents_is_refused_with_its_line() {
+        let text = extension("").replace('\n', "\n  ");
+        assert_eq!(
+            judged(&text),
+            [
+                "x.yaml:2: error converting YAML to JSON: yaml: line 2: mapping values are not allowed in this context\n  kind \
+              stands deeper than apiVersion, which has a value already: begin both in the same column"
+            ]
+        );
+    }
+
+    // spec 08 S1-5
+    #[test]
+    fn classic_kinds_and_other_objects_are_told_apart() {
+        let group = "apiVersion: operators.coreos.com/v1\nkind: OperatorGroup\nmetadata: {name: g}\n";
+        let findings = judged(group);
+        assert!(
+            findings[0].starts_with("x.yaml:1: OperatorGroup is an object of classic OLM: "),
+            "{findings:?}"
+        );
+        let both = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: ns}}\n---\n{}", extension(""));
+        let judged_both = Judged::new("x.yaml", &both);
+        assert_eq!((judged_both.findings.len(), judged_both.extensions.len()), (0, 1));
+        assert_eq!(
+            judged("apiVersion: v1\nkind: Namespace\n"),
+            ["x.yaml:1: there is no ClusterExtension in this file"]
+        );
+        assert_eq!(judged("kind: clusterextension\n"), ["x.yaml:1: apiVersion: the field is required"]);
+        assert_eq!(judged("[1]\n"), ["x.yaml:1: expected an object with apiVersion, kind and metadata"]);
+    }
+
+    #[test]
+    fn a_field_without_a_value_is_no_field() {
+        assert_eq!(judged(&extension("      version:\n      channels: null\n")), [""; 0]);
+        let text = extension("").replace("packageName: pipe", "packageName:");
+        assert_eq!(judged(&text), ["x.yaml:10: spec.source.catalog.packageName: the field is required"]);
+        let text = extension("      channels: [~]\n");
+        assert!(
+            judged(&text)[0].contains("channels[0]: expected text, found nothing"),
+            "{:?}",
+            judged(&text)
+        );
+    }
+}

@@ -1,0 +1,336 @@
+//! What the API server checks of a ClusterExtension: the schema and the CEL rules of the CRD that is installed with it.
+//!
+//! Rules that compare with an object that is there already are left out: a file says nothing about that object.
+
+use cel::{Context, Program};
+use jsonschema::PatternOptions;
+use jsonschema::error::{TypeKind, ValidationError, ValidationErrorKind as Kind};
+use olm_version::quote;
+use serde_json::Value;
+
+/// Something that the API server refuses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Fault {
+    /// From the object's top.
+    pub(super) path: Vec<String>,
+    /// What is wrong and what is allowed.
+    pub(super) message: String,
+    pub(super) kind: FaultKind,
+}
+
+/// What advice depends on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum FaultKind {
+    /// The value should be of this type of JSON.
+    Type(String),
+    /// Only these texts are allowed.
+    Enum(Vec<String>),
+    /// The type has no such field.
+    Unknown,
+    /// Anything else.
+    Value,
+}
+
+/// The schema of ClusterExtensions.
+pub(super) fn schema() -> Value {
+    let kind = |crd: &Value| crd["spec"]["names"]["kind"] == "ClusterExtension";
+    let crd = olm_api::crds::crds().into_iter().find(kind).unwrap_or_default();
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
+}
+
+/// Removes fields that are null, as the API server does before it looks at an object, unless their schema allows null.
+pub(super) fn drop_nulls(schema: &Value, object: &mut Value) {
+    match object {
+        Value::Object(fields) => fields.retain(|name, value| {
+            let known = schema["properties"].get(name).or_else(|| schema.get("additionalProperties"));
+            let Some(schema) = known.filter(|known| known.is_object()) else { return true };
+            drop_nulls(schema, value);
+            !value.is_null() || schema["nullable"] == true
+        }),
+        Value::Array(items) => items.iter_mut().for_each(|item| drop_nulls(&schema["items"], item)),
+        _ => {}
+    }
+}
+
+/// Everything that is wrong with `object`, sorted by path.
+pub(super) fn faults(schema: &Value, object: &Value) -> Vec<Fault> {
+    let options = jsonschema::options().with_pattern_options(PatternOptions::regex()).build(schema);
+    let mut faults: Vec<Fault> = match options {
+        Ok(validator) => validator.iter_errors(object).map(|error| schema_fault(&error)).collect(),
+        Err(error) => vec![Fault {
+            path: Vec::new(),
+            message: format!("the schema of ClusterExtensions cannot be used: {error}"),
+            kind: FaultKind::Value,
+        }],
+    };
+    let mut path = Vec::new();
+    walk(&with_common_fields(schema), object, &mut path, &mut faults);
+    faults.sort_by(|a, b| (&a.path, &a.message).cmp(&(&b.path, &b.message)));
+    faults
+}
+
+/// The schema with the fields that every object has and a CRD need not name.
+fn with_common_fields(schema: &Value) -> Value {
+    let mut schema = schema.clone();
+    if let Some(properties) = schema["properties"].as_object_mut() {
+        for field in ["apiVersion", "kind", "metadata"] {
+            properties.entry(field).or_insert(Value::Null);
+        }
+    }
+    schema
+}
+
+fn schema_fault(error: &ValidationError<'_>) -> Fault {
+    let pointer = error.instance_path().as_str();
+    let unescaped = |step: &str| step.replace("~1", "/").replace("~0", "~");
+    let mut path: Vec<_> = pointer.split('/').skip(1).map(unescaped).collect();
+    let value = error.instance();
+    let (message, kind) = match error.kind() {
+        Kind::Type { kind } => {
+            let wanted = match kind {
+                TypeKind::Single(one) => one.to_string(),
+                TypeKind::Multiple(_) => "value".to_owned(),
+            };
+            (format!("expected {}, found {}", noun(&wanted), shown(value)), FaultKind::Type(wanted))
+        }
+        Kind::Enum { options } => {
+            let allowed = options.as_array().into_iter().flatten().filter_map(Value::as_str);
+            let allowed: Vec<_> = allowed.map(str::to_owned).collect();
+            (
+                format!("{} is not allowed; allowed: {}", shown(value), allowed.join(", ")),
+                FaultKind::Enum(allowed),
+            )
+        }
+        Kind::Required { property } => {
+            let field = property.as_str().unwrap_or_default();
+            path.push(field.to_owned());
+            ("the field is required".to_owned(), FaultKind::Value)
+        }
+        Kind::MaxLength { limit } => {
+            (format!("{} is too long; allowed: {limit} characters", shown(value)), FaultKind::Value)
+        }
+        Kind::MinLength { limit } => {
+            (format!("{} is too short; allowed: at least {limit} characters", shown(value)), FaultKind::Value)
+        }
+        Kind::MinProperties { .. } => ("the object must not be empty".to_owned(), FaultKind::Value),
+        Kind::Maximum { limit } => {
+            (format!("{} is too large; allowed: at most {limit}", shown(value)), FaultKind::Value)
+        }
+        Kind::Minimum { limit } => {
+            (format!("{} is too small; allowed: at least {limit}", shown(value)), FaultKind::Value)
+        }
+        Kind::MaxItems { limit } => (format!("too many entries; allowed: {limit}"), FaultKind::Value),
+        _ => (error.to_string(), FaultKind::Value),
+    };
+    Fault { path, message, kind }
+}
+
+/// A JSON type in words.
+fn noun(kind: &str) -> &str {
+    match kind {
+        "string" => "text",
+        "array" => "a list",
+        "object" => "fields",
+        "integer" => "a whole number",
+        other => other,
+    }
+}
+
+/// A value in words, short enough for a message.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "nothing".to_owned(),
+        Value::Bool(flag) => flag.to_string(),
+        Value::Number(number) => format!("the number {number}"),
+        Value::String(text) => quote(&text.chars().take(80).collect::<String>()),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "fields".to_owned(),
+    }
+}
+
+/// Unknown fields, and CEL rules of values that have the right shape.
+fn walk(schema: &Value, value: &Value, path: &mut Vec<String>, faults: &mut Vec<Fault>) {
+    let misshapen =
+        faults.iter().any(|fault| fault.path.starts_with(path) && fault.kind != FaultKind::Unknown);
+    if !misshapen {
+        let rules = schema["x-kubernetes-validations"].as_array().into_iter().flatten();
+        faults.extend(rules.filter_map(|rule| rule_fault(rule, value, path)));
+    }
+    match value {
+        Value::Object(fields) => {
+            let known = schema["properties"].as_object();
+            for (name, value) in fields {
+                path.push(name.clone());
+                if let Some(schema) = known.and_then(|known| known.get(name)) {
+                    walk(schema, value, path, faults);
+                } else if let Some(known) = known
+                    && schema["x-kubernetes-preserve-unknown-fields"] != true
+                {
+                    let names: Vec<_> = known.keys().map(String::as_str).collect();
+                    let message =
+                        format!("there is no field {}; fields here: {}", quote(name), names.join(", "));
+                    faults.push(Fault { path: path.clone(), message, kind: FaultKind::Unknown });
+                }
+                path.pop();
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                path.push(index.to_string());
+                walk(&schema["items"], item, path, faults);
+                path.pop();
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A rule of the CRD that `value` breaks.
+fn rule_fault(rule: &Value, value: &Value, path: &[String]) -> Option<Fault> {
+    let expression = rule["rule"].as_str()?;
+    if expression.contains("oldSelf") || holds(expression, value) {
+        return None;
+    }
+    let message = rule["message"].as_str().unwrap_or(expression);
+    let message = match value {
+        Value::String(_) => format!("{}: {message}", shown(value)),
+        _ => message.to_owned(),
+    };
+    Some(Fault { path: path.to_vec(), message, kind: FaultKind::Value })
+}
+
+/// As in the API server, a rule that cannot be evaluated does not hold.
+fn holds(expression: &str, value: &Value) -> bool {
+    let Ok(program) = Program::compile(expression) else { return false };
+    let mut context = Context::default();
+    context.add_variable("self", value).is_ok()
+        && matches!(program.execute(&context), Ok(cel::Value::Bool(true)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn extension(catalog: Value) -> Value {
+        json!({ "metadata": { "name": "x" }, "spec": { "namespace": "ns",
+            "source": { "sourceType": "Catalog", "catalog": catalog } } })
+    }
+
+    fn told(object: &Value) -> Vec<String> {
+        let faults = faults(&schema(), object);
+        faults.iter().map(|fault| format!("{}: {}", fault.path.join("."), fault.message)).collect()
+    }
+
+    // spec 08 S2-2, S2-3
+    #[test]
+    fn the_forms_of_the_product_documents_are_accepted() {
+        let versions = [
+            ">=1.11, <1.13",
+            "1.11.1",
+            ">1.11.1",
+            "1.14.x",
+            ">=1.16",
+            "1.11.x || 1.13.x",
+            "1.11.x",
+            ">=1.12.X",
+            "<=2.x",
+            "*",
+            "~1.11.0",
+            "~1",
+            "~1.12",
+            "~1.12.x",
+            "~1.x",
+            "^0",
+            "^0.0",
+            "^0.0.3",
+            "^0.2",
+            "^0.2.3",
+            "^1.2.x",
+            "^1.2.3",
+            "^2.x",
+            "^2.3",
+            ">= 1.2.0, < 2.0.0",
+            ">= 2.0.0, < 3",
+            "=1.11",
+        ];
+        for version in versions {
+            assert_eq!(
+                told(&extension(json!({ "packageName": "p", "version": version }))),
+                [""; 0],
+                "{version}"
+            );
+        }
+        for channels in [json!(["latest"]), json!(["pipelines-1.14"])] {
+            let catalog = json!({ "packageName": "p", "channels": channels, "version": "1.14.x",
+                "upgradeConstraintPolicy": "SelfCertified" });
+            assert_eq!(told(&extension(catalog)), [""; 0]);
+        }
+    }
+
+    // spec 08 S2-5, S2-6
+    #[test]
+    fn what_the_api_server_refuses_is_refused() {
+        for (catalog, expected) in [
+            (
+                json!({ "packageName": "p", "version": 1.14 }),
+                "spec.source.catalog.version: expected text, found the number 1.14",
+            ),
+            (
+                json!({ "packageName": "p", "channels": "latest" }),
+                "spec.source.catalog.channels: expected a list, found \"latest\"",
+            ),
+            (
+                json!({ "packageName": "p", "version": "1.11 OR 1.13" }),
+                "spec.source.catalog.version: \"1.11 OR 1.13\": invalid version expression",
+            ),
+            (
+                json!({ "packageName": "p", "version": "1.11.x || *" }),
+                "spec.source.catalog.version: \"1.11.x || *\": invalid version expression",
+            ),
+            (json!({}), "spec.source.catalog.packageName: the field is required"),
+            (
+                json!({ "packageName": "p", "channels": ["<channel_name>"] }),
+                "spec.source.catalog.channels.0: \"<channel_name>\": channels entries must be valid DNS1123 subdomains",
+            ),
+            (
+                json!({ "packageName": "p", "upgradeConstraintPolicy": "selfCertified" }),
+                "spec.source.catalog.upgradeConstraintPolicy: \"selfCertified\" is not allowed; allowed: CatalogProvided, \
+                 SelfCertified",
+            ),
+            (
+                json!({ "packageName": "p", "selfCertified": true }),
+                "spec.source.catalog.selfCertified: there is no field \"selfCertified\"; fields here: channels, packageName, \
+                 selector, upgradeConstraintPolicy, version",
+            ),
+        ] {
+            assert_eq!(told(&extension(catalog)), [expected]);
+        }
+        let mut object = extension(json!({ "packageName": "p" }));
+        object["spec"]["source"]["sourceType"] = json!("catalog");
+        assert_eq!(told(&object), ["spec.source.sourceType: \"catalog\" is not allowed; allowed: Catalog"]);
+        let source = json!({ "spec": { "namespace": "ns", "source": { "sourceType": "Catalog" } } });
+        assert_eq!(
+            told(&source),
+            ["spec.source: catalog is required when sourceType is Catalog, and forbidden otherwise"]
+        );
+    }
+
+    #[test]
+    fn every_rule_of_the_schema_can_be_evaluated() {
+        fn check(schema: &Value, count: &mut usize) {
+            for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
+                Program::compile(rule["rule"].as_str().unwrap()).unwrap();
+                *count += 1;
+            }
+            match schema {
+                Value::Object(fields) => fields.values().for_each(|value| check(value, count)),
+                Value::Array(items) => items.iter().for_each(|value| check(value, count)),
+                _ => {}
+            }
+        }
+        let mut count = 0;
+        check(&schema(), &mut count);
+        assert!(count > 8, "{count}");
+    }
+}

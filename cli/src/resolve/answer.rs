@@ -1,0 +1,273 @@
+//! The answer to a question: the choice of the resolver with everything that people should know about it.
+
+use olm_extension::request;
+use olm_resolve::{
+    Catalog, Explanation, Request, ResolveError, Resolved, Target, explain, missing_packages, resolve,
+    satisfiers, target,
+};
+use olm_version::VersionRelease;
+use serde::Serialize;
+
+use super::ask::Ask;
+use super::catalogs::Catalogs;
+use super::loosen;
+use super::world::World;
+use crate::catalog::graph::rule_name;
+use crate::catalog::package::CatalogPackage;
+use crate::failure::Code;
+
+/// What is decided about one extension.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Answer {
+    /// Name of the ClusterExtension, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) extension: Option<String>,
+    pub(super) package: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) installed: Option<InstalledText>,
+    pub(super) outcome: Outcome,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) chosen: Option<ChosenBundle>,
+    /// The text of the controller's condition where nothing is chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<String>,
+    /// How to get something chosen.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) hints: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) warnings: Vec<String>,
+    /// Newer bundles that wait.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) held: Vec<HeldBundle>,
+    /// Every bundle of every catalog, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) explanation: Option<Explanation>,
+    /// The exit code where nothing is chosen.
+    #[serde(skip)]
+    pub(super) code: Option<Code>,
+}
+
+/// The installed bundle.
+#[derive(Debug, Serialize)]
+pub(super) struct InstalledText {
+    pub(super) bundle: String,
+    pub(super) version: String,
+}
+
+/// What happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) enum Outcome {
+    /// A new installation.
+    Install,
+    /// A higher version takes the place of the installed one.
+    Upgrade,
+    /// A lower version takes the place of the installed one.
+    Downgrade,
+    /// The installed version is chosen.
+    Stay,
+    /// The catalogs are gone, so the installed bundle is kept without them.
+    Kept,
+    /// Nothing can be chosen.
+    Nothing,
+}
+
+/// The chosen bundle.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ChosenBundle {
+    pub(super) bundle: String,
+    /// As shown in the status of an extension.
+    pub(super) version: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) release: Option<String>,
+    pub(super) catalog: String,
+    pub(super) image: String,
+    /// The channels that have the bundle.
+    pub(super) channels: Vec<String>,
+    pub(super) default_channel: String,
+    /// Whether the default channel does not have it (spec 08 R-13).
+    pub(super) outside_default_channel: bool,
+    /// The edges that lead to it from the installed bundle, such as `replaces (stable)`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) edges: Vec<String>,
+    pub(super) deprecated: bool,
+    /// What it requires and who meets it, in the modes Report and Check.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) requirements: Vec<String>,
+}
+
+/// A bundle that a rule holds back.
+#[derive(Debug, Serialize)]
+pub(super) struct HeldBundle {
+    pub(super) bundle: String,
+    pub(super) version: String,
+    pub(super) catalog: String,
+    /// Why it waits.
+    pub(super) reason: String,
+    /// What lets it go.
+    pub(super) release: String,
+}
+
+/// What is known besides the question.
+pub(super) struct Known<'a> {
+    pub(super) catalogs: &'a Catalogs,
+    pub(super) world: &'a World,
+    pub(super) explain: bool,
+}
+
+impl Answer {
+    /// Resolves as the controller does.
+    pub(super) fn new(ask: &Ask, known: &Known<'_>) -> Self {
+        let around = known.world.around(ask);
+        let request = request(&ask.filter, ask.installed.as_ref(), &ask.rules, &around);
+        let catalogs = known.catalogs.ask(ask.package(), &ask.selector);
+        let answer = Self {
+            extension: ask.extension.clone(),
+            package: ask.package().to_owned(),
+            installed: ask.installed.as_ref().map(|installed| InstalledText {
+                bundle: installed.name.clone(),
+                version: installed.version.clone(),
+            }),
+            outcome: Outcome::Nothing,
+            chosen: None,
+            error: None,
+            hints: Vec::new(),
+            warnings: Vec::new(),
+            held: Vec::new(),
+            explanation: known.explain.then(|| explain(&request, &catalogs)),
+            code: None,
+        };
+        let resolution = resolve(&request, &catalogs);
+        match target(&request, resolution, known.catalogs.exists(&ask.selector)) {
+            Target::Bundle(resolved) => answer.with_choice(ask, known, &request, &resolved),
+            Target::Installed(error) => {
+                let kept =
+                    "no catalog is selected any more; the controller keeps the installed bundle".to_owned();
+                Self {
+                    outcome: Outcome::Kept,
+                    error: Some(error.to_string()),
+                    warnings: vec![kept],
+                    ..answer
+                }
+            }
+            Target::Retry(error) => answer.with_error(ask, known, &request, &catalogs, error),
+        }
+    }
+
+    fn with_choice(self, ask: &Ask, known: &Known<'_>, request: &Request<'_>, resolved: &Resolved) -> Self {
+        let package = known.catalogs.package(&resolved.catalog, ask.package());
+        let origin = request.installed.and_then(|installed| installed.origin().ok());
+        let outcome = match &origin {
+            None if ask.installed.is_some() => Outcome::Upgrade,
+            None => Outcome::Install,
+            Some(origin) => outcome(&origin.version, &resolved.version),
+        };
+        let offer = package.and_then(|package| package.offer(&resolved.bundle));
+        let channels: Vec<_> = offer.iter().flat_map(|offer| offer.channels()).map(str::to_owned).collect();
+        let default_channel = package.map(CatalogPackage::default_channel).unwrap_or_default().to_owned();
+        let edges = offer.iter().zip(&origin).flat_map(|(offer, origin)| {
+            let edges = offer.edges_from(origin, request.channels);
+            edges.map(|edge| format!("{} ({})", rule_name(edge.rule), edge.channel)).collect::<Vec<_>>()
+        });
+        let (version, release) = resolved.version.shown(ask.rules.settings.releases);
+        let chosen = ChosenBundle {
+            bundle: resolved.bundle.clone(),
+            version,
+            release,
+            catalog: resolved.catalog.clone(),
+            image: resolved.image.clone(),
+            outside_default_channel: !default_channel.is_empty() && !channels.contains(&default_channel),
+            channels,
+            default_channel,
+            edges: edges.collect(),
+            deprecated: resolved.deprecated,
+            requirements: resolved.requirements.iter().map(ToString::to_string).collect(),
+        };
+        let held = resolved.held.iter().map(|held| HeldBundle {
+            bundle: held.bundle.clone(),
+            version: held.version.clone(),
+            catalog: held.catalog.clone(),
+            reason: held.reason.to_string(),
+            release: loosen::release(ask, held),
+        });
+        let warnings = warnings(ask, package, resolved, &chosen);
+        Self { outcome, held: held.collect(), warnings, chosen: Some(chosen), ..self }
+    }
+
+    fn with_error(
+        self,
+        ask: &Ask,
+        known: &Known<'_>,
+        request: &Request<'_>,
+        catalogs: &[Catalog],
+        error: ResolveError,
+    ) -> Self {
+        let error = with_satisfiers(error, known.catalogs);
+        let hints = loosen::hints(ask, known.catalogs, request, catalogs, &error);
+        let code = match error.cause() {
+            ResolveError::Catalog { .. } | ResolveError::List(_) => Code::Operational,
+            ResolveError::Version { .. } | ResolveError::Selector(_) | ResolveError::Installed { .. } => {
+                Code::Usage
+            }
+            _ => Code::NoCandidate,
+        };
+        Self { error: Some(error.to_string()), hints, code: Some(code), ..self }
+    }
+}
+
+fn outcome(installed: &VersionRelease, chosen: &VersionRelease) -> Outcome {
+    match chosen.cmp(installed) {
+        std::cmp::Ordering::Equal => Outcome::Stay,
+        std::cmp::Ordering::Greater => Outcome::Upgrade,
+        std::cmp::Ordering::Less => Outcome::Downgrade,
+    }
+}
+
+/// Names the bundles of other packages that would meet what is missing, as the controller does.
+fn with_satisfiers(mut error: ResolveError, catalogs: &Catalogs) -> ResolveError {
+    let unmet = match &mut error {
+        ResolveError::BestEffort { error, .. } => error.as_mut(),
+        other => other,
+    };
+    if let ResolveError::DependenciesNotSatisfied { unmet, satisfiers: found, .. } = unmet {
+        let packages: Vec<_> =
+            missing_packages(unmet).into_iter().flat_map(|name| catalogs.indexes(name)).collect();
+        *found = satisfiers(unmet, &packages);
+    }
+    error
+}
+
+/// What people should know about a choice.
+fn warnings(
+    ask: &Ask,
+    package: Option<&CatalogPackage>,
+    resolved: &Resolved,
+    chosen: &ChosenBundle,
+) -> Vec<String> {
+    let mut warnings: Vec<String> = resolved.remarks.iter().map(ToString::to_string).collect();
+    if chosen.outside_default_channel && ask.filter.channels.is_empty() {
+        warnings.push(format!(
+            "{} is not in the default channel {}; without channels all of them count: --channel default stays in it",
+            chosen.bundle, chosen.default_channel
+        ));
+    }
+    let mut deprecated = |what: String, messages: Vec<String>| {
+        warnings.extend(messages.into_iter().map(|message| format!("{what} is deprecated: {message}")));
+    };
+    if let Some(package) = package {
+        deprecated(format!("package {}", package.name), package.deprecation());
+        for channel in chosen
+            .channels
+            .iter()
+            .filter(|name| ask.filter.channels.is_empty() || ask.filter.channels.contains(name))
+        {
+            deprecated(format!("channel {channel}"), package.channel_deprecation(channel));
+        }
+        deprecated(format!("bundle {}", chosen.bundle), package.bundle_deprecation(&chosen.bundle));
+    }
+    for left_out in &resolved.left_out {
+        warnings.push(format!("catalog {} is left out: {}", left_out.catalog, left_out.fault));
+    }
+    warnings
+}

@@ -1,0 +1,215 @@
+//! What is asked: a package and its conditions, from flags, from a file or from an extension of the cluster.
+
+use olm_api::ClusterExtension;
+use olm_api::cluster_extension::{BundleMetadata, CatalogFilter};
+use olm_extension::{ExtensionRules, selector};
+use olm_resolve::{CatalogSelector, Expression, Offer, ResolveError};
+use olm_version::{Version, quote};
+
+use super::catalogs::Catalogs;
+use super::rules::RuleArgs;
+use crate::catalog::package::{listed, shown_version, similar};
+use crate::failure::{Code, Failure};
+
+/// `--channel default`: the package's default channel (spec 08 R-13).
+const DEFAULT: &str = "default";
+
+/// A question about one extension.
+#[derive(Debug, Clone)]
+pub(super) struct Ask {
+    /// Name of the ClusterExtension, where there is one.
+    pub(super) extension: Option<String>,
+    /// Namespace that it is installed into, where that is known.
+    pub(super) namespace: Option<String>,
+    /// What is wanted, as in `spec.source.catalog`.
+    pub(super) filter: CatalogFilter,
+    /// Which catalogs are asked, be it by the filter or by a flag.
+    pub(super) selector: CatalogSelector,
+    pub(super) installed: Option<BundleMetadata>,
+    pub(super) rules: ExtensionRules,
+    /// The ClusterExtension that asks, where there is one.
+    pub(super) original: Option<ClusterExtension>,
+}
+
+impl Ask {
+    /// The question for the best bundle of a package, whatever it is.
+    ///
+    /// # Errors
+    /// A gate is given wrongly.
+    pub(super) fn plain(package: &str, rules: &RuleArgs) -> Result<Self, Failure> {
+        Ok(Self {
+            extension: None,
+            namespace: None,
+            filter: CatalogFilter {
+                package_name: package.to_owned(),
+                version: None,
+                channels: Vec::new(),
+                selector: None,
+                upgrade_constraint_policy: None,
+            },
+            selector: CatalogSelector::default(),
+            installed: None,
+            rules: rules.rules(None)?,
+            original: None,
+        })
+    }
+
+    /// The package that is asked for.
+    pub(super) fn package(&self) -> &str {
+        &self.filter.package_name
+    }
+
+    /// Name of the extension, or of the package where no extension is known.
+    pub(super) fn name(&self) -> &str {
+        self.extension.as_deref().unwrap_or_else(|| self.package())
+    }
+
+    /// The question that the controller asks for this extension. What is installed comes from its status.
+    ///
+    /// # Errors
+    /// It names no package, or its selector is invalid.
+    pub(super) fn of_extension(extension: &ClusterExtension, rules: &RuleArgs) -> Result<Self, Failure> {
+        let name = extension.metadata.name.clone().unwrap_or_default();
+        let spec = extension.spec.as_ref();
+        let filter = spec.and_then(|spec| spec.source.catalog.as_ref()).ok_or_else(|| {
+            let what = "has no spec.source.catalog, so there is nothing to choose";
+            Failure::Told(Code::Findings, format!("ClusterExtension {} {what}", quote(&name)))
+        })?;
+        let installed = extension.status.as_ref().and_then(|status| status.install.as_ref());
+        Ok(Self {
+            namespace: spec.map(|spec| spec.namespace.clone()).filter(|namespace| !namespace.is_empty()),
+            filter: filter.clone(),
+            selector: selector(filter.selector.as_ref())
+                .map_err(|fault| Failure::usage(ResolveError::from(fault).to_string()))?,
+            installed: installed.map(|install| install.bundle.clone()),
+            extension: Some(name),
+            rules: rules.rules(extension.metadata.annotations.as_ref())?,
+            original: Some(extension.clone()),
+        })
+    }
+
+    /// Puts the package's default channel in the place of `default`, unless a channel is really called so.
+    ///
+    /// # Errors
+    /// No catalog names a default channel, or catalogs name different ones.
+    pub(super) fn name_default_channel(&mut self, catalogs: &Catalogs) -> Result<(), Failure> {
+        let packages = catalogs.packages(self.package(), &self.selector);
+        let is_channel = |name: &str| {
+            packages.iter().any(|package| package.content.channels.iter().any(|channel| channel.name == name))
+        };
+        if !self.filter.channels.iter().any(|channel| channel == DEFAULT)
+            || packages.is_empty()
+            || is_channel(DEFAULT)
+        {
+            return Ok(());
+        }
+        let mut defaults: Vec<_> = packages.iter().map(|package| package.default_channel()).collect();
+        defaults.sort_unstable();
+        defaults.dedup();
+        let [default] = defaults[..] else {
+            return Err(Failure::usage(format!(
+                "--channel default: the catalogs name different default channels of package {}: {}; name one of them, or \
+                 select a catalog",
+                quote(self.package()),
+                listed(&defaults)
+            )));
+        };
+        if default.is_empty() {
+            let package = quote(self.package());
+            return Err(Failure::no_candidate(format!("package {package} names no default channel")));
+        }
+        for channel in self.filter.channels.iter_mut().filter(|channel| *channel == DEFAULT) {
+            default.clone_into(channel);
+        }
+        Ok(())
+    }
+
+    /// Reads `--installed`: `NAME@VERSION`, or the name or the version of a bundle that the catalogs have.
+    ///
+    /// # Errors
+    /// No catalog has such a bundle.
+    pub(super) fn set_installed(&mut self, text: &str, catalogs: &Catalogs) -> Result<(), Failure> {
+        if let Some((name, version)) = text.rsplit_once('@') {
+            // A version that cannot be read is the resolver's to refuse.
+            let (name, version) = (name.to_owned(), version.to_owned());
+            self.installed = Some(BundleMetadata { name, version, release: None });
+            return Ok(());
+        }
+        let offers: Vec<&Offer> = catalogs.offers(self.package()).collect();
+        self.installed = Some(find(self.package(), &offers, text)?);
+        Ok(())
+    }
+}
+
+/// The bundle that `text` names by its name or its version.
+fn find(package: &str, offers: &[&Offer], text: &str) -> Result<BundleMetadata, Failure> {
+    let named = |offer: &&&Offer| offer.name() == text;
+    let of_version = |offer: &&&Offer| shown_version(offer).as_deref() == Some(text);
+    let found = offers.iter().find(named).or_else(|| offers.iter().find(of_version));
+    if let Some((offer, version)) = found.and_then(|offer| Some((offer, offer.version().ok()?))) {
+        let (version, release) = (version.shown(false).0, None);
+        return Ok(BundleMetadata { name: offer.name().to_owned(), version, release });
+    }
+    let by_version = Version::parse(text).is_ok();
+    let known: Vec<String> = if by_version {
+        offers.iter().filter_map(|offer| shown_version(offer)).collect()
+    } else {
+        offers.iter().map(|offer| offer.name().to_owned()).collect()
+    };
+    let (what, mut names) = similar(text, known.iter().map(String::as_str), "the catalogs have");
+    names.dedup();
+    Err(Failure::no_candidate(format!(
+        "no catalog has a bundle {} of package {}; {what}: {}\na bundle that is in no catalog any more is given as \
+         NAME@VERSION",
+        quote(text),
+        quote(package),
+        listed(&names)
+    )))
+}
+
+/// Reads `--selector`: `KEY=VALUE`, `KEY!=VALUE`, `KEY` and `!KEY`, joined by commas.
+///
+/// # Errors
+/// The text of what is wrong.
+pub(super) fn parse_selector(text: &str) -> Result<CatalogSelector, String> {
+    let mut parts: Vec<(String, &str, Vec<String>)> = Vec::new();
+    for part in text.split(',').map(str::trim) {
+        parts.push(if let Some((key, value)) = part.split_once("!=") {
+            (key.trim().to_owned(), "NotIn", vec![value.trim().to_owned()])
+        } else if let Some((key, value)) = part.split_once('=') {
+            let value = value.strip_prefix('=').unwrap_or(value);
+            (key.trim().to_owned(), "In", vec![value.trim().to_owned()])
+        } else if let Some(key) = part.strip_prefix('!') {
+            (key.to_owned(), "DoesNotExist", Vec::new())
+        } else {
+            (part.to_owned(), "Exists", Vec::new())
+        });
+    }
+    let expressions = parts.iter().map(|(key, operator, values)| Expression { key, operator, values });
+    CatalogSelector::new([], expressions)
+        .map_err(|fault| format!("{fault}; allowed: KEY=VALUE, KEY!=VALUE, KEY and !KEY, joined by commas"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn selectors_are_read_as_kubectl_reads_them() {
+        let labels: BTreeMap<_, _> =
+            [("a", "1"), ("b", "")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        for (text, expected) in [
+            ("a=1", true),
+            ("a==1,b", true),
+            ("a=2", false),
+            ("a!=2, !c", true),
+            ("!b", false),
+            ("c!=1", true),
+        ] {
+            assert_eq!(parse_selector(text).unwrap().matches(&labels), expected, "{text}");
+        }
+        assert!(parse_selector("a in (1)").unwrap_err().ends_with("joined by commas"));
+    }
+}

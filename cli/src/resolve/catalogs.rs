@@ -1,0 +1,263 @@
+//! The catalogs to choose from: read once, then asked as the controller asks its catalogs.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use olm_api::labels;
+use olm_extension::{is_switched_on, priority, served_image};
+use olm_fbc::{Meta, SCHEMA_PACKAGE};
+use olm_resolve::{Catalog, CatalogError, CatalogSelector, Indexing, Offer, PackageIndex};
+use olm_solve::SourceCatalog;
+use olm_version::quote;
+
+use crate::catalog::package::{CatalogPackage, missing};
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::source::{Access, Source};
+
+/// A catalog with what was read of it.
+#[derive(Debug, Default)]
+pub(super) struct ReadCatalog {
+    /// Name of the ClusterCatalog, else the source as given.
+    pub(super) name: String,
+    pub(super) priority: i32,
+    labels: BTreeMap<String, String>,
+    /// `spec.availabilityMode` is Unavailable: it exists, but takes no part.
+    switched_off: bool,
+    /// Why the controller could not ask it.
+    fault: Option<CatalogError>,
+    /// The packages that are asked about.
+    packages: BTreeMap<String, CatalogPackage>,
+    /// All packages that were read, for the resolver.
+    indexes: BTreeMap<String, Arc<PackageIndex>>,
+}
+
+/// All catalogs, by name.
+#[derive(Debug, Default)]
+pub(super) struct Catalogs {
+    list: Vec<ReadCatalog>,
+    /// Names of all packages of all catalogs that were read.
+    package_names: BTreeSet<String>,
+}
+
+/// What to read.
+pub(super) struct Reading<'a> {
+    pub(super) access: &'a Access,
+    /// As given on the command line.
+    pub(super) sources: &'a [String],
+    /// Priorities by source or name of a catalog; they win over those of ClusterCatalogs.
+    pub(super) priorities: BTreeMap<String, i32>,
+    /// The packages that are asked about.
+    pub(super) packages: BTreeSet<String>,
+    /// Whether the others are needed, too: for dependencies.
+    pub(super) others: bool,
+    /// ClusterCatalogs that none of these selects are not read.
+    pub(super) selectors: Vec<&'a CatalogSelector>,
+    pub(super) indexing: Indexing,
+}
+
+impl Reading<'_> {
+    /// Reads the catalogs.
+    ///
+    /// # Errors
+    /// Those of the sources; a catalog is named twice; a priority is given for none of them.
+    pub(super) async fn read(mut self, session: &Session) -> Result<Catalogs, Failure> {
+        let mut catalogs = Catalogs::default();
+        for source in self.sources {
+            match Source::parse(source)? {
+                Source::Directory(_) | Source::Image(_) => {
+                    let mut metas = BTreeMap::new();
+                    let mut keep = |_: &str, meta| self.keep(&mut metas, &mut catalogs.package_names, meta);
+                    self.access.read(source, session, &mut keep).await?;
+                    let own_name = (labels::METADATA_NAME.to_owned(), source.clone());
+                    catalogs.add(ReadCatalog {
+                        name: source.clone(),
+                        priority: 0,
+                        labels: BTreeMap::from([own_name]),
+                        ..self.packages(source, metas)?
+                    })?;
+                }
+                Source::Cluster(wanted) => {
+                    self.read_cluster(wanted.as_deref(), &mut catalogs, session).await?
+                }
+            }
+        }
+        for catalog in &mut catalogs.list {
+            catalog.priority = self.priorities.remove(&catalog.name).unwrap_or(catalog.priority);
+        }
+        if let Some((name, _)) = self.priorities.first_key_value() {
+            return Err(Failure::usage(format!(
+                "--priority: there is no catalog {}; catalogs: {}",
+                quote(name),
+                catalogs.names().join(", ")
+            )));
+        }
+        catalogs.list.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(catalogs)
+    }
+
+    async fn read_cluster(
+        &self,
+        wanted: Option<&str>,
+        catalogs: &mut Catalogs,
+        session: &Session,
+    ) -> Result<(), Failure> {
+        let cluster = self.access.cluster.connect().await?;
+        let mut all = cluster.catalogs(session).await?;
+        if let Some(wanted) = wanted {
+            let names: Vec<_> = all.iter().map(ResourceExt::name_any).collect();
+            all.retain(|catalog| catalog.name_any() == wanted);
+            if all.is_empty() {
+                return Err(Failure::no_candidate(format!(
+                    "there is no ClusterCatalog {}; catalogs: {}",
+                    quote(wanted),
+                    names.join(", ")
+                )));
+            }
+        }
+        for object in all {
+            let name = object.name_any();
+            let fault = served_image(&object).err();
+            let switched_off = !is_switched_on(&object);
+            let mut metas = BTreeMap::new();
+            let selected = self.selectors.iter().any(|selector| selector.matches(object.labels()));
+            if fault.is_none() && selected && !switched_off {
+                let mut keep = |_: &str, meta| self.keep(&mut metas, &mut catalogs.package_names, meta);
+                cluster.read(&name, session, &mut keep).await?;
+            }
+            catalogs.add(ReadCatalog {
+                priority: priority(&object),
+                labels: object.labels().clone(),
+                switched_off,
+                fault,
+                ..self.packages(&name, metas)?
+            })?;
+        }
+        Ok(())
+    }
+
+    fn keep(
+        &self,
+        metas: &mut BTreeMap<String, Vec<Vec<u8>>>,
+        names: &mut BTreeSet<String>,
+        meta: Meta,
+    ) -> Result<(), Failure> {
+        let owner = if meta.schema == SCHEMA_PACKAGE { meta.name } else { meta.package };
+        if owner.is_empty() {
+            return Ok(());
+        }
+        if self.others || self.packages.contains(&owner) {
+            metas.entry(owner.clone()).or_default().push(meta.blob);
+        }
+        if meta.schema == SCHEMA_PACKAGE {
+            names.insert(owner);
+        }
+        Ok(())
+    }
+
+    fn packages(&self, catalog: &str, metas: BTreeMap<String, Vec<Vec<u8>>>) -> Result<ReadCatalog, Failure> {
+        let mut read = ReadCatalog { name: catalog.to_owned(), ..ReadCatalog::default() };
+        for (name, lines) in metas {
+            let lines = lines.iter().map(Vec::as_slice);
+            let package = CatalogPackage::new(catalog, &name, lines, self.indexing)?;
+            read.indexes.insert(name.clone(), Arc::clone(&package.index));
+            if self.packages.contains(&name) {
+                read.packages.insert(name, package);
+            }
+        }
+        Ok(read)
+    }
+}
+
+impl Catalogs {
+    fn add(&mut self, catalog: ReadCatalog) -> Result<(), Failure> {
+        if self.list.iter().any(|known| known.name == catalog.name) {
+            return Err(Failure::usage(format!("catalog {} is given more than once", quote(&catalog.name))));
+        }
+        self.list.push(catalog);
+        Ok(())
+    }
+
+    /// What the selected catalogs answer when asked for `package`.
+    pub(super) fn ask(&self, package: &str, selector: &CatalogSelector) -> Vec<Catalog> {
+        let answer = |catalog: &ReadCatalog| Catalog {
+            name: catalog.name.clone(),
+            priority: catalog.priority,
+            package: match &catalog.fault {
+                Some(fault) => Err(fault.clone()),
+                None => Ok(catalog.indexes.get(package).cloned()),
+            },
+        };
+        self.selected(selector).map(answer).collect()
+    }
+
+    /// The package in each selected catalog that has it, preferred catalogs first.
+    pub(super) fn packages(&self, package: &str, selector: &CatalogSelector) -> Vec<&CatalogPackage> {
+        let mut catalogs: Vec<_> = self.selected(selector).collect();
+        catalogs.sort_by_key(|catalog| Reverse(catalog.priority));
+        catalogs.into_iter().filter_map(|catalog| catalog.packages.get(package)).collect()
+    }
+
+    /// The package as the catalog of this name has it.
+    pub(super) fn package(&self, catalog: &str, package: &str) -> Option<&CatalogPackage> {
+        let catalog = self.list.iter().find(|known| known.name == catalog)?;
+        catalog.packages.get(package)
+    }
+
+    /// All bundles of a package that the catalogs offer, preferred catalogs first.
+    pub(super) fn offers<'a>(&'a self, package: &str) -> impl Iterator<Item = &'a Offer> {
+        let mut catalogs: Vec<_> = self.list.iter().collect();
+        catalogs.sort_by_key(|catalog| Reverse(catalog.priority));
+        let indexes: Vec<_> =
+            catalogs.into_iter().filter_map(|catalog| catalog.indexes.get(package)).collect();
+        indexes.into_iter().flat_map(|index| index.offers())
+    }
+
+    /// The package in every catalog that has it, with the catalog's name.
+    pub(super) fn indexes<'a>(
+        &'a self,
+        package: &'a str,
+    ) -> impl Iterator<Item = (&'a str, &'a PackageIndex)> {
+        let index =
+            |catalog: &'a ReadCatalog| Some((catalog.name.as_str(), catalog.indexes.get(package)?.as_ref()));
+        self.list.iter().filter_map(index)
+    }
+
+    /// Names of the catalogs that `selector` admits.
+    pub(super) fn selected_names(&self, selector: &CatalogSelector) -> BTreeSet<String> {
+        self.selected(selector).map(|catalog| catalog.name.clone()).collect()
+    }
+
+    /// The catalogs for a full solve. One that cannot be asked is left out; its fault is among the second list.
+    pub(super) fn for_solving(&self) -> (Vec<SourceCatalog>, Vec<&CatalogError>) {
+        let source = |catalog: &ReadCatalog| SourceCatalog {
+            name: catalog.name.clone(),
+            priority: catalog.priority,
+            packages: catalog.indexes.clone(),
+        };
+        let asked = || self.list.iter().filter(|catalog| !catalog.switched_off);
+        let sound = asked().filter(|catalog| catalog.fault.is_none());
+        (sound.map(source).collect(), asked().filter_map(|catalog| catalog.fault.as_ref()).collect())
+    }
+
+    /// The catalogs' names.
+    pub(super) fn names(&self) -> Vec<&str> {
+        self.list.iter().map(|catalog| catalog.name.as_str()).collect()
+    }
+
+    /// Says that no catalog has the package, and which names are similar.
+    pub(super) fn missing(&self, package: &str) -> String {
+        missing(&self.names().join(", "), package, &self.package_names)
+    }
+
+    /// Whether `selector` admits any catalog, whatever its state.
+    pub(super) fn exists(&self, selector: &CatalogSelector) -> bool {
+        self.list.iter().any(|catalog| selector.matches(&catalog.labels))
+    }
+
+    fn selected(&self, selector: &CatalogSelector) -> impl Iterator<Item = &ReadCatalog> {
+        self.list.iter().filter(|catalog| !catalog.switched_off && selector.matches(&catalog.labels))
+    }
+}

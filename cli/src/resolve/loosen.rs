@@ -1,0 +1,247 @@
+//! How to get something chosen where nothing is, and how to let go what a rule holds back (spec 07 A-60).
+//!
+//! What would be chosen under other conditions is found by asking the resolver under these conditions.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use olm_api::{annotations, labels};
+use olm_resolve::{
+    Catalog, Held, HeldReason, Origin, PackageIndex, Request, ResolveError, UpgradePolicy, UpgradeScope,
+    resolve,
+};
+use olm_version::{Constraint, quote};
+
+use super::ask::Ask;
+use super::catalogs::Catalogs;
+use crate::catalog::package::{listed, shown_version};
+
+/// How many versions a hint names.
+const NAMED_VERSIONS: usize = 8;
+/// Longest way that is looked for, in upgrades.
+const MAX_STEPS: usize = 16;
+
+/// Hints for an error of the resolver, most useful first.
+pub(super) fn hints(
+    ask: &Ask,
+    catalogs: &Catalogs,
+    request: &Request<'_>,
+    answers: &[Catalog],
+    error: &ResolveError,
+) -> Vec<String> {
+    match error.cause() {
+        ResolveError::NoBundle(_) => no_bundle(ask, catalogs, request, answers),
+        ResolveError::Ambiguous { catalogs, .. } => ambiguous(catalogs),
+        ResolveError::Dependency { .. } => {
+            let mut hints = vec![
+                "--solve plans what is needed besides; --dependency-mode Report or Check judges dependencies instead of \
+                 refusing them, as does the annotation "
+                    .to_owned()
+                    + annotations::EXT_DEPENDENCY_MODE,
+            ];
+            hints.extend(without_dependencies(request, answers));
+            hints
+        }
+        ResolveError::DependenciesNotSatisfied { held, .. } => {
+            let mut hints = vec!["--solve plans what is needed besides".to_owned()];
+            hints.extend(held.first().map(|held| release(ask, held)));
+            hints
+        }
+        ResolveError::HeldBack { held, .. } => {
+            held.first().map(|held| release(ask, held)).into_iter().collect()
+        }
+        ResolveError::Catalog { catalog, .. } => vec![format!(
+            "leave it out with a selector, such as --selector {}!={catalog}, switch it off with spec.availabilityMode: \
+             Unavailable, or turn on the gate BestEffortResolution",
+            labels::METADATA_NAME
+        )],
+        _ => Vec::new(),
+    }
+}
+
+/// What lets a bundle go that a rule holds back: the exact command where the extension is known.
+pub(super) fn release(ask: &Ask, held: &Held) -> String {
+    let annotate = |key: &str, value: Option<&str>, flag: &str| match (&ask.extension, value) {
+        (Some(name), Some(value)) => {
+            format!("kubectl annotate clusterextension {name} --overwrite {key}={value}")
+        }
+        (Some(name), None) => format!("kubectl annotate clusterextension {name} {key}-"),
+        (None, _) => flag.to_owned(),
+    };
+    match &held.reason {
+        HeldReason::OutsideScope { installed, .. } => {
+            let scope = needed_scope(installed, &held.version).to_string();
+            annotate(annotations::EXT_UPGRADE_SCOPE, Some(&scope), &format!("--upgrade-scope {scope}"))
+        }
+        HeldReason::Skipped { .. } => {
+            annotate(annotations::EXT_EXCLUDE_SKIPPED, None, "without --exclude-skipped")
+        }
+        HeldReason::Dependencies(_) => annotate(
+            annotations::EXT_DEPENDENCY_MODE,
+            Some("Report"),
+            "install what is missing, or --dependency-mode Report",
+        ),
+        HeldReason::Dependent(_) => {
+            annotate(annotations::EXT_IGNORE_DEPENDENTS, Some("true"), "upgrade the other extension first")
+        }
+        HeldReason::Cluster(_) => "upgrade the cluster".to_owned(),
+    }
+}
+
+/// The smallest scope that admits the upgrade.
+fn needed_scope(from: &str, to: &str) -> UpgradeScope {
+    let numbers = |text: &str| -> Vec<String> { text.split('.').take(2).map(str::to_owned).collect() };
+    let (from, to) = (numbers(from), numbers(to));
+    if from.first() != to.first() {
+        UpgradeScope::Major
+    } else if from != to {
+        UpgradeScope::Minor
+    } else {
+        UpgradeScope::Patch
+    }
+}
+
+fn ambiguous(catalogs: &[(String, i32)]) -> Vec<String> {
+    let priorities: Vec<_> = catalogs.iter().map(|(name, priority)| format!("{name} {priority}")).collect();
+    let first = catalogs.first().map(|(name, _)| name.as_str()).unwrap_or_default();
+    vec![format!(
+        "priorities: {}; prefer one: --priority {first}=1, for the controller spec.priority of its ClusterCatalog; or select \
+         one in the extension: {} in spec.source.catalog.selector.matchLabels",
+        priorities.join(", "),
+        labels::METADATA_NAME
+    )]
+}
+
+/// The best bundle that the request admits and that depends on nothing.
+fn without_dependencies(request: &Request<'_>, answers: &[Catalog]) -> Option<String> {
+    let packages = answers.iter().filter_map(|catalog| catalog.package.as_ref().ok()?.as_ref());
+    let versions: BTreeSet<String> = packages
+        .flat_map(|package| package.offers())
+        .filter(|offer| offer.dependency().is_none())
+        .filter_map(shown_version)
+        .collect();
+    let mut found: Vec<_> = versions
+        .iter()
+        .filter_map(|version| resolve(&Request { version: Some(version), ..*request }, answers).ok())
+        .filter(|_| request.version.is_none())
+        .collect();
+    found.sort_by(|a, b| a.version.cmp(&b.version));
+    let best = found.pop()?;
+    let version = best.version.shown(false).0;
+    Some(format!("{} depends on nothing: --version {version}", best.bundle))
+}
+
+fn no_bundle(ask: &Ask, catalogs: &Catalogs, request: &Request<'_>, answers: &[Catalog]) -> Vec<String> {
+    if answers.is_empty() {
+        let names = catalogs.names();
+        return vec![format!("no catalog is selected; catalogs: {}", listed(&names))];
+    }
+    let packages: Vec<&PackageIndex> =
+        answers.iter().filter_map(|catalog| catalog.package.as_ref().ok()?.as_deref()).collect();
+    if packages.is_empty() {
+        return vec![catalogs.missing(ask.package())];
+    }
+    let mut hints = Vec::new();
+    hints.extend(unknown_channels(ask, &packages));
+    if let (Some(installed), Some(range)) = (request.installed, range(request))
+        && let (Ok(origin), Ok(wanted)) = (installed.origin(), Constraint::parse(range))
+        && request.policy == UpgradePolicy::CatalogProvided
+    {
+        let ways = packages.iter().filter_map(|package| way(package, &origin, &wanted, request.channels));
+        hints.extend(ways.min_by_key(Vec::len).map(|way| {
+            format!("one upgrade cannot get there, but one after the other can: {}", way.join(", then "))
+        }));
+    }
+    let loosened = [
+        (Request { version: None, ..*request }, range(request).is_some(), "without the version"),
+        (Request { channels: &[], ..*request }, !request.channels.is_empty(), "with all channels"),
+        (
+            Request { policy: UpgradePolicy::SelfCertified, ..*request },
+            request.installed.is_some() && request.policy == UpgradePolicy::CatalogProvided,
+            "with --policy SelfCertified (upgradeConstraintPolicy), at your own risk,",
+        ),
+    ];
+    for (request, differs, how) in loosened {
+        if let Some(resolved) = resolve(&request, answers).ok().filter(|_| differs) {
+            let version = resolved.version.shown(false).0;
+            hints.push(format!("{how} {} ({version}) would be chosen", resolved.bundle));
+        }
+    }
+    hints.extend(versions(&packages, request));
+    hints
+}
+
+/// Names the channels that there are where one is wanted that there is not.
+fn unknown_channels(ask: &Ask, packages: &[&PackageIndex]) -> Option<String> {
+    let offers = packages.iter().flat_map(|package| package.offers());
+    let known: BTreeSet<&str> = offers.flat_map(|offer| offer.channels()).collect();
+    let unknown: Vec<_> = ask
+        .filter
+        .channels
+        .iter()
+        .filter(|name| !known.contains(name.as_str()))
+        .map(|name| quote(name))
+        .collect();
+    let mark = |name: &&str| match packages.iter().any(|package| package.default_channel() == *name) {
+        true => format!("{name} (default)"),
+        false => (*name).to_owned(),
+    };
+    let known: Vec<_> = known.iter().map(mark).collect();
+    let known: Vec<_> = known.iter().map(String::as_str).collect();
+    (!unknown.is_empty())
+        .then(|| format!("there is no channel {}; channels: {}", unknown.join(" or "), listed(&known)))
+}
+
+/// The versions that the wanted channels have, highest first.
+fn versions(packages: &[&PackageIndex], request: &Request<'_>) -> Option<String> {
+    let in_channels = |channel: &str| request.channels.iter().any(|wanted| wanted == channel);
+    let offers = packages.iter().flat_map(|package| package.offers());
+    let mut versions: Vec<_> = offers
+        .filter(|offer| request.channels.is_empty() || offer.channels().any(in_channels))
+        .filter_map(|offer| offer.version().ok())
+        .collect();
+    versions.sort_by(|a, b| b.cmp(a));
+    let mut shown: Vec<String> = versions.iter().map(|version| version.shown(false).0).collect();
+    shown.dedup();
+    let more = shown.len().saturating_sub(NAMED_VERSIONS);
+    shown.truncate(NAMED_VERSIONS);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let what = if request.channels.is_empty() { "versions" } else { "versions in these channels" };
+    (!shown.is_empty()).then(|| format!("{what}: {}{more}", shown.join(", ")))
+}
+
+/// The bundles of the shortest way from `origin` to a bundle of the wanted range, one upgrade after the other.
+fn way(
+    package: &PackageIndex,
+    origin: &Origin<'_>,
+    wanted: &Constraint,
+    channels: &[String],
+) -> Option<Vec<String>> {
+    let mut before: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut pending = VecDeque::from([(origin.clone(), 0)]);
+    while let Some((from, steps)) = pending.pop_front() {
+        for offer in package.offers().filter(|offer| !offer.deprecated()) {
+            let Ok(version) = offer.version() else { continue };
+            let is_new = offer.name() != origin.name && !before.contains_key(offer.name());
+            if !is_new || *version <= from.version || offer.edges_from(&from, channels).next().is_none() {
+                continue;
+            }
+            before.insert(offer.name(), from.name);
+            if wanted.matches(version.version()) {
+                let mut way = vec![offer.name().to_owned()];
+                let back = std::iter::successors(before.get(offer.name()), |name| before.get(*name));
+                way.extend(back.filter(|name| **name != origin.name).map(|name| (*name).to_owned()));
+                way.reverse();
+                return Some(way);
+            }
+            if steps < MAX_STEPS {
+                pending.push_back((Origin { name: offer.name(), version: version.clone() }, steps + 1));
+            }
+        }
+    }
+    None
+}
+
+/// The version constraint, if there is any.
+fn range<'a>(request: &Request<'a>) -> Option<&'a str> {
+    request.version.filter(|text| !text.is_empty())
+}

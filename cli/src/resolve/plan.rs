@@ -1,0 +1,183 @@
+//! `--solve`: a plan with everything that a package needs, and the manifests that carry it out (spec 07 §5.5).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use olm_api::cluster_extension::{CatalogFilter, ClusterExtensionSpec, ExtensionSource, SourceType};
+use olm_api::{LabelSelector, annotations, labels};
+use olm_solve::{Change, Conflict, Plan, SolveError, solve};
+use serde::Serialize;
+
+use super::ask::Ask;
+use super::catalogs::Catalogs;
+use super::world::World;
+use crate::failure::{Code, Failure};
+use crate::manifest::API_VERSION;
+use crate::output::{Format, yaml};
+use crate::progress::say;
+use crate::session::Session;
+
+/// Longest time for the search.
+const TIME_BUDGET: Duration = Duration::from_secs(5);
+
+/// How a plan is printed.
+pub(super) struct Printing<'a> {
+    pub(super) format: Format,
+    /// Manifests in place of the plan itself.
+    pub(super) manifests: bool,
+    /// Where new extensions are installed; default: in a namespace of the package's name.
+    pub(super) namespace: Option<&'a str>,
+}
+
+/// What a program gets: the plan, or why there is none.
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    plan: Option<&'a Plan>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    conflict: Option<&'a Conflict>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+const KIND: &str = "Plan";
+
+/// What `kubectl apply` notes on an object; it would be wrong in a manifest.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Solves and prints.
+///
+/// # Errors
+/// No plan exists, or it is not found in time.
+pub(super) fn run(
+    asks: &[Ask],
+    catalogs: &Catalogs,
+    world: &World,
+    printing: &Printing<'_>,
+    session: &mut Session,
+) -> Result<(), Failure> {
+    let (sources, faults) = catalogs.for_solving();
+    for fault in faults {
+        say(&format!("warning: left out: {fault}"));
+    }
+    let solved = {
+        let _step = session.progress.step("solving");
+        solve(&world.question(asks, catalogs, &sources, Instant::now() + TIME_BUDGET))
+    };
+    let plan = match solved {
+        Ok(plan) => plan,
+        Err(error) => return Err(told(&error, &missing(asks, catalogs), printing.format, session)?),
+    };
+    if printing.manifests {
+        return session.output.text(&manifests(&plan, asks, world, printing.namespace)?);
+    }
+    let document = Document { plan: Some(&plan), conflict: None, error: None };
+    session.output.result(printing.format, KIND, &document, |_| format!("{plan}\n"))
+}
+
+/// Says which packages are in no catalog, and which names are similar.
+fn missing(asks: &[Ask], catalogs: &Catalogs) -> Vec<String> {
+    let absent = asks.iter().filter(|ask| catalogs.packages(ask.package(), &ask.selector).is_empty());
+    absent.map(|ask| catalogs.missing(ask.package())).collect()
+}
+
+/// Prints why there is no plan for programs, and gives the failure that tells people.
+fn told(
+    error: &SolveError,
+    hints: &[String],
+    format: Format,
+    session: &mut Session,
+) -> Result<Failure, Failure> {
+    let (code, conflict) = match error {
+        SolveError::Conflict(conflict) => (Code::NoCandidate, Some(conflict.as_ref())),
+        SolveError::TimeBudget { .. } => (Code::Operational, None),
+        SolveError::Wish { .. } | SolveError::Twice { .. } => (Code::Usage, None),
+    };
+    if format != Format::Table {
+        let document = Document { plan: None, conflict, error: Some(error.to_string()) };
+        session.output.result(format, KIND, &document, |_| String::new())?;
+    }
+    let hints: String = hints.iter().map(|hint| format!("\nhint: {hint}")).collect();
+    Ok(Failure::Told(code, format!("{error}{hints}")))
+}
+
+/// The ClusterExtensions of a plan, to be applied in their order.
+fn manifests(plan: &Plan, asks: &[Ask], world: &World, namespace: Option<&str>) -> Result<String, Failure> {
+    let dependent: BTreeSet<&str> = plan.requirements.iter().map(|met| met.bundle.as_str()).collect();
+    let mut text = String::new();
+    for (number, step) in plan.steps.iter().enumerate() {
+        // Members of a group wait for each other, which mode Check would not let them.
+        let mode = if step.changes.len() > 1 { "Report" } else { "Check" };
+        for change in &step.changes {
+            let mode = Some(mode).filter(|_| dependent.contains(change.to.bundle.as_str()));
+            let about: Vec<&Ask> =
+                asks.iter().chain(world.asks()).filter(|ask| ask.package() == change.package).collect();
+            let object = manifest(change, &about, namespace, mode);
+            text += if text.is_empty() { "" } else { "---\n" };
+            text += &format!("# Step {} of {}\n{}", number + 1, plan.steps.len(), yaml(&object)?);
+        }
+    }
+    Ok(text)
+}
+
+/// The extension as it must be for a change: pinned to the version and the catalog of the plan. Whatever else is known of it
+/// stays, as applying the manifest removes what is not in it.
+fn manifest(change: &Change, asks: &[&Ask], namespace: Option<&str>, mode: Option<&str>) -> Manifest {
+    let original = asks.iter().find_map(|ask| ask.original.as_ref());
+    let known = original.map(|original| original.metadata.clone()).unwrap_or_default();
+    let mut annotations = known.annotations.unwrap_or_default();
+    annotations.remove(LAST_APPLIED);
+    annotations.extend(mode.map(|mode| (annotations::EXT_DEPENDENCY_MODE.to_owned(), mode.to_owned())));
+    let from = change.from.as_ref().map(|from| from.extension.as_str());
+    let asked = asks.iter().find_map(|ask| ask.extension.as_deref());
+    let name = from.or(asked).unwrap_or(&change.package).to_owned();
+    let mut spec = original.and_then(|original| original.spec.clone()).unwrap_or_else(|| {
+        let namespace = asks.iter().find_map(|ask| ask.namespace.as_deref()).or(namespace);
+        new_spec(namespace.unwrap_or(&change.package))
+    });
+    let catalog = (labels::METADATA_NAME.to_owned(), change.to.catalog.clone());
+    spec.source.catalog = Some(CatalogFilter {
+        package_name: change.package.clone(),
+        version: Some(change.to.version.clone()),
+        channels: change.to.channel.iter().cloned().collect(),
+        selector: Some(LabelSelector {
+            match_labels: Some(BTreeMap::from([catalog])),
+            match_expressions: None,
+        }),
+        // A plan that follows no edge needs the policy that lets it.
+        upgrade_constraint_policy: asks.iter().find_map(|ask| ask.filter.upgrade_constraint_policy.clone()),
+    });
+    let metadata = Metadata { name, labels: known.labels.unwrap_or_default(), annotations };
+    Manifest { api_version: API_VERSION, kind: "ClusterExtension", metadata, spec }
+}
+
+/// The specification of a new extension, which asks for nothing yet.
+fn new_spec(namespace: &str) -> ClusterExtensionSpec {
+    ClusterExtensionSpec {
+        namespace: namespace.to_owned(),
+        service_account: None,
+        source: ExtensionSource { source_type: SourceType::Catalog, catalog: None },
+        install: None,
+        config: None,
+        progress_deadline_minutes: None,
+    }
+}
+
+/// A ClusterExtension in the order in which people write one.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Manifest {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: Metadata,
+    spec: ClusterExtensionSpec,
+}
+
+#[derive(Debug, Serialize)]
+struct Metadata {
+    name: String,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    annotations: BTreeMap<String, String>,
+}

@@ -1,0 +1,138 @@
+//! What applies beyond the reference: flags that say how operator-controller is configured, and annotations of an extension.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use clap::Args;
+use olm_extension::{ExtensionRules, Settings};
+use olm_resolve::{DependencyMode, Indexing, UpgradeScope};
+
+use crate::failure::Failure;
+
+/// Flags that make the answer that of a controller which is not configured as by default.
+#[derive(Debug, Clone, Args)]
+pub(super) struct RuleArgs {
+    /// What becomes of bundles with dependencies: Reject, Report or Check, as the controller's flag and the annotation of an
+    /// extension; default: Reject
+    #[arg(long, value_name = "MODE", value_parser = DependencyMode::from_str, help_heading = "Rules")]
+    dependency_mode: Option<DependencyMode>,
+    /// How far one upgrade may go: patch, minor or major; as the annotation of an extension
+    #[arg(long, value_name = "SCOPE", value_parser = UpgradeScope::from_str, help_heading = "Rules")]
+    upgrade_scope: Option<UpgradeScope>,
+    /// Never install a version that its channel skips; as the annotation of an extension
+    #[arg(long, help_heading = "Rules")]
+    exclude_skipped: bool,
+    /// Gates of the controller: BestEffortResolution, BundleReleaseSupport, ClusterConstraints, each with =true or =false
+    #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',', help_heading = "Rules")]
+    feature_gates: Vec<String>,
+}
+
+impl RuleArgs {
+    /// A controller with the gates that are on.
+    ///
+    /// # Errors
+    /// A gate that does not exist, or a value that is neither true nor false.
+    pub(super) fn settings(&self) -> Result<Settings, Failure> {
+        let mut settings = Settings::default();
+        for text in &self.feature_gates {
+            let wrong = |what: &str| {
+                Failure::usage(format!(
+                    "--feature-gates {text}: {what}; allowed: BestEffortResolution, BundleReleaseSupport and \
+                     ClusterConstraints, each with =true or =false"
+                ))
+            };
+            let (name, value) = text.split_once('=').unwrap_or((text, "true"));
+            let value = value.parse().map_err(|_| wrong("the value is neither true nor false"))?;
+            match name {
+                "BestEffortResolution" => settings.best_effort = value,
+                "BundleReleaseSupport" => settings.releases = value,
+                "ClusterConstraints" => settings.cluster_constraints = value,
+                _ => return Err(wrong("no gate of this name matters here")),
+            }
+        }
+        Ok(settings)
+    }
+
+    /// What must be kept of packages.
+    ///
+    /// # Errors
+    /// Those of [`Self::settings`].
+    pub(super) fn indexing(&self) -> Result<Indexing, Failure> {
+        Ok(Indexing { release_support: self.settings()?.releases, properties: true })
+    }
+
+    /// The rules of an extension with these annotations. Flags win.
+    ///
+    /// # Errors
+    /// Those of [`Self::settings`].
+    pub(super) fn rules(
+        &self,
+        annotations: Option<&BTreeMap<String, String>>,
+    ) -> Result<ExtensionRules, Failure> {
+        let annotated = ExtensionRules::of(annotations, self.settings()?);
+        let dependencies = self.dependency_mode.unwrap_or(annotated.settings.dependencies);
+        Ok(ExtensionRules {
+            settings: Settings { dependencies, ..annotated.settings },
+            upgrade_scope: self.upgrade_scope.or(annotated.upgrade_scope),
+            exclude_skipped: self.exclude_skipped || annotated.exclude_skipped,
+            ..annotated
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use olm_api::annotations;
+
+    use super::*;
+
+    fn args(mode: Option<DependencyMode>, gates: &[&str]) -> RuleArgs {
+        RuleArgs {
+            dependency_mode: mode,
+            upgrade_scope: None,
+            exclude_skipped: false,
+            feature_gates: gates.iter().map(|&gate| gate.to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn annotations_count_unless_a_flag_says_otherwise() {
+        let annotations: BTreeMap<_, _> = [
+            (annotations::EXT_DEPENDENCY_MODE, "Report"),
+            (annotations::EXT_IGNORE_DEPENDENCIES, "olm.constraint, olm.gvk.required"),
+            (annotations::EXT_UPGRADE_SCOPE, "Minor"),
+            (annotations::EXT_EXCLUDE_SKIPPED, "true"),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into();
+        let rules = args(None, &[]).rules(Some(&annotations)).unwrap();
+        assert_eq!(
+            (rules.settings.dependencies, rules.upgrade_scope, rules.exclude_skipped),
+            (DependencyMode::Report, None, true)
+        );
+        assert_eq!(rules.ignored_requirements, ["olm.constraint", "olm.gvk.required"]);
+        let invalid: Vec<String> = rules.invalid.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            invalid,
+            [
+                "annotation ext.olm.operatorframework.io/upgrade-scope has no effect: unknown value \"Minor\", allowed are \
+              patch, minor, major"
+            ]
+        );
+        let rules = args(Some(DependencyMode::Check), &[]).rules(Some(&annotations)).unwrap();
+        assert_eq!(rules.settings.dependencies, DependencyMode::Check);
+    }
+
+    #[test]
+    fn gates_are_given_as_to_the_controller() {
+        let gates = |gates: &[&str]| args(None, gates).settings().map_err(|failure| failure.to_string());
+        assert_eq!(
+            gates(&["BestEffortResolution", "ClusterConstraints=false", "BundleReleaseSupport=true"]),
+            Ok(Settings { best_effort: true, releases: true, ..Settings::default() })
+        );
+        assert!(
+            gates(&["Other=true"]).unwrap_err().contains("Other=true: no gate of this name matters here")
+        );
+        assert!(gates(&["BestEffortResolution=on"]).unwrap_err().contains("neither true nor false"));
+    }
+}

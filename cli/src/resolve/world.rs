@@ -1,0 +1,238 @@
+//! What is installed besides and what the cluster serves: what dependencies are judged by (spec 07 §5.5).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use kube::ResourceExt;
+use olm_api::ClusterExtension;
+use olm_extension::{Around, Installed, Served, newest, owner, policy, surroundings};
+use olm_fbc::Property;
+use olm_resolve::{CatalogSelector, DependencyMode, Gvk};
+use olm_solve::{InstalledExtension, Question, SourceCatalog, Wish};
+use olm_version::quote;
+
+use super::ask::Ask;
+use super::catalogs::Catalogs;
+use super::rules::RuleArgs;
+use crate::failure::Failure;
+use crate::progress::say;
+use crate::session::Session;
+use crate::source::Cluster;
+
+/// Installed extensions and served kinds.
+#[derive(Debug, Default)]
+pub(super) struct World {
+    extensions: Vec<Extension>,
+    /// The extensions that have any revision.
+    owners: BTreeSet<String>,
+    served: Served,
+}
+
+/// An installed extension.
+#[derive(Debug)]
+struct Extension {
+    /// What it asks for.
+    ask: Ask,
+    /// What it has.
+    has: Installed,
+    /// Whether it must not lose what meets its requirements.
+    protected: bool,
+}
+
+impl World {
+    /// The world as flags describe it: `--with PACKAGE@VERSION` and `--served GROUP/VERSION/KIND`.
+    ///
+    /// # Errors
+    /// No catalog has such a bundle; a kind is written wrongly.
+    pub(super) fn described(
+        with: &[String],
+        served: &[String],
+        rules: &RuleArgs,
+        catalogs: &Catalogs,
+    ) -> Result<Self, Failure> {
+        let mut world = Self::default();
+        for text in with {
+            let (package, version) = split_with(text)?;
+            let mut ask = Ask::plain(package, rules)?;
+            ask.set_installed(version, catalogs)?;
+            world.extensions.extend(Extension::described(ask, catalogs));
+        }
+        // There are no definitions to ask: what the bundles say that they define is theirs.
+        for Extension { has, .. } in &world.extensions {
+            let defined = has.provider(&Served::default()).gvks().cloned().collect();
+            world.served.owned.insert(has.extension.clone(), defined);
+            world.owners.insert(has.extension.clone());
+        }
+        world.served.gvks = served.iter().map(|text| read_kind(text)).collect::<Result<_, _>>()?;
+        Ok(world)
+    }
+
+    /// The world as the cluster has it.
+    ///
+    /// # Errors
+    /// The API server does not tell.
+    pub(super) async fn of_cluster(
+        cluster: &Cluster,
+        rules: &RuleArgs,
+        catalogs: &Catalogs,
+        session: &Session,
+    ) -> Result<Self, Failure> {
+        let served = cluster.kinds(session).await?;
+        let sets = cluster.object_sets(session).await?;
+        let owners = sets.iter().filter_map(owner).map(str::to_owned).collect();
+        let objects = cluster.extensions(session).await?;
+        let objects: BTreeMap<String, _> =
+            objects.into_iter().map(|object| (object.name_any(), object)).collect();
+        let mut extensions = Vec::new();
+        for (name, set) in newest(&sets) {
+            let (has, faults) = Installed::read(set);
+            for fault in faults {
+                say(&format!(
+                    "warning: {}: {fault}; dependencies are judged without these properties",
+                    set.name_any()
+                ));
+            }
+            extensions.push(Extension::of_cluster(has, objects.get(name), rules, catalogs)?);
+        }
+        Ok(Self { extensions, owners, served })
+    }
+
+    /// What else is on the cluster, as far as the rules of the question look at it.
+    pub(super) fn around(&self, ask: &Ask) -> Around {
+        let mut around = Around::default();
+        if ask.rules.judges_dependencies() {
+            let installed = self.extensions.iter().map(|one| &one.has);
+            let owners = self.owners.iter().map(String::as_str).collect();
+            let insists = |other: &str, type_: &str| self.insists(other, type_);
+            let (surroundings, dependents) =
+                surroundings(installed, &owners, &self.served, ask.name(), insists);
+            around = Around { surroundings: Some(surroundings), dependents, ..around };
+        }
+        if ask.rules.settings.cluster_constraints {
+            around.cluster = Some(self.served.facts());
+        }
+        around
+    }
+
+    /// Whether this extension must not lose what meets its requirements of this type.
+    fn insists(&self, extension: &str, property_type: &str) -> bool {
+        let found = self.extensions.iter().find(|one| one.has.extension == extension);
+        found.is_some_and(|one| one.protected && one.ask.rules.counts(property_type))
+    }
+
+    /// What the installed extensions ask for.
+    pub(super) fn asks(&self) -> impl Iterator<Item = &Ask> {
+        self.extensions.iter().map(|one| &one.ask)
+    }
+
+    /// The question of a full solve.
+    pub(super) fn question<'a>(
+        &self,
+        asks: &[Ask],
+        catalogs: &Catalogs,
+        sources: &'a [SourceCatalog],
+        deadline: Instant,
+    ) -> Question<'a> {
+        let mut installed: Vec<_> =
+            self.extensions.iter().map(|one| one.for_solving(&self.served, catalogs)).collect();
+        for ask in asks {
+            // What a file or a flag says is installed, unless the cluster has said so already.
+            let known = installed.iter().any(|one| one.wish.package == ask.package());
+            let added = Extension::described(ask.clone(), catalogs).filter(|_| !known);
+            installed.extend(added.map(|one| one.for_solving(&self.served, catalogs)));
+        }
+        let mut served = self.served.external(|owner| self.owners.contains(owner));
+        served.extend(installed.iter().flat_map(|one| one.provider.gvks()).cloned());
+        let wanted = asks.iter().map(|ask| wish(ask, catalogs)).collect();
+        Question { wanted, installed, catalogs: sources, served, deadline }
+    }
+}
+
+fn wish(ask: &Ask, catalogs: &Catalogs) -> Wish {
+    Wish {
+        package: ask.filter.package_name.clone(),
+        channels: ask.filter.channels.clone(),
+        version: ask.filter.version.clone(),
+        policy: policy(&ask.filter),
+        ignored_requirements: ask.rules.ignored_requirements.clone(),
+        upgrade_scope: ask.rules.upgrade_scope,
+        exclude_skipped: ask.rules.exclude_skipped,
+        catalogs: (ask.selector != CatalogSelector::default())
+            .then(|| catalogs.selected_names(&ask.selector)),
+    }
+}
+
+impl Extension {
+    /// The extension that a question is about, `None` where it names no installed bundle.
+    fn described(ask: Ask, catalogs: &Catalogs) -> Option<Self> {
+        let bundle = ask.installed.clone()?;
+        let properties = offered(ask.package(), &bundle.name, catalogs);
+        let has = Installed::new(ask.name().to_owned(), ask.package().to_owned(), bundle, properties);
+        let protected = ask.rules.settings.dependencies == DependencyMode::Check;
+        Some(Self { ask, has, protected })
+    }
+
+    /// An extension of the cluster. One whose object is gone is there all the same, but asks for nothing.
+    fn of_cluster(
+        has: Installed,
+        object: Option<&ClusterExtension>,
+        rules: &RuleArgs,
+        catalogs: &Catalogs,
+    ) -> Result<Self, Failure> {
+        // What cannot be asked about cannot be moved, but it is there all the same.
+        let asked = object.and_then(|object| Ask::of_extension(object, rules).ok());
+        let mut ask = asked.map_or_else(|| Ask::plain(&has.package, rules), Ok)?;
+        ask.extension = Some(has.extension.clone());
+        ask.installed = Some(has.bundle.clone());
+        let protected = object.is_some_and(|object| ask.rules.protect(object));
+        // A revision tells all properties only where dependencies are judged; the catalogs fill the gap.
+        let Installed { extension, bundle, package, mut properties, .. } = has;
+        properties.extend(offered(ask.package(), &bundle.name, catalogs));
+        Ok(Self { ask, has: Installed::new(extension, package, bundle, properties), protected })
+    }
+
+    fn for_solving(&self, served: &Served, catalogs: &Catalogs) -> InstalledExtension {
+        let Self { ask, has, .. } = self;
+        let counts = has.requirements.iter().filter(|one| ask.rules.counts(one.property_type()));
+        InstalledExtension {
+            extension: has.extension.clone(),
+            wish: wish(ask, catalogs),
+            bundle: has.bundle.name.clone(),
+            version: has.bundle.version.clone(),
+            release: has.bundle.release.clone(),
+            provider: has.provider(served),
+            requirements: counts.cloned().collect(),
+        }
+    }
+}
+
+/// The properties of a bundle as the catalogs have it.
+fn offered(package: &str, bundle: &str, catalogs: &Catalogs) -> Vec<Property> {
+    let found = catalogs.offers(package).find(|offer| offer.name() == bundle);
+    found.map(|offer| offer.properties().to_vec()).unwrap_or_default()
+}
+
+/// Package and bundle of `--with PACKAGE@VERSION`.
+///
+/// # Errors
+/// There is no `@`.
+pub(super) fn split_with(text: &str) -> Result<(&str, &str), Failure> {
+    text.split_once('@').ok_or_else(|| {
+        Failure::usage(format!("--with {}: expected PACKAGE@VERSION, such as etcd@0.9.4", quote(text)))
+    })
+}
+
+fn read_kind(text: &str) -> Result<Gvk, Failure> {
+    let parts: Vec<&str> = text.split('/').collect();
+    let (group, version, kind) = match parts[..] {
+        [group, version, kind] => (group, version, kind),
+        [version, kind] => ("", version, kind),
+        _ => {
+            return Err(Failure::usage(format!(
+                "--served {}: expected GROUP/VERSION/KIND, such as monitoring.coreos.com/v1/ServiceMonitor",
+                quote(text)
+            )));
+        }
+    };
+    Ok(Gvk { group: group.to_owned(), version: version.to_owned(), kind: kind.to_owned() })
+}

@@ -1,0 +1,99 @@
+//! What is installed in a cluster, and which kinds it serves (spec 07 §5.5).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::api::{Api, ApiResource, ListParams};
+use kube::core::discovery::v2::APIGroupDiscoveryList;
+use kube::core::{GroupVersionKind, NotUsed, Object};
+use olm_api::{ClusterExtension, ClusterObjectSet, labels};
+use olm_extension::{DefinitionSpec, Served};
+use olm_resolve::Gvk;
+use olm_version::quote;
+
+use super::cluster::Cluster;
+use crate::failure::Failure;
+use crate::session::Session;
+
+/// Definitions in one answer: one may have a megabyte.
+const PAGE: u32 = 50;
+
+/// A CustomResourceDefinition, as far as it is read.
+type Definition = Object<DefinitionSpec, NotUsed>;
+
+impl Cluster {
+    /// The ClusterExtension `name`.
+    ///
+    /// # Errors
+    /// There is none, or the API server does not give it.
+    pub(crate) async fn extension(&self, name: &str, session: &Session) -> Result<ClusterExtension, Failure> {
+        let api: Api<ClusterExtension> = Api::all(self.client().clone());
+        let what = format!("ClusterExtension {}", quote(name));
+        let found = self.call(&what, api.get_opt(name), session).await?;
+        found.ok_or_else(|| Failure::no_candidate(format!("there is no {what}")))
+    }
+
+    /// All ClusterExtensions, by name.
+    ///
+    /// # Errors
+    /// The API server does not give them.
+    pub(crate) async fn extensions(&self, session: &Session) -> Result<Vec<ClusterExtension>, Failure> {
+        let _step = session.progress.step("listing the cluster's extensions");
+        self.list("ClusterExtensions", "clusterextensions", session).await
+    }
+
+    /// All revisions, by name.
+    ///
+    /// # Errors
+    /// The API server does not give them.
+    pub(crate) async fn object_sets(&self, session: &Session) -> Result<Vec<ClusterObjectSet>, Failure> {
+        let _step = session.progress.step("listing what is installed");
+        self.list("ClusterObjectSets", "clusterobjectsets", session).await
+    }
+
+    /// Which kinds the API server serves, and which of them extensions define.
+    ///
+    /// # Errors
+    /// It does not say.
+    pub(crate) async fn kinds(&self, session: &Session) -> Result<Served, Failure> {
+        let _step = session.progress.step("asking which kinds the cluster serves");
+        let what = "the kinds that the cluster serves";
+        let client = self.client();
+        let core = self.call(what, client.list_core_api_versions_aggregated(), session).await?;
+        let groups = self.call(what, client.list_api_groups_aggregated(), session).await?;
+        let version = self.call("the version of the cluster", client.apiserver_version(), session).await?;
+        let gvks = [core, groups].into_iter().flat_map(kinds).collect();
+        Ok(Served { gvks, owned: self.owned(session).await?, kubernetes: version.git_version })
+    }
+
+    /// The kinds that extensions define, by name of the extension.
+    async fn owned(&self, session: &Session) -> Result<BTreeMap<String, BTreeSet<Gvk>>, Failure> {
+        let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+        let resource = ApiResource::from_gvk_with_plural(&kind, "customresourcedefinitions");
+        let api: Api<Definition> = Api::all_with(self.client().clone(), &resource);
+        let selector = format!("{}={}", labels::OWNER_KIND, labels::OWNER_KIND_EXTENSION);
+        let mut page = ListParams::default().labels(&selector).limit(PAGE);
+        let mut all: Vec<Definition> = Vec::new();
+        loop {
+            let list = self.call("the kinds that extensions define", api.list(&page), session).await?;
+            all.extend(list.items);
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => break,
+            }
+        }
+        Ok(olm_extension::owned(all.iter().map(|definition| (&definition.metadata, &definition.spec))))
+    }
+}
+
+fn kinds(list: APIGroupDiscoveryList) -> Vec<Gvk> {
+    let mut kinds = Vec::new();
+    for group in list.items {
+        let name = group.metadata.and_then(|metadata| metadata.name).unwrap_or_default();
+        for version in group.versions {
+            let number = version.version.unwrap_or_default();
+            let named = version.resources.into_iter().filter_map(|resource| resource.response_kind?.kind);
+            kinds.extend(named.map(|kind| Gvk { group: name.clone(), version: number.clone(), kind }));
+        }
+    }
+    kinds
+}

@@ -1,0 +1,67 @@
+//! The platform that a cluster is, and the revisions in force, as far as a verdict on the next version needs them.
+
+use kube::api::{Api, DynamicObject};
+use kube::core::{ApiResource, GroupVersionKind};
+use olm_api::ClusterObjectSet;
+use olm_platform::{Facts, Revision, cluster_version};
+
+use super::Cluster;
+use crate::failure::Failure;
+use crate::session::Session;
+
+const CONFIG: &str = "config.openshift.io/v1";
+/// Plurals of the kinds that make a cluster an OpenShift.
+const OPENSHIFT_KINDS: [&str; 2] = ["clusterversions", "clusteroperators"];
+
+impl Cluster {
+    /// What the cluster says about its platform; the parts that an administrator may name are left open.
+    ///
+    /// # Errors
+    /// The API server does not tell.
+    pub(crate) async fn platform(&self, session: &Session) -> Result<Facts, Failure> {
+        let _step = session.progress.step("looking at the platform");
+        let kinds = optional(self.client().list_api_group_resources(CONFIG));
+        let kinds = self.call(CONFIG, kinds, session).await?;
+        let is_served = |plural: &str| {
+            kinds.iter().flat_map(|list| &list.resources).any(|resource| resource.name == plural)
+        };
+        let openshift_apis = OPENSHIFT_KINDS.into_iter().all(is_served);
+        let object = match openshift_apis {
+            true => self.cluster_version(session).await?,
+            false => None,
+        };
+        let server = self.call("the server's version", self.client().apiserver_version(), session).await?;
+        Ok(Facts {
+            openshift_apis,
+            cluster_version: object.as_ref().and_then(|object| cluster_version(&object.data)),
+            kubernetes: server.git_version.parse().ok(),
+            ..Facts::default()
+        })
+    }
+
+    async fn cluster_version(&self, session: &Session) -> Result<Option<DynamicObject>, Failure> {
+        let kind = GroupVersionKind::gvk("config.openshift.io", "v1", "ClusterVersion");
+        let resource = ApiResource::from_gvk_with_plural(&kind, OPENSHIFT_KINDS[0]);
+        let api: Api<DynamicObject> = Api::all_with(self.client().clone(), &resource);
+        self.call("ClusterVersion \"version\"", optional(api.get("version")), session).await
+    }
+
+    /// The revisions that are in force.
+    ///
+    /// # Errors
+    /// The API server does not give them.
+    pub(crate) async fn revisions(&self, session: &Session) -> Result<Vec<Revision>, Failure> {
+        let _step = session.progress.step("listing revisions");
+        let sets: Vec<ClusterObjectSet> =
+            self.list("ClusterObjectSets", "clusterobjectsets", session).await?;
+        Ok(sets.iter().filter_map(Revision::of).collect())
+    }
+}
+
+/// `None` for what does not exist.
+async fn optional<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<Option<T>, kube::Error> {
+    match call.await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        answer => answer.map(Some),
+    }
+}

@@ -1,0 +1,421 @@
+//! Version expressions as `spec.source.catalog.version` takes them (spec 08 R-5): what `kubectl apply` would refuse is
+//! refused with the API server's words, the place of the fault, and the rewrite that works. What the API server would take
+//! by mistake, and the controller would then refuse again and again, is refused too.
+//!
+//! Pure: a text goes in, a constraint or a [`Refusal`] comes out.
+
+use std::fmt;
+
+use olm_api::cluster_extension::{VERSION_MAX_CHARACTERS, version_pattern};
+use olm_version::{Constraint, Pointer, quote};
+use regex::Regex;
+
+use crate::failure::Failure;
+
+/// The field that the API server names.
+const FIELD: &str = "spec.source.catalog.version";
+
+/// Why a version expression is refused. Displayed as the message, the place and the rewrite, one under the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// The text as given.
+    text: String,
+    /// The words of the API server, or of the controller where the API server would take the text.
+    message: String,
+    /// Where the fault is; `None` if the text is as a whole too long or empty.
+    pointer: Option<Pointer>,
+    /// What to write instead.
+    rewrite: Option<Rewrite>,
+}
+
+/// What to write instead of a refused text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Rewrite {
+    /// Another text. `same` if the controller's grammar gives the refused one this very meaning.
+    Text { text: String, same: bool },
+    /// Nothing: without a version, any is admitted.
+    Omit,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        if let Some(pointer) = &self.pointer {
+            for line in pointer.draw(&self.text).lines() {
+                write!(f, "\n  {line}")?;
+            }
+        }
+        match &self.rewrite {
+            Some(Rewrite::Text { text, same: true }) => {
+                write!(f, "\nwrite {}, which means the same", quote(text))
+            }
+            Some(Rewrite::Text { text, same: false }) => {
+                write!(f, "\nwrite {}, if that is meant", quote(text))
+            }
+            Some(Rewrite::Omit) => f.write_str("\nleave the version out to admit any"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self::usage(refusal.to_string())
+    }
+}
+
+/// Reads a version expression that the API server would admit and the controller would understand.
+///
+/// # Errors
+/// See [`Refusal`].
+pub(crate) fn check(text: &str) -> Result<Constraint, Refusal> {
+    let refuse = |message: String| Refusal { text: text.to_owned(), message, pointer: None, rewrite: None };
+    let admission = Admission::new().map_err(|fault| refuse(format!("the pattern of {FIELD}: {fault}")))?;
+    let parsed = Constraint::parse(text);
+    if text.trim().is_empty() {
+        let message = invalid_value(text);
+        return Err(Refusal { rewrite: Some(Rewrite::Omit), ..refuse(message) });
+    }
+    let rewrite = || rewrite(&admission, text, parsed.as_ref().ok());
+    if text.chars().count() > VERSION_MAX_CHARACTERS {
+        let message = format!("{FIELD}: Too long: may not be more than {VERSION_MAX_CHARACTERS} bytes");
+        return Err(Refusal { rewrite: rewrite(), ..refuse(message) });
+    }
+    if !admission.admits(text) {
+        let mut faults = vec![admission.fault_in(text)];
+        faults.extend(Constraint::fault_in(text));
+        // Of two in one place the grammar's says more.
+        faults.reverse();
+        let pointer = faults.into_iter().min_by_key(|pointer| pointer.at.start);
+        return Err(Refusal { pointer, rewrite: rewrite(), ..refuse(invalid_value(text)) });
+    }
+    parsed.clone().map_err(|fault| {
+        let message = format!(
+            "desired version range {} is invalid: {fault}\nthe API server would take it, and the controller would then \
+             refuse it again and again",
+            quote(text)
+        );
+        Refusal { pointer: Constraint::fault_in(text), rewrite: rewrite(), ..refuse(message) }
+    })
+}
+
+fn invalid_value(text: &str) -> String {
+    format!("{FIELD}: Invalid value: {}: invalid version expression", quote(text))
+}
+
+/// The rule of the CRD.
+struct Admission(Regex);
+
+impl Admission {
+    fn new() -> Result<Self, regex::Error> {
+        // Of RE2, which the API server uses, only white space differs: it has no vertical tab.
+        let pattern = version_pattern().replace(r"\s", r"[\t\n\f\r ]");
+        Regex::new(&format!("(?-u){pattern}")).map(Self)
+    }
+
+    fn admits(&self, text: &str) -> bool {
+        self.0.is_match(text)
+    }
+
+    /// The first character that no admitted text has after those before it.
+    fn fault_in(&self, text: &str) -> Pointer {
+        const WILDCARD: &str = "x for a wildcard here: * is not admitted everywhere";
+        /// One of these completes every beginning of an admitted text.
+        const ENDS: [&str; 5] = ["", "0", "a", "|0", "=0"];
+        let can_go_on =
+            |end: &usize| ENDS.iter().any(|rest| self.admits(&format!("{}{rest}", &text[..*end])));
+        let characters = text.char_indices().map(|(start, c)| (start, start + c.len_utf8()));
+        let found = characters.into_iter().find(|(_, end)| !can_go_on(end));
+        let (start, end) = found.unwrap_or((text.len(), text.len()));
+        let digits = text[..start].trim_end_matches('0').len();
+        let (at, expected) = match &text[start..end] {
+            "." if text[end..].starts_with('*') => (start..end + 1, WILDCARD),
+            "*" => (start..end, WILDCARD),
+            "-" => (start..end, "two comparators, >=A, <=B, in place of a hyphen range"),
+            digit if digit.starts_with(|c: char| c.is_ascii_digit()) && digits < start => {
+                (digits..start, "a number without leading zeros")
+            }
+            _ => (start..end, "a version expression such as 1.2.x or >=1.2.0, <2.0.0 || 3.0.1"),
+        };
+        Pointer { at, expected: expected.into() }
+    }
+
+    /// The constraint that `text` is, if the whole way is open to it.
+    fn accepts(&self, text: &str) -> Option<Constraint> {
+        let short = text.chars().count() <= VERSION_MAX_CHARACTERS;
+        if short && self.admits(text) { Constraint::parse(text).ok() } else { None }
+    }
+}
+
+/// The first of two texts that is accepted and, where `text` has a meaning, has the same one: `text` with the usual mistakes
+/// mended, and the canonical form.
+fn rewrite(admission: &Admission, text: &str, meaning: Option<&Constraint>) -> Option<Rewrite> {
+    let mended = mend(text);
+    let canonical = meaning.cloned().or_else(|| Constraint::parse(&mended).ok()).map(|c| c.to_string());
+    let accepted = |candidate: &String| {
+        let read = admission.accepts(candidate);
+        read.is_some_and(|read| meaning.is_none_or(|meaning| read == *meaning))
+    };
+    let found = [Some(mended), canonical].into_iter().flatten().find(accepted)?;
+    Some(Rewrite::Text { text: found, same: meaning.is_some() })
+}
+
+/// `text` with what other languages write replaced by what this one does.
+fn mend(text: &str) -> String {
+    let mut mended = String::new();
+    let mut rest = text.trim();
+    while let Some(first) = rest.chars().next() {
+        let alphabetic = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
+        let at_border = mended.is_empty() || mended.ends_with(' ');
+        let (taken, written) = match &rest[..alphabetic] {
+            word if at_border && word.eq_ignore_ascii_case("or") => (alphabetic, " || "),
+            word if at_border && word.eq_ignore_ascii_case("and") => (alphabetic, ", "),
+            _ => foreign_sign(rest, &mended),
+        };
+        let taken = taken.max(first.len_utf8());
+        mended.push_str(if written.is_empty() { &rest[..taken] } else { written });
+        rest = &rest[taken..];
+    }
+    tidy(&mended)
+}
+
+/// How many bytes of a sign at the start of `rest` are read and what is written for them; (0, "") for what stays.
+fn foreign_sign(rest: &str, before: &str) -> (usize, &'static str) {
+    let next_is_digit = |length: usize| rest[length..].trim_start().starts_with(|c: char| c.is_ascii_digit());
+    if rest.starts_with("||") || rest.starts_with("&&") {
+        (2, if rest.starts_with('|') { " || " } else { ", " })
+    } else if rest.starts_with("==") {
+        (2, "=")
+    } else if rest.starts_with('|') {
+        (1, " || ")
+    } else if rest.starts_with(['&', ';']) {
+        (1, ", ")
+    } else if rest.starts_with("*]") {
+        (2, "x")
+    } else if rest.starts_with('*') {
+        (1, "x")
+    } else if rest.starts_with('V') && next_is_digit(1) {
+        (1, "v")
+    } else if rest.starts_with('!') && next_is_digit(1) && !before.ends_with('=') {
+        (1, "!=")
+    } else {
+        (0, "")
+    }
+}
+
+/// Single blanks, no separator beside another one or at either end.
+fn tidy(text: &str) -> String {
+    let alternatives = text.split("||").map(|group| {
+        let comparators = group.split(',').map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
+        comparators.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
+    });
+    alternatives.filter(|group| !group.is_empty()).collect::<Vec<_>>().join(" || ")
+}
+
+#[cfg(test)]
+mod tests {
+    use olm_version::Constraint;
+
+    use super::{Admission, check};
+
+    #[test]
+    fn what_can_be_applied_is_accepted() {
+        // spec 08 S2-1, S2-2 and the rows of spec 01 §3.1 and spec 03 §4.1 that both sides take
+        for text in [
+            ">=1.11, <1.13",
+            "1.11.1",
+            ">1.11.1",
+            "1.14.x",
+            ">=1.16",
+            "1.11.x || 1.13.x",
+            ">= 1.2.0, < 2.0.0",
+            "=1.11",
+            ">=1.12.X",
+            "<=2.x",
+            "*",
+            "~1.11.0",
+            "~1",
+            "~1.12",
+            "~1.12.x",
+            "~1.x",
+            "^0",
+            "^0.0",
+            "^0.0.3",
+            "^0.2",
+            "^0.2.3",
+            "^1.2.x",
+            "^1.2.3",
+            "^2.x",
+            "^2.3",
+            "1.2.3",
+            "v1.2.3",
+            "=1.2.3",
+            ">=1.2.3 <2",
+            ">=1.2.3,<2",
+            "<1 || >2",
+            "=>1",
+            "=<1",
+            "~>1.2",
+            "1.*",
+            "1.2.*",
+            "x",
+            "X",
+            "1-alpha",
+            "1.0.0+2",
+            " 1 ",
+            "\t1",
+            "1\n",
+            "1.x.x",
+            "1.x.*",
+            "*.1",
+            "vx",
+            "v1",
+            "1.0.0 || x",
+            "1 2.*",
+            "1 2.x.x",
+        ] {
+            assert_eq!(check(text), Constraint::parse(text).map_err(|_| unreachable!()), "{text:?}");
+        }
+    }
+
+    // spec 08 R-5, S2-6: each text with its fault, what is expected there, and the end of the message
+    #[test]
+    fn what_the_api_server_refuses_comes_with_the_rewrite() {
+        for (text, faulty, rewrite) in [
+            ("1.11 OR 1.13", "OR", r#"write "1.11 || 1.13", if that is meant"#),
+            ("1.11.x || *", "*", r#"write "1.11.x || x", which means the same"#),
+            ("1.2 - 1.4", "- ", r#"write ">=1.2, <=1.4", which means the same"#),
+            ("01.2.3", "01", r#"write "1.2.3", which means the same"#),
+            ("1.2.007", "007", r#"write "1.2.7", which means the same"#),
+            (">=1.0 && <2.0", "&&", r#"write ">=1.0, <2.0", if that is meant"#),
+            (">=1.0 AND <2.0", "AND", r#"write ">=1.0, <2.0", if that is meant"#),
+            (">=1.0 and <2.0 or 3", "and", r#"write ">=1.0, <2.0 || 3", if that is meant"#),
+            ("==1.2.3", "=1", r#"write "=1.2.3", if that is meant"#),
+            ("V1.2.3", "V", r#"write "v1.2.3", if that is meant"#),
+            ("1.2.3,", "", r#"write "1.2.3", if that is meant"#),
+            (",1.2.3", ",", r#"write "1.2.3", if that is meant"#),
+            (">=1,, <2", ",", r#"write ">=1, <2", if that is meant"#),
+            ("1.x, || 2.x", "||", r#"write "1.x || 2.x", if that is meant"#),
+            ("1;2", ";", r#"write "1, 2", if that is meant"#),
+            ("!1", "!", r#"write "!=1", if that is meant"#),
+            ("1 | 2", "|", r#"write "1 || 2", if that is meant"#),
+            ("1.*.*", ".*", r#"write "1.x.x", which means the same"#),
+            (">=1 <2.1.*", "*", r#"write ">=1 <2.1.x", which means the same"#),
+            (">1 <*", "*", r#"write ">1 <x", which means the same"#),
+            ("1.0||2.0 - 3.0", "- ", r#"write ">=1.0 || 2.0, <=3.0", which means the same"#),
+        ] {
+            let refusal = check(text).unwrap_err();
+            let message =
+                format!("spec.source.catalog.version: Invalid value: {text:?}: invalid version expression");
+            assert_eq!(refusal.message, message);
+            let pointer = refusal.pointer.as_ref().unwrap();
+            assert!(text[pointer.at.start..].starts_with(faulty), "{text}: {pointer:?}");
+            assert_eq!(refusal.to_string().lines().last(), Some(rewrite), "{refusal}");
+        }
+        assert_eq!(
+            check("1.11 OR 1.13").unwrap_err().to_string(),
+            "spec.source.catalog.version: Invalid value: \"1.11 OR 1.13\": invalid version expression\n  \
+             1.11 OR 1.13\n       ^^ expected || between alternatives\nwrite \"1.11 || 1.13\", if that is meant"
+        );
+    }
+
+    #[test]
+    fn an_empty_text_is_to_be_left_out() {
+        for text in ["", " ", "\t\n"] {
+            assert_eq!(
+                check(text).unwrap_err().to_string(),
+                format!(
+                    "spec.source.catalog.version: Invalid value: {text:?}: invalid version expression\nleave the version \
+                     out to admit any"
+                )
+            );
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_mended_gets_no_rewrite() {
+        for text in [
+            "foobar",
+            "1.2.3.4",
+            "<<1",
+            ">~1",
+            "1..2",
+            ".1.2",
+            "1.Y",
+            "||",
+            "1.2.3-",
+            "1.2.3-a..b",
+            "1\u{b}2é",
+        ] {
+            let refusal = check(text).unwrap_err();
+            assert!(refusal.pointer.is_some() && refusal.rewrite.is_none(), "{text:?}: {refusal:?}");
+        }
+    }
+
+    #[test]
+    fn length_counts_in_characters() {
+        let long = "1.2.3 || 1.2.4 || 1.2.5 || 1.2.6 || 1.2.7 || 1.2.8 || 1.2.9 || 1.3";
+        assert_eq!(
+            check(long).unwrap_err().to_string(),
+            "spec.source.catalog.version: Too long: may not be more than 64 bytes"
+        );
+        let padded = format!(">=1.2.3 {}", " ".repeat(60));
+        assert_eq!(
+            check(&padded).unwrap_err().to_string(),
+            "spec.source.catalog.version: Too long: may not be more than 64 bytes\nwrite \">=1.2.3\", which means the same"
+        );
+        assert!(check(&format!("1.2.3-{}", "a".repeat(58))).is_ok());
+    }
+
+    // spec 03 §4.1, the bottom rows
+    #[test]
+    fn what_only_the_api_server_takes_is_refused_too() {
+        for (text, fault, rewrite) in [
+            ("1.*]", r#"improper constraint: "1.*]""#, Some("1.x")),
+            ("1.0.0 || *]", r#"improper constraint: " *]""#, Some("1.0.0 || x")),
+            ("1.0.0 || 2.1.*]", r#"improper constraint: " 2.1.*]""#, Some("1.0.0 || 2.1.x")),
+            ("|", "constraint parser error", None),
+            ("1.0.0-01", "constraint parser error", None),
+            ("18446744073709551616.0.0", "constraint parser error", None),
+        ] {
+            let refusal = check(text).unwrap_err();
+            assert_eq!(
+                refusal.message,
+                format!(
+                    "desired version range {text:?} is invalid: {fault}\nthe API server would take it, and the \
+                     controller would then refuse it again and again"
+                )
+            );
+            assert!(refusal.pointer.is_some(), "{text}");
+            let shown = rewrite.map(|rewrite| format!("write {rewrite:?}, if that is meant"));
+            let last = refusal
+                .to_string()
+                .lines()
+                .last()
+                .filter(|line| line.starts_with("write"))
+                .map(str::to_owned);
+            assert_eq!(last, shown);
+        }
+    }
+
+    #[test]
+    fn the_canonical_form_is_admitted() {
+        let admission = Admission::new().unwrap();
+        for text in [
+            "*",
+            "1.*.*",
+            "1.2 - 1.4 || ~>2 || ^* || !=x.1",
+            "01.02.03-rc.1+b",
+            "=>1 =<v2.3",
+            "x-0",
+            "<=1.2-beta, >*-a.1",
+            "18446744073709551615.x",
+            "~0.0.0||1|",
+        ] {
+            if let Ok(constraint) = Constraint::parse(text) {
+                let canonical = constraint.to_string();
+                assert_eq!(admission.accepts(&canonical), Some(constraint), "{text}: {canonical}");
+            }
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! `olm resolve`: what is refused and what cannot be chosen, with the way out.
+
+use std::process::{Command, Stdio};
+
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::cluster::{Cluster, catalog};
+use super::run::{Ran, command, olm};
+
+/// Runs `olm resolve`, which must print nothing on standard output, and gives exit code and standard error.
+fn failed(args: &[&str]) -> (i32, String) {
+    let ran = olm(&[&["resolve"], args].concat());
+    assert_eq!(ran.stdout, "", "{args:?}");
+    (ran.code, ran.stderr)
+}
+
+#[test]
+fn what_cannot_be_chosen_has_the_controllers_text_and_a_way_out() {
+    let cases: &[(&[&str], i32, &str)] = &[
+        // spec 03 acceptance 14
+        (
+            &["pipe", "--catalog", "catalog", "--channel", "nope"],
+            4,
+            "error: no bundles found for package \"pipe\" in channels [nope]\n\
+             hint: there is no channel \"nope\"; channels: fast, slow (default)\n",
+        ),
+        // spec 03 acceptance 16
+        (
+            &["lamp", "--catalog", "catalog", "--version", "4.0.0"],
+            4,
+            "error: no bundles found for package \"lamp\" matching version \"4.0.0\"\n\
+             hint: without the version lamp.v1.0.0 (1.0.0) would be chosen\n\
+             hint: versions: 1.0.0\n",
+        ),
+        // spec 03 acceptance 31
+        (
+            &["example", "--catalog", "skipped", "--installed", "1.0.0", "--version", "3.0.0"],
+            4,
+            "error: error upgrading from currently installed version \"1.0.0\": no bundles found for package \"example\" \
+             matching version \"3.0.0\"\n\
+             hint: one upgrade cannot get there, but one after the other can: example.v2.0.0, then example.v3.0.0\n\
+             hint: without the version example.v2.0.0 (2.0.0) would be chosen\n\
+             hint: with --policy SelfCertified (upgradeConstraintPolicy), at your own risk, example.v3.0.0 (3.0.0) would be \
+             chosen\n\
+             hint: versions: 3.0.0, 2.0.0, 1.0.0\n",
+        ),
+        // spec 03 acceptance 21
+        (
+            &["demo", "--catalog", "twins/alpha", "--catalog", "twins/beta"],
+            4,
+            "error: found bundles for package \"demo\" in multiple catalogs with the same priority [twins/alpha twins/beta]\n\
+             hint: priorities: twins/alpha 0, twins/beta 0; prefer one: --priority twins/alpha=1, for the controller \
+             spec.priority of its ClusterCatalog; or select one in the extension: olm.operatorframework.io/metadata.name in \
+             spec.source.catalog.selector.matchLabels\n",
+        ),
+        (
+            &["pip", "--catalog", "catalog"],
+            4,
+            "error: no bundles found for package \"pip\"\nhint: catalog has no package \"pip\"; similar names: pipe\n",
+        ),
+        // spec 07 A-21, spec 08 S0-6
+        (
+            &["app", "--catalog", "deps"],
+            4,
+            "error: validating bundle \"app.v2.0.0\": bundle \"app.v2.0.0\" has a dependency declared via property \
+             \"olm.package.required\" which is currently not supported\n\
+             hint: --solve plans what is needed besides; --dependency-mode Report or Check judges dependencies instead of \
+             refusing them, as does the annotation ext.olm.operatorframework.io/dependency-mode\n\
+             hint: app.v1.0.0 depends on nothing: --version 1.0.0\n",
+        ),
+        // spec 08 R-5, S2-6
+        (
+            &["pipe", "--catalog", "catalog", "--version", "1.11 OR 1.13"],
+            2,
+            "error: spec.source.catalog.version: Invalid value: \"1.11 OR 1.13\": invalid version expression\n  \
+             1.11 OR 1.13\n       ^^ expected || between alternatives\nwrite \"1.11 || 1.13\", if that is meant\n",
+        ),
+        (
+            &["pipe", "--catalog", "catalog", "--installed", "pipe.v1.4"],
+            4,
+            "error: no catalog has a bundle \"pipe.v1.4\" of package \"pipe\"; the catalogs have: pipe.v2.0.0, pipe.v1.2.0, \
+             pipe.v1.1.0, pipe.v1.0.0, pipe.v1.3.0\na bundle that is in no catalog any more is given as NAME@VERSION\n",
+        ),
+        (
+            &["pipe", "--catalog", "catalog", "--priority", "other=1"],
+            2,
+            "error: --priority: there is no catalog \"other\"; catalogs: catalog\n",
+        ),
+        (
+            &["pipe", "--catalog", "catalog", "--catalog", "catalog"],
+            2,
+            "error: catalog \"catalog\" is given more than once\n",
+        ),
+    ];
+    for (args, code, stderr) in cases {
+        assert_eq!(failed(args), (*code, (*stderr).to_owned()), "{args:?}");
+    }
+}
+
+// spec 08 S2-1, spec 07 A-60
+#[test]
+fn a_file_is_asked_as_the_controller_would_ask() {
+    let ran = olm(&["resolve", "-f", "extensions/pipe.yaml", "--catalog", "catalog", "--installed", "1.0.0"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stdout.starts_with("Extension:          pipe\n"), "{}", ran.stdout);
+    let warnings: Vec<_> = ran.stderr.lines().collect();
+    assert!(
+        warnings[0]
+            .starts_with("warning: extensions/pipe.yaml:15: Validation failed for ValidatingAdmissionPolicy"),
+        "{warnings:?}"
+    );
+    assert_eq!(
+        warnings[1..],
+        [
+            "warning: pipe: annotation ext.olm.operatorframework.io/exclude-skipped has no effect: unknown value \"yes\", \
+          allowed are true, false"
+        ]
+    );
+}
+
+// spec 08 S2-4 to S2-6
+#[test]
+fn what_the_api_server_would_refuse_is_refused_with_the_rewrite() {
+    assert_eq!(
+        failed(&["-f", "extensions/wrong.yaml", "--catalog", "catalog"]),
+        (
+            3,
+            "error: extensions/wrong.yaml:6: spec.namespace: \"<installed_namespace>\": namespace must be a valid DNS1123 label\n  \
+             put a value in place of <installed_namespace>\n\
+             error: extensions/wrong.yaml:7: spec.upgradeConstraintPolicy: there is no field \"upgradeConstraintPolicy\"; \
+             fields here: config, install, namespace, progressDeadlineMinutes, serviceAccount, source\n  \
+             upgradeConstraintPolicy belongs into spec.source.catalog\n\
+             error: extensions/wrong.yaml:9: spec.source.sourceType: \"catalog\" is not allowed; allowed: Catalog\n  \
+             write sourceType: Catalog\n\
+             error: extensions/wrong.yaml:12: spec.source.catalog.channels: expected a list, found \"latest\"\n  \
+             write a list: channels: [latest]\n\
+             error: extensions/wrong.yaml:13: spec.source.catalog.version: expected text, found the number 1.14\n  \
+             quote it: version: \"1.14\"\n\
+             error: extensions/wrong.yaml:25: spec.source.catalog.version: Invalid value: \"1.11.x || *\": invalid version \
+             expression\n    1.11.x || *\n              ^ expected x for a wildcard here: * is not admitted everywhere\n  \
+             write \"1.11.x || x\", which means the same\n\
+             error: extensions/wrong.yaml:26: spec.source.catalog.selfCertified: there is no field \"selfCertified\"; fields \
+             here: channels, packageName, selector, upgradeConstraintPolicy, version\n  write, in spec.source.catalog, \
+             upgradeConstraintPolicy: SelfCertified\n"
+                .to_owned()
+        )
+    );
+    let (code, stderr) = failed(&["-f", "extensions/unquoted.yaml", "--catalog", "catalog"]);
+    assert_eq!(code, 3);
+    assert!(
+        stderr.starts_with("error: extensions/unquoted.yaml:11: error converting YAML to JSON: "),
+        "{stderr}"
+    );
+    assert!(stderr.ends_with("\n  quote it: version: \">=1.16\"\n"), "{stderr}");
+    let (code, stderr) = failed(&["-f", "classic/subscription.yaml", "--catalog", "catalog"]);
+    assert_eq!(code, 3);
+    assert!(stderr.contains("Subscription is an object of classic OLM"), "{stderr}");
+}
+
+// spec 07 A-33
+#[test]
+fn what_cannot_be_satisfied_is_told_as_a_tree() {
+    let ran = olm(&["resolve", "lost", "--catalog", "deps", "--solve"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (4, ""));
+    assert!(ran.stderr.contains("lost.v1.0.0") && ran.stderr.contains(">=3.0.0"), "{}", ran.stderr);
+    let ran = olm(&["resolve", "lost", "--catalog", "deps", "--solve", "-o", "json"]);
+    assert_eq!(ran.code, 4);
+    let plan: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let candidates = plan["conflict"]["unmet"]["candidates"].as_array().unwrap();
+    assert_eq!(candidates[0]["bundle"], "lost.v1.0.0", "{plan}");
+    assert!(candidates[0]["reason"].is_object(), "{plan}");
+}
+
+#[test]
+fn a_plan_keeps_to_the_policy_and_the_brakes_of_the_question() {
+    let solve = |flags: &[&str]| olm(&[&["resolve", "app", "--catalog", "deps", "--solve"], flags].concat());
+    // spec 08 R-6
+    let ran = solve(&["--installed", "1.0.0", "--upgrade-scope", "minor"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, "app is at its best bundle already\n"), "{}", ran.stderr);
+    let ran = solve(&["--policy", "SelfCertified", "--manifests"]);
+    let policies = ran.stdout.matches("upgradeConstraintPolicy: SelfCertified").count();
+    assert_eq!((ran.code, policies), (0, 1), "{}", ran.stdout);
+    let ran = solve(&["--manifests", "-o", "json"]);
+    let told = "error: --manifests prints YAML for kubectl apply; leave out -o json\n";
+    assert_eq!((ran.code, ran.stderr.as_str()), (2, told));
+    let ran = olm(&["resolve", "ap", "--catalog", "deps", "--solve"]);
+    let told = "error: no plan exists\n  package ap is wanted: no catalog offers a candidate\n\
+                hint: deps has no package \"ap\"; similar names: app\n";
+    assert_eq!((ran.code, ran.stderr.as_str()), (4, told));
+}
+
+/// Applying a manifest removes what an earlier one had and this one has not.
+#[test]
+fn the_manifests_of_a_plan_keep_what_the_extension_says_besides() {
+    let mut extension =
+        extension("my-app", &json!({ "ext.olm.operatorframework.io/upgrade-scope": "major" }), "", "");
+    extension["spec"]["source"]["catalog"]["packageName"] = json!("app");
+    extension["spec"]["progressDeadlineMinutes"] = json!(30);
+    extension["spec"]["config"] = json!({ "configType": "Inline", "inline": { "watchNamespace": "here" } });
+    extension["metadata"]["labels"] = json!({ "team": "apps" });
+    extension.as_object_mut().unwrap().remove("status");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), extension.to_string()).unwrap();
+    let path = file.path().to_str().unwrap();
+    let ran = olm(&["resolve", "-f", path, "--catalog", "deps", "--solve", "--manifests"]);
+    let (_, manifest) = ran.stdout.rsplit_once("---\n").unwrap();
+    let expected = "metadata:
+  name: my-app
+  labels:
+    team: apps
+  annotations:
+    ext.olm.operatorframework.io/dependency-mode: Check
+    ext.olm.operatorframework.io/upgrade-scope: major
+spec:
+  namespace: ns
+";
+    assert!(manifest.contains(expected), "{manifest}");
+    assert!(
+        manifest.contains("progressDeadlineMinutes: 30") && manifest.contains("watchNamespace: here"),
+        "{manifest}"
+    );
+    assert!(manifest.contains("version: \"2.0.0\""), "{manifest}");
+}
+
+/// Somebody who has typed `-f -` can still think better of it.
+#[test]
+fn waiting_for_standard_input_can_be_interrupted() {
+    let mut command = command(&["resolve", "-f", "-", "--catalog", "catalog"]);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let stdin = child.stdin.take();
+    let caught = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap() & 0b10 != 0
+    };
+    while !caught() {
+        std::thread::yield_now();
+    }
+    let kill = Command::new("kill").arg("-INT").arg(child.id().to_string()).status().unwrap();
+    assert!(kill.success());
+    let ran = Ran::from(child.wait_with_output().unwrap());
+    assert_eq!((ran.code, ran.stderr.as_str()), (130, "error: interrupted\n"));
+    drop(stdin);
+}
+
+// spec 08 R-13
+#[test]
+fn a_choice_outside_of_the_default_channel_is_shown() {
+    let args = ["resolve", "pipe", "--catalog", "catalog", "--version", "1.2.0"];
+    let ran = olm(&args);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stdout.contains("pipe.v1.2.0 is not in the default channel slow"), "{}", ran.stdout);
+    let ran = olm(&["resolve", "pipe", "--catalog", "catalog", "--channel", "default", "-o", "json"]);
+    let list: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(list["items"][0]["chosen"]["bundle"], "pipe.v1.1.0");
+}
+
+/// The lines of the catalog in `tests/data/deps`, as catalogd would serve them.
+fn lines(_: &str) -> Response {
+    let rendered = olm(&["catalog", "render", "deps"]).stdout;
+    let mut lines = String::new();
+    for object in serde_json::Deserializer::from_str(&rendered).into_iter::<Value>() {
+        lines += &format!("{}\n", object.unwrap());
+    }
+    lines.into_response()
+}
+
+fn extension(name: &str, annotations: &Value, bundle: &str, version: &str) -> Value {
+    json!({
+        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+        "metadata": { "name": name, "annotations": annotations },
+        "spec": { "namespace": "ns", "source": { "sourceType": "Catalog", "catalog": { "packageName": name } } },
+        "status": { "install": { "bundle": { "name": bundle, "version": version } } },
+    })
+}
+
+fn revision(name: &str, bundle: &str, version: &str) -> Value {
+    json!({
+        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
+        "metadata": {
+            "name": format!("{name}-1"),
+            "labels": {
+                "olm.operatorframework.io/owner-kind": "ClusterExtension",
+                "olm.operatorframework.io/owner-name": name,
+            },
+            "annotations": {
+                "olm.operatorframework.io/bundle-name": bundle,
+                "olm.operatorframework.io/package-name": name,
+                "olm.operatorframework.io/bundle-version": version,
+            },
+        },
+        "spec": { "revision": 1, "lifecycleState": "Active", "collisionProtection": "Prevent", "phases": [] },
+        "status": { "conditions": [{ "type": "Succeeded", "status": "True", "reason": "Succeeded", "message": "",
+            "lastTransitionTime": "2026-01-02T03:04:05Z" }] },
+    })
+}
+
+// spec 07 A-23, A-60
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_extension_of_the_cluster_is_explained_by_what_the_cluster_has() {
+    let mode = json!({ "ext.olm.operatorframework.io/dependency-mode": "Check" });
+    let app = || extension("app", &mode, "app.v1.0.0", "1.0.0");
+    let app_set = || revision("app", "app.v1.0.0", "1.0.0");
+    let catalogs = || vec![catalog("main", true)];
+    let cluster = Cluster::with_extensions(catalogs(), vec![app()], vec![app_set()], vec![], lines).await;
+    let ran = cluster.olm(&["resolve", "--extension", "app"]).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    assert!(ran.stdout.contains("Decision:           stay at app.v1.0.0"), "{}", ran.stdout);
+    let release = "kubectl annotate clusterextension app --overwrite \
+                   ext.olm.operatorframework.io/dependency-mode=Report";
+    assert!(ran.stdout.contains(release), "{}", ran.stdout);
+    let base = extension("base", &json!({}), "base.v1.4.0", "1.4.0");
+    let store = extension("store", &json!({}), "store.v1.0.0", "1.0.0");
+    let sets =
+        vec![app_set(), revision("base", "base.v1.4.0", "1.4.0"), revision("store", "store.v1.0.0", "1.0.0")];
+    let cluster = Cluster::with_extensions(catalogs(), vec![app(), base, store], sets, vec![], lines).await;
+    let ran = cluster.olm(&["resolve", "--extension", "app"]).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    assert!(ran.stdout.contains("Decision:           upgrade to app.v2.0.0"), "{}", ran.stdout);
+    let ran = cluster.olm(&["resolve", "--extension", "nope"]).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (4, "error: there is no ClusterExtension \"nope\"\n"));
+}
+
+// spec 07 A-24, E-18
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kinds_are_of_the_extension_whose_definitions_they_are() {
+    let mode = json!({ "ext.olm.operatorframework.io/dependency-mode": "Check" });
+    let app = || extension("app", &mode, "app.v1.0.0", "1.0.0");
+    let definition = |owner: &str| {
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": { "name": "buckets.store.example.com", "labels": {
+                "olm.operatorframework.io/owner-kind": "ClusterExtension",
+                "olm.operatorframework.io/owner-name": owner,
+            } },
+            "spec": { "group": "store.example.com", "names": { "kind": "Bucket" },
+                "versions": [{ "name": "v1", "served": true }] },
+        })
+    };
+    for (definitions, decision) in [
+        (vec![], "stay at app.v1.0.0"),
+        (vec![definition("base")], "stay at app.v1.0.0"),
+        (vec![definition("store")], "upgrade to app.v2.0.0"),
+    ] {
+        let extensions = vec![
+            app(),
+            extension("base", &json!({}), "base.v1.4.0", "1.4.0"),
+            extension("store", &json!({}), "store.v0.9.0", "0.9.0"),
+        ];
+        // No catalog has this bundle, and it does not say what it defines.
+        let mut store = revision("store", "store.v0.9.0", "0.9.0");
+        store["metadata"]["annotations"]["olm.properties"] =
+            json!("[{\"type\":\"certified\",\"value\":true}]");
+        store["metadata"]["annotations"]["ext.olm.operatorframework.io/catalog-properties"] = json!("{}");
+        let sets =
+            vec![revision("app", "app.v1.0.0", "1.0.0"), revision("base", "base.v1.4.0", "1.4.0"), store];
+        let catalogs = vec![catalog("main", true)];
+        let cluster = Cluster::with_extensions(catalogs, extensions, sets, definitions, lines).await;
+        let ran = cluster.olm(&["resolve", "--extension", "app"]).await;
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        assert!(ran.stdout.contains(&format!("Decision:           {decision}")), "{}", ran.stdout);
+        let told = "warning: store-1: annotation ext.olm.operatorframework.io/catalog-properties: not a JSON list of";
+        assert!(ran.stderr.starts_with(told), "{}", ran.stderr);
+        assert!(
+            ran.stderr.ends_with("; dependencies are judged without these properties\n"),
+            "{}",
+            ran.stderr
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_catalog_that_is_not_served_stops_the_resolution_unless_best_effort_is_asked_for() {
+    let catalogs = vec![catalog("main", true), catalog("off", false)];
+    let cluster = Cluster::start(catalogs, lines).await;
+    let ran = cluster.olm(&["resolve", "base"]).await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (1, ""));
+    assert_eq!(
+        ran.stderr,
+        "error: error walking catalogs: error getting package \"base\" from catalog \"off\": catalog \"off\" is not being \
+         served\nhint: leave it out with a selector, such as --selector olm.operatorframework.io/metadata.name!=off, switch it \
+         off with spec.availabilityMode: Unavailable, or turn on the gate BestEffortResolution\n"
+    );
+    // spec 07 A-34
+    let ran = cluster.olm(&["resolve", "base", "--feature-gates", "BestEffortResolution=true"]).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    assert!(ran.stdout.contains("catalog off is left out"), "{}", ran.stdout);
+}

@@ -1,0 +1,137 @@
+//! The first plan in the order of preference.
+//!
+//! A plan is fixed bundle by bundle: the packages that must be there in their order, then what the fixed bundles require, in
+//! the order of their properties. Each time the best candidate is taken with which everything can still be met. So
+//! the result depends on the preferences alone, not on how the solver searches.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::conflict::SolveError;
+use crate::hopeless::hopeless;
+use crate::plan::Plan;
+use crate::question::Question;
+use crate::satisfy::{Demanded, Satisfier};
+use crate::steps::plan;
+use crate::universe::{Id, Universe};
+use crate::why::explain;
+
+pub(crate) fn solve(question: &Question<'_>) -> Result<Plan, SolveError> {
+    let universe = Universe::new(question)?;
+    let hopeless = hopeless(&universe, question.deadline);
+    let satisfier = Satisfier::new(&universe, question.deadline, hopeless.clone());
+    match Search::start(&universe, &satisfier, &hopeless)? {
+        Some(search) => Ok(plan(&universe, &search.run()?)),
+        None => {
+            // An explanation looks at bundles apart from what they require, so none is hopeless there.
+            let satisfier = Satisfier::new(&universe, question.deadline, BTreeSet::new());
+            Err(SolveError::Conflict(Box::new(explain(&universe, &satisfier)?)))
+        }
+    }
+}
+
+struct Search<'a, 'u, 'q> {
+    universe: &'u Universe<'q>,
+    satisfier: &'a Satisfier<'u, 'q>,
+    hopeless: &'a BTreeSet<Id>,
+    /// What is decided, in the order in which it was.
+    fixed: Vec<Id>,
+    /// Some solution that holds everything fixed.
+    known: BTreeSet<Id>,
+}
+
+impl<'a, 'u, 'q> Search<'a, 'u, 'q> {
+    /// `None` if there is no solution.
+    fn start(
+        universe: &'u Universe<'q>,
+        satisfier: &'a Satisfier<'u, 'q>,
+        hopeless: &'a BTreeSet<Id>,
+    ) -> Result<Option<Self>, SolveError> {
+        let known = satisfier.find(&demanded(universe, &[]))?;
+        Ok(known.map(|known| Self { universe, satisfier, hopeless, fixed: Vec::new(), known }))
+    }
+
+    fn run(mut self) -> Result<Vec<Id>, SolveError> {
+        for demand in &self.universe.demands {
+            self.fix_first(&demand.candidates)?;
+        }
+        let demands = self.fixed.len();
+        let mut queue: VecDeque<Id> = self.fixed.iter().copied().collect();
+        while let Some(requirer) = queue.pop_front() {
+            for need in &self.universe.bundles[requirer].needs {
+                if is_met(self.universe, *need, self.fixed.iter()) {
+                    continue;
+                }
+                let chosen = self.fix_first(&self.universe.candidates(*need, requirer))?;
+                queue.extend(chosen);
+            }
+        }
+        Ok(without_needless(self.universe, self.fixed, demands))
+    }
+
+    /// Fixes the first candidate with which a solution exists.
+    fn fix_first(&mut self, candidates: &[Id]) -> Result<Option<Id>, SolveError> {
+        for candidate in candidates {
+            if !self.known.contains(candidate) {
+                if self.hopeless.contains(candidate) || self.contradicts(*candidate) {
+                    continue;
+                }
+                let mut trial = self.fixed.clone();
+                trial.push(*candidate);
+                match self.satisfier.find(&demanded(self.universe, &trial))? {
+                    Some(solution) => self.known = solution,
+                    None => continue,
+                }
+            }
+            self.fixed.push(*candidate);
+            return Ok(Some(*candidate));
+        }
+        // Some candidate is part of the known solution.
+        Ok(None)
+    }
+
+    /// Whether a fixed bundle alone rules a candidate out.
+    fn contradicts(&self, candidate: Id) -> bool {
+        let package = self.universe.bundles[candidate].package;
+        let rules_out = |id: &Id| {
+            self.universe.bundles[*id].package == package || self.universe.clash(*id, candidate).is_some()
+        };
+        self.fixed.iter().any(rules_out)
+    }
+}
+
+/// Everything that must be there, besides bundles that are fixed already.
+fn demanded<'a>(universe: &'a Universe<'_>, fixed: &'a [Id]) -> Demanded<'a> {
+    let one_of = universe.demands.iter().map(|demand| demand.candidates.as_slice()).collect();
+    Demanded { fixed, fixed_require: true, one_of }
+}
+
+/// Whether a need is met by the cluster or one of these bundles.
+pub(crate) fn is_met<'i>(
+    universe: &Universe<'_>,
+    need: usize,
+    bundles: impl IntoIterator<Item = &'i Id>,
+) -> bool {
+    let meeting = universe.met_by(need);
+    universe.needs[need].external.is_some() || bundles.into_iter().any(|id| meeting.contains(id))
+}
+
+/// Leaves out what nothing needs any more because a later choice meets its purpose too. The first `demands` bundles stay.
+fn without_needless(universe: &Universe<'_>, mut chosen: Vec<Id>, demands: usize) -> Vec<Id> {
+    let is_sound =
+        |id: &Id, set: &[Id]| universe.bundles[*id].needs.iter().all(|need| is_met(universe, *need, set));
+    for candidate in chosen[demands..].iter().rev().copied().collect::<Vec<_>>() {
+        let mut rest: Vec<Id> = chosen.iter().copied().filter(|id| *id != candidate).collect();
+        // What needed only the candidate goes with it.
+        while let Some(position) = rest.iter().position(|id| !is_sound(id, &rest)) {
+            if position < demands {
+                rest.clear();
+            } else {
+                rest.remove(position);
+            }
+        }
+        if rest.len() >= demands && !rest.is_empty() {
+            chosen = rest;
+        }
+    }
+    chosen
+}

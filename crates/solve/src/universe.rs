@@ -1,0 +1,470 @@
+//! Every bundle that a plan may hold, what it provides and requires, and in which order bundles are preferred.
+
+use std::cell::OnceCell;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use olm_resolve::{
+    Catalog, DependencyMode, Fate, Gvk, Installed, Offer, Origin, PackageIndex, Provider, Request,
+    Requirement, ResolveError, Rules, Surroundings, Verdict, explain, resolve,
+};
+
+use crate::channels::ranks;
+use crate::conflict::SolveError;
+use crate::question::{InstalledExtension, Question, SourceCatalog, Wish};
+
+/// Index of a bundle.
+pub(crate) type Id = usize;
+
+/// One bundle: installed, or offered by a catalog.
+pub(crate) struct Bundle<'q> {
+    pub(crate) package: &'q str,
+    pub(crate) name: &'q str,
+    /// As shown in the status of an extension; empty if it cannot be read.
+    pub(crate) version: String,
+    pub(crate) provider: Provider,
+    /// Indexes of what it requires.
+    pub(crate) needs: Vec<usize>,
+    pub(crate) source: Source<'q>,
+    /// Why it cannot be chosen although it is there.
+    pub(crate) excluded: Option<String>,
+}
+
+/// Where a bundle comes from.
+pub(crate) enum Source<'q> {
+    Installed(&'q InstalledExtension),
+    Offered { catalog: &'q SourceCatalog, offer: &'q Offer, channel: Option<&'q str>, rank: Rank },
+}
+
+/// The order inside of a catalog (spec 07 §5.3): default channel first, package, channel, nearer to the head.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rank {
+    not_default: bool,
+    package: String,
+    /// Bundles of no channel come last.
+    no_channel: bool,
+    channel: String,
+    position: usize,
+}
+
+/// Something that bundles require.
+pub(crate) struct Need {
+    pub(crate) requirement: Requirement,
+    /// The served kind that meets it without any bundle.
+    pub(crate) external: Option<String>,
+    met_by: OnceCell<Vec<Id>>,
+    eligible: OnceCell<Vec<Id>>,
+}
+
+/// A package that must be there afterwards.
+pub(crate) struct Demand<'q> {
+    pub(crate) wish: &'q Wish,
+    pub(crate) wanted: bool,
+    pub(crate) installed: Option<&'q InstalledExtension>,
+    /// The bundles that the wish admits, best first.
+    pub(crate) candidates: Vec<Id>,
+}
+
+/// Everything there is to choose from, in an order that does not depend on the order of the inputs.
+pub(crate) struct Universe<'q> {
+    pub(crate) bundles: Vec<Bundle<'q>>,
+    pub(crate) needs: Vec<Need>,
+    pub(crate) packages: BTreeMap<&'q str, Vec<Id>>,
+    /// The kinds that bundles of more than one package provide, each with a number.
+    pub(crate) contested: BTreeMap<Gvk, usize>,
+    /// Wanted packages first, then installed ones, each by name.
+    pub(crate) demands: Vec<Demand<'q>>,
+}
+
+impl<'q> Universe<'q> {
+    /// # Errors
+    /// A wish that cannot be read, or two for one package.
+    pub(crate) fn new(question: &'q Question<'q>) -> Result<Self, SolveError> {
+        let mut builder = Builder::new(question);
+        for (wish, installed, wanted) in demands(question)? {
+            builder.demand(wish, installed, wanted)?;
+        }
+        builder.rest();
+        Ok(builder.finish())
+    }
+
+    /// The bundles that meet a need, whether they may be chosen or not.
+    pub(crate) fn met_by(&self, need: usize) -> &[Id] {
+        let Some(need) = self.needs.get(need) else { return &[] };
+        need.met_by.get_or_init(|| {
+            let meets = |id: &Id| need.requirement.is_met_by(&self.bundles[*id].provider);
+            (0..self.bundles.len()).filter(meets).collect()
+        })
+    }
+
+    /// The bundles that may be chosen to meet a need, in no order of preference.
+    pub(crate) fn eligible(&self, need: usize) -> &[Id] {
+        let Some(cell) = self.needs.get(need).map(|need| &need.eligible) else { return &[] };
+        cell.get_or_init(|| {
+            self.met_by(need).iter().copied().filter(|id| self.bundles[*id].excluded.is_none()).collect()
+        })
+    }
+
+    /// The bundles that may be chosen to meet a need of `requirer`, best first (spec 07 §5.3): installed, not deprecated, same
+    /// catalog, higher priority, catalog name, then by [`Rank`].
+    pub(crate) fn candidates(&self, need: usize, requirer: Id) -> Vec<Id> {
+        let mut found = self.eligible(need).to_vec();
+        let home = self.bundles.get(requirer).and_then(Bundle::catalog).map(|catalog| &catalog.name);
+        found.sort_by_key(|id| {
+            let bundle = &self.bundles[*id];
+            match &bundle.source {
+                Source::Installed(_) => (false, false, false, Reverse(0), "", None, *id),
+                Source::Offered { catalog, offer, rank, .. } => {
+                    let away = Some(&catalog.name) != home;
+                    let priority = Reverse(catalog.priority);
+                    (true, offer.deprecated(), away, priority, catalog.name.as_str(), Some(rank), *id)
+                }
+            }
+        });
+        found
+    }
+
+    /// The kind that both bundles provide, if they are of different packages.
+    pub(crate) fn clash(&self, a: Id, b: Id) -> Option<&Gvk> {
+        let (a, b) = (&self.bundles[a], &self.bundles[b]);
+        a.provider.gvks().find(|gvk| a.package != b.package && b.provider.gvks().any(|other| other == *gvk))
+    }
+}
+
+impl<'q> Bundle<'q> {
+    pub(crate) fn catalog(&self) -> Option<&'q SourceCatalog> {
+        match self.source {
+            Source::Installed(_) => None,
+            Source::Offered { catalog, .. } => Some(catalog),
+        }
+    }
+
+    pub(crate) fn is_installed(&self) -> bool {
+        matches!(self.source, Source::Installed(_))
+    }
+}
+
+/// Wishes with what is installed for them: wanted first, then installed, each by package.
+type Demands<'q> = Vec<(&'q Wish, Option<&'q InstalledExtension>, bool)>;
+
+fn demands<'q>(question: &'q Question<'q>) -> Result<Demands<'q>, SolveError> {
+    let mut wanted: BTreeMap<&str, &Wish> = BTreeMap::new();
+    for wish in &question.wanted {
+        if wanted.insert(&wish.package, wish).is_some() {
+            return Err(SolveError::Twice {
+                package: wish.package.clone(),
+                state: "wanted",
+                extensions: Vec::new(),
+            });
+        }
+    }
+    let mut installed: BTreeMap<&str, &InstalledExtension> = BTreeMap::new();
+    for extension in &question.installed {
+        if let Some(other) = installed.insert(&extension.wish.package, extension) {
+            let mut extensions = vec![other.extension.clone(), extension.extension.clone()];
+            extensions.sort();
+            return Err(SolveError::Twice {
+                package: extension.wish.package.clone(),
+                state: "installed",
+                extensions,
+            });
+        }
+    }
+    let asked = wanted.values().map(|wish| (*wish, installed.get(&*wish.package).copied(), true));
+    let others = installed.values().filter(|extension| !wanted.contains_key(&*extension.wish.package));
+    Ok(asked.chain(others.map(|extension| (&extension.wish, Some(*extension), false))).collect())
+}
+
+struct Builder<'q> {
+    catalogs: Vec<&'q SourceCatalog>,
+    external: Surroundings,
+    known_needs: HashMap<(String, String), usize>,
+    universe: Universe<'q>,
+}
+
+impl<'q> Builder<'q> {
+    fn new(question: &'q Question<'q>) -> Self {
+        let mut catalogs: Vec<_> = question.catalogs.iter().collect();
+        catalogs.sort_by_key(|catalog| (Reverse(catalog.priority), &catalog.name));
+        let mut served = question.served.clone();
+        // Kinds of extensions come and go with their bundles.
+        for gvk in question.installed.iter().flat_map(|extension| extension.provider.gvks()) {
+            served.remove(gvk);
+        }
+        Self {
+            catalogs,
+            external: Surroundings { providers: Vec::new(), served },
+            known_needs: HashMap::new(),
+            universe: Universe {
+                bundles: Vec::new(),
+                needs: Vec::new(),
+                packages: BTreeMap::new(),
+                contested: BTreeMap::new(),
+                demands: Vec::new(),
+            },
+        }
+    }
+
+    fn add(&mut self, bundle: Bundle<'q>) -> Id {
+        let id = self.universe.bundles.len();
+        self.universe.packages.entry(bundle.package).or_default().push(id);
+        self.universe.bundles.push(bundle);
+        id
+    }
+
+    fn need(&mut self, requirement: Requirement) -> usize {
+        let external = match requirement.verdict(&self.external) {
+            Verdict::Met { by, .. } => Some(by),
+            Verdict::Unmet { .. } | Verdict::Invalid(_) => None,
+        };
+        self.universe.needs.push(Need {
+            requirement,
+            external,
+            met_by: OnceCell::new(),
+            eligible: OnceCell::new(),
+        });
+        self.universe.needs.len() - 1
+    }
+
+    /// Adds the bundles of a package that must be there, with the resolver's verdict on each.
+    fn demand(
+        &mut self,
+        wish: &'q Wish,
+        installed: Option<&'q InstalledExtension>,
+        wanted: bool,
+    ) -> Result<(), SolveError> {
+        let request = Request {
+            package: &wish.package,
+            channels: &wish.channels,
+            version: wish.version.as_deref(),
+            policy: wish.policy,
+            installed: installed.map(|i| Installed {
+                name: &i.bundle,
+                version: &i.version,
+                release: i.release.as_deref(),
+            }),
+            rules: Rules {
+                dependencies: DependencyMode::Report,
+                upgrade_scope: wish.upgrade_scope,
+                exclude_skipped: wish.exclude_skipped,
+                ..Rules::default()
+            },
+        };
+        let selected =
+            |catalog: &&&'q SourceCatalog| wish.catalogs.as_ref().is_none_or(|c| c.contains(&catalog.name));
+        let asked: Vec<&'q SourceCatalog> = self.catalogs.iter().filter(selected).copied().collect();
+        let answers: Vec<Catalog> = asked.iter().map(|catalog| answer(catalog, &wish.package)).collect();
+        if let Err(error @ (ResolveError::Version { .. } | ResolveError::Installed { .. })) =
+            resolve(&request, &answers)
+        {
+            return Err(SolveError::Wish { package: wish.package.clone(), fault: Box::new(error) });
+        }
+        let stay = installed.map(|extension| self.add_installed(extension));
+        let mut sound = Vec::new();
+        let mut deprecated = Vec::new();
+        let mut offered = false;
+        for (catalog, explained) in asked.iter().zip(explain(&request, &answers).catalogs) {
+            let Some(package) = catalog.packages.get(&wish.package) else { continue };
+            let ranks = ranks(package);
+            for ((offer, verdict), ranked) in package.offers().zip(explained.bundles).zip(ranks) {
+                let same = installed.is_some_and(|i| is_same(i, offer));
+                let excluded = (!is_admitted(verdict.fate)).then_some(verdict.why);
+                let admitted = excluded.is_none() && offer.version().is_ok();
+                offered |= same;
+                let id = if same {
+                    stay
+                } else {
+                    let channel = self.channel(wish, installed, package, offer, &ranked);
+                    Some(self.add_offer(
+                        wish,
+                        catalog,
+                        offer,
+                        ranked.map(|(channel, position)| (channel, position, &**package)),
+                        channel,
+                        excluded,
+                    ))
+                };
+                let list = if offer.deprecated() { &mut deprecated } else { &mut sound };
+                list.extend(id.filter(|id| admitted && !list.contains(id)));
+            }
+        }
+        let mut candidates: Vec<Id> = sound;
+        let further: Vec<Id> = deprecated.into_iter().filter(|id| !candidates.contains(id)).collect();
+        candidates.extend(further);
+        self.place_installed(stay.filter(|_| !(wanted && offered)), wish, wanted, &mut candidates);
+        self.universe.demands.push(Demand { wish, wanted, installed, candidates });
+        Ok(())
+    }
+
+    /// An extension that nobody wants moved stays if it can; a wanted one that no catalog offers any more stays if nothing
+    /// else can be had and its wish admits that.
+    fn place_installed(&self, stay: Option<Id>, wish: &Wish, wanted: bool, candidates: &mut Vec<Id>) {
+        let Some(stay) = stay else { return };
+        if !wanted {
+            candidates.retain(|id| *id != stay);
+            candidates.insert(0, stay);
+        } else if !candidates.contains(&stay) {
+            let range = wish.version.as_deref().filter(|text| !text.is_empty());
+            let constraint = range.and_then(|text| olm_version::Constraint::parse(text).ok());
+            let version = self.universe.bundles[stay].provider.version().map(|v| v.version().clone());
+            if constraint.is_none_or(|c| version.is_some_and(|version| c.matches(&version))) {
+                candidates.push(stay);
+            }
+        }
+    }
+
+    fn add_installed(&mut self, extension: &'q InstalledExtension) -> Id {
+        let needs = extension.requirements.iter().map(|requirement| self.need(requirement.clone())).collect();
+        self.add(Bundle {
+            package: &extension.wish.package,
+            name: &extension.bundle,
+            version: extension.version.clone(),
+            provider: extension.provider.clone(),
+            needs,
+            source: Source::Installed(extension),
+            excluded: None,
+        })
+    }
+
+    fn add_offer(
+        &mut self,
+        wish: &Wish,
+        catalog: &'q SourceCatalog,
+        offer: &'q Offer,
+        ranked: Option<(&'q str, usize, &PackageIndex)>,
+        channel: Option<&'q str>,
+        excluded: Option<String>,
+    ) -> Id {
+        let mut needs = Vec::new();
+        for property in offer.properties() {
+            if wish.ignored_requirements.contains(&property.kind) {
+                continue;
+            }
+            let key = (property.kind.clone(), property.value.get().to_owned());
+            if let Some(known) = self.known_needs.get(&key) {
+                needs.push(*known);
+            } else if let Some(requirement) = Requirement::parse(property) {
+                let need = self.need(requirement);
+                self.known_needs.insert(key, need);
+                needs.push(need);
+            }
+        }
+        let package = catalog.packages.get_key_value(&wish.package).map_or("", |(name, _)| name.as_str());
+        let (in_channel, position) =
+            ranked.map_or((None, 0), |(channel, position, _)| (Some(channel), position));
+        let rank = Rank {
+            not_default: ranked.is_none_or(|(channel, _, index)| channel != index.default_channel()),
+            package: package.to_owned(),
+            no_channel: in_channel.is_none(),
+            channel: in_channel.unwrap_or_default().to_owned(),
+            position,
+        };
+        let version = offer.version();
+        self.add(Bundle {
+            package,
+            name: offer.name(),
+            version: version.map(|version| version.shown(false).0).unwrap_or_default(),
+            provider: Provider::new(None, offer.name().to_owned(), offer.properties().to_vec()),
+            needs,
+            excluded: excluded.or_else(|| version.err().map(str::to_owned)),
+            source: Source::Offered { catalog, offer, channel, rank },
+        })
+    }
+
+    /// The channel to name for a bundle: of those that count for the wish, one that leads to it, the preferred one first.
+    fn channel(
+        &self,
+        wish: &Wish,
+        installed: Option<&InstalledExtension>,
+        package: &PackageIndex,
+        offer: &'q Offer,
+        ranked: &Option<(&'q str, usize)>,
+    ) -> Option<&'q str> {
+        let counts =
+            |channel: &&str| wish.channels.is_empty() || wish.channels.iter().any(|named| named == channel);
+        let mut channels: Vec<&'q str> = offer.channels().filter(counts).collect();
+        channels.sort_by_key(|channel| (*channel != package.default_channel(), *channel));
+        let origin = installed.and_then(|i| {
+            let installed = Installed { name: &i.bundle, version: &i.version, release: i.release.as_deref() };
+            Some(Origin { name: &i.bundle, version: installed.origin().ok()?.version })
+        });
+        let led: Vec<String> = origin.map_or_else(Vec::new, |origin| {
+            offer.edges_from(&origin, &wish.channels).map(|edge| edge.channel.to_owned()).collect()
+        });
+        let by_edge = channels.iter().find(|channel| led.iter().any(|edge| edge == *channel));
+        let preferred = ranked.map(|(channel, _)| channel).filter(counts);
+        by_edge.copied().or(preferred).or_else(|| channels.first().copied())
+    }
+
+    /// Adds the packages that nobody asked for.
+    fn rest(&mut self) {
+        let asked: Vec<&str> =
+            self.universe.demands.iter().map(|demand| demand.wish.package.as_str()).collect();
+        for catalog in self.catalogs.clone() {
+            for (name, package) in &catalog.packages {
+                if asked.contains(&name.as_str()) {
+                    continue;
+                }
+                let wish = Wish { package: name.clone(), ..Wish::default() };
+                for (offer, ranked) in package.offers().zip(ranks(package)) {
+                    let channel = ranked.map(|(channel, _)| channel);
+                    let place = ranked.map(|(channel, position)| (channel, position, &**package));
+                    self.add_offer(&wish, catalog, offer, place, channel, None);
+                }
+            }
+        }
+    }
+
+    fn finish(mut self) -> Universe<'q> {
+        let mut providers: BTreeMap<&Gvk, Vec<&str>> = BTreeMap::new();
+        for bundle in &self.universe.bundles {
+            for gvk in bundle.provider.gvks() {
+                let packages = providers.entry(gvk).or_default();
+                if !packages.contains(&bundle.package) {
+                    packages.push(bundle.package);
+                }
+            }
+        }
+        let contested = providers.into_iter().filter(|(_, packages)| packages.len() > 1);
+        let numbered = contested.enumerate().map(|(number, (gvk, _))| (gvk.clone(), number)).collect();
+        self.universe.contested = numbered;
+        self.universe
+    }
+}
+
+fn answer(catalog: &SourceCatalog, package: &str) -> Catalog {
+    Catalog {
+        name: catalog.name.clone(),
+        priority: catalog.priority,
+        package: Ok(catalog.packages.get(package).map(Arc::clone)),
+    }
+}
+
+/// True if an offer is what is installed.
+fn is_same(installed: &InstalledExtension, offer: &Offer) -> bool {
+    let version = olm_version::VersionRelease::parse(&installed.version, installed.release.as_deref());
+    offer.name() == installed.bundle && offer.version().ok() == version.as_ref().ok()
+}
+
+/// Whether the request itself admits a bundle; the contest between candidates is decided here.
+fn is_admitted(fate: Fate) -> bool {
+    match fate {
+        Fate::Chosen
+        | Fate::Preference
+        | Fate::Deprecated
+        | Fate::Priority
+        | Fate::Tie
+        | Fate::DependencyProperty
+        | Fate::Undecided => true,
+        Fate::Channel
+        | Fate::Version
+        | Fate::Unreadable
+        | Fate::NoEdge
+        | Fate::UpgradeScope
+        | Fate::Skipped
+        | Fate::Cluster
+        | Fate::Dependencies
+        | Fate::Dependent => false,
+    }
+}

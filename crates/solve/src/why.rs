@@ -1,0 +1,158 @@
+//! Why there is no plan: few goals that cannot be reached together, and a tree that tells of each candidate why it was dropped.
+
+use std::cell::Cell;
+
+use crate::conflict::{Conflict, Dropped, Goal, Reason, SolveError, Unmet};
+use crate::satisfy::{Demanded, Satisfier};
+use crate::search::is_met;
+use crate::universe::{Demand, Id, Universe};
+
+/// Most goals of a tree that are explained; what lies behind is cut.
+const MOST_EXPLAINED: usize = 100;
+
+/// Most candidates of one goal that are named although they were never eligible.
+const MOST_INELIGIBLE: usize = 20;
+
+/// Explains why the demands cannot all be met.
+///
+/// # Errors
+/// The deadline has passed.
+pub(crate) fn explain(
+    universe: &Universe<'_>,
+    satisfier: &Satisfier<'_, '_>,
+) -> Result<Conflict, SolveError> {
+    let why = Why { universe, satisfier, left: Cell::new(MOST_EXPLAINED) };
+    let goals = universe.demands.iter().map(|demand| why.demand(demand)).collect();
+    let goals = why.fewest(&[], goals)?;
+    let labels = goals.iter().map(|goal| goal.label.clone()).collect();
+    Ok(Conflict { goals: labels, unmet: why.unmet(&[], goals)? })
+}
+
+/// A goal with the bundles that reach it.
+#[derive(Debug, Clone)]
+struct Aim {
+    label: Goal,
+    /// Best first.
+    candidates: Vec<Id>,
+    /// What looks like a candidate and is none.
+    ineligible: Vec<(Id, Reason)>,
+}
+
+struct Why<'a, 'u, 'q> {
+    universe: &'u Universe<'q>,
+    satisfier: &'a Satisfier<'u, 'q>,
+    /// How many further goals are explained.
+    left: Cell<usize>,
+}
+
+impl Why<'_, '_, '_> {
+    fn demand(&self, demand: &Demand<'_>) -> Aim {
+        let wish = demand.wish;
+        let label = match demand.installed {
+            Some(installed) if !demand.wanted => {
+                Goal::Installed { extension: installed.extension.clone(), bundle: installed.bundle.clone() }
+            }
+            _ => Goal::Wanted {
+                package: wish.package.clone(),
+                version: wish.version.clone().filter(|version| !version.is_empty()),
+                channels: wish.channels.clone(),
+            },
+        };
+        let all = self.universe.packages.get(wish.package.as_str()).map_or(&[][..], Vec::as_slice);
+        Aim { label, candidates: demand.candidates.clone(), ineligible: self.ineligible(all) }
+    }
+
+    fn need(&self, need: usize, bundle: Id) -> Aim {
+        let requirement = &self.universe.needs[need].requirement;
+        let label = Goal::Requirement {
+            bundle: self.universe.bundles[bundle].name.to_owned(),
+            requires: requirement.to_string(),
+            message: requirement.failure_message().map(str::to_owned),
+        };
+        let meeting = self.universe.met_by(need);
+        let mut ineligible = self.ineligible(meeting);
+        for package in requirement.mentioned_packages() {
+            let others = self.universe.packages.get(package).map_or(&[][..], Vec::as_slice);
+            let others = others.iter().filter(|id| !meeting.contains(id));
+            ineligible.extend(others.map(|id| (*id, Reason::Unsuitable)));
+        }
+        Aim { label, candidates: self.universe.candidates(need, bundle), ineligible }
+    }
+
+    /// Those of some bundles that may not be chosen at all.
+    fn ineligible(&self, bundles: &[Id]) -> Vec<(Id, Reason)> {
+        let rule =
+            |id: &Id| Some((*id, Reason::NotAdmitted { rule: self.universe.bundles[*id].excluded.clone()? }));
+        bundles.iter().filter_map(rule).collect()
+    }
+
+    /// Whether the goals can be reached beside bundles whose own requirements are among them, or do not matter.
+    fn reachable(&self, context: &[Id], goals: &[Aim]) -> Result<bool, SolveError> {
+        let one_of = goals.iter().map(|goal| goal.candidates.as_slice()).collect();
+        Ok(self.satisfier.find(&Demanded { fixed: context, fixed_require: false, one_of })?.is_some())
+    }
+
+    /// Leaves out goals, the last first, as long as the rest cannot be reached.
+    fn fewest(&self, context: &[Id], mut goals: Vec<Aim>) -> Result<Vec<Aim>, SolveError> {
+        for position in (0..goals.len()).rev() {
+            let left_out = goals.remove(position);
+            if self.reachable(context, &goals)? {
+                goals.insert(position, left_out);
+            }
+        }
+        Ok(goals)
+    }
+
+    /// Explains the goal with the fewest candidates; none of them goes together with the rest.
+    fn unmet(&self, context: &[Id], mut goals: Vec<Aim>) -> Result<Unmet, SolveError> {
+        let fewest =
+            (0..goals.len()).min_by_key(|position| goals[*position].candidates.len()).unwrap_or_default();
+        let goal = goals.remove(fewest);
+        let mut candidates = Vec::new();
+        for id in &goal.candidates {
+            candidates.push(self.dropped(*id, self.reason(context, &goals, *id)?));
+        }
+        for (id, reason) in goal.ineligible.into_iter().take(MOST_INELIGIBLE) {
+            candidates.push(self.dropped(id, reason));
+        }
+        Ok(Unmet { goal: goal.label, candidates })
+    }
+
+    fn reason(&self, context: &[Id], goals: &[Aim], candidate: Id) -> Result<Reason, SolveError> {
+        let universe = self.universe;
+        let bundle = &universe.bundles[candidate];
+        for other in context {
+            let name = || universe.bundles[*other].name.to_owned();
+            if universe.bundles[*other].package == bundle.package {
+                return Ok(Reason::SamePackage { bundle: name() });
+            }
+            if let Some(gvk) = universe.clash(candidate, *other) {
+                return Ok(Reason::SameKind { provides: gvk.to_string(), bundle: name() });
+            }
+        }
+        let needs = bundle.needs.iter();
+        if let Some(fault) = needs.clone().find_map(|need| universe.needs[*need].requirement.fault()) {
+            return Ok(Reason::Invalid { fault: fault.to_string() });
+        }
+        let Some(left) = self.left.get().checked_sub(1) else { return Ok(Reason::Cut) };
+        self.left.set(left);
+        let mut context = context.to_vec();
+        context.push(candidate);
+        let met = |need: &&usize| is_met(universe, **need, &context);
+        let mut aims: Vec<Aim> =
+            needs.filter(|need| !met(need)).map(|need| self.need(*need, candidate)).collect();
+        aims.extend(goals.iter().filter(|goal| !goal.candidates.contains(&candidate)).cloned());
+        let aims = self.fewest(&context, aims)?;
+        Ok(Reason::Leaves { unmet: Box::new(self.unmet(&context, aims)?) })
+    }
+
+    fn dropped(&self, id: Id, reason: Reason) -> Dropped {
+        let bundle = &self.universe.bundles[id];
+        Dropped {
+            bundle: bundle.name.to_owned(),
+            version: bundle.version.clone(),
+            catalog: bundle.catalog().map(|catalog| catalog.name.clone()),
+            reason,
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Why there is no plan (spec 07 §5.5).
+
+use crate::world::World;
+
+// spec 07 A-33
+#[test]
+fn a_conflict_is_a_tree_from_the_goal_to_each_dropped_candidate() {
+    let world = World::default()
+        .catalog(
+            "main",
+            0,
+            &[
+                "app 2.0.0 @s>1.0.0 pkg:base:>=2.0.0",
+                "app 1.0.0 @s gvk:Bucket",
+                "base 2.0.0 @s pkg:store:>=5.0.0",
+                "base 1.0.0 @s",
+                "store 1.0.0 @s",
+                "idle 1.0.0 @s",
+            ],
+        )
+        .installed("other 1.0.0")
+        .wants("app")
+        .wants("idle");
+    let conflict = world.conflict();
+    assert_eq!(
+        conflict.to_string(),
+        "no plan exists
+  package app is wanted
+    - app.v2.0.0 2.0.0 (main): then this cannot be reached:
+      app.v2.0.0 requires an operator with package: base and with version in range: >=2.0.0
+        - base.v2.0.0 2.0.0 (main): then this cannot be reached:
+          base.v2.0.0 requires an operator with package: store and with version in range: >=5.0.0
+            - store.v1.0.0 1.0.0 (main): does not meet the requirement
+        - base.v1.0.0 1.0.0 (main): does not meet the requirement
+    - app.v1.0.0 1.0.0 (main): then this cannot be reached:
+      app.v1.0.0 requires an operator providing an API with group: ex.io, version: v1, kind: Bucket: no catalog offers a \
+         candidate"
+    );
+    let json = serde_json::to_value(&conflict).unwrap();
+    assert_eq!(json["goals"], serde_json::json!([{"kind": "wanted", "package": "app"}]));
+    assert_eq!(json["unmet"]["candidates"][0]["reason"]["kind"], "leaves");
+    let base = &json["unmet"]["candidates"][0]["reason"]["unmet"]["candidates"][1];
+    assert_eq!(
+        *base,
+        serde_json::json!({
+            "bundle": "base.v1.0.0", "version": "1.0.0", "catalog": "main", "reason": {"kind": "unsuitable"},
+        })
+    );
+}
+
+#[test]
+fn goals_that_exclude_each_other_are_both_named() {
+    let world = World::default()
+        .catalog(
+            "main",
+            0,
+            &["app 1.0.0 @s pkg:base:1.x", "tool 1.0.0 @s pkg:base:2.x", "base 1.0.0 @s", "base 2.0.0 @s"],
+        )
+        .wants("app")
+        .wants("tool");
+    assert_eq!(
+        world.conflict().to_string(),
+        "no plan exists; these cannot be had together: package app is wanted; package tool is wanted
+  package app is wanted
+    - app.v1.0.0 1.0.0 (main): then this cannot be reached:
+      app.v1.0.0 requires an operator with package: base and with version in range: 1.x
+        - base.v1.0.0 1.0.0 (main): then this cannot be reached:
+          package tool is wanted
+            - tool.v1.0.0 1.0.0 (main): then this cannot be reached:
+              tool.v1.0.0 requires an operator with package: base and with version in range: 2.x
+                - base.v2.0.0 2.0.0 (main): base.v1.0.0 of the same package is needed
+                - base.v1.0.0 1.0.0 (main): does not meet the requirement
+        - base.v2.0.0 2.0.0 (main): does not meet the requirement"
+    );
+}
+
+#[test]
+fn an_installed_extension_that_would_break_is_named() {
+    let world = World::default()
+        .catalog("main", 0, &["app 1.0.0 @s pkg:base:>=2.0.0", "base 3.0.0 @s", "base 2.0.0 @s>1.0.0"])
+        .installed("base 1.0.0")
+        .installed("user 1.0.0 pkg:base:<2.0.0")
+        .wants("app");
+    let text = world.conflict().to_string();
+    assert!(
+        text.starts_with(
+            "no plan exists; these cannot be had together: package app is wanted; extension base is installed (bundle \
+             base.v1.0.0); extension user is installed (bundle user.v1.0.0)"
+        ) || text.contains("extension user is installed (bundle user.v1.0.0)"),
+        "{text}"
+    );
+    assert!(
+        text.contains(
+            "user.v1.0.0 requires an operator with package: base and with version in range: <2.0.0"
+        ),
+        "{text}"
+    );
+    assert!(text.contains("base.v3.0.0 3.0.0 (main): "), "{text}");
+}
+
+#[test]
+fn two_providers_of_a_kind_exclude_each_other() {
+    let world = World::default()
+        .catalog("main", 0, &["red 1.0.0 @s +Bucket", "blue 1.0.0 @s +Bucket"])
+        .installed("blue 1.0.0 +Bucket")
+        .wants("red");
+    assert_eq!(
+        world.conflict().to_string(),
+        "no plan exists; these cannot be had together: package red is wanted; extension blue is installed (bundle blue.v1.0.0)
+  package red is wanted
+    - red.v1.0.0 1.0.0 (main): then this cannot be reached:
+      extension blue is installed (bundle blue.v1.0.0)
+        - blue.v1.0.0 1.0.0 (installed): red.v1.0.0, which is needed, provides the same kind (group: ex.io, version: v1, kind: \
+         Bucket)"
+    );
+}
+
+#[test]
+fn what_the_wish_excludes_and_what_is_invalid_is_said() {
+    let world = World::default()
+        .catalog("main", 0, &["app 2.0.0 @s con:{\"gvk\":{\"name\":\"x\"}}", "app 1.0.0 @t"])
+        .wants("app >=1.5.0");
+    let text = world.conflict().to_string();
+    assert!(
+        text.contains(
+            "app.v2.0.0 2.0.0 (main): has an invalid dependency: parse olm.constraint: json: unknown field"
+        ),
+        "{text}"
+    );
+    assert!(text.contains("app.v1.0.0 1.0.0 (main): "), "{text}");
+    assert!(text.starts_with("no plan exists\n  package app is wanted in version >=1.5.0\n"), "{text}");
+    let nothing = World::default().wants("app").conflict().to_string();
+    assert_eq!(nothing, "no plan exists\n  package app is wanted: no catalog offers a candidate");
+}
+
+/// Six packages that each provide one of five kinds: the tree of all attempts is cut, always in the same place.
+#[test]
+fn a_large_explanation_is_cut() {
+    let mut lines = Vec::new();
+    for package in 0..6 {
+        for kind in 0..5 {
+            lines.push(format!("p{package} {}.0.0 @s +Kind{kind}", kind + 1));
+        }
+    }
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let world =
+        (0..6).fold(World::default().catalog("main", 0, &lines), |world, p| world.wants(&format!("p{p}")));
+    let text = world.conflict().to_string();
+    assert!(text.ends_with("leads nowhere either; the explanation ends here"), "{text}");
+    assert!(text.lines().count() < 1000, "{} lines", text.lines().count());
+    assert_eq!(text, world.conflict().to_string());
+}

@@ -1,0 +1,9 @@
+//! Plans and conflicts of small worlds, and random ones against brute force.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+
+mod conflicts;
+mod field;
+mod plans;
+mod random;
+mod world;

@@ -1,0 +1,265 @@
+//! Random small worlds: every plan is checked, every refusal is checked by trying everything.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use olm_resolve::{
+    Catalog, DependencyMode, Gvk, Installed, Provider, Request, Requirement, Rules, UpgradePolicy, resolve,
+};
+use olm_solve::{Plan, SolveError};
+use proptest::prelude::*;
+
+use crate::world::World;
+
+/// A bundle that may be part of a solution.
+#[derive(Debug, Clone)]
+struct Choice {
+    package: String,
+    bundle: String,
+    catalog: Option<String>,
+    provider: Provider,
+    requirements: Vec<Requirement>,
+    /// Its place among the bundles of its package: deprecated, priority, catalog, version.
+    place: (bool, Reverse<i32>, String, Reverse<String>),
+}
+
+const PACKAGES: [&str; 4] = ["a", "b", "c", "d"];
+
+/// A line without package and version: channel entries, kinds and requirements.
+fn traits() -> impl Strategy<Value = String> {
+    let entry = prop_oneof![
+        Just("@s".to_owned()),
+        Just("@s>1.0.0".to_owned()),
+        Just("@t>1.0.0".to_owned()),
+        Just("@t~<2.0.0".to_owned()),
+    ];
+    let provided =
+        prop_oneof![4 => Just(String::new()), 1 => Just(" +K".to_owned()), 1 => Just(" +L".to_owned())];
+    let required = prop_oneof![
+        5 => Just(String::new()),
+        2 => ("[abcd]", "(1.x|2.x|>=2.0.0|<2.0.0|3.x)").prop_map(|(p, r)| format!(" pkg:{p}:{r}")),
+        1 => "[KL]".prop_map(|kind| format!(" gvk:{kind}")),
+    ];
+    let deprecated = prop_oneof![6 => Just(""), 1 => Just(" deprecated")];
+    (entry, provided, required.clone(), required, deprecated).prop_map(
+        |(entry, provided, one, two, deprecated)| format!("{entry}{provided}{one}{two}{deprecated}"),
+    )
+}
+
+fn catalog() -> impl Strategy<Value = Vec<String>> {
+    prop::collection::btree_map("[abcd] [123]\\.0\\.0", traits(), 0..6).prop_map(
+        |bundles: BTreeMap<String, String>| {
+            bundles.into_iter().map(|(id, rest)| format!("{id} {rest}")).collect()
+        },
+    )
+}
+
+fn world() -> impl Strategy<Value = World> {
+    let installed = prop::collection::btree_map("[abcd]", (1..3u32, traits()), 0..3);
+    let wanted = prop::collection::btree_set("[abcd]", 0..3);
+    (catalog(), catalog(), 0..2i32, installed, wanted, any::<bool>()).prop_map(
+        |(first, second, priority, installed, wanted, served)| {
+            let mut world = World::default()
+                .catalog("one", 0, &first.iter().map(String::as_str).collect::<Vec<_>>())
+                .catalog("two", priority, &second.iter().map(String::as_str).collect::<Vec<_>>());
+            for (package, (version, traits)) in installed {
+                world = world.installed(&format!("{package} {version}.0.0 {traits}"));
+            }
+            for package in wanted {
+                world = world.wants(&package);
+            }
+            if served { world.serves("L") } else { world }
+        },
+    )
+}
+
+/// The acceptable bundles of each package; `None` among them: it need not be there.
+fn choices(world: &World) -> BTreeMap<String, Vec<Option<Choice>>> {
+    let mut choices: BTreeMap<String, Vec<Option<Choice>>> = BTreeMap::new();
+    for package in PACKAGES {
+        let installed = world.installed.iter().find(|installed| installed.wish.package == package);
+        let wanted = world.wanted.iter().any(|wish| wish.package == package);
+        let mut list = Vec::new();
+        if installed.is_none() && !wanted {
+            list.push(None);
+        }
+        if let Some(installed) = installed {
+            list.push(Some(Choice {
+                package: package.to_owned(),
+                bundle: installed.bundle.clone(),
+                catalog: None,
+                provider: installed.provider.clone(),
+                requirements: installed.requirements.clone(),
+                place: Default::default(),
+            }));
+        }
+        for catalog in &world.catalogs {
+            let Some(index) = catalog.packages.get(package) else { continue };
+            for offer in index.offers() {
+                let version = offer.version().unwrap().version().to_string();
+                let request = Request {
+                    package,
+                    channels: &[],
+                    version: Some(&version),
+                    policy: UpgradePolicy::CatalogProvided,
+                    installed: installed.map(|i| Installed {
+                        name: &i.bundle,
+                        version: &i.version,
+                        release: None,
+                    }),
+                    rules: Rules { dependencies: DependencyMode::Report, ..Rules::default() },
+                };
+                let answer = Catalog { name: "x".to_owned(), priority: 0, package: Ok(Some(index.clone())) };
+                let same = installed.is_some_and(|installed| installed.bundle == offer.name());
+                if !same && resolve(&request, &[answer]).is_ok() {
+                    list.push(Some(Choice {
+                        package: package.to_owned(),
+                        bundle: offer.name().to_owned(),
+                        catalog: Some(catalog.name.clone()),
+                        provider: Provider::new(None, offer.name().to_owned(), offer.properties().to_vec()),
+                        requirements: offer.requirements().to_vec(),
+                        place: (
+                            offer.deprecated(),
+                            Reverse(catalog.priority),
+                            catalog.name.clone(),
+                            Reverse(version.clone()),
+                        ),
+                    }));
+                }
+            }
+        }
+        choices.insert(package.to_owned(), list);
+    }
+    choices
+}
+
+fn external(world: &World) -> BTreeSet<Gvk> {
+    let owned: BTreeSet<_> = world.installed.iter().flat_map(|i| i.provider.gvks().cloned()).collect();
+    world.served.difference(&owned).cloned().collect()
+}
+
+/// Whether a set of bundles is complete and free of contradictions.
+fn fault(world: &World, set: &[&Choice]) -> Option<String> {
+    let mut packages = BTreeSet::new();
+    let mut kinds = BTreeSet::new();
+    for choice in set {
+        if !packages.insert(&choice.package) {
+            return Some(format!("two bundles of {}", choice.package));
+        }
+        for gvk in choice.provider.gvks() {
+            if !kinds.insert(gvk) {
+                return Some(format!("two providers of {gvk}"));
+            }
+        }
+    }
+    let external: Vec<_> = external(world).into_iter().map(Provider::external).collect();
+    for choice in set {
+        for requirement in &choice.requirements {
+            let mut providers = set.iter().map(|other| &other.provider).chain(&external);
+            if !providers.any(|provider| requirement.is_met_by(provider)) {
+                return Some(format!("{} lacks {requirement}", choice.bundle));
+            }
+        }
+    }
+    None
+}
+
+/// All complete sets.
+fn solutions<'c>(world: &World, choices: &'c BTreeMap<String, Vec<Option<Choice>>>) -> Vec<Vec<&'c Choice>> {
+    let mut sets: Vec<Vec<&Choice>> = vec![Vec::new()];
+    for list in choices.values() {
+        let extend = |set: &Vec<&'c Choice>| {
+            let grown = list.iter().map(|choice| set.iter().copied().chain(choice).collect::<Vec<_>>());
+            grown.collect::<Vec<_>>()
+        };
+        sets = sets.iter().flat_map(extend).collect();
+    }
+    sets.retain(|set| fault(world, set).is_none());
+    sets
+}
+
+/// What is there after the plan.
+fn outcome<'c>(
+    choices: &'c BTreeMap<String, Vec<Option<Choice>>>,
+    world: &World,
+    plan: &Plan,
+) -> Vec<&'c Choice> {
+    let mut after: BTreeMap<String, (String, Option<String>)> =
+        world.installed.iter().map(|i| (i.wish.package.clone(), (i.bundle.clone(), None))).collect();
+    for change in plan.steps.iter().flat_map(|step| &step.changes) {
+        after.insert(change.package.clone(), (change.to.bundle.clone(), Some(change.to.catalog.clone())));
+    }
+    let pick = |(package, (bundle, catalog)): (&String, &(String, Option<String>))| {
+        let mut list = choices[package].iter().flatten();
+        list.find(|choice| choice.bundle == *bundle && choice.catalog == *catalog)
+            .unwrap_or_else(|| panic!("{bundle} of {catalog:?} is not admitted"))
+    };
+    after.iter().map(pick).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn plans_are_valid_and_refusals_are_true(world in world()) {
+        let choices = choices(&world);
+        let solutions = solutions(&world, &choices);
+        match world.solve() {
+            Ok(plan) => {
+                let outcome = outcome(&choices, &world, &plan);
+                prop_assert_eq!(fault(&world, &outcome), None, "{}", plan);
+                // Nothing new can be left out.
+                for change in plan.steps.iter().flat_map(|step| &step.changes) {
+                    let wanted = world.wanted.iter().any(|wish| wish.package == change.package);
+                    if change.from.is_none() && !wanted {
+                        let rest: Vec<_> = outcome.iter().copied().filter(|c| c.package != change.package).collect();
+                        prop_assert!(fault(&world, &rest).is_some(), "{} is needless in\n{}", change.package, plan);
+                    }
+                }
+                // Each wanted package, one after the other, gets the best bundle that is possible; then
+                // installed extensions that nobody wants moved stay, one after the other, where that is possible.
+                let mut possible: Vec<_> = solutions.clone();
+                let mut wanted: Vec<_> = world.wanted.iter().map(|wish| &wish.package).collect();
+                wanted.sort();
+                for package in wanted {
+                    let got = outcome.iter().find(|c| c.package == *package).unwrap();
+                    if !world.installed.iter().any(|i| i.wish.package == *package) {
+                        let better = |c: &&&Choice| c.package == *package && c.place < got.place;
+                        let found = possible.iter().find_map(|set| set.iter().find(better));
+                        prop_assert!(found.is_none(), "{} in place of {:?}", got.bundle, found);
+                    }
+                    possible.retain(|set| set.iter().any(|c| c.bundle == got.bundle && c.catalog == got.catalog));
+                }
+                let mut installed: Vec<_> = world.installed.iter().map(|i| &i.wish.package).collect();
+                installed.sort();
+                for package in installed {
+                    let moved = outcome.iter().any(|c| c.package == *package && c.catalog.is_some());
+                    let stays = |set: &&Vec<&Choice>| set.iter().any(|c| c.package == *package && c.catalog.is_none());
+                    let asked = world.wanted.iter().any(|wish| wish.package == *package);
+                    prop_assert!(asked || !moved || !possible.iter().any(|set| stays(&set)), "{} could stay", package);
+                    let got = outcome.iter().find(|c| c.package == *package).unwrap();
+                    possible.retain(|set| set.iter().any(|c| c.bundle == got.bundle && c.catalog == got.catalog));
+                }
+            }
+            Err(SolveError::Conflict(conflict)) => {
+                prop_assert!(solutions.is_empty(), "{}\nbut {:?}", conflict, solutions.first());
+                prop_assert!(!conflict.goals.is_empty());
+            }
+            Err(other) => prop_assert!(false, "{}", other),
+        }
+    }
+
+    #[test]
+    fn the_order_of_the_question_does_not_matter(world in world()) {
+        let answer = |world: &World| match world.solve() {
+            Ok(plan) => serde_json::to_string(&plan).unwrap(),
+            Err(error) => error.to_string(),
+        };
+        let mut turned = world.clone();
+        turned.catalogs.reverse();
+        turned.installed.reverse();
+        turned.wanted.reverse();
+        prop_assert_eq!(answer(&world), answer(&turned));
+        prop_assert_eq!(answer(&world), answer(&world));
+    }
+}
