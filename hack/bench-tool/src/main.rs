@@ -3,8 +3,10 @@
 
 mod catalogd;
 mod content;
+mod controller;
 mod load;
 mod process;
+mod resolve;
 mod setup;
 mod table;
 
@@ -25,6 +27,8 @@ struct Arguments {
 enum What {
     /// Content: from image to answer
     Catalogd(CatalogdArguments),
+    /// Resolution: from a catalog's content to the chosen bundle
+    Resolve(ResolveArguments),
 }
 
 /// What is measured, and with what.
@@ -50,11 +54,33 @@ pub(crate) struct CatalogdArguments {
     log: bool,
 }
 
+/// What is measured, and with what.
+#[derive(clap::Args)]
+pub(crate) struct ResolveArguments {
+    /// The catalogd to ask
+    #[arg(long, value_name = "FILE")]
+    catalogd: PathBuf,
+    /// The operator-controller to measure
+    #[arg(long, value_name = "FILE")]
+    controller: PathBuf,
+    /// Another one makes other catalogs of the same shape
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    seed: u64,
+    /// Show what the servers log
+    #[arg(long)]
+    log: bool,
+}
+
 fn main() -> ExitCode {
-    let Arguments { what: What::Catalogd(arguments) } = Arguments::parse();
-    let measured = tokio::runtime::Runtime::new()
-        .map_err(anyhow::Error::from)
-        .and_then(|runtime| runtime.block_on(catalogd::measure(&arguments)));
+    let arguments = Arguments::parse();
+    let measured = tokio::runtime::Runtime::new().map_err(anyhow::Error::from).and_then(|runtime| {
+        runtime.block_on(async {
+            match &arguments.what {
+                What::Catalogd(arguments) => catalogd::measure(arguments).await,
+                What::Resolve(arguments) => resolve::measure(arguments).await,
+            }
+        })
+    });
     match measured {
         Ok(table) => {
             print!("{table}");

@@ -19,7 +19,7 @@ use serde_json::json;
 
 use crate::content::Files;
 
-const NAMESPACE: &str = "olmv1-system";
+pub(crate) const NAMESPACE: &str = "olmv1-system";
 /// Nothing that is measured takes longer.
 const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(1);
@@ -45,6 +45,8 @@ impl Setup {
         registry.write_ca(&directory.path().join("registry"))?;
         let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
         std::fs::write(directory.path().join("tls.crt"), certified.cert.pem())?;
+        std::fs::create_dir(directory.path().join("catalogd-ca"))?;
+        std::fs::write(directory.path().join("catalogd-ca/ca.crt"), certified.cert.pem())?;
         std::fs::write(directory.path().join("tls.key"), certified.signing_key.serialize_pem())?;
         Ok(Self { registry, ca: certified.cert.pem(), plane, directory })
     }
@@ -74,13 +76,23 @@ impl Setup {
         Ok(took)
     }
 
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         self.plane.client()
+    }
+
+    /// How servers reach the control plane.
+    pub(crate) fn kubeconfig(&self) -> &Path {
+        self.plane.kubeconfig()
+    }
+
+    /// A file of the setup's directory.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
     }
 
     /// Where the server keeps its content.
     pub(crate) fn cache(&self) -> PathBuf {
-        self.directory.path().join("cache")
+        self.file("cache")
     }
 }
 
@@ -106,11 +118,11 @@ impl Catalogd {
     /// Starts the process on the content that the setup's directory has.
     pub(crate) fn spawn(setup: &Setup, binary: &Path, log: bool) -> Result<Self> {
         let [port, probe_port, webhook_port] = free_ports()?;
-        let file = |name: &str| setup.directory.path().join(name).display().to_string();
+        let file = |name: &str| setup.file(name).display().to_string();
         let output = if log { Stdio::inherit() } else { File::create(file("catalogd.log"))?.into() };
         let started = Instant::now();
         let child = Command::new(binary)
-            .arg(format!("--kubeconfig={}", setup.plane.kubeconfig().display()))
+            .arg(format!("--kubeconfig={}", setup.kubeconfig().display()))
             .arg(format!("--system-namespace={NAMESPACE}"))
             .arg("--feature-gates=APIV1MetasHandler=true")
             .arg(format!("--cache-dir={}", setup.cache().display()))
@@ -185,7 +197,7 @@ impl Drop for Catalogd {
 }
 
 /// Ports nobody listens on; all are held until all are known, so they differ.
-fn free_ports<const N: usize>() -> Result<[u16; N]> {
+pub(crate) fn free_ports<const N: usize>() -> Result<[u16; N]> {
     let mut listeners = Vec::new();
     let mut ports = [0; N];
     for port in &mut ports {

@@ -9,6 +9,7 @@ pub(crate) enum Unit {
     Seconds,
     Milliseconds,
     Megabytes,
+    Count,
 }
 
 /// What a figure must reach.
@@ -73,6 +74,7 @@ fn figure(value: f64, unit: Unit) -> String {
         Unit::Seconds => format!("{value:.3} s"),
         Unit::Milliseconds => format!("{value:.2} ms"),
         Unit::Megabytes => format!("{value:.0} MB"),
+        Unit::Count => format!("{value:.0}"),
     }
 }
 
