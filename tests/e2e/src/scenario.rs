@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use olm_api::{ClusterCatalog, ClusterExtension};
 use olm_image::Image;
 use sample_operator::content::Sample;
@@ -105,17 +105,22 @@ impl Scenario {
 
     /// Applies the ClusterCatalog with this `spec.source.image`.
     pub async fn apply_catalog(&self, image: Value) -> Result<()> {
+        self.apply_catalog_as(&self.name, json!({"source": {"type": "Image", "image": image}})).await
+    }
+
+    /// Applies a ClusterCatalog of this name and `spec`, which the extension may choose from.
+    pub async fn apply_catalog_as(&self, name: &str, spec: Value) -> Result<()> {
         let catalog = json!({
             "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
-            "metadata": {"name": self.name, "labels": {"e2e": self.name}},
-            "spec": {"source": {"type": "Image", "image": image}},
+            "metadata": {"name": name, "labels": {"e2e": self.name}},
+            "spec": spec,
         });
         let apply = PatchParams::apply("olm-e2e").force();
         let until = Instant::now() + PATIENCE;
         let mut again = tokio::time::interval(Duration::from_millis(500));
         loop {
             again.tick().await;
-            match self.catalogs().patch(&self.name, &apply, &Patch::Apply(&catalog)).await {
+            match self.catalogs().patch(name, &apply, &Patch::Apply(&catalog)).await {
                 Ok(_) => return Ok(()),
                 // catalogd's webhook is away while catalogd is; a user would try again as well.
                 Err(kube::Error::Api(status))
@@ -127,6 +132,11 @@ impl Scenario {
 
     /// Waits until the catalog serves the content of this digest reference.
     pub async fn wait_served(&self, digest_reference: &str) -> Result<()> {
+        self.wait_served_by(&self.name, digest_reference).await
+    }
+
+    /// Waits until the catalog of this name serves the content of this digest reference.
+    pub async fn wait_served_by(&self, name: &str, digest_reference: &str) -> Result<()> {
         let wanted = digest_reference.to_owned();
         let served = move |catalog: Option<&ClusterCatalog>| {
             catalog.and_then(|catalog| catalog.status.as_ref()).is_some_and(|status| {
@@ -134,7 +144,7 @@ impl Scenario {
                     && status.resolved_source.as_ref().is_some_and(|source| source.image.ref_ == wanted)
             })
         };
-        self.cluster.wait(&self.catalogs(), &self.name, "serving the pushed content", served).await?;
+        self.cluster.wait(&self.catalogs(), name, "serving the pushed content", served).await?;
         Ok(())
     }
 
@@ -159,6 +169,22 @@ impl Scenario {
         Ok(())
     }
 
+    /// Merges annotations of ours, given without their prefix, into the extension; `null` removes one.
+    pub async fn annotate(&self, annotations: Value) -> Result<()> {
+        let prefix = olm_api::annotations::EXT_PREFIX;
+        let given = annotations.as_object().cloned().unwrap_or_default();
+        let all: Value = given.into_iter().map(|(key, value)| (format!("{prefix}{key}"), value)).collect();
+        self.cluster.merge(&self.extensions(), &self.name, json!({"metadata": {"annotations": all}})).await?;
+        Ok(())
+    }
+
+    /// Waits until the extension has no condition of this type.
+    pub async fn wait_without(&self, type_: &'static str) -> Result<ClusterExtension> {
+        let gone =
+            move |found: Option<&ClusterExtension>| found.is_some_and(|found| describe(found, type_) == "-");
+        self.cluster.wait(&self.extensions(), &self.name, &format!("no condition {type_}"), gone).await
+    }
+
     /// Waits until this version is installed and nothing more is being done.
     pub async fn wait_installed(&self, version: &str) -> Result<ClusterExtension> {
         let what = format!("version {version} installed");
@@ -180,7 +206,8 @@ impl Scenario {
     pub async fn finish(self) -> Result<()> {
         self.cluster.delete(&self.extensions(), &self.name).await?;
         self.cluster.wait_gone(&self.extensions(), &self.name).await?;
-        self.cluster.delete(&self.catalogs(), &self.name).await?;
+        let theirs = ListParams::default().labels(&format!("e2e={}", self.name));
+        self.catalogs().delete_collection(&DeleteParams::default(), &theirs).await?;
         self.cluster.delete(&self.cluster.all::<k8s_openapi::api::core::v1::Namespace>(), &self.name).await
     }
 

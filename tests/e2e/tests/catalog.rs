@@ -25,6 +25,8 @@ async fn deleted_while_installed_and_back() -> Result<()> {
         move |found: Option<&ConfigMap>| found.is_some_and(|found| found.metadata.uid != before.metadata.uid);
     scenario.cluster.wait(&settings, &name, "made again", is_new).await?;
     scenario.wait_installed("1.0.0").await?;
+    let unknown = "Unknown/DeprecationStatusUnknown: deprecation status unknown: catalog data unavailable";
+    scenario.wait_condition("BundleDeprecated", unknown).await?;
 
     scenario.edit(json!({"version": "1.1.0"})).await?;
     let wanted =

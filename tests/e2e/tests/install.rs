@@ -65,25 +65,6 @@ async fn only_the_named_channel() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deprecated_bundle_is_named() -> Result<()> {
-    let scenario = Scenario::new("deprecated", &["1.0.0"]).await?;
-    let channels = [("stable", scenario.chain(&["1.0.0"]))];
-    let deprecations = json!({"schema": "olm.deprecations", "package": scenario.name, "entries": [
-        {"reference": {"schema": "olm.package"}, "message": "the package is old"},
-        {"reference": {"schema": "olm.bundle", "name": scenario.sample.bundle_name("1.0.0")}, "message": "so is the bundle"},
-    ]});
-    let text = format!("{}{deprecations}\n", scenario.catalog_text(&channels));
-    let digest = scenario.push_catalog(&text).await?;
-    scenario.apply_catalog(json!({"ref": digest})).await?;
-    scenario.wait_served(&digest).await?;
-    scenario.install(json!({})).await?;
-    scenario.wait_installed("1.0.0").await?;
-    scenario.wait_condition("Deprecated", "True/Deprecated: the package is old\nso is the bundle").await?;
-    scenario.wait_condition("ChannelDeprecated", "False/NotDeprecated: channel not deprecated").await?;
-    scenario.finish().await
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn nothing_to_install() -> Result<()> {
     let scenario = two_channels("none").await?;
     let name = &scenario.name;

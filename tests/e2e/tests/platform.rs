@@ -1,0 +1,137 @@
+//! The cluster's Upgradeable status, with stand-ins for the APIs by which OpenShift is told. One test: the platform is
+//! the same for everybody on the cluster.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::runtime::conditions::is_crd_established;
+use olm_api::{ClusterUpgradeStatus, conditions};
+use olm_e2e::{Cluster, Scenario};
+use serde_json::{Value, json};
+
+/// `config.openshift.io` as far as it is read and written.
+const CRDS: &str = include_str!("../data/openshift-crds.yaml");
+
+fn config_api(cluster: &Cluster, kind: &str, plural: &str) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("config.openshift.io", "v1", kind);
+    Api::all_with(cluster.client.clone(), &ApiResource::from_gvk_with_plural(&kind, plural))
+}
+
+fn crds() -> Result<Vec<CustomResourceDefinition>> {
+    let all: Vec<CustomResourceDefinition> = serde_saphyr::from_multiple(CRDS)?;
+    Ok(all.into_iter().filter(|crd| crd.spec.group == "config.openshift.io").collect())
+}
+
+/// Makes the cluster one that is not OpenShift, whatever an earlier run left.
+async fn no_openshift(cluster: &Cluster) -> Result<()> {
+    let all: Api<CustomResourceDefinition> = cluster.all();
+    for crd in crds()? {
+        let name = crd.metadata.name.context("a CRD without a name")?;
+        cluster.delete(&all, &name).await?;
+        cluster.wait_gone(&all, &name).await?;
+    }
+    Ok(())
+}
+
+/// `Status/Reason: message` of the ClusterOperator's condition Upgradeable.
+fn upgradeable(operator: &DynamicObject) -> String {
+    let all = operator.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    all.iter().find(|condition| condition["type"] == "Upgradeable").map_or_else(String::new, |condition| {
+        format!(
+            "{}/{}: {}",
+            text(&condition["status"]),
+            text(&condition["reason"]),
+            text(&condition["message"])
+        )
+    })
+}
+
+/// `Status/Reason` of the ClusterUpgradeStatus and the platform's type.
+fn verdict(status: &ClusterUpgradeStatus) -> Option<String> {
+    let status = status.status.as_ref()?;
+    let condition = conditions::find(&status.conditions, "Upgradeable")?;
+    let platform = status.platform.as_ref()?;
+    Some(format!("{} {}/{}", platform.type_, condition.status, condition.reason))
+}
+
+async fn wait_verdict(cluster: &Cluster, expect: &'static str) -> Result<ClusterUpgradeStatus> {
+    let says = move |found: Option<&ClusterUpgradeStatus>| found.and_then(verdict).as_deref() == Some(expect);
+    cluster.wait(&cluster.all(), "cluster", expect, says).await
+}
+
+async fn wait_operator(cluster: &Cluster, expect: &str) -> Result<DynamicObject> {
+    let operators = config_api(cluster, "ClusterOperator", "clusteroperators");
+    let wanted = expect.to_owned();
+    let says = move |found: Option<&DynamicObject>| found.is_some_and(|found| upgradeable(found) == wanted);
+    cluster.wait(&operators, "olm", expect, says).await
+}
+
+// spec 06 A34, A35, A41, A42, A43, A45; spec 08 S2-7, R-10
+#[tokio::test(flavor = "multi_thread")]
+async fn a_minor_update_of_openshift_waits_for_the_extension() -> Result<()> {
+    let mut scenario = Scenario::new("blocker", &[]).await?;
+    no_openshift(&scenario.cluster).await?;
+    let declares = |files: &mut BTreeMap<String, Vec<u8>>, version: &str| {
+        let text = format!("properties:\n  - type: olm.maxOpenShiftVersion\n    value: \"{version}\"\n");
+        files.insert("metadata/properties.yaml".to_owned(), text.into_bytes());
+    };
+    scenario.push_bundle("1.0.0", |files| declares(files, "4.17")).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
+    scenario.install(json!({})).await?;
+    scenario.wait_installed("1.0.0").await?;
+    // On any other Kubernetes the value blocks nothing and is shown.
+    let says = |found: Option<&ClusterUpgradeStatus>| {
+        found.and_then(|found| found.status.as_ref()).is_some_and(|status| {
+            status.extensions.iter().any(|one| one.value == "4.17" && one.result.as_str() == "NotApplicable")
+        })
+    };
+    scenario.cluster.wait(&scenario.cluster.all(), "cluster", "the value is shown", says).await?;
+    wait_verdict(&scenario.cluster, "Kubernetes True/AsExpected").await?;
+
+    for crd in crds()? {
+        let name = crd.metadata.name.clone().context("a CRD without a name")?;
+        let all: Api<CustomResourceDefinition> = scenario.cluster.all();
+        all.patch(&name, &PatchParams::apply("olm-e2e").force(), &Patch::Apply(&crd)).await?;
+        scenario.cluster.wait(&all, &name, "established", is_crd_established()).await?;
+    }
+    let versions = config_api(&scenario.cluster, "ClusterVersion", "clusterversions");
+    let version = json!({"apiVersion": "config.openshift.io/v1", "kind": "ClusterVersion",
+        "metadata": {"name": "version"}, "spec": {"clusterID": "e2e"}});
+    versions.create(&PostParams::default(), &serde_json::from_value(version)?).await?;
+    let history = json!({"status": {"desired": {"version": "4.17.3"}, "history": [{"state": "Completed",
+        "version": "4.17.3", "startedTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T01:00:00Z"}]}});
+    versions.patch_status("version", &PatchParams::default(), &Patch::Merge(&history)).await?;
+
+    let blocks = format!(
+        "False/InstalledOLMOperators_IncompatibleOperatorsInstalled: InstalledOLMOperatorsUpgradeable: Found \
+         ClusterExtensions that require upgrades prior to upgrading cluster to version 4.18: bundle \"{}\" for \
+         ClusterExtension \"{}\".",
+        scenario.sample.bundle_name("1.0.0"),
+        scenario.name
+    );
+    wait_operator(&scenario.cluster, &blocks).await?;
+    let status = wait_verdict(&scenario.cluster, "OpenShift False/IncompatibleOperatorsInstalled").await?;
+    let blocking = status.status.and_then(|status| status.blocking_extensions);
+    ensure!(blocking == Some(1), "blocking extensions: {blocking:?}");
+
+    scenario.push_bundle("1.1.0", |files| declares(files, "4.18")).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.1.0"]))]).await?;
+    scenario.wait_installed("1.1.0").await?;
+    wait_operator(&scenario.cluster, "True/AsExpected: All is well").await?;
+    wait_verdict(&scenario.cluster, "OpenShift True/AsExpected").await?;
+
+    let operators = config_api(&scenario.cluster, "ClusterOperator", "clusteroperators");
+    scenario.cluster.delete(&operators, "olm").await?;
+    wait_operator(&scenario.cluster, "True/AsExpected: All is well").await?;
+
+    let cluster = Cluster::connect().await?;
+    scenario.finish().await?;
+    no_openshift(&cluster).await?;
+    wait_verdict(&cluster, "Kubernetes True/AsExpected").await?;
+    Ok(())
+}

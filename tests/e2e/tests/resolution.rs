@@ -1,0 +1,268 @@
+//! Which catalog and which bundle wins, what holds an upgrade back, and what an extension says of it.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::{ListParams, PostParams};
+use olm_api::ClusterExtension;
+use olm_e2e::{Scenario, describe, extension, is_installed};
+use olm_image::Image;
+use sample_operator::content::Sample;
+use serde_json::{Value, json};
+
+/// Catalog text in which the named bundles have more properties.
+fn with_properties(text: &str, more: &BTreeMap<String, Vec<Value>>) -> Result<String> {
+    let mut out = String::new();
+    for line in text.lines() {
+        let mut meta: Value = serde_json::from_str(line)?;
+        let added = meta["name"].as_str().and_then(|name| more.get(name)).cloned().unwrap_or_default();
+        if let Some(properties) = meta["properties"].as_array_mut() {
+            properties.extend(added);
+        }
+        out += &format!("{meta}\n");
+    }
+    Ok(out)
+}
+
+/// Notes of the events of this reason about the extension.
+async fn notes(scenario: &Scenario, extension: &str, reason: &str) -> Result<Vec<String>> {
+    let events: Api<Event> = scenario.cluster.within("default");
+    let about = ListParams::default().fields(&format!("regarding.name={extension}"));
+    let all = events.list(&about).await?;
+    Ok(all
+        .into_iter()
+        .filter(|event| event.reason.as_deref() == Some(reason))
+        .filter_map(|e| e.note)
+        .collect())
+}
+
+// spec 03 acceptance 11, 21, 22; spec 07 A-36
+#[tokio::test(flavor = "multi_thread")]
+async fn priority_decides_between_catalogs_and_a_changed_one_is_seen() -> Result<()> {
+    let scenario = Scenario::new("priority", &["1.0.0", "1.1.0"]).await?;
+    let (first, second) = (format!("{}-a", scenario.name), format!("{}-b", scenario.name));
+    let spec = |priority: i32, reference: &str| json!({"priority": priority, "source": {"type": "Image", "image": {"ref": reference}}});
+    let old =
+        scenario.push_catalog(&scenario.catalog_text(&[("stable", scenario.chain(&["1.0.0"]))])).await?;
+    let new = scenario
+        .push_catalog(&scenario.catalog_text(&[("stable", scenario.chain(&["1.0.0", "1.1.0"]))]))
+        .await?;
+    for (name, reference) in [(&first, &old), (&second, &new)] {
+        scenario.apply_catalog_as(name, spec(0, reference)).await?;
+        scenario.wait_served_by(name, reference).await?;
+    }
+    scenario.install(json!({"channels": ["stable"]})).await?;
+    let tie = format!(
+        "True/Retrying: found bundles for package \"{}\" in channels [stable] in multiple catalogs with the same priority \
+         [{first} {second}]",
+        scenario.name
+    );
+    scenario.wait_condition("Progressing", &tie).await?;
+    // Nobody touches the extension from here on.
+    scenario.apply_catalog_as(&first, spec(10, &old)).await?;
+    scenario.wait_installed("1.0.0").await?;
+    scenario.apply_catalog_as(&second, spec(20, &new)).await?;
+    scenario.wait_installed("1.1.0").await?;
+    scenario.finish().await
+}
+
+// spec 03 acceptance 26
+#[tokio::test(flavor = "multi_thread")]
+async fn a_catalog_that_is_not_served_is_named_until_it_is_switched_off() -> Result<()> {
+    let scenario = Scenario::new("unserved", &["1.0.0"]).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
+    let broken = format!("{}-broken", scenario.name);
+    let missing = format!("{}/e2e/{}:none", scenario.cluster.registry, broken);
+    let spec = |mode: &str| json!({"availabilityMode": mode, "source": {"type": "Image", "image": {"ref": missing}}});
+    scenario.apply_catalog_as(&broken, spec("Available")).await?;
+    scenario.install(json!({})).await?;
+    let fault = format!(
+        "True/Retrying: error walking catalogs: error getting package \"{0}\" from catalog \"{broken}\": catalog \
+         \"{broken}\" is not being served",
+        scenario.name
+    );
+    scenario.wait_condition("Progressing", &fault).await?;
+    scenario.apply_catalog_as(&broken, spec("Unavailable")).await?;
+    scenario.wait_installed("1.0.0").await?;
+    scenario.finish().await
+}
+
+// spec 03 acceptance 44: package, channel and bundle, in this order
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_deprecated_is_said_of_package_channel_and_bundle() -> Result<()> {
+    let scenario = Scenario::new("old", &["1.0.0"]).await?;
+    let channels = [("stable", scenario.chain(&["1.0.0"])), ("fast", scenario.chain(&["1.0.0"]))];
+    let bundle = scenario.sample.bundle_name("1.0.0");
+    let about =
+        |entries: Value| json!({"schema": "olm.deprecations", "package": scenario.name, "entries": entries});
+    let package = json!({"reference": {"schema": "olm.package"}, "message": "the package is old"});
+    let channel =
+        json!({"reference": {"schema": "olm.channel", "name": "stable"}, "message": "so is the channel"});
+    let chosen = json!({"reference": {"schema": "olm.bundle", "name": bundle}, "message": "and the bundle"});
+    let text = |entries: Value| format!("{}{}\n", scenario.catalog_text(&channels), about(entries));
+    scenario.push_catalog(&text(json!([chosen, channel, package]))).await?;
+    scenario.apply_catalog(json!({"ref": scenario.catalog_tag(), "pollIntervalMinutes": 1})).await?;
+    scenario.install(json!({"channels": ["stable"]})).await?;
+    scenario.wait_installed("1.0.0").await?;
+    let all = "True/Deprecated: the package is old\nso is the channel\nand the bundle";
+    scenario.wait_condition("Deprecated", all).await?;
+    scenario.wait_condition("PackageDeprecated", "True/Deprecated: the package is old").await?;
+    scenario.wait_condition("ChannelDeprecated", "True/Deprecated: so is the channel").await?;
+    scenario.wait_condition("BundleDeprecated", "True/Deprecated: and the bundle").await?;
+    // The channel that is deprecated is not the wanted one any more.
+    scenario.edit(json!({"channels": ["fast"]})).await?;
+    scenario.wait_condition("ChannelDeprecated", "False/NotDeprecated: channel not deprecated").await?;
+    scenario.wait_condition("Deprecated", "True/Deprecated: the package is old\nand the bundle").await?;
+    scenario.finish().await
+}
+
+// spec 07 A-13, E-09; spec 08 R-6
+#[tokio::test(flavor = "multi_thread")]
+async fn a_major_update_waits_for_who_asked_to_be_asked() -> Result<()> {
+    let mut scenario = Scenario::new("scope", &["1.0.0"]).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
+    scenario.install(json!({})).await?;
+    let extension = scenario.wait_installed("1.0.0").await?;
+    ensure!(describe(&extension, "UpgradeAvailable") == "-", "a condition that nobody asked for");
+    scenario.annotate(json!({"upgrade-scope": "minor"})).await?;
+    scenario.wait_condition("UpgradeAvailable", "False/UpToDate").await?;
+    scenario.push_bundle("2.0.0", |_| ()).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0", "2.0.0"]))]).await?;
+    let held = scenario.wait_condition("UpgradeAvailable", "True/OutsideScope").await?;
+    let message = describe(&held, "UpgradeAvailable");
+    ensure!(message.contains(&scenario.sample.bundle_name("2.0.0")), "the bundle is not named: {message}");
+    scenario.wait_installed("1.0.0").await?;
+    scenario.annotate(json!({"upgrade-scope": null})).await?;
+    scenario.wait_installed("2.0.0").await?;
+    scenario.wait_without("UpgradeAvailable").await?;
+    scenario.finish().await
+}
+
+// spec 07 A-16; spec 08 R-12
+#[tokio::test(flavor = "multi_thread")]
+async fn a_skipped_version_is_left_out_for_who_asked() -> Result<()> {
+    let scenario = Scenario::new("skipped", &["1.0.0", "2.0.0", "3.0.0"]).await?;
+    let skipped = scenario.sample.bundle_name("2.0.0");
+    let stable = |range: Value| {
+        vec![
+            scenario.entry("1.0.0", json!({})),
+            scenario.entry("2.0.0", range),
+            scenario.entry("3.0.0", json!({"skips": [skipped]})),
+        ]
+    };
+    scenario.serve(&[("stable", stable(json!({"skipRange": ">=1.0.0 <2.0.0"})))]).await?;
+    let mut wanted = extension(
+        &scenario.name,
+        &scenario.name,
+        &scenario.name,
+        json!({"selector": {"matchLabels": {"e2e": scenario.name}}, "version": "1.0.0"}),
+    );
+    let key = format!("{}exclude-skipped", olm_api::annotations::EXT_PREFIX);
+    wanted.metadata.annotations = Some(BTreeMap::from([(key, "true".to_owned())]));
+    scenario.extensions().create(&PostParams::default(), &wanted).await?;
+    scenario.wait_installed("1.0.0").await?;
+    scenario.edit(json!({"version": null})).await?;
+    let held = scenario.wait_condition("UpgradeAvailable", "True/").await?;
+    let message = describe(&held, "UpgradeAvailable");
+    ensure!(message.contains(&skipped), "the bundle is not named: {message}");
+    scenario.wait_installed("1.0.0").await?;
+    scenario.annotate(json!({"exclude-skipped": null})).await?;
+    // S0-1: one hop each, 2.0.0 and then 3.0.0.
+    scenario.wait_installed("3.0.0").await?;
+    let warned = notes(&scenario, &scenario.name, "Resolved").await?;
+    ensure!(
+        warned.iter().any(|note| note.contains(&skipped)),
+        "no event names the skipped version: {warned:?}"
+    );
+    scenario.finish().await
+}
+
+// spec 07 A-21, A-22, A-23, E-20
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dependency_is_refused_reported_or_waited_for() -> Result<()> {
+    let scenario = Scenario::new("needs", &["1.0.0"]).await?;
+    let base = Sample::idle(&format!("{}-base", scenario.name), &scenario.cluster.operator_image);
+    let pushed = scenario
+        .cluster
+        .push(&format!("e2e/{}", base.package), "v1.0.0", &Image::bundle(&base.bundle("1.0.0"))?)
+        .await?;
+    let needs = json!({"type": "olm.package.required", "value": {"packageName": base.package, "versionRange": ">=1.0.0"}});
+    let name = scenario.sample.bundle_name("1.0.0");
+    let own = scenario.catalog_text(&[("stable", scenario.chain(&["1.0.0"]))]);
+    let own = with_properties(&own, &BTreeMap::from([(name.clone(), vec![needs])]))?;
+    let other =
+        base.catalog(&[("stable", vec![json!({"name": base.bundle_name("1.0.0")})])], &[("1.0.0", pushed)]);
+    let digest = scenario.push_catalog(&format!("{own}{other}")).await?;
+    scenario.apply_catalog(json!({"ref": digest})).await?;
+    scenario.install(json!({})).await?;
+    let refused = format!(
+        "True/Retrying: validating bundle \"{name}\": bundle \"{name}\" has a dependency declared via property \
+         \"olm.package.required\" which is currently not supported"
+    );
+    scenario.wait_condition("Progressing", &refused).await?;
+    scenario.annotate(json!({"dependency-mode": "Check"})).await?;
+    let waits = format!("True/Retrying: dependencies not satisfied: bundle {name} requires ");
+    let waiting = scenario.wait_condition("Progressing", &waits).await?;
+    let message = describe(&waiting, "Progressing");
+    ensure!(message.contains(&base.package), "the package is not named: {message}");
+
+    let provider = extension(
+        &base.package,
+        &scenario.name,
+        &base.package,
+        json!({"selector": {"matchLabels": {"e2e": scenario.name}}}),
+    );
+    scenario.extensions().create(&PostParams::default(), &provider).await?;
+    scenario
+        .cluster
+        .wait(&scenario.extensions(), &base.package, "the provider installed", is_installed("1.0.0"))
+        .await?;
+    // Nobody touches the extension that waits.
+    scenario.wait_installed("1.0.0").await?;
+    scenario.wait_condition("DependenciesSatisfied", "True/AllSatisfied").await?;
+
+    // The provider stays while it is needed.
+    scenario.cluster.delete(&scenario.extensions(), &base.package).await?;
+    let dependent = scenario.name.clone();
+    let stays = move |found: Option<&ClusterExtension>| {
+        found.is_some_and(|found| {
+            found.metadata.deletion_timestamp.is_some() && describe(found, "Progressing").contains(&dependent)
+        })
+    };
+    scenario.cluster.wait(&scenario.extensions(), &base.package, "its dependent named", stays).await?;
+    scenario.annotate(json!({"dependency-mode": null})).await?;
+    scenario.cluster.wait_gone(&scenario.extensions(), &base.package).await?;
+    scenario.wait_without("DependenciesSatisfied").await?;
+    scenario.finish().await
+}
+
+// spec 07 §1.1: a wrong value has no effect and is said once
+#[tokio::test(flavor = "multi_thread")]
+async fn an_annotation_with_a_wrong_value_is_told() -> Result<()> {
+    let scenario = Scenario::new("wrongkey", &["1.0.0"]).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
+    scenario.install(json!({})).await?;
+    scenario.wait_installed("1.0.0").await?;
+    scenario.annotate(json!({"upgrade-scope": "sideways"})).await?;
+    let events: Api<Event> = scenario.cluster.within("default");
+    let name = scenario.name.clone();
+    let told = async {
+        let mut again = tokio::time::interval(std::time::Duration::from_millis(200));
+        loop {
+            again.tick().await;
+            let about =
+                ListParams::default().fields(&format!("regarding.name={name},reason=InvalidAnnotation"));
+            if let Some(event) = events.list(&about).await?.items.pop() {
+                return anyhow::Ok(event.note.unwrap_or_default());
+            }
+        }
+    };
+    let note =
+        tokio::time::timeout(olm_e2e::PATIENCE, told).await.context("no event InvalidAnnotation")??;
+    ensure!(note.contains("sideways") && note.contains("patch"), "{note}");
+    let extension = scenario.extensions().get(&scenario.name).await?;
+    ensure!(describe(&extension, "UpgradeAvailable") == "-", "a wrong value has an effect");
+    scenario.finish().await
+}
