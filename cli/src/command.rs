@@ -4,6 +4,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::catalog::CatalogCommand;
 use crate::cluster_check::{self, ClusterCheckArgs};
+use crate::crd_check::{self, CrdCheckArgs};
 use crate::resolve::{self, ResolveArgs};
 use crate::validate::{self, ValidateArgs};
 
@@ -23,6 +24,7 @@ Examples:
   {olm} catalog graph ./catalog my-operator        # upgrade edges as the cluster sees them
   {olm} resolve my-operator --explain              # what would be installed, and why
   {olm} cluster-check                              # may the cluster be upgraded?
+  {olm} crd-check old.yaml new.yaml                # would the new CRDs break what exists?
   {olm} validate ./catalog"
 )]
 pub(crate) struct Cli {
@@ -38,6 +40,9 @@ pub(crate) enum Command {
     /// Tells whether the installed extensions allow the cluster's next version
     #[command(long_about = cluster_check::ABOUT)]
     ClusterCheck(ClusterCheckArgs),
+    /// Tells whether new CustomResourceDefinitions break what exists
+    #[command(long_about = crd_check::ABOUT)]
+    CrdCheck(CrdCheckArgs),
     /// Checks a catalog; the same as `catalog validate`
     #[command(long_about = validate::ABOUT)]
     Validate(ValidateArgs),

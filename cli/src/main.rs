@@ -8,6 +8,7 @@ mod catalog;
 mod classic_kinds;
 mod cluster_check;
 mod command;
+mod crd_check;
 mod failure;
 mod manifest;
 mod output;
@@ -65,6 +66,7 @@ fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
         let result = match cli.command {
             Command::Resolve(args) => resolve::run(*args, &mut session).await,
             Command::ClusterCheck(args) => cluster_check::run(args, &mut session).await,
+            Command::CrdCheck(args) => crd_check::run(args, &mut session).await,
             Command::Validate(args) => validate::run(args, &mut session).await,
             Command::Catalog(command) => catalog::run(command, &mut session).await,
         };

@@ -42,7 +42,7 @@ for all cluster interactions.";
 /// # Errors
 /// The file cannot be read; what the API server would refuse has been told, all of it.
 pub(crate) async fn read_extensions(path: &str, session: &Session) -> Result<Vec<ClusterExtension>, Failure> {
-    let text = session.unless_interrupted(text(path.to_owned())).await?;
+    let text = session.unless_interrupted(text(path.to_owned(), MAX_FILE)).await?;
     let judged = Judged::new(path, &text);
     if judged.findings.is_empty() {
         for warning in &judged.warnings {
@@ -56,33 +56,38 @@ pub(crate) async fn read_extensions(path: &str, session: &Session) -> Result<Vec
     Err(Failure::Findings)
 }
 
+/// The text of the file at `path`, `-` being standard input, of at most `limit` bytes.
+///
 /// Reads in a thread that nobody waits for once a signal has come: a terminal or a pipe may stay open for ever.
-async fn text(path: String) -> Result<String, Failure> {
+///
+/// # Errors
+/// The file cannot be read, is too large, or is not UTF-8.
+pub(crate) async fn text(path: String, limit: u64) -> Result<String, Failure> {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     let read = move || {
         // Nobody listens any more after a signal.
-        let _ = sender.send(read_text(&path));
+        let _ = sender.send(read_text(&path, limit));
     };
     let started = std::thread::Builder::new().name("file".to_owned()).spawn(read);
     started.map_err(|error| Failure::operational(format!("cannot start a thread: {error}")))?;
     receiver.await.map_err(|_| Failure::operational("the file was not read"))?
 }
 
-fn read_text(path: &str) -> Result<String, Failure> {
+fn read_text(path: &str, limit: u64) -> Result<String, Failure> {
     let failed =
         |error: std::io::Error| Failure::operational(format!("cannot read {}: {error}", quote(path)));
     let mut bytes = Vec::new();
     if path == "-" {
-        std::io::stdin().take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(failed)?;
+        std::io::stdin().take(limit + 1).read_to_end(&mut bytes).map_err(failed)?;
     } else {
         // Asked before opening: a pipe that nobody writes to would block.
         if Path::new(path).is_dir() {
             return Err(Failure::usage(format!("{} is a directory; name a file", quote(path))));
         }
-        File::open(path).map_err(failed)?.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(failed)?;
+        File::open(path).map_err(failed)?.take(limit + 1).read_to_end(&mut bytes).map_err(failed)?;
     }
-    if bytes.len() as u64 > MAX_FILE {
-        return Err(Failure::usage(format!("{} is larger than {MAX_FILE} bytes", quote(path))));
+    if bytes.len() as u64 > limit {
+        return Err(Failure::usage(format!("{} is larger than {limit} bytes", quote(path))));
     }
     String::from_utf8(bytes).map_err(|_| Failure::usage(format!("{} is not UTF-8 text", quote(path))))
 }

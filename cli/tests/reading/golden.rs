@@ -44,6 +44,9 @@ const CASES: &[(&str, &[&str])] = &[
     ("graph-from-refused.txt", &["catalog", "graph", "catalog", "pipe", "--from", "pipe.v1.1.0"]),
     ("resolve-help.txt", &["resolve", "--help"]),
     ("cluster-check-help.txt", &["cluster-check", "--help"]),
+    ("crd-check-help.txt", &["crd-check", "--help"]),
+    ("crd-check.txt", &["crd-check", "crds/old.yaml", "crds/safe.yaml"]),
+    ("crd-check.json", &["crd-check", "crds/old.yaml", "crds/safe.yaml", "-o", "json"]),
     ("resolve.txt", &["resolve", "pipe", "--catalog", "catalog", "--channel", "default"]),
     (
         "resolve-upgrade.txt",

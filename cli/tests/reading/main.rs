@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 mod cluster;
+mod crd_check;
 mod exit_codes;
 mod field_data;
 mod golden;

@@ -1,0 +1,212 @@
+//! `olm crd-check`: whether new CustomResourceDefinitions break what exists (spec 05 §15).
+//!
+//! The findings are those that operator-controller refuses an upgrade with: they come from the same function.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clap::Args;
+use olm_crd_safety::{Finding, check, error_text};
+use olm_version::quote;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::manifest;
+use crate::output::{FormatArgs, Table};
+use crate::session::Session;
+
+/// The first lines of the command's help.
+pub(crate) const ABOUT: &str = "Tells whether new CustomResourceDefinitions break what exists
+
+Compares each CustomResourceDefinition of NEW with the one of the same name in OLD, as an upgrade of a ClusterExtension does \
+unless spec.install.preflight.crdUpgradeSafety.enforcement is None: scope, stored versions, removed fields, each property of \
+each version, and new differences between versions that are served side by side without a conversion webhook.
+
+Objects of other kinds are left out, and CustomResourceDefinitions that are in one file only are not judged.";
+
+/// Arguments of the command.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes:
+  0 nothing breaks   1 something did not work   2 wrong usage   3 there are findings
+
+Examples:
+  {olm} crd-check old.yaml new.yaml
+  kubectl get crd widgets.example.com -o yaml | {olm} crd-check - new.yaml
+  kubectl get crd -o json | {olm} crd-check - ./bundle/manifests/widgets.crd.yaml -o yaml
+  {olm} crd-check old.yaml new.yaml -o json | jq -r '.crds[].findings[].line'")]
+pub(crate) struct CrdCheckArgs {
+    /// File (YAML or JSON, any number of objects) with what is on the cluster; - is standard input
+    #[arg(value_name = "OLD")]
+    old: String,
+    /// File with what is to replace it; - is standard input
+    #[arg(value_name = "NEW")]
+    new: String,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+/// Largest file: `kubectl get crd -o yaml` of a large cluster.
+const MAX_FILE: u64 = 64 << 20;
+
+/// The answer, as programs get it.
+#[derive(Debug, Serialize)]
+struct CrdCheck {
+    safe: bool,
+    /// By name.
+    crds: Vec<CrdResult>,
+}
+
+#[derive(Debug, Serialize)]
+struct CrdResult {
+    name: String,
+    result: Verdict,
+    /// What a ClusterExtension would say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    findings: Vec<FindingDetails>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+enum Verdict {
+    Safe,
+    Unsafe,
+    OnlyInOld,
+    OnlyInNew,
+}
+
+#[derive(Debug, Serialize)]
+struct FindingDetails {
+    section: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    property: Option<String>,
+    check: &'static str,
+    text: String,
+    line: String,
+}
+
+impl From<Finding> for FindingDetails {
+    fn from(finding: Finding) -> Self {
+        let line = finding.to_string();
+        let Finding { section, version, property, check, text } = finding;
+        Self { section: section.as_str(), version, property, check, text, line }
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The files cannot be had or compared, or there are findings.
+pub(crate) async fn run(args: CrdCheckArgs, session: &mut Session) -> Result<(), Failure> {
+    if args.old == "-" && args.new == "-" {
+        return Err(Failure::usage("OLD and NEW cannot both be standard input"));
+    }
+    let old = crds(&args.old, session).await?;
+    let new = crds(&args.new, session).await?;
+    if !old.keys().any(|name| new.contains_key(name)) {
+        return Err(Failure::operational(format!(
+            "no CustomResourceDefinition is in both files: {} has {}, {} has {}",
+            args.old,
+            listed(&old),
+            args.new,
+            listed(&new)
+        )));
+    }
+    let mut results = Vec::new();
+    for name in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
+        session.check()?;
+        results.push(compare(name, old.get(name), new.get(name))?);
+    }
+    let safe = results.iter().all(|crd| crd.findings.is_empty());
+    session.output.result(args.format.output, "CrdCheck", &CrdCheck { safe, crds: results }, text)?;
+    if safe { Ok(()) } else { Err(Failure::Findings) }
+}
+
+/// The CRDs of a file by name; those of lists, as `kubectl get` prints them, too.
+async fn crds(path: &str, session: &Session) -> Result<BTreeMap<String, Value>, Failure> {
+    let text = session.unless_interrupted(manifest::text(path.to_owned(), MAX_FILE)).await?;
+    let failed = |problem: String| Failure::operational(format!("{path}: {problem}"));
+    let mut objects = olm_yaml::all_from_slice(text.as_bytes()).map_err(|error| failed(error.to_string()))?;
+    for object in &mut objects {
+        if let Some(Value::Array(items)) = object.get_mut("items").map(Value::take) {
+            *object = Value::Array(items);
+        }
+    }
+    let objects = objects.into_iter().flat_map(|object| match object {
+        Value::Array(items) => items,
+        object => vec![object],
+    });
+    let mut crds = BTreeMap::new();
+    for object in objects.filter(|object| object["kind"] == "CustomResourceDefinition") {
+        let name = object["metadata"]["name"].as_str();
+        let name =
+            name.ok_or_else(|| failed("a CustomResourceDefinition without metadata.name".to_owned()))?;
+        let name = name.to_owned();
+        if crds.contains_key(&name) {
+            return Err(failed(format!("CustomResourceDefinition {} is there twice", quote(&name))));
+        }
+        crds.insert(name, object);
+    }
+    Ok(crds)
+}
+
+fn listed(crds: &BTreeMap<String, Value>) -> String {
+    let names: Vec<&str> = crds.keys().map(String::as_str).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+fn compare(name: &str, old: Option<&Value>, new: Option<&Value>) -> Result<CrdResult, Failure> {
+    let findings = match new {
+        Some(new) => check(old, new).map_err(|error| Failure::operational(error.to_string()))?,
+        None => Vec::new(),
+    };
+    let result = match (old, new) {
+        (_, None) => Verdict::OnlyInOld,
+        (None, _) => Verdict::OnlyInNew,
+        _ if findings.is_empty() => Verdict::Safe,
+        _ => Verdict::Unsafe,
+    };
+    Ok(CrdResult {
+        name: name.to_owned(),
+        result,
+        error: (!findings.is_empty()).then(|| error_text(name, &findings)),
+        findings: findings.into_iter().map(Into::into).collect(),
+    })
+}
+
+fn text(check: &CrdCheck) -> String {
+    let mut text = String::new();
+    if !check.safe {
+        let mut table = Table::new(&["CRD", "VERSION", "PROPERTY", "CHECK", "CHANGE"]);
+        for crd in &check.crds {
+            for finding in &crd.findings {
+                let (version, property) = (finding.version.as_deref(), finding.property.as_deref());
+                table.row([
+                    crd.name.as_str(),
+                    version.unwrap_or_default(),
+                    property.unwrap_or_default(),
+                    finding.check,
+                    &finding.text,
+                ]);
+            }
+        }
+        text += &table.text();
+        text.push('\n');
+    }
+    for (verdict, words) in [
+        (Verdict::Safe, "nothing breaks"),
+        (Verdict::Unsafe, "not safe"),
+        (Verdict::OnlyInNew, "only in NEW, not judged"),
+    ] {
+        for crd in check.crds.iter().filter(|crd| crd.result == verdict) {
+            text += &format!("{}: {words}\n", crd.name);
+        }
+    }
+    // Of a whole cluster these are many.
+    let rest = check.crds.iter().filter(|crd| crd.result == Verdict::OnlyInOld).count();
+    if rest > 0 {
+        text += &format!("only in OLD, not judged: {rest}\n");
+    }
+    text
+}

@@ -1,0 +1,112 @@
+//! A CustomResourceDefinition as far as the checks look at it.
+
+use serde_json::Value;
+
+use crate::CheckError;
+use crate::schema::{Fault, Schema};
+
+pub(crate) const API_VERSION: &str = "apiextensions.k8s.io/v1";
+pub(crate) const KIND: &str = "CustomResourceDefinition";
+
+/// Levels of lists and objects in a CRD. Real ones stay below 40; schemas are walked by recursion.
+pub(crate) const MAX_DEPTH: usize = 200;
+
+/// Real CRDs have up to six versions; each served one is compared with each other.
+const MAX_VERSIONS: usize = 100;
+
+/// A CRD whose fields have the types that the API demands.
+#[derive(Debug)]
+pub(crate) struct Crd<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) scope: &'a str,
+    /// Whether a webhook converts between the versions.
+    pub(crate) webhook_conversion: bool,
+    pub(crate) versions: Vec<Version<'a>>,
+    /// `status.storedVersions`
+    pub(crate) stored_versions: Vec<&'a str>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Version<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) served: bool,
+    pub(crate) schema: Option<Schema<'a>>,
+}
+
+impl<'a> Crd<'a> {
+    /// Reads an object.
+    ///
+    /// # Errors
+    /// It is no CRD, or one that no API server would take.
+    pub(crate) fn read(object: &'a Value) -> Result<Self, CheckError> {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        if !crate::is_crd(object) {
+            let text = |key: &str| object[key].as_str().unwrap_or_default().to_owned();
+            let (api_version, kind) = (text("apiVersion"), text("kind"));
+            return Err(CheckError::NotACrd { name: name.to_owned(), api_version, kind });
+        }
+        if deeper_than(object, MAX_DEPTH) {
+            return Err(CheckError::TooDeep { name: name.to_owned(), limit: MAX_DEPTH });
+        }
+        let malformed =
+            |field: String, expected| CheckError::Malformed { name: name.to_owned(), field, expected };
+        let spec = &object["spec"];
+        let versions = spec["versions"].as_array().map(Vec::as_slice);
+        let versions = versions.ok_or_else(|| malformed("spec.versions".to_owned(), "a list"))?;
+        if versions.len() > MAX_VERSIONS {
+            let (name, count) = (name.to_owned(), versions.len());
+            return Err(CheckError::TooManyVersions { name, count, limit: MAX_VERSIONS });
+        }
+        let versions = versions.iter().enumerate().map(|(index, version)| {
+            Version::read(version)
+                .map_err(|fault| malformed(format!("spec.versions[{index}].{}", fault.field), fault.expected))
+        });
+        let stored = match &object["status"]["storedVersions"] {
+            Value::Null => Vec::new(),
+            Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
+            _ => return Err(malformed("status.storedVersions".to_owned(), "a list")),
+        };
+        Ok(Self {
+            name,
+            scope: spec["scope"].as_str().unwrap_or_default(),
+            webhook_conversion: spec["conversion"]["strategy"] == "Webhook",
+            versions: versions.collect::<Result<_, _>>()?,
+            stored_versions: stored,
+        })
+    }
+
+    /// The version of this name.
+    pub(crate) fn version(&self, name: &str) -> Option<&Version<'a>> {
+        self.versions.iter().find(|version| version.name == name)
+    }
+}
+
+impl<'a> Version<'a> {
+    fn read(version: &'a Value) -> Result<Self, Fault> {
+        let name = version["name"].as_str();
+        let name = name.ok_or_else(|| Fault { field: "name".to_owned(), expected: "text" })?;
+        let schema = match &version["schema"]["openAPIV3Schema"] {
+            Value::Null => None,
+            schema => {
+                let in_schema =
+                    |fault: Fault| Fault { field: format!("schema.openAPIV3Schema{}", fault.field), ..fault };
+                Some(Schema::read(schema).map_err(in_schema)?)
+            }
+        };
+        Ok(Self { name, served: version["served"] == true, schema })
+    }
+}
+
+/// Whether lists and objects are nested in more than `limit` levels. Needs no stack.
+fn deeper_than(value: &Value, limit: usize) -> bool {
+    let mut open = vec![(value, 1)];
+    while let Some((value, level)) = open.pop() {
+        match value {
+            Value::Array(_) | Value::Object(_) if level > limit => return true,
+            Value::Array(list) => open.extend(list.iter().map(|item| (item, level + 1))),
+            Value::Object(map) => open.extend(map.values().map(|item| (item, level + 1))),
+            _ => {}
+        }
+    }
+    false
+}

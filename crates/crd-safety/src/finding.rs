@@ -1,0 +1,89 @@
+//! What the checks find, and how it is said.
+
+use std::fmt;
+
+use crate::CheckError;
+
+/// Bytes of findings of one CRD: far more than any status holds, far less than a hostile pair could give.
+const MAX_BYTES: usize = 32 << 20;
+
+/// What was compared, in the order of the report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Section {
+    /// The CRD as a whole.
+    Crd,
+    /// One version, old against new.
+    Same,
+    /// Two versions that are served at the same time.
+    Served,
+}
+
+impl Section {
+    /// `crd`, `same` or `served`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Crd => "crd",
+            Self::Same => "same",
+            Self::Served => "served",
+        }
+    }
+}
+
+/// One way in which the new CRD breaks what exists. Sorted as the report is; shown as its line.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Finding {
+    /// What was compared.
+    pub section: Section,
+    /// `v1`, or `v1 -> v2` for a pair; none for the whole CRD.
+    pub version: Option<String>,
+    /// Path of the property such as `^.spec.list.items.name`; none for the whole CRD.
+    pub property: Option<String>,
+    /// Name of the check (spec 05 §15.2, 15.3).
+    pub check: &'static str,
+    /// What has changed.
+    pub text: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for part in [&self.version, &self.property].into_iter().flatten() {
+            write!(f, "{part}: ")?;
+        }
+        write!(f, "{}: {}", self.check, self.text)
+    }
+}
+
+/// The complete error for the findings of the CRD `name` (spec 05 §15.1).
+pub fn error_text(name: &str, findings: &[Finding]) -> String {
+    let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    format!("validating upgrade for CRD {}: {}", olm_version::quote(name), lines.join("\n"))
+}
+
+/// Collects findings up to a size.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    list: Vec<Finding>,
+    bytes: usize,
+}
+
+impl Findings {
+    pub(crate) fn push(&mut self, finding: Finding) {
+        let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        self.bytes += length(&finding.version) + length(&finding.property) + finding.text.len();
+        if self.bytes <= MAX_BYTES {
+            self.list.push(finding);
+        }
+    }
+
+    /// The findings of the CRD `name`, sorted.
+    ///
+    /// # Errors
+    /// There were too many.
+    pub(crate) fn finish(mut self, name: &str) -> Result<Vec<Finding>, CheckError> {
+        if self.bytes > MAX_BYTES {
+            return Err(CheckError::TooManyFindings { name: name.to_owned(), limit: MAX_BYTES });
+        }
+        self.list.sort();
+        Ok(self.list)
+    }
+}

@@ -1,0 +1,189 @@
+//! The checks of one property: an old schema against a new one (spec 05 §15.3).
+
+use std::collections::BTreeSet;
+
+use olm_version::quote;
+use serde_json::Value;
+
+use crate::crd::Version;
+use crate::finding::{Finding, Findings, Section};
+use crate::schema::Schema;
+use crate::text::{canonical, canonical_schema, number};
+use crate::unhandled;
+
+/// What is told of a property: its path, its schema, and the schema at the same place of the other version.
+type Visit<'v> = &'v mut dyn FnMut(&str, Schema<'_>, Option<Schema<'_>>);
+
+/// Visits every property of `old`. Those that only `new` has are no concern: they were no part of any object.
+pub(crate) fn each(old: &Version<'_>, new: &Version<'_>, visit: Visit<'_>) {
+    if let Some(schema) = old.schema {
+        descend(schema, new.schema, &mut "^".to_owned(), visit);
+    }
+}
+
+fn descend(old: Schema<'_>, new: Option<Schema<'_>>, path: &mut String, visit: Visit<'_>) {
+    visit(path, old, new);
+    let length = path.len();
+    for (step, child) in old.children() {
+        path.push_str(&step.to_string());
+        descend(child, new.and_then(|new| new.child(step)), path, visit);
+        path.truncate(length);
+    }
+}
+
+/// A comparison of two versions: where its findings belong.
+#[derive(Debug)]
+pub(crate) struct Comparison {
+    pub(crate) section: Section,
+    /// How the findings name it.
+    pub(crate) version: String,
+}
+
+impl Comparison {
+    /// Compares every property of `old` with the one in `new`.
+    pub(crate) fn run(&self, old: &Version<'_>, new: &Version<'_>, findings: &mut Findings) {
+        each(old, new, &mut |path, old, new| {
+            compare(old, new, &mut |check, text| {
+                findings.push(Finding {
+                    section: self.section,
+                    version: Some(self.version.clone()),
+                    property: Some(path.to_owned()),
+                    check,
+                    text,
+                });
+            });
+        });
+    }
+}
+
+type Report<'r> = &'r mut dyn FnMut(&'static str, String);
+
+/// `new` is none where the property is gone: then nothing is harmless.
+fn compare(old: Schema<'_>, new: Option<Schema<'_>>, report: Report<'_>) {
+    let gone = new.is_none();
+    let new = new.unwrap_or_else(Schema::empty);
+    type_and_nullable(old, new, report);
+    required(old, new, report);
+    default(old, new, report);
+    enumeration(old, new, gone, report);
+    for key in ["maximum", "maxItems", "maxLength", "maxProperties"] {
+        bound(key, ("maximum", "decreased", |old, new| new < old), old, new, report);
+    }
+    for key in ["minimum", "minItems", "minLength", "minProperties"] {
+        bound(key, ("minimum", "increased", |old, new| new > old), old, new, report);
+    }
+    pattern(old, new, gone, report);
+    one_of(old, new, report);
+    if let Some(text) = unhandled::changes(old, new, gone) {
+        report("unhandled", text);
+    }
+}
+
+fn type_and_nullable(old: Schema<'_>, new: Schema<'_>, report: Report<'_>) {
+    let types = (old.text("type"), new.text("type"));
+    if types.0 != types.1 {
+        report("type", format!("type changed : {} -> {}", quote(types.0), quote(types.1)));
+    }
+    match (old.flag("nullable"), new.flag("nullable")) {
+        (false, true) => report("nullable", "nullable added : false -> true".to_owned()),
+        (true, false) => report("nullable", "nullable removed : true -> false".to_owned()),
+        _ => {}
+    }
+}
+
+fn required(old: Schema<'_>, new: Schema<'_>, report: Report<'_>) {
+    let names = |schema: Schema<'_>| -> BTreeSet<String> {
+        schema.list("required").iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let added = without(&names(new), &names(old));
+    if !added.is_empty() {
+        report("required", format!("new required fields: [{}]", added.join(" ")));
+    }
+}
+
+/// What `all` has and `known` has not, sorted.
+fn without(all: &BTreeSet<String>, known: &BTreeSet<String>) -> Vec<String> {
+    all.difference(known).cloned().collect()
+}
+
+fn default(old: Schema<'_>, new: Schema<'_>, report: Report<'_>) {
+    let text = |schema: Schema<'_>| schema.get("default").map(|value| quote(&canonical(value)));
+    match (text(old), text(new)) {
+        (None, Some(new)) => {
+            report("default", format!("default added when there was none previously : {new}"))
+        }
+        (Some(old), None) => report("default", format!("default value removed : {old}")),
+        (Some(old), Some(new)) if old != new => {
+            report("default", format!("default value changed : {old} -> {new}"));
+        }
+        _ => {}
+    }
+}
+
+fn enumeration(old: Schema<'_>, new: Schema<'_>, gone: bool, report: Report<'_>) {
+    let values =
+        |schema: Schema<'_>| -> BTreeSet<String> { schema.list("enum").iter().map(canonical).collect() };
+    let (old, new) = (values(old), values(new));
+    if old.is_empty() && !new.is_empty() {
+        let new = without(&new, &old).join(" ");
+        report("enum", format!("enum constraint added when there was none previously : [{new}]"));
+    }
+    let removed = without(&old, &new);
+    let dropped = new.is_empty() && !gone; // now every value is allowed
+    if !removed.is_empty() && !dropped {
+        report("enum", format!("allowed enum values removed : [{}]", removed.join(" ")));
+    }
+}
+
+/// Side of a bound, the word for tightening it, and whether it was.
+type Side = (&'static str, &'static str, fn(f64, f64) -> bool);
+
+fn bound(key: &'static str, side: Side, old: Schema<'_>, new: Schema<'_>, report: Report<'_>) {
+    let (name, tightened, is_tighter) = side;
+    let Some(limit) = new.number(key) else { return };
+    // Counts are integers and print as such; the other two are numbers of any kind.
+    let shown = |schema: Schema<'_>, value: f64| match schema.integer(key) {
+        Some(count) if !matches!(key, "maximum" | "minimum") => count.to_string(),
+        _ => number(value),
+    };
+    match old.number(key) {
+        None => {
+            let limit = shown(new, limit);
+            report(key, format!("{name} constraint added when there was none previously : {limit}"));
+        }
+        Some(before) if is_tighter(before, limit) => {
+            report(key, format!("{name} {tightened} : {} -> {}", shown(old, before), shown(new, limit)));
+        }
+        Some(_) => {}
+    }
+}
+
+fn pattern(old: Schema<'_>, new: Schema<'_>, gone: bool, report: Report<'_>) {
+    let (old, new) = (old.text("pattern"), new.text("pattern"));
+    let change = match (old.is_empty(), new.is_empty()) {
+        _ if old == new => return,
+        (true, _) => "added",
+        (_, false) => "changed",
+        (_, true) if gone => "removed",
+        (_, true) => return, // now every text is allowed
+    };
+    report("pattern", format!("pattern {change} : {} -> {}", quote(old), quote(new)));
+}
+
+fn one_of(old: Schema<'_>, new: Schema<'_>, report: Report<'_>) {
+    let entries = |schema: Schema<'_>| -> BTreeSet<String> {
+        schema.list("oneOf").iter().map(canonical_schema).collect()
+    };
+    let (old, new) = (entries(old), entries(new));
+    let (removed, added) = (without(&old, &new), without(&new, &old));
+    let (what, schemas) = if old.is_empty() && !new.is_empty() {
+        ("oneOf constraint added when there was none previously", added)
+    } else if !removed.is_empty() {
+        ("allowed oneOf schemas removed", removed)
+    } else if !added.is_empty() {
+        ("allowed oneOf schemas added", added)
+    } else {
+        return;
+    };
+    report("oneOf", format!("{what}: [{}]", schemas.join(" ")));
+}

@@ -1,0 +1,336 @@
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// Where [`crd`] has the schema of the property `f`.
+const FIELD: &str = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/f";
+
+/// A CRD with one served version whose spec has these properties.
+fn crd(properties: &Value) -> Value {
+    let spec = json!({"type": "object", "properties": properties});
+    versions(&json!([version("v1", &json!({"type": "object", "properties": {"spec": spec}}))]))
+}
+
+fn version(name: &str, schema: &Value) -> Value {
+    json!({"name": name, "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}})
+}
+
+fn versions(versions: &Value) -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {"scope": "Namespaced", "versions": versions},
+    })
+}
+
+fn lines(old: &Value, new: &Value) -> Vec<String> {
+    check(Some(old), new).unwrap().iter().map(ToString::to_string).collect()
+}
+
+/// Lines for a change of the property `f`.
+fn change(old: &Value, new: &Value) -> Vec<String> {
+    lines(&crd(&json!({"f": old})), &crd(&json!({"f": new})))
+}
+
+// spec 05 acceptance 49
+#[test]
+fn a_removed_field_is_the_whole_error() {
+    let (old, new) = (crd(&json!({"x": {"nullable": false}})), crd(&json!({})));
+    let findings = check(Some(&old), &new).unwrap();
+    assert_eq!(
+        error_text("widgets.example.com", &findings),
+        "validating upgrade for CRD \"widgets.example.com\": existingFieldRemoval: removed field : v1.^.spec.x"
+    );
+    let line = |section, version: Option<&str>| Finding {
+        section,
+        version: version.map(str::to_owned),
+        property: version.map(|_| "^.spec.x".to_owned()),
+        check: "type",
+        text: "text".to_owned(),
+    };
+    assert_eq!(line(Section::Crd, None).to_string(), "type: text");
+    assert_eq!(line(Section::Served, Some("v1 -> v2")).to_string(), "v1 -> v2: ^.spec.x: type: text");
+}
+
+// spec 05 acceptance 51, 52; §18.11
+#[test]
+fn what_breaks_nothing_is_not_told() {
+    for (old, new) in [
+        (json!({"enum": ["a"]}), json!({"enum": ["a", "b"]})),
+        (json!({"enum": ["a"]}), json!({})),
+        (json!({"enum": ["a"]}), json!({"enum": []})),
+        (json!({"pattern": "a"}), json!({})),
+        (json!({"description": "a"}), json!({"description": "b"})),
+        (json!({"title": "a", "example": 1}), json!({"externalDocs": {"url": "u"}, "example": 2})),
+        (json!({"required": ["a"]}), json!({"required": null})),
+        (json!({"default": null, "x-kubernetes-list-map-keys": []}), json!({})),
+        (json!({"maxLength": 5, "maximum": 7}), json!({"maxLength": 5.0, "maximum": 7.0})),
+        (
+            json!({"additionalProperties": {"properties": {"a": {"description": "x"}}}}),
+            json!({"additionalProperties": {"properties": {"a": {"description": "y"}, "b": {"type": "string"}}}}),
+        ),
+        (json!({"anyOf": [{"maxLength": 4}]}), json!({"anyOf": [{"maxLength": 5, "title": "t"}]})),
+        (json!({"not": {"description": "a"}}), json!({"not": {"description": "b"}})),
+        (
+            json!({"description": "a", "oneOf": [{"required": ["a"]}, {"properties": {"a": {"maxLength": 1}}}]}),
+            json!({"oneOf": [{"required": ["a"]}, {"properties": {"a": {"maxLength": 1, "title": "t"}}}]}),
+        ),
+    ] {
+        assert_eq!(change(&old, &new), Vec::<String>::new(), "{old} -> {new}");
+    }
+    let fresh = crd(&json!({"f": {"required": ["x"]}}));
+    assert_eq!(lines(&crd(&json!({})), &fresh), Vec::<String>::new(), "a new optional field");
+    assert_eq!(check(None, &json!({"kind": "Whatever"})), Ok(Vec::new()));
+}
+
+// spec 05 acceptance 53
+#[test]
+fn what_no_check_knows_is_unhandled() {
+    for (old, new, summary) in [
+        (json!({}), json!({"format": "email"}), "Format \"\" -> \"email\""),
+        (
+            json!({"title": "a"}),
+            json!({"title": "b", "format": "email"}),
+            "Format \"\" -> \"email\"; Title \"a\" -> \"b\"",
+        ),
+        (json!({"multipleOf": 0.5}), json!({"multipleOf": 1e6}), "MultipleOf &0.5 -> &1e+06"),
+        (
+            json!({"x-kubernetes-preserve-unknown-fields": false}),
+            json!({}),
+            "XPreserveUnknownFields &false -> nil",
+        ),
+        (json!({}), json!({"additionalProperties": {}}), "AdditionalProperties nil -> <complex value>"),
+        (
+            json!({"additionalProperties": true}),
+            json!({"additionalProperties": {}}),
+            "Schema nil -> <complex value>",
+        ),
+        // What a condition newly mentions makes it narrower.
+        (
+            json!({"allOf": [{}]}),
+            json!({"allOf": [{}, {"maxLength": 1}]}),
+            "AllOf <complex value> -> <complex value> (changed)",
+        ),
+        (
+            json!({"allOf": [{"additionalProperties": {}}]}),
+            json!({"allOf": [{"additionalProperties": {"properties": {"a": {"maxLength": 1}}}}]}),
+            "AllOf <complex value> -> <complex value> (changed)",
+        ),
+        // A wider exception forbids more.
+        (
+            json!({"not": {"maxLength": 1}}),
+            json!({"not": {"maxLength": 2}}),
+            "Not <complex value> -> <complex value> (changed)",
+        ),
+        (
+            json!({"x-kubernetes-validations": [{"rule": "a"}]}),
+            json!({"x-kubernetes-validations": [{"rule": "b"}]}),
+            "XValidations [{\"rule\":\"a\"}] -> [{\"rule\":\"b\"}]",
+        ),
+    ] {
+        let line = format!("v1: ^.spec.f: unhandled: unhandled changes found ({summary})");
+        assert_eq!(change(&old, &new), [line], "{old} -> {new}");
+    }
+}
+
+#[test]
+fn paths_lead_through_every_kind_of_schema() {
+    let tightened = |limit: u8| {
+        let leaf = json!({"maxLength": limit});
+        json!({
+            "items": leaf,
+            "additionalProperties": leaf,
+            "not": leaf,
+            "patternProperties": {"^x": leaf},
+            "allOf": [{}, leaf],
+            "properties": {"a.b": leaf},
+        })
+    };
+    let lines = change(&tightened(2), &tightened(1));
+    let bounds: Vec<_> =
+        lines.iter().filter_map(|line| line.split_once(": maxLength: ")).map(|(p, _)| p).collect();
+    assert_eq!(
+        bounds,
+        [
+            "v1: ^.spec.f.a.b",
+            "v1: ^.spec.f.additionalProperties",
+            "v1: ^.spec.f.allOf[1]",
+            "v1: ^.spec.f.items",
+            "v1: ^.spec.f.not",
+            "v1: ^.spec.f.patternProperties[^x]",
+        ]
+    );
+}
+
+// spec 05 acceptance 54
+#[test]
+fn only_new_differences_between_served_versions_are_told() {
+    let pair = |extra: &Value| {
+        let low = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+        let mut high = json!({"type": "object", "properties": {"a": {"type": "integer"}}});
+        high["properties"]["a"].as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        versions(&json!([version("v2", &high), version("v1", &low)]))
+    };
+    let (known, bounded, tighter) =
+        (pair(&json!({})), pair(&json!({"minimum": 1})), pair(&json!({"minimum": 2})));
+    assert_eq!(lines(&known, &known), Vec::<String>::new());
+    let added = "^.a: minimum: minimum constraint added when there was none previously";
+    assert_eq!(lines(&known, &bounded), [format!("v2: {added} : 1"), format!("v1 -> v2: {added} : 1")]);
+    assert_eq!(
+        lines(&bounded, &tighter),
+        ["v2: ^.a: minimum: minimum increased : 1 -> 2".to_owned(), format!("v1 -> v2: {added} : 2")]
+    );
+    // Two new required names, in whatever order, are the same finding.
+    let names = |names: Value| {
+        let (low, high) = (json!({}), json!({"required": names}));
+        versions(&json!([version("v1", &low), version("v2", &high)]))
+    };
+    assert_eq!(lines(&names(json!(["a", "b"])), &names(json!(["b", "a"]))), Vec::<String>::new());
+}
+
+#[test]
+fn what_is_no_crd_or_hostile_is_refused() {
+    let good = crd(&json!({}));
+    let refused = |new: &Value| {
+        let error = check(Some(&good), new).unwrap_err().to_string();
+        assert_eq!(check(Some(new), &good).unwrap_err().to_string(), error);
+        error
+    };
+    assert_eq!(
+        refused(&json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}})),
+        "object \"s\" is a \"Secret\" of \"v1\", not a CustomResourceDefinition of apiextensions.k8s.io/v1"
+    );
+    let malformed = "CustomResourceDefinition \"widgets.example.com\": ";
+    assert_eq!(refused(&versions(&json!(7))), format!("{malformed}spec.versions must be a list"));
+    assert_eq!(refused(&versions(&json!([{}]))), format!("{malformed}spec.versions[0].name must be text"));
+    assert_eq!(
+        refused(&crd(&json!({"l": {"items": {"anyOf": [{"maxLength": 1.5}]}}}))),
+        format!(
+            "{malformed}spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.l.items.anyOf[0].maxLength must \
+             be an integer"
+        )
+    );
+    let many: Vec<Value> = (0..101).map(|number| version(&format!("v{number}"), &json!({}))).collect();
+    assert_eq!(
+        refused(&versions(&many.into())),
+        "CustomResourceDefinition \"widgets.example.com\" has 101 versions, at most 100 are compared"
+    );
+}
+
+/// Each level costs some stack: what is allowed must fit into a small one, what is not must not need any.
+#[test]
+fn deep_schemas_need_little_stack() {
+    let nested = |levels: usize, leaf: Value| {
+        // Moved, as the macro would copy by recursion.
+        let around = |inner, _| Value::Object([("not".to_owned(), inner)].into_iter().collect());
+        let mut crd = crd(&json!({"f": null}));
+        *crd.pointer_mut(FIELD).unwrap() = (0..levels).fold(leaf, around);
+        crd
+    };
+    // The schema of the field is at level ten, and so the leaf at the last one that is allowed.
+    let allowed = crd::MAX_DEPTH - 10;
+    let (old, new) = (nested(allowed, json!({"maxLength": 2})), nested(allowed, json!({"maxLength": 1})));
+    let one_more = nested(allowed + 1, json!({}));
+    let deep = nested(20_000, json!({}));
+    std::thread::scope(|scope| {
+        let small = std::thread::Builder::new().stack_size(512 << 10);
+        let run = || {
+            let findings = check(Some(&old), &new).unwrap();
+            assert!(findings.iter().any(|finding| finding.check == "maxLength"));
+            let error = check(Some(&old), &deep).unwrap_err();
+            let name = "widgets.example.com".to_owned();
+            assert_eq!(error, CheckError::TooDeep { name, limit: crd::MAX_DEPTH });
+            assert!(check(Some(&old), &one_more).is_err());
+        };
+        small.spawn_scoped(scope, run).unwrap().join().unwrap();
+    });
+    // Values are dropped by recursion.
+    std::mem::forget(deep);
+}
+
+#[test]
+fn too_many_findings_are_an_error() {
+    let properties: serde_json::Map<String, Value> = (0..2_000)
+        .map(|number| (format!("{number}{}", "x".repeat(10_000)), json!({"type": "string"})))
+        .collect();
+    let error = check(Some(&crd(&properties.into())), &crd(&json!({}))).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "CustomResourceDefinition \"widgets.example.com\": the findings are longer than 33554432 bytes"
+    );
+}
+
+/// Schemas of every form, most of them valid.
+fn schema() -> impl Strategy<Value = Value> {
+    let scalar = prop_oneof![
+        Just(json!({})),
+        "[a-c]{1,2}".prop_map(|text| json!({"type": text, "pattern": text, "title": text})),
+        any::<i8>().prop_map(|n| json!({"maximum": n, "minLength": n, "default": {"b": n, "a": 1}})),
+        proptest::collection::vec("[a-c]", 0..3).prop_map(|names| json!({"required": names, "enum": names})),
+        any::<bool>()
+            .prop_map(|flag| json!({"nullable": flag, "additionalProperties": flag, "uniqueItems": flag})),
+        Just(json!({"maximum": "x", "properties": []})),
+    ];
+    scalar.prop_recursive(4, 24, 3, |inner| {
+        let keys = prop_oneof![
+            Just("items"),
+            Just("additionalProperties"),
+            Just("not"),
+            Just("properties"),
+            Just("allOf"),
+            Just("anyOf"),
+            Just("oneOf"),
+        ];
+        (keys, inner.clone(), inner).prop_map(|(key, a, b)| match key {
+            "properties" => json!({key: {"a": a, "b": b}}),
+            "allOf" | "anyOf" | "oneOf" => json!({key: [a, b]}),
+            _ => json!({key: a, "description": "d"}),
+        })
+    })
+}
+
+fn any_crd() -> impl Strategy<Value = Value> {
+    proptest::collection::vec(("v[1-3](alpha1|beta2)?", schema(), any::<bool>()), 1..4).prop_map(|list| {
+        let list = list.into_iter().map(|(name, schema, served)| {
+            let mut version = version(&name, &schema);
+            version["served"] = served.into();
+            version
+        });
+        versions(&list.collect())
+    })
+}
+
+proptest! {
+    #[test]
+    fn findings_are_stable_and_sorted(old in any_crd(), new in any_crd()) {
+        let found = check(Some(&old), &new);
+        prop_assert_eq!(&found, &check(Some(&old.clone()), &new.clone()));
+        if let Ok(findings) = found {
+            prop_assert!(findings.is_sorted());
+            prop_assert!(findings.iter().all(|finding| !finding.to_string().contains('\n')));
+        }
+    }
+
+    #[test]
+    fn nothing_breaks_where_nothing_changes(crd in any_crd()) {
+        // Versions of one name twice are no CRD that an API server would hold.
+        let names: Vec<_> = crd["spec"]["versions"].as_array().unwrap().iter().map(|v| v["name"].to_string()).collect();
+        prop_assume!(names.iter().collect::<BTreeSet<_>>().len() == names.len());
+        if let Ok(findings) = check(Some(&crd), &crd) {
+            prop_assert_eq!(findings, vec![]);
+        }
+    }
+
+    #[test]
+    fn arbitrary_fields_do_no_harm(key in "type|properties|items|enum|oneOf|x-kubernetes-validations|required",
+                                   value in "[\\[{\"a:1\\]}, ]{0,12}") {
+        let value: Value = serde_json::from_str(&value).unwrap_or(Value::Null);
+        let odd = crd(&json!({"f": {key: value}}));
+        let _ = check(Some(&odd), &crd(&json!({})));
+        let _ = check(Some(&crd(&json!({"f": {}}))), &odd);
+    }
+}

@@ -1,0 +1,41 @@
+//! The CRDs of the real bundles in `OLM_FIELD_DATA`.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+use std::path::PathBuf;
+
+use olm_crd_safety::{check, is_crd};
+use serde_json::{Value, json};
+
+#[test]
+fn real_crds_may_be_replaced_by_themselves_only() {
+    let Some(root) = std::env::var_os("OLM_FIELD_DATA").map(PathBuf::from) else {
+        println!("SKIPPED real_crds_may_be_replaced_by_themselves_only: OLM_FIELD_DATA is not set");
+        return;
+    };
+    let mut count = 0;
+    for bundle in root.join("bundles").read_dir().unwrap() {
+        let Ok(text) = std::fs::read(bundle.unwrap().path().join("expected.jsonl")) else { continue };
+        for crd in olm_yaml::all_from_slice(&text).unwrap().iter().filter(|object| is_crd(object)) {
+            assert_eq!(check(Some(crd), crd), Ok(Vec::new()), "{}", crd["metadata"]["name"]);
+            let findings = check(Some(crd), &of_texts(crd)).unwrap();
+            assert!(
+                findings
+                    .iter()
+                    .any(|finding| finding.property.as_deref() == Some("^") && finding.check == "type")
+            );
+            count += 1;
+        }
+    }
+    assert!(count > 0, "no CRD in {}", root.display());
+    println!("{count} real CRDs");
+}
+
+/// The CRD with texts for objects.
+fn of_texts(crd: &Value) -> Value {
+    let mut other = crd.clone();
+    for version in other["spec"]["versions"].as_array_mut().unwrap() {
+        version["schema"]["openAPIV3Schema"] = json!({"type": "string"});
+    }
+    other
+}
