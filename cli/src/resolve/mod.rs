@@ -259,7 +259,7 @@ async fn world(
         return World::described(&args.with, &args.served, &args.rules, catalogs);
     }
     let cluster = args.access.cluster.connect().await?;
-    World::of_cluster(&cluster, &args.rules, catalogs, session).await
+    World::of_cluster(&cluster, &args.rules, session).await
 }
 
 /// The failure of the first question that has no answer, with the errors of all.

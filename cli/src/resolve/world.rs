@@ -74,7 +74,6 @@ impl World {
     pub(super) async fn of_cluster(
         cluster: &Cluster,
         rules: &RuleArgs,
-        catalogs: &Catalogs,
         session: &Session,
     ) -> Result<Self, Failure> {
         let served = cluster.kinds(session).await?;
@@ -92,7 +91,7 @@ impl World {
                     set.name_any()
                 ));
             }
-            extensions.push(Extension::of_cluster(has, objects.get(name), rules, catalogs)?);
+            extensions.push(Extension::of_cluster(has, objects.get(name), rules)?);
         }
         Ok(Self { extensions, owners, served })
     }
@@ -177,7 +176,6 @@ impl Extension {
         has: Installed,
         object: Option<&ClusterExtension>,
         rules: &RuleArgs,
-        catalogs: &Catalogs,
     ) -> Result<Self, Failure> {
         // What cannot be asked about cannot be moved, but it is there all the same.
         let asked = object.and_then(|object| Ask::of_extension(object, rules).ok());
@@ -185,14 +183,15 @@ impl Extension {
         ask.extension = Some(has.extension.clone());
         ask.installed = Some(has.bundle.clone());
         let protected = object.is_some_and(|object| ask.rules.protect(object));
-        // A revision tells all properties only where dependencies are judged; the catalogs fill the gap.
-        let Installed { extension, bundle, package, mut properties, .. } = has;
-        properties.extend(offered(ask.package(), &bundle.name, catalogs));
-        Ok(Self { ask, has: Installed::new(extension, package, bundle, properties), protected })
+        Ok(Self { ask, has, protected })
     }
 
     fn for_solving(&self, served: &Served, catalogs: &Catalogs) -> InstalledExtension {
-        let Self { ask, has, .. } = self;
+        let Self { ask, has: Installed { extension, bundle, package, properties, .. }, .. } = self;
+        // A revision tells all properties only where dependencies are judged; for a plan the catalogs fill the gap.
+        let offered = offered(ask.package(), &bundle.name, catalogs);
+        let properties = properties.iter().cloned().chain(offered).collect();
+        let has = Installed::new(extension.clone(), package.clone(), bundle.clone(), properties);
         let counts = has.requirements.iter().filter(|one| ask.rules.counts(one.property_type()));
         InstalledExtension {
             extension: has.extension.clone(),

@@ -297,6 +297,26 @@ fn revision(name: &str, bundle: &str, version: &str) -> Value {
     })
 }
 
+/// The definition of `Bucket`, which this extension has applied.
+fn definition(owner: &str) -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "buckets.store.example.com", "labels": {
+            "olm.operatorframework.io/owner-kind": "ClusterExtension",
+            "olm.operatorframework.io/owner-name": owner,
+        } },
+        "spec": { "group": "store.example.com", "names": { "kind": "Bucket" },
+            "versions": [{ "name": "v1", "served": true }] },
+    })
+}
+
+/// Says in its properties that its bundle is certified.
+fn certified(mut revision: Value) -> Value {
+    revision["metadata"]["annotations"]["olm.properties"] =
+        json!("[{\"type\":\"certified\",\"value\":true}]");
+    revision
+}
+
 // spec 07
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_extension_of_the_cluster_is_explained_by_what_the_cluster_has() {
@@ -313,12 +333,19 @@ async fn an_extension_of_the_cluster_is_explained_by_what_the_cluster_has() {
     assert!(ran.stdout.contains(release), "{}", ran.stdout);
     let base = extension("base", &json!({}), "base.v1.4.0", "1.4.0");
     let store = extension("store", &json!({}), "store.v1.0.0", "1.0.0");
-    let sets =
-        vec![app_set(), revision("base", "base.v1.4.0", "1.4.0"), revision("store", "store.v1.0.0", "1.0.0")];
-    let cluster = Cluster::with_extensions(catalogs(), vec![app(), base, store], sets, vec![], lines).await;
-    let ran = cluster.olm(&["resolve", "--extension", "app"]).await;
-    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
-    assert!(ran.stdout.contains("Decision:           upgrade to app.v2.0.0"), "{}", ran.stdout);
+    // As for the controller, what the cluster has counts: what only the catalog says of `store` does not.
+    let store_set = || revision("store", "store.v1.0.0", "1.0.0");
+    for (store_set, definitions, decision) in [
+        (store_set(), vec![], "stay at app.v1.0.0"),
+        (certified(store_set()), vec![definition("store")], "upgrade to app.v2.0.0"),
+    ] {
+        let extensions = vec![app(), base.clone(), store.clone()];
+        let sets = vec![app_set(), revision("base", "base.v1.4.0", "1.4.0"), store_set];
+        let cluster = Cluster::with_extensions(catalogs(), extensions, sets, definitions, lines).await;
+        let ran = cluster.olm(&["resolve", "--extension", "app"]).await;
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+        assert!(ran.stdout.contains(&format!("Decision:           {decision}")), "{}", ran.stdout);
+    }
     let ran = cluster.olm(&["resolve", "--extension", "nope"]).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (4, "error: there is no ClusterExtension \"nope\"\n"));
 }
@@ -328,17 +355,6 @@ async fn an_extension_of_the_cluster_is_explained_by_what_the_cluster_has() {
 async fn kinds_are_of_the_extension_whose_definitions_they_are() {
     let mode = json!({ "ext.olm.operatorframework.io/dependency-mode": "Check" });
     let app = || extension("app", &mode, "app.v1.0.0", "1.0.0");
-    let definition = |owner: &str| {
-        json!({
-            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": { "name": "buckets.store.example.com", "labels": {
-                "olm.operatorframework.io/owner-kind": "ClusterExtension",
-                "olm.operatorframework.io/owner-name": owner,
-            } },
-            "spec": { "group": "store.example.com", "names": { "kind": "Bucket" },
-                "versions": [{ "name": "v1", "served": true }] },
-        })
-    };
     for (definitions, decision) in [
         (vec![], "stay at app.v1.0.0"),
         (vec![definition("base")], "stay at app.v1.0.0"),
@@ -350,9 +366,7 @@ async fn kinds_are_of_the_extension_whose_definitions_they_are() {
             extension("store", &json!({}), "store.v0.9.0", "0.9.0"),
         ];
         // No catalog has this bundle, and it does not say what it defines.
-        let mut store = revision("store", "store.v0.9.0", "0.9.0");
-        store["metadata"]["annotations"]["olm.properties"] =
-            json!("[{\"type\":\"certified\",\"value\":true}]");
+        let mut store = certified(revision("store", "store.v0.9.0", "0.9.0"));
         store["metadata"]["annotations"]["ext.olm.operatorframework.io/catalog-properties"] = json!("{}");
         let sets =
             vec![revision("app", "app.v1.0.0", "1.0.0"), revision("base", "base.v1.4.0", "1.4.0"), store];
