@@ -154,7 +154,10 @@ impl Dependencies {
             tokio::select! {
                 event = events.next() => match event {
                     // The first list counts too: it may show more than the answer to the first question.
-                    Some(Ok(Event::Apply(_) | Event::Delete(_) | Event::InitDone)) => due = Some(Instant::now() + SETTLE),
+                    // Later ones do not put it off: where definitions change all the time it would never come.
+                    Some(Ok(Event::Apply(_) | Event::Delete(_) | Event::InitDone)) => {
+                        due.get_or_insert_with(|| Instant::now() + SETTLE);
+                    }
                     Some(Ok(Event::Init | Event::InitApply(_))) => {}
                     Some(Err(error)) => tracing::warn!(%error, "watching CustomResourceDefinitions"),
                     None => return,
