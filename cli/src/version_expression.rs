@@ -213,40 +213,45 @@ fn tidy(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use olm_version::Constraint;
 
     use super::{Admission, check};
 
+    /// The expressions of the product documents (spec 08 S2-1, S2-2).
+    pub(crate) const OF_PRODUCT_DOCUMENTS: [&str; 26] = [
+        ">=1.11, <1.13",
+        "1.11.1",
+        ">1.11.1",
+        "1.14.x",
+        ">=1.16",
+        "1.11.x || 1.13.x",
+        ">= 1.2.0, < 2.0.0",
+        "=1.11",
+        ">=1.12.X",
+        "<=2.x",
+        "*",
+        "~1.11.0",
+        "~1",
+        "~1.12",
+        "~1.12.x",
+        "~1.x",
+        "^0",
+        "^0.0",
+        "^0.0.3",
+        "^0.2",
+        "^0.2.3",
+        "^1.2.x",
+        "^1.2.3",
+        "^2.x",
+        "^2.3",
+        ">= 2.0.0, < 3",
+    ];
+
     #[test]
     fn what_can_be_applied_is_accepted() {
-        // spec 08 S2-1, S2-2 and the rows of spec 01 §3.1 and spec 03 §4.1 that both sides take
-        for text in [
-            ">=1.11, <1.13",
-            "1.11.1",
-            ">1.11.1",
-            "1.14.x",
-            ">=1.16",
-            "1.11.x || 1.13.x",
-            ">= 1.2.0, < 2.0.0",
-            "=1.11",
-            ">=1.12.X",
-            "<=2.x",
-            "*",
-            "~1.11.0",
-            "~1",
-            "~1.12",
-            "~1.12.x",
-            "~1.x",
-            "^0",
-            "^0.0",
-            "^0.0.3",
-            "^0.2",
-            "^0.2.3",
-            "^1.2.x",
-            "^1.2.3",
-            "^2.x",
-            "^2.3",
+        // The rows of spec 01 §3.1 and spec 03 §4.1 that both sides take
+        let rows = [
             "1.2.3",
             "v1.2.3",
             "=1.2.3",
@@ -273,7 +278,8 @@ mod tests {
             "1.0.0 || x",
             "1 2.*",
             "1 2.x.x",
-        ] {
+        ];
+        for text in OF_PRODUCT_DOCUMENTS.into_iter().chain(rows) {
             assert_eq!(check(text), Constraint::parse(text).map_err(|_| unreachable!()), "{text:?}");
         }
     }

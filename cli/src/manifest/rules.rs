@@ -210,6 +210,7 @@ fn holds(expression: &str, value: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::version_expression::tests::OF_PRODUCT_DOCUMENTS;
     use serde_json::json;
 
     fn extension(catalog: Value) -> Value {
@@ -225,36 +226,7 @@ mod tests {
     // spec 08 S2-2, S2-3
     #[test]
     fn the_forms_of_the_product_documents_are_accepted() {
-        let versions = [
-            ">=1.11, <1.13",
-            "1.11.1",
-            ">1.11.1",
-            "1.14.x",
-            ">=1.16",
-            "1.11.x || 1.13.x",
-            "1.11.x",
-            ">=1.12.X",
-            "<=2.x",
-            "*",
-            "~1.11.0",
-            "~1",
-            "~1.12",
-            "~1.12.x",
-            "~1.x",
-            "^0",
-            "^0.0",
-            "^0.0.3",
-            "^0.2",
-            "^0.2.3",
-            "^1.2.x",
-            "^1.2.3",
-            "^2.x",
-            "^2.3",
-            ">= 1.2.0, < 2.0.0",
-            ">= 2.0.0, < 3",
-            "=1.11",
-        ];
-        for version in versions {
+        for version in OF_PRODUCT_DOCUMENTS {
             assert_eq!(
                 told(&extension(json!({ "packageName": "p", "version": version }))),
                 [""; 0],
