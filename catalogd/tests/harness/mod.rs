@@ -7,7 +7,6 @@ pub(crate) mod strace;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -415,5 +414,5 @@ fn merge(target: &mut Value, change: Value) {
 }
 
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+    olm_control_plane::ports::free_port().unwrap()
 }

@@ -6,7 +6,9 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::setup::{NAMESPACE, Setup, free_ports};
+use olm_control_plane::ports::free_ports;
+
+use crate::setup::{NAMESPACE, Setup};
 
 /// A running operator-controller; killed when dropped.
 pub(crate) struct Controller {

@@ -1,7 +1,6 @@
 //! Everything around the server that is measured: a control plane, a registry, and the server's process.
 
 use std::fs::File;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,6 +12,7 @@ use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
 use olm_api::{ClusterCatalog, crds::crds};
 use olm_control_plane::ControlPlane;
+use olm_control_plane::ports::free_ports;
 use olm_image::Image;
 use olm_image::registry::Registry;
 use serde_json::json;
@@ -194,16 +194,4 @@ impl Drop for Catalogd {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// Ports nobody listens on; all are held until all are known, so they differ.
-pub(crate) fn free_ports<const N: usize>() -> Result<[u16; N]> {
-    let mut listeners = Vec::new();
-    let mut ports = [0; N];
-    for port in &mut ports {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        *port = listener.local_addr()?.port();
-        listeners.push(listener);
-    }
-    Ok(ports)
 }

@@ -6,6 +6,7 @@
 //! but tests.
 
 mod files;
+pub mod ports;
 mod process;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -16,7 +17,6 @@ use kube::{Api, Client, Config};
 use process::Process;
 use serde_json::Value;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -90,7 +90,8 @@ impl ControlPlane {
         let binary = process::binary()?;
         let directory =
             tempfile::tempdir().map_err(|error| Error::Io("temporary directory".into(), error))?;
-        let [client_port, peer_port, secure_port] = free_ports()?;
+        let [client_port, peer_port, secure_port] =
+            ports::free_ports().map_err(|error| Error::Io("free port".into(), error))?;
         files::write_credentials(directory.path())?;
         let kubeconfig = files::write_kubeconfig(directory.path(), secure_port)?;
 
@@ -164,21 +165,6 @@ async fn is_ready(client: &Client) -> bool {
         }
     }
     true
-}
-
-/// Ports nobody listens on. All are held until all are known, so they differ.
-fn free_ports<const N: usize>() -> Result<[u16; N], Error> {
-    let find = || -> io::Result<[u16; N]> {
-        let mut listeners = Vec::with_capacity(N);
-        let mut ports = [0; N];
-        for port in &mut ports {
-            let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-            *port = listener.local_addr()?.port();
-            listeners.push(listener);
-        }
-        Ok(ports)
-    };
-    find().map_err(|error| Error::Io("free port".into(), error))
 }
 
 fn etcd_arguments(directory: &Path, client_port: u16, peer_port: u16) -> Vec<String> {
