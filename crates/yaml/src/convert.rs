@@ -10,9 +10,10 @@ use crate::{
 /// Writes the document as JSON. Members stand in the order of the document, a merge puts the merged members
 /// where it stands, and nothing is removed: the reader's "last of equal keys wins" gives the reference's result,
 /// including that a merge overrides explicit keys before it (spec 02 §A-bis).
-pub(crate) fn to_json(tree: &Tree, limits: &Limits) -> Result<Vec<u8>, Error> {
-    let mut writer =
-        Writer { tree, limits, out: Vec::new(), frames: Vec::new(), nodes: 1, aliased: 0, alias_depth: 0 };
+pub(crate) fn to_json(tree: &Tree<'_>, limits: &Limits) -> Result<Vec<u8>, Error> {
+    // Most documents need about that much.
+    let out = Vec::with_capacity((16 * tree.nodes.len()).min(limits.expanded_bytes));
+    let mut writer = Writer { tree, limits, out, frames: Vec::new(), nodes: 1, aliased: 0, alias_depth: 0 };
     if tree.nodes.is_empty() {
         return Ok(b"null".to_vec());
     }
@@ -41,7 +42,7 @@ enum Frame {
 }
 
 struct Writer<'a> {
-    tree: &'a Tree,
+    tree: &'a Tree<'a>,
     limits: &'a Limits,
     out: Vec<u8>,
     frames: Vec<Frame>,
@@ -153,6 +154,9 @@ impl Writer<'_> {
         const SMALL: usize = 400_000;
         const LARGE: usize = 4_000_000;
         self.nodes += 1;
+        if self.nodes > self.limits.nodes {
+            return Err(Error::TooMany { limit: self.limits.nodes });
+        }
         self.aliased += usize::from(self.alias_depth > 0);
         let progress = self.nodes.clamp(SMALL, LARGE) - SMALL;
         let allowed = 0.99 - 0.89 * (progress as f64 / (LARGE - SMALL) as f64);
@@ -197,7 +201,7 @@ impl Writer<'_> {
         let (index, aliased) = self.follow(index)?;
         self.alias_depth -= usize::from(aliased);
         let text = match &self.tree.nodes[index] {
-            Node::Scalar(Scalar::Text(text)) => text.as_str(),
+            Node::Scalar(Scalar::Text(text)) => text,
             Node::Scalar(Scalar::Bool(true)) => "true",
             Node::Scalar(Scalar::Bool(false)) => "false",
             Node::Scalar(Scalar::Int(n)) => &n.to_string(),
@@ -214,7 +218,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn scalar(&mut self, scalar: &Scalar) -> Result<(), Error> {
+    fn scalar(&mut self, scalar: &Scalar<'_>) -> Result<(), Error> {
         match scalar {
             Scalar::Null => self.out.extend_from_slice(b"null"),
             Scalar::Bool(true) => self.out.extend_from_slice(b"true"),

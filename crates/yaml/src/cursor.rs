@@ -11,7 +11,8 @@ pub(crate) struct Mark {
 /// Reads forward through text whose line breaks are `\n`, U+2028 and U+2029 (see `source`).
 pub(crate) struct Cursor<'a> {
     text: &'a str,
-    at: usize,
+    /// Where the cursor is, in bytes.
+    pub(crate) at: usize,
     pub(crate) mark: Mark,
 }
 
@@ -56,25 +57,28 @@ impl<'a> Cursor<'a> {
         passed
     }
 
-    /// Goes to the end of the line, before the break.
-    pub(crate) fn skip_line(&mut self) {
+    /// Goes to the end of the line, before the break, and gives what was passed.
+    pub(crate) fn skip_line(&mut self) -> &'a str {
+        let from = self.at;
         while !self.at_end() && !self.is_break(0) {
             self.skip();
+            self.skip_while(|b| matches!(b, b' '..=b'~' | b'\t'));
         }
+        &self.text[from..self.at]
     }
 
-    /// Appends the character here to `out` and goes on.
-    pub(crate) fn take(&mut self, out: &mut String) {
+    /// Goes to the next line and gives the line break that was here.
+    pub(crate) fn skip_break(&mut self) -> &'a str {
         let from = self.at;
         self.skip();
-        out.push_str(&self.text[from..self.at]);
-    }
-
-    /// Appends the line break here to `out` and goes to the next line.
-    pub(crate) fn take_break(&mut self, out: &mut String) {
-        self.take(out);
         self.mark.line += 1;
         self.mark.column = 0;
+        &self.text[from..self.at]
+    }
+
+    /// What stands between two places that [`Self::at`] was at.
+    pub(crate) fn between(&self, from: usize, to: usize) -> &'a str {
+        &self.text[from..to]
     }
 
     pub(crate) fn is_blank(&self, ahead: usize) -> bool {

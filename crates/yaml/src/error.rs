@@ -28,9 +28,20 @@ pub enum Error {
         /// The limit in bytes.
         limit: usize,
     },
+    /// The document has more nodes than the limit, aliases followed.
+    #[error("error converting YAML to JSON: document has more than {limit} values")]
+    TooMany {
+        /// The limit in scalars, lists and mappings.
+        limit: usize,
+    },
     /// JSON text that cannot be read as a value.
-    #[error("{0}")]
-    Json(String),
+    #[error("{message}")]
+    Json {
+        /// What is wrong.
+        message: String,
+        /// Bytes read when that was found; `None` where the text is JSON.
+        offset: Option<usize>,
+    },
 }
 
 impl Error {

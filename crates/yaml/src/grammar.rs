@@ -3,7 +3,7 @@
 //! A stack of what is expected next takes the place of recursion.
 
 use crate::{
-    Error,
+    Error, Limits,
     cursor::Mark,
     scan::{Placed, Scanner, Token},
     tree::{Builder, Decimals, Tree},
@@ -41,26 +41,31 @@ enum Place {
 
 struct Grammar<'a> {
     scanner: Scanner<'a>,
-    builder: Builder,
+    builder: Builder<'a>,
     expected: Vec<Expect>,
     /// Handles and prefixes of tags.
-    prefixes: Vec<(String, String)>,
-    depth: usize,
+    prefixes: Vec<(&'a str, &'a str)>,
+    limits: &'a Limits,
 }
 
 /// Parses the first document of `text`. What follows it is not looked at, but the line is told where it begins.
-pub(crate) fn parse(text: &str, depth: usize, decimals: Decimals) -> Result<(Tree, Option<usize>), Error> {
+pub(crate) fn parse<'a>(
+    text: &'a str,
+    limits: &'a Limits,
+    decimals: Decimals,
+) -> Result<(Tree<'a>, Option<usize>), Error> {
     let mut grammar = Grammar {
         scanner: Scanner::new(text),
-        builder: Builder::new(decimals),
+        builder: Builder::new(decimals, text.len()),
         expected: Vec::new(),
         prefixes: Vec::new(),
-        depth,
+        limits,
     };
     let mut unread = None;
     if grammar.document_start()? {
         while let Some(expected) = grammar.expected.pop() {
             grammar.step(expected)?;
+            grammar.check_size()?;
         }
         grammar.scanner.peek()?;
         unread = grammar.unread();
@@ -73,7 +78,7 @@ fn problem(place: Mark, text: &str) -> Error {
     Error::Syntax { line: place.line, at: place.line + 1, problem: text.to_owned() }
 }
 
-impl Grammar<'_> {
+impl<'a> Grammar<'a> {
     /// The line, from 1, where something follows the document that was read.
     fn unread(&mut self) -> Option<usize> {
         loop {
@@ -86,12 +91,12 @@ impl Grammar<'_> {
         }
     }
 
-    fn peek(&mut self) -> Result<&Token, Error> {
+    fn peek(&mut self) -> Result<&Token<'a>, Error> {
         self.scanner.peek().map(|(token, _)| token)
     }
 
     fn empty(&mut self) -> Result<(), Error> {
-        self.builder.scalar(String::new(), true, None, None);
+        self.builder.scalar("".into(), true, None, None);
         Ok(())
     }
 
@@ -132,7 +137,7 @@ impl Grammar<'_> {
         Ok(true)
     }
 
-    fn directive(&mut self, token: Token, mark: Mark, seen: &mut bool) -> Result<(), Error> {
+    fn directive(&mut self, token: Token<'a>, mark: Mark, seen: &mut bool) -> Result<(), Error> {
         match token {
             Token::Version(_) if *seen => Err(problem(mark, "found duplicate %YAML directive")),
             Token::Version(version) if version != "1.1" => {
@@ -294,7 +299,7 @@ impl Grammar<'_> {
     }
 
     /// The value of a member in a flow collection that ends with `end`.
-    fn flow_member_value(&mut self, end: &Token) -> Result<(), Error> {
+    fn flow_member_value(&mut self, end: &Token<'_>) -> Result<(), Error> {
         if *self.peek()? != Token::Value {
             return self.empty();
         }
@@ -304,7 +309,7 @@ impl Grammar<'_> {
     }
 
     /// A node, or an empty one if one of `ends` comes instead, which is passed over.
-    fn flow_part(&mut self, ends: &[Token]) -> Result<(), Error> {
+    fn flow_part(&mut self, ends: &[Token<'_>]) -> Result<(), Error> {
         let next = self.peek()?;
         if ends.contains(next) {
             self.scanner.next()?;
@@ -319,7 +324,7 @@ impl Grammar<'_> {
             match self.peek()? {
                 Token::Alias(_) if anchor.is_none() && tag.is_none() => {
                     let (token, _) = self.scanner.next()?;
-                    return if let Token::Alias(name) = token { self.builder.alias(&name) } else { Ok(()) };
+                    return if let Token::Alias(name) = token { self.builder.alias(name) } else { Ok(()) };
                 }
                 Token::Anchor(_) if anchor.is_none() => {
                     if let (Token::Anchor(name), _) = self.scanner.next()? {
@@ -328,7 +333,7 @@ impl Grammar<'_> {
                 }
                 Token::Tag(..) if tag.is_none() => {
                     if let (Token::Tag(handle, suffix), mark) = self.scanner.next()? {
-                        tag = Some(self.long_tag(&handle, &suffix, mark)?);
+                        tag = Some(self.long_tag(handle, &suffix, mark)?);
                     }
                 }
                 _ => break,
@@ -338,12 +343,12 @@ impl Grammar<'_> {
     }
 
     /// What stands behind the anchor and tag of a node.
-    fn content(&mut self, place: Place, anchor: Option<String>, tag: Option<String>) -> Result<(), Error> {
+    fn content(&mut self, place: Place, anchor: Option<&'a str>, tag: Option<String>) -> Result<(), Error> {
         let (next, mark) = self.scanner.peek()?;
         let mark = *mark;
         let (expected, mapping) = match next {
             Token::Scalar { .. } => {
-                let (Token::Scalar { text, plain }, _): Placed = self.scanner.next()? else {
+                let (Token::Scalar { text, plain }, _): Placed<'a> = self.scanner.next()? else {
                     return Ok(());
                 };
                 self.builder.scalar(text, plain, anchor, tag.as_deref());
@@ -360,7 +365,7 @@ impl Grammar<'_> {
             Token::BlockListStart if place != Place::Flow => (Expect::BlockItem, false),
             Token::BlockMappingStart if place != Place::Flow => (Expect::BlockKey, true),
             _ if anchor.is_some() || tag.is_some() => {
-                self.builder.scalar(String::new(), true, anchor, tag.as_deref());
+                self.builder.scalar("".into(), true, anchor, tag.as_deref());
                 return Ok(());
             }
             _ => return Err(problem(mark, "did not find expected node content")),
@@ -372,17 +377,24 @@ impl Grammar<'_> {
     }
 
     fn check_depth(&self) -> Result<(), Error> {
-        if self.builder.depth() > self.depth {
-            return Err(Error::Invalid(format!("exceeded max depth of {}", self.depth)));
+        if self.builder.depth() > self.limits.depth {
+            return Err(Error::Invalid(format!("exceeded max depth of {}", self.limits.depth)));
+        }
+        Ok(())
+    }
+
+    fn check_size(&self) -> Result<(), Error> {
+        if self.builder.nodes() > self.limits.nodes {
+            return Err(Error::TooMany { limit: self.limits.nodes });
         }
         Ok(())
     }
 
     fn long_tag(&self, handle: &str, suffix: &str, mark: Mark) -> Result<String, Error> {
-        let known = self.prefixes.iter().find(|(known, _)| known == handle);
+        let known = self.prefixes.iter().find(|(known, _)| *known == handle);
         let prefix = match (known, handle) {
             (_, "") => "",
-            (Some((_, prefix)), _) => prefix,
+            (Some((_, prefix)), _) => *prefix,
             (None, "!") => "!",
             (None, "!!") => "tag:yaml.org,2002:",
             _ => return Err(problem(mark, "found undefined tag handle")),

@@ -35,11 +35,14 @@ pub struct Limits {
     pub expanded_bytes: usize,
     /// Nesting of lists and mappings, aliases followed.
     pub depth: usize,
+    /// Scalars, lists and mappings of one YAML document, keys and aliases included. A mapping of one short entry takes a
+    /// hundred times its text once it is a value.
+    pub nodes: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { document_bytes: 64 << 20, expanded_bytes: 128 << 20, depth: 10_000 }
+        Self { document_bytes: 64 << 20, expanded_bytes: 128 << 20, depth: 10_000, nodes: 16_000_000 }
     }
 }
 
@@ -61,7 +64,8 @@ fn first_to_json(
         return Err(Error::TooLarge { limit: limits.document_bytes });
     }
     let text = source::decode(yaml)?;
-    let (tree, unread) = grammar::parse(&source::with_line_feeds(&text), limits.depth, decimals)?;
+    let text = source::with_line_feeds(&text);
+    let (tree, unread) = grammar::parse(&text, limits, decimals)?;
     Ok((convert::to_json(&tree, limits)?, unread))
 }
 

@@ -11,7 +11,7 @@ use base64::{
 
 /// A resolved scalar.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Scalar {
+pub(crate) enum Scalar<'a> {
     Null,
     Bool(bool),
     Int(i64),
@@ -19,7 +19,7 @@ pub(crate) enum Scalar {
     Uint(u64),
     Float(f64),
     /// Text; for `!!binary` the decoded bytes, made valid UTF-8.
-    Text(String),
+    Text(Cow<'a, str>),
 }
 
 /// Tag of a scalar, as far as it decides about the value.
@@ -70,11 +70,11 @@ impl ScalarTag {
 ///
 /// # Errors
 /// The value does not fit an explicit tag.
-pub(crate) fn resolve(text: String, tag: ScalarTag, plain: bool) -> Result<Scalar, String> {
+pub(crate) fn resolve(text: Cow<'_, str>, tag: ScalarTag, plain: bool) -> Result<Scalar<'_>, String> {
     match tag {
         ScalarTag::None if !plain => return Ok(Scalar::Text(text)),
         ScalarTag::Str | ScalarTag::Other => return Ok(Scalar::Text(text)),
-        ScalarTag::Binary => return binary(&text).map(Scalar::Text),
+        ScalarTag::Binary => return binary(&text).map(|text| Scalar::Text(text.into())),
         _ => {}
     }
     let (found, value) = implicit(&text, tag == ScalarTag::Timestamp);
@@ -89,7 +89,7 @@ pub(crate) fn resolve(text: String, tag: ScalarTag, plain: bool) -> Result<Scala
 }
 
 /// The kind and value that untagged plain text has; `None` as the value means the text itself.
-fn implicit(text: &str, timestamps: bool) -> (ScalarTag, Option<Scalar>) {
+fn implicit(text: &str, timestamps: bool) -> (ScalarTag, Option<Scalar<'static>>) {
     if let Some(value) = word(text) {
         let tag = match value {
             Scalar::Null => ScalarTag::Null,
@@ -115,7 +115,7 @@ fn implicit(text: &str, timestamps: bool) -> (ScalarTag, Option<Scalar>) {
     }
 }
 
-fn word(text: &str) -> Option<Scalar> {
+fn word(text: &str) -> Option<Scalar<'static>> {
     Some(match text {
         "" | "~" | "null" | "Null" | "NULL" => Scalar::Null,
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
@@ -132,7 +132,7 @@ fn word(text: &str) -> Option<Scalar> {
 }
 
 /// A number that starts with a digit or a sign; underscores may stand anywhere in it.
-fn number(text: &str) -> Option<Scalar> {
+fn number(text: &str) -> Option<Scalar<'static>> {
     let plain: Cow<'_, str> =
         if text.contains('_') { Cow::Owned(text.replace('_', "")) } else { Cow::Borrowed(text) };
     integer(&plain).or_else(|| finite_float(&plain).map(Scalar::Float))
@@ -149,7 +149,7 @@ fn fraction(text: &str) -> Option<f64> {
 }
 
 /// Decimal, `0x`, `0o`, `0b` and old octal (`017`); a sign is allowed, but not for values above `i64::MAX`.
-fn integer(text: &str) -> Option<Scalar> {
+fn integer(text: &str) -> Option<Scalar<'static>> {
     let (sign, digits) = match text.as_bytes().first()? {
         b'-' => ("-", &text[1..]),
         b'+' => ("+", &text[1..]),

@@ -3,7 +3,10 @@
 //! YAML 1.1 as the reference's YAML library reads it. A crate for YAML 1.2 does not do: it refuses `[-]`, quoted text
 //! that is continued at the margin, and other things that are in the vectors.
 
-use std::collections::{HashMap, VecDeque};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, VecDeque},
+};
 
 use crate::{
     Error,
@@ -12,14 +15,14 @@ use crate::{
 
 /// What a token is.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Token {
+pub(crate) enum Token<'a> {
     StreamEnd,
     DocumentStart,
     DocumentEnd,
     /// `%YAML`, with the version as written.
-    Version(String),
+    Version(&'a str),
     /// `%TAG`: handle and prefix.
-    TagPrefix(String, String),
+    TagPrefix(&'a str, &'a str),
     BlockListStart,
     BlockMappingStart,
     BlockEnd,
@@ -31,18 +34,18 @@ pub(crate) enum Token {
     FlowEntry,
     Key,
     Value,
-    Alias(String),
-    Anchor(String),
+    Alias(&'a str),
+    Anchor(&'a str),
     /// Handle and suffix; the handle is empty for `!<…>` and for a lone `!`, whose suffix is `!`.
-    Tag(String, String),
+    Tag(&'a str, String),
     Scalar {
-        text: String,
+        text: Cow<'a, str>,
         plain: bool,
     },
 }
 
 /// A token and the place where it starts.
-pub(crate) type Placed = (Token, Mark);
+pub(crate) type Placed<'a> = (Token<'a>, Mark);
 
 /// Nesting that is accepted, as in the reference.
 const MAX_DEPTH: usize = 10_000;
@@ -62,7 +65,7 @@ struct SimpleKey {
 
 pub(crate) struct Scanner<'a> {
     pub(super) cursor: Cursor<'a>,
-    queue: VecDeque<Placed>,
+    queue: VecDeque<Placed<'a>>,
     /// Number of tokens handed out.
     taken: usize,
     /// Column of the current block collection; -1 outside of any.
@@ -72,8 +75,8 @@ pub(crate) struct Scanner<'a> {
     pub(super) key_allowed: bool,
     /// The last possible key on each level of flow collections, block context first.
     keys: Vec<SimpleKey>,
-    /// Level of the possible key that a token is.
-    key_levels: HashMap<usize, usize>,
+    /// Level of the possible key that a token is, for tokens that are not handed out.
+    key_levels: BTreeMap<usize, usize>,
 }
 
 /// An error of the scanner: the reference names the line unless it is the first.
@@ -93,12 +96,12 @@ impl<'a> Scanner<'a> {
             flow_level: 0,
             key_allowed: true,
             keys: vec![SimpleKey::default()],
-            key_levels: HashMap::new(),
+            key_levels: BTreeMap::new(),
         }
     }
 
     /// The next token, which stays the next.
-    pub(crate) fn peek(&mut self) -> Result<&Placed, Error> {
+    pub(crate) fn peek(&mut self) -> Result<&Placed<'a>, Error> {
         while self.needs_more()? {
             self.scan_token()?;
         }
@@ -107,8 +110,9 @@ impl<'a> Scanner<'a> {
     }
 
     /// Takes the next token.
-    pub(crate) fn next(&mut self) -> Result<Placed, Error> {
+    pub(crate) fn next(&mut self) -> Result<Placed<'a>, Error> {
         self.peek()?;
+        self.key_levels.remove(&self.taken);
         self.taken += 1;
         let end = || Error::Invalid("did not find expected token".to_owned());
         self.queue.pop_front().ok_or_else(end)
@@ -129,12 +133,12 @@ impl<'a> Scanner<'a> {
         Err(problem(self.cursor.mark, text))
     }
 
-    fn push(&mut self, token: Token, mark: Mark) {
+    fn push(&mut self, token: Token<'a>, mark: Mark) {
         self.queue.push_back((token, mark));
     }
 
     /// Takes `width` characters as a token.
-    fn push_indicator(&mut self, token: Token, width: usize) {
+    fn push_indicator(&mut self, token: Token<'a>, width: usize) {
         let mark = self.cursor.mark;
         (0..width).for_each(|_| self.cursor.skip());
         self.push(token, mark);
@@ -189,7 +193,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Reads a token that may be a key, or the beginning of one.
-    fn content(&mut self, read: impl FnOnce(&mut Self) -> Result<Placed, Error>) -> Result<(), Error> {
+    fn content(&mut self, read: impl FnOnce(&mut Self) -> Result<Placed<'a>, Error>) -> Result<(), Error> {
         self.note_key()?;
         self.key_allowed = false;
         let token = read(self)?;
@@ -208,7 +212,7 @@ impl<'a> Scanner<'a> {
             if !self.cursor.is_break(0) {
                 return;
             }
-            self.cursor.take_break(&mut String::new());
+            self.cursor.skip_break();
             if self.flow_level == 0 {
                 self.key_allowed = true;
             }
@@ -266,7 +270,7 @@ impl<'a> Scanner<'a> {
         &mut self,
         column: usize,
         token: Option<usize>,
-        kind: Token,
+        kind: Token<'a>,
         mark: Mark,
     ) -> Result<(), Error> {
         if self.flow_level > 0 || self.indent >= column as isize {
@@ -282,7 +286,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Inserts a token before the one with that number, or at the end if that is handed out or none is given.
-    fn insert(&mut self, before: Option<usize>, token: Placed) {
+    fn insert(&mut self, before: Option<usize>, token: Placed<'a>) {
         let place = before.and_then(|number| number.checked_sub(self.taken));
         self.queue.insert(place.unwrap_or(self.queue.len()).min(self.queue.len()), token);
     }
@@ -313,13 +317,13 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    fn document_indicator(&mut self, token: Token) -> Result<(), Error> {
+    fn document_indicator(&mut self, token: Token<'a>) -> Result<(), Error> {
         self.end_document()?;
         self.push_indicator(token, 3);
         Ok(())
     }
 
-    fn flow_start(&mut self, token: Token) -> Result<(), Error> {
+    fn flow_start(&mut self, token: Token<'a>) -> Result<(), Error> {
         self.note_key()?;
         self.keys.push(SimpleKey { token: self.taken + self.queue.len(), ..SimpleKey::default() });
         self.flow_level += 1;
@@ -331,7 +335,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    fn flow_end(&mut self, token: Token) -> Result<(), Error> {
+    fn flow_end(&mut self, token: Token<'a>) -> Result<(), Error> {
         self.forget_key()?;
         if self.flow_level > 0 {
             self.flow_level -= 1;

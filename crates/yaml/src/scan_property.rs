@@ -5,11 +5,11 @@ use crate::{
     scan::{Placed, Scanner, Token, problem},
 };
 
-impl Scanner<'_> {
-    pub(super) fn anchor(&mut self, alias: bool) -> Result<Placed, Error> {
+impl<'a> Scanner<'a> {
+    pub(super) fn anchor(&mut self, alias: bool) -> Result<Placed<'a>, Error> {
         let mark = self.cursor.mark;
         self.cursor.skip();
-        let name = self.cursor.skip_while(is_word).to_owned();
+        let name = self.cursor.skip_while(is_word);
         let next = self.cursor.peek(0);
         if name.is_empty()
             || !(self.cursor.is_space(0)
@@ -20,10 +20,10 @@ impl Scanner<'_> {
         Ok((if alias { Token::Alias(name) } else { Token::Anchor(name) }, mark))
     }
 
-    pub(super) fn tag(&mut self) -> Result<Placed, Error> {
-        let mark = self.cursor.mark;
+    pub(super) fn tag(&mut self) -> Result<Placed<'a>, Error> {
+        let (mark, from) = (self.cursor.mark, self.cursor.at);
         self.cursor.skip();
-        let (mut handle, mut suffix) = (String::new(), String::new());
+        let (mut handle, mut suffix) = ("", String::new());
         if self.cursor.peek(0) == b'<' {
             self.cursor.skip();
             self.tag_text(&mut suffix)?;
@@ -36,10 +36,9 @@ impl Scanner<'_> {
             self.cursor.skip();
         } else {
             let word = self.cursor.skip_while(is_word);
-            handle.push('!');
             if self.cursor.peek(0) == b'!' {
                 self.cursor.skip();
-                handle.extend([word, "!"]);
+                handle = self.cursor.between(from, self.cursor.at);
                 self.tag_text(&mut suffix)?;
                 if suffix.is_empty() {
                     return self.fail("did not find expected tag URI");
@@ -48,7 +47,9 @@ impl Scanner<'_> {
                 suffix.push_str(word);
                 self.tag_text(&mut suffix)?;
                 if suffix.is_empty() {
-                    std::mem::swap(&mut handle, &mut suffix);
+                    suffix.push('!');
+                } else {
+                    handle = "!";
                 }
             }
         }
@@ -81,20 +82,16 @@ impl Scanner<'_> {
     }
 
     /// A line that begins with `%`.
-    pub(super) fn directive(&mut self) -> Result<Placed, Error> {
+    pub(super) fn directive(&mut self) -> Result<Placed<'a>, Error> {
         let mark = self.cursor.mark;
         self.cursor.skip();
-        let mut line = String::new();
-        while !self.cursor.at_end() && !self.cursor.is_break(0) {
-            self.cursor.take(&mut line);
-        }
-        let line = line.split(" #").next().unwrap_or_default();
+        let line = self.cursor.skip_line().split(" #").next().unwrap_or_default();
         let words: Vec<&str> = line.split([' ', '\t']).filter(|word| !word.is_empty()).collect();
         let token = match words.as_slice() {
             ["YAML", version] if version.bytes().all(|b| b.is_ascii_digit() || b == b'.') => {
-                Token::Version((*version).to_owned())
+                Token::Version(version)
             }
-            ["TAG", handle, prefix] => Token::TagPrefix((*handle).to_owned(), (*prefix).to_owned()),
+            ["TAG", handle, prefix] => Token::TagPrefix(handle, prefix),
             ["YAML" | "TAG", ..] => {
                 return self.fail("did not find expected comment or line break");
             }

@@ -1,5 +1,7 @@
 //! The text of scalars: folding of lines, escapes, block indentation.
 
+use std::borrow::Cow;
+
 use crate::{
     Error,
     scan::{Placed, Scanner, Token},
@@ -7,22 +9,19 @@ use crate::{
 
 /// White space between two pieces of a scalar that may go over several lines.
 #[derive(Default)]
-struct Gap {
-    blanks: String,
+struct Gap<'a> {
     /// The first line break, and those after it.
-    first: String,
+    first: &'a str,
     further: String,
     broken: bool,
 }
 
-impl Gap {
-    /// Appends what the white space stands for: itself within a line; a blank for one line feed, the further ones for
-    /// several. Other line breaks stay what they are.
+impl Gap<'_> {
+    /// Appends what the line breaks stand for: a blank for one line feed, the further ones for several. Other line
+    /// breaks stay what they are.
     fn fold(&mut self, out: &mut String) {
-        if !self.broken {
-            out.push_str(&self.blanks);
-        } else if !self.first.starts_with('\n') {
-            out.extend([&self.first, &self.further].map(String::as_str));
+        if self.first != "\n" {
+            out.extend([self.first, &self.further]);
         } else if self.further.is_empty() {
             out.push(' ');
         } else {
@@ -32,22 +31,33 @@ impl Gap {
     }
 }
 
-impl Scanner<'_> {
+/// The text of a scalar: what had to be changed, and the rest, as it stands in the document.
+fn joined<'a>(mut folded: String, rest: &'a str) -> Cow<'a, str> {
+    if folded.is_empty() {
+        return rest.into();
+    }
+    folded.push_str(rest);
+    folded.into()
+}
+
+impl<'a> Scanner<'a> {
     /// Reads white space into `gap`. In a plain scalar a tab must not indent a line.
-    fn gap(&mut self, gap: &mut Gap, plain: bool) -> Result<(), Error> {
+    fn gap(&mut self, gap: &mut Gap<'a>, plain: bool) -> Result<(), Error> {
         loop {
             if self.cursor.is_break(0) {
-                let breaks = if gap.broken { &mut gap.further } else { &mut gap.first };
-                self.cursor.take_break(breaks);
+                let line_break = self.cursor.skip_break();
+                if gap.broken {
+                    gap.further.push_str(line_break);
+                } else {
+                    gap.first = line_break;
+                }
                 gap.broken = true;
             } else if !self.cursor.is_blank(0) {
                 return Ok(());
-            } else if !gap.broken {
-                self.cursor.take(&mut gap.blanks);
             } else {
                 let margin = self.indent + 1;
                 let tab = self.cursor.peek(0) == b'\t';
-                if plain && tab && (self.cursor.mark.column as isize) < margin {
+                if gap.broken && plain && tab && (self.cursor.mark.column as isize) < margin {
                     return self.fail("found a tab character that violates indentation");
                 }
                 self.cursor.skip();
@@ -55,20 +65,26 @@ impl Scanner<'_> {
         }
     }
 
-    pub(super) fn plain_scalar(&mut self) -> Result<Placed, Error> {
+    pub(super) fn plain_scalar(&mut self) -> Result<Placed<'a>, Error> {
         let start = self.cursor.mark;
-        let (mut text, mut gap) = (String::new(), Gap::default());
+        let (mut folded, mut gap) = (String::new(), Gap::default());
+        let (mut from, mut to) = (self.cursor.at, self.cursor.at);
         loop {
             if self.cursor.is_document_end() || self.cursor.peek(0) == b'#' {
                 break;
             }
-            let mut first = true;
+            let here = self.cursor.at;
             while !self.cursor.is_space(0) && !self.ends_plain() {
-                if std::mem::take(&mut first) {
-                    gap.fold(&mut text);
+                self.cursor.skip();
+                self.cursor.skip_while(is_ordinary);
+            }
+            if self.cursor.at > here {
+                if gap.broken {
+                    folded.push_str(self.cursor.between(from, to));
+                    gap.fold(&mut folded);
+                    from = here;
                 }
-                self.cursor.take(&mut text);
-                text.push_str(self.cursor.skip_while(is_ordinary));
+                to = self.cursor.at;
             }
             if !self.cursor.is_blank(0) && !self.cursor.is_break(0) {
                 break;
@@ -81,6 +97,7 @@ impl Scanner<'_> {
         if gap.broken {
             self.key_allowed = true;
         }
+        let text = joined(folded, self.cursor.between(from, to));
         Ok((Token::Scalar { text, plain: true }, start))
     }
 
@@ -93,10 +110,11 @@ impl Scanner<'_> {
         }
     }
 
-    pub(super) fn quoted_scalar(&mut self, quote: u8) -> Result<Placed, Error> {
+    pub(super) fn quoted_scalar(&mut self, quote: u8) -> Result<Placed<'a>, Error> {
         let start = self.cursor.mark;
         self.cursor.skip();
-        let (mut text, mut gap) = (String::new(), Gap::default());
+        let (mut folded, mut gap) = (String::new(), Gap::default());
+        let mut from = self.cursor.at;
         loop {
             if self.cursor.is_document_end() {
                 return self.fail("found unexpected document indicator");
@@ -108,29 +126,43 @@ impl Scanner<'_> {
                 match self.cursor.peek(0) {
                     b'\'' if quote == b'\'' && self.cursor.peek(1) == b'\'' => {
                         self.cursor.skip();
-                        self.cursor.take(&mut text);
+                        folded.push_str(self.cursor.between(from, self.cursor.at));
+                        self.cursor.skip();
+                        from = self.cursor.at;
                     }
                     b'\\' if quote == b'"' && self.cursor.is_break(1) => {
+                        folded.push_str(self.cursor.between(from, self.cursor.at));
                         self.cursor.skip();
-                        self.cursor.take_break(&mut String::new());
+                        self.cursor.skip_break();
+                        from = self.cursor.at;
                         // The break counts as read: the ones after it are kept.
                         gap.broken = true;
                         break;
                     }
-                    b'\\' if quote == b'"' => self.escape(&mut text)?,
+                    b'\\' if quote == b'"' => {
+                        folded.push_str(self.cursor.between(from, self.cursor.at));
+                        self.escape(&mut folded)?;
+                        from = self.cursor.at;
+                    }
                     end if end == quote => break,
                     _ => {
-                        self.cursor.take(&mut text);
-                        text.push_str(self.cursor.skip_while(is_ordinary));
+                        self.cursor.skip();
+                        self.cursor.skip_while(is_ordinary);
                     }
                 }
             }
             if self.cursor.peek(0) == quote {
                 break;
             }
+            let to = self.cursor.at;
             self.gap(&mut gap, false)?;
-            gap.fold(&mut text);
+            if gap.broken {
+                folded.push_str(self.cursor.between(from, to));
+                gap.fold(&mut folded);
+                from = self.cursor.at;
+            }
         }
+        let text = joined(folded, self.cursor.between(from, self.cursor.at));
         self.cursor.skip();
         Ok((Token::Scalar { text, plain: false }, start))
     }
@@ -179,44 +211,41 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    pub(super) fn block_scalar(&mut self, literal: bool) -> Result<Placed, Error> {
+    pub(super) fn block_scalar(&mut self, literal: bool) -> Result<Placed<'a>, Error> {
         let start = self.cursor.mark;
         self.cursor.skip();
         let (keep, increment) = self.block_header()?;
         let mut indent = increment.map(|increment| increment + self.indent.max(0) as usize);
         let mut breaks = String::new();
         self.block_breaks(&mut indent, &mut breaks)?;
-        let (mut text, mut last_break) = (String::new(), String::new());
+        let (mut text, mut last_break) = (String::new(), "");
         let mut after_blank = false;
         while Some(self.cursor.mark.column) == indent && !self.cursor.at_end() {
             let blank = self.cursor.is_blank(0);
-            if !literal && !after_blank && !blank && last_break.starts_with('\n') {
+            if !literal && !after_blank && !blank && last_break == "\n" {
                 if breaks.is_empty() {
                     text.push(' ');
                 }
             } else {
-                text.push_str(&last_break);
+                text.push_str(last_break);
             }
-            last_break.clear();
+            last_break = "";
             text.push_str(&breaks);
             breaks.clear();
             after_blank = blank;
-            while !self.cursor.at_end() && !self.cursor.is_break(0) {
-                self.cursor.take(&mut text);
-                text.push_str(self.cursor.skip_while(|b| matches!(b, b' '..=b'~' | b'\t')));
-            }
+            text.push_str(self.cursor.skip_line());
             if !self.cursor.at_end() {
-                self.cursor.take_break(&mut last_break);
+                last_break = self.cursor.skip_break();
             }
             self.block_breaks(&mut indent, &mut breaks)?;
         }
         if keep != Keep::None {
-            text.push_str(&last_break);
+            text.push_str(last_break);
         }
         if keep == Keep::All {
             text.push_str(&breaks);
         }
-        Ok((Token::Scalar { text, plain: false }, start))
+        Ok((Token::Scalar { text: text.into(), plain: false }, start))
     }
 
     /// The indicators behind `|` or `>` and the rest of their line.
@@ -240,7 +269,7 @@ impl Scanner<'_> {
             self.cursor.skip_line();
         }
         if self.cursor.is_break(0) {
-            self.cursor.take_break(&mut String::new());
+            self.cursor.skip_break();
         } else if !self.cursor.at_end() {
             return self.fail("did not find expected comment or line break");
         }
@@ -263,7 +292,7 @@ impl Scanner<'_> {
             if !self.cursor.is_break(0) {
                 break;
             }
-            self.cursor.take_break(breaks);
+            breaks.push_str(self.cursor.skip_break());
         }
         let least = (self.indent + 1).max(1) as usize;
         indent.get_or_insert(deepest.max(least));

@@ -18,10 +18,20 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Cow<'_, str>, Error> {
             std::str::from_utf8(bytes).map_err(|error| invalid(utf8_problem(bytes, &error)))?.into()
         }
     };
-    if text.contains(is_forbidden) {
+    if any(&text, may_be_forbidden) && text.contains(is_forbidden) {
         return Err(invalid("control characters are not allowed"));
     }
     Ok(text)
+}
+
+/// Whether one of the bytes is as asked for, told in a way that the compiler turns into vector instructions.
+fn any(text: &str, asked: impl Fn(u8) -> bool) -> bool {
+    text.bytes().fold(false, |any, byte| any | asked(byte))
+}
+
+/// Whether a character that begins with this byte may be forbidden.
+fn may_be_forbidden(byte: u8) -> bool {
+    matches!(byte, 0..=8 | 0x0B | 0x0C | 0x0E..=0x1F | 0x7F | 0xC2 | 0xEF)
 }
 
 fn is_forbidden(c: char) -> bool {
@@ -51,7 +61,8 @@ fn utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Result<String, Error> {
 
 /// Spells the line breaks that read like a line feed as one.
 pub(crate) fn with_line_feeds(text: &str) -> Cow<'_, str> {
-    if text.contains(['\r', '\u{85}']) {
+    // The last bytes of carriage return and next line; only few other characters have one of them.
+    if any(text, |byte| matches!(byte, b'\r' | 0x85)) {
         text.replace("\r\n", "\n").replace(['\r', '\u{85}'], "\n").into()
     } else {
         text.into()

@@ -1,7 +1,7 @@
 //! Streams of documents: JSON values one after the other, YAML documents between `---` lines, or one turning
 //! into the other, one document in memory at a time (spec 02 §A3).
 
-use std::io::{self, Read};
+use std::io::{self, BufRead as _, Read};
 
 use crate::{Error, Limits, first_to_json, json::SyntaxError, tree::Decimals};
 
@@ -26,7 +26,10 @@ impl From<SyntaxError> for DecodeError {
 
 impl From<Error> for DecodeError {
     fn from(error: Error) -> Self {
-        Self { message: error.to_string(), offset: None }
+        match error {
+            Error::Json { message, offset } => Self { message, offset },
+            other => Self { message: other.to_string(), offset: None },
+        }
     }
 }
 
@@ -209,9 +212,18 @@ impl<R: Read> Stream<R> {
     }
 
     fn consume(&mut self, length: usize) {
-        self.lines += newlines(&self.buffer[self.used..self.used + length]);
+        self.pass(length, newlines(&self.buffer[self.used..self.used + length]));
+    }
+
+    /// [`Self::consume`] of a line, which may lack its line feed at the end of the stream.
+    fn consume_line(&mut self, length: usize) {
+        self.pass(length, usize::from(self.buffer[..self.used + length].ends_with(b"\n")));
+    }
+
+    fn pass(&mut self, length: usize, lines: usize) {
         self.used += length;
         self.offset += length;
+        self.lines += lines;
     }
 
     /// Skips white space up to and including one line feed.
@@ -283,7 +295,7 @@ impl<R: Read> Stream<R> {
                     let at = Some(self.line());
                     return Err(StreamError::Document { position: self.position, at, message });
                 }
-                self.consume(length);
+                self.consume_line(length);
                 if !document.is_empty() {
                     return Ok(Some((first, document)));
                 }
@@ -294,7 +306,7 @@ impl<R: Read> Stream<R> {
             let content = line.strip_suffix(b"\n").map_or(line, |l| l.strip_suffix(b"\r").unwrap_or(l));
             document.extend_from_slice(content);
             document.push(b'\n');
-            self.consume(length);
+            self.consume_line(length);
             if document.len() > self.limits.document_bytes {
                 return Err(self.too_large());
             }
@@ -306,11 +318,11 @@ impl<R: Read> Stream<R> {
     fn line_length(&mut self) -> Result<Option<usize>, StreamError> {
         let mut seen = 0;
         loop {
-            let rest = &self.buffer[self.used..];
-            if let Some(at) = rest[seen..].iter().position(|b| *b == b'\n') {
-                return Ok(Some(seen + at + 1));
+            let mut rest = &self.buffer[self.used + seen..];
+            seen += rest.skip_until(b'\n')?;
+            if seen > 0 && self.buffer[self.used + seen - 1] == b'\n' {
+                return Ok(Some(seen));
             }
-            seen = rest.len();
             if seen > self.limits.document_bytes {
                 return Err(self.too_large());
             }

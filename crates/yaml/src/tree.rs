@@ -3,7 +3,7 @@
 //! A collection knows where its content ends, an alias where its target starts, so that walking, repeating
 //! and dropping a document needs no recursion whatever its nesting.
 
-use std::collections::HashMap;
+use std::{borrow::Cow, collections::HashMap};
 
 use crate::{
     Error,
@@ -12,8 +12,8 @@ use crate::{
 
 /// One node. Indices point into the [`Tree`].
 #[derive(Debug)]
-pub(crate) enum Node {
-    Scalar(Scalar),
+pub(crate) enum Node<'a> {
+    Scalar(Scalar<'a>),
     /// A scalar that does not fit its tag, and why: an error of its own only in a document that is well formed.
     Misfit(String),
     /// The plain scalar `<<`: a merge when it stands as a key, text otherwise.
@@ -34,11 +34,11 @@ pub(crate) enum Node {
 
 /// A parsed document; empty for a stream without documents.
 #[derive(Debug, Default)]
-pub(crate) struct Tree {
-    pub(crate) nodes: Vec<Node>,
+pub(crate) struct Tree<'a> {
+    pub(crate) nodes: Vec<Node<'a>>,
 }
 
-impl Tree {
+impl Tree<'_> {
     /// The index after the node at `index`.
     pub(crate) fn after(&self, index: usize) -> usize {
         match self.nodes[index] {
@@ -58,21 +58,28 @@ pub(crate) enum Decimals {
 }
 
 /// Takes the nodes of a document as they are read.
-pub(crate) struct Builder {
+pub(crate) struct Builder<'a> {
     decimals: Decimals,
-    tree: Tree,
+    tree: Tree<'a>,
     /// Collections that have not ended.
     open: Vec<usize>,
-    anchors: HashMap<String, usize>,
+    anchors: HashMap<&'a str, usize>,
 }
 
-impl Builder {
-    pub(crate) fn new(decimals: Decimals) -> Self {
-        Self { decimals, tree: Tree::default(), open: Vec::new(), anchors: HashMap::new() }
+impl<'a> Builder<'a> {
+    /// For a document of about so many bytes.
+    pub(crate) fn new(decimals: Decimals, bytes: usize) -> Self {
+        let tree = Tree { nodes: Vec::with_capacity(bytes / 32) };
+        Self { decimals, tree, open: Vec::new(), anchors: HashMap::new() }
     }
 
-    pub(crate) fn finish(self) -> Tree {
+    pub(crate) fn finish(self) -> Tree<'a> {
         self.tree
+    }
+
+    /// How many nodes there are.
+    pub(crate) fn nodes(&self) -> usize {
+        self.tree.nodes.len()
     }
 
     /// How many collections are open.
@@ -80,7 +87,7 @@ impl Builder {
         self.open.len()
     }
 
-    fn add(&mut self, anchor: Option<String>, node: Node) {
+    fn add(&mut self, anchor: Option<&'a str>, node: Node<'a>) {
         if let Some(anchor) = anchor {
             self.anchors.insert(anchor, self.tree.nodes.len());
         }
@@ -88,7 +95,13 @@ impl Builder {
     }
 
     /// Adds a scalar; a tag is in its long form.
-    pub(crate) fn scalar(&mut self, text: String, plain: bool, anchor: Option<String>, tag: Option<&str>) {
+    pub(crate) fn scalar(
+        &mut self,
+        text: Cow<'a, str>,
+        plain: bool,
+        anchor: Option<&'a str>,
+        tag: Option<&str>,
+    ) {
         let tag = match tag.map(|tag| tag.strip_prefix("tag:yaml.org,2002:")) {
             None => ScalarTag::None,
             Some(Some("merge")) if text == "<<" => {
@@ -112,7 +125,7 @@ impl Builder {
     }
 
     /// Starts a collection.
-    pub(crate) fn open(&mut self, anchor: Option<String>, mapping: bool) {
+    pub(crate) fn open(&mut self, anchor: Option<&'a str>, mapping: bool) {
         let end = self.tree.nodes.len();
         self.open.push(end);
         self.add(anchor, if mapping { Node::Mapping { end } } else { Node::List { end } });

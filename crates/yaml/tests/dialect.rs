@@ -168,8 +168,7 @@ fn errors_name_document_and_line() {
     assert_eq!(place("---\n---\na: 1\nb: 'x\n--- # c\n"), (2, 3, Some(4)));
     assert_eq!(place("a: 1\n--- x\n"), (1, 1, Some(2)));
     assert_eq!(place("a: .nan\n"), (1, 1, None));
-    // The reader of values does not tell where JSON is wrong.
-    assert_eq!(place("{}\n{}\n\n{,}\n"), (3, 4, None));
+    assert_eq!(place("{}\n{}\n\n{,}\n"), (3, 4, Some(4)));
 }
 
 #[test]
@@ -198,6 +197,13 @@ fn limits() {
     assert!(limited(&repeated, Limits::default()).is_ok());
     let tight = Limits { expanded_bytes: 10_000, ..Limits::default() };
     assert!(limited(&repeated, tight).unwrap_err().contains("larger than 10000 bytes"));
+    let few = Limits { nodes: 8, ..Limits::default() };
+    assert!(limited("a: [b, c]\nd: e", few).is_ok());
+    for many in ["a: [b, c, d]\ne: f", "- &a [b]\n- *a\n- *a"] {
+        assert!(limited(many, few).is_err(), "{many}");
+    }
+    let full = "error converting YAML to JSON: document has more than 8 values";
+    assert_eq!(limited("[1, 2, 3, 4, 5, 6, 7, 8]", few), Err(full.to_owned()));
     let deep = format!("{}{}", "[".repeat(9999), "]".repeat(9999));
     assert!(limited(&deep, Limits::default()).is_ok());
     assert!(from_slice(deep.as_bytes()).unwrap_err().to_string().contains("exceeded max depth of 500"));

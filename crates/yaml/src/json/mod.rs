@@ -73,8 +73,8 @@ pub fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// Nesting of a tree, which is walked and dropped recursively.
-pub(crate) const VALUE_DEPTH: usize = 500;
+/// Levels of lists and objects in a value, which is walked and dropped recursively.
+pub const VALUE_DEPTH: usize = 500;
 
 /// Reads JSON text as a value: the last of equal keys wins; a number is a 64-bit integer where it is spelled as one
 /// and fits, a double otherwise; bytes that are not UTF-8 become U+FFFD.
@@ -83,15 +83,15 @@ pub(crate) const VALUE_DEPTH: usize = 500;
 /// Text that is not one JSON value, or is nested deeper than 500.
 pub fn to_value(json: &[u8]) -> Result<Value, Error> {
     if nesting(json) > VALUE_DEPTH {
-        return Err(Error::Json(format!("exceeded max depth of {VALUE_DEPTH}")));
+        return Err(Error::Json { message: format!("exceeded max depth of {VALUE_DEPTH}"), offset: None });
     }
     let text = lossy(json);
     let mut reader = serde_json::Deserializer::from_str(&text);
     reader.disable_recursion_limit();
     let read = Value::deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
-    let mut value = read.map_err(|error| {
-        let known = canonicalize(json).err().map(|error| error.message);
-        Error::Json(known.unwrap_or_else(|| error.to_string()))
+    let mut value = read.map_err(|error| match canonicalize(json) {
+        Err(SyntaxError { message, offset }) => Error::Json { message, offset },
+        Ok(_) => Error::Json { message: error.to_string(), offset: None },
     })?;
     widen(&mut value);
     Ok(value)
@@ -100,19 +100,35 @@ pub fn to_value(json: &[u8]) -> Result<Value, Error> {
 /// The deepest nesting of brackets, if the text is JSON.
 fn nesting(json: &[u8]) -> usize {
     let (mut depth, mut deepest) = (0usize, 0);
-    let (mut quoted, mut escaped) = (false, false);
-    for byte in json {
+    for byte in outside_strings(json) {
         match byte {
-            _ if escaped => escaped = false,
-            b'\\' if quoted => escaped = true,
-            b'"' => quoted = !quoted,
-            b'[' | b'{' if !quoted => depth += 1,
-            b']' | b'}' if !quoted => depth = depth.saturating_sub(1),
+            b'[' | b'{' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
             _ => {}
         }
-        deepest = deepest.max(depth);
     }
     deepest
+}
+
+/// The bytes of JSON text that are not inside of strings, opening quotes included.
+pub fn outside_strings(json: &[u8]) -> impl Iterator<Item = u8> {
+    let mut bytes = json.iter().copied();
+    std::iter::from_fn(move || {
+        let byte = bytes.next()?;
+        if byte == b'"' {
+            while let Some(inner) = bytes.next() {
+                match inner {
+                    b'"' => break,
+                    b'\\' => _ = bytes.next(),
+                    _ => {}
+                }
+            }
+        }
+        Some(byte)
+    })
 }
 
 /// Turns integers above `i64::MAX` into doubles.
