@@ -6,34 +6,22 @@
 //! `ca.crt` until the next rotation, so that what it signed stays trusted while it is in use.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp, ToSpan};
+use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::{Client, Resource, ResourceExt};
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
-};
-use rustls::RootCertStore;
-use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::ServerCertVerifier;
-use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio::sync::watch;
 
 use crate::certificate::{CertificateError, PemPair};
 use crate::cluster::within_deadline;
 use crate::component::Component;
+use crate::issue::{Validity, can_sign, is_accepted, new_ca, new_leaf};
 
 /// Secret of the CA, shared by both servers of a namespace.
 pub const CA_SECRET: &str = "olmv1-ca";
-const CA_DAYS: i64 = 3650;
-const LEAF_DAYS: i64 = 90;
 /// Rounds of read and write against other writers before giving up until the next poll.
 const ATTEMPTS: usize = 5;
 
@@ -187,19 +175,13 @@ impl Held {
 
 /// The CA to write, or `None` while the held one has more than a third of its life left.
 fn next_ca(held: Option<&Held>, now: Timestamp) -> Result<Option<Held>, CertificateError> {
-    let usable = held.filter(|held| issuer(&held.pair).is_ok());
+    let usable = held.filter(|held| can_sign(&held.pair));
     if usable.is_some_and(|held| !is_due(&held.pair.certificate, now)) {
         return Ok(None);
     }
-    let key = KeyPair::generate()?;
-    let mut params = dated(CertificateParams::new(Vec::new())?, CA_DAYS, now);
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.distinguished_name.push(DnType::CommonName, CA_SECRET);
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    let certificate = params.self_signed(&key)?.pem().into_bytes();
-    let mut bundle = certificate.clone();
+    let pair = new_ca(CA_SECRET, now)?;
+    let mut bundle = pair.certificate.clone();
     bundle.extend(usable.map(|held| held.pair.certificate.clone()).unwrap_or_default());
-    let pair = PemPair { certificate, key: key.serialize_pem().into_bytes() };
     Ok(Some(Held { pair, bundle }))
 }
 
@@ -212,76 +194,19 @@ fn next_leaf(
     now: Timestamp,
 ) -> Result<Option<Held>, CertificateError> {
     let usable = held.filter(|held| {
-        held.pair.parse("serving certificate", &aws_lc_rs::default_provider()).is_ok()
-            && !is_due(&held.pair.certificate, now)
-            && is_trusted(&held.pair.certificate, &ca.bundle, dns_names, now)
+        !is_due(&held.pair.certificate, now) && is_accepted(&held.pair, &ca.bundle, dns_names, now)
     });
     let pair = match usable {
         Some(held) if held.bundle == ca.bundle => return Ok(None),
         Some(held) => held.pair.clone(),
-        None => {
-            let key = KeyPair::generate()?;
-            let mut params = dated(CertificateParams::new(dns_names.to_vec())?, LEAF_DAYS, now);
-            params.distinguished_name.push(DnType::CommonName, dns_names.first().map_or("", String::as_str));
-            params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-            params.use_authority_key_identifier_extension = true;
-            let certificate = params.signed_by(&key, &issuer(&ca.pair)?)?.pem().into_bytes();
-            PemPair { certificate, key: key.serialize_pem().into_bytes() }
-        }
+        None => new_leaf(&ca.pair, &format!("Secret {CA_SECRET}"), dns_names, now)?,
     };
     Ok(Some(Held { pair, bundle: ca.bundle.clone() }))
 }
 
-fn issuer(ca: &PemPair) -> Result<Issuer<'static, KeyPair>, CertificateError> {
-    let wrong = |why: String| CertificateError::Pem { origin: format!("Secret {CA_SECRET}"), why };
-    let key = std::str::from_utf8(&ca.key).map_err(|error| wrong(error.to_string()))?;
-    let certificate = std::str::from_utf8(&ca.certificate).map_err(|error| wrong(error.to_string()))?;
-    let key = KeyPair::from_pem(key)?;
-    Ok(Issuer::from_ca_cert_pem(certificate, key)?)
-}
-
-/// Valid from the start of today on, in whole days.
-fn dated(mut params: CertificateParams, days: i64, now: Timestamp) -> CertificateParams {
-    params.distinguished_name = rcgen::DistinguishedName::new();
-    let today = now.to_zoned(jiff::tz::TimeZone::UTC).date();
-    let day = |date: jiff::civil::Date| {
-        rcgen::date_time_ymd(i32::from(date.year()), date.month().unsigned_abs(), date.day().unsigned_abs())
-    };
-    params.not_before = day(today);
-    params.not_after = day(today.saturating_add(days.days()));
-    params
-}
-
 /// Whether two thirds of the validity are over; also where the text is no certificate.
 fn is_due(certificate: &[u8], now: Timestamp) -> bool {
-    let Ok(der) = CertificateDer::from_pem_slice(certificate) else {
-        return true;
-    };
-    let Ok((_, parsed)) = x509_parser::parse_x509_certificate(&der) else {
-        return true;
-    };
-    let (from, until) = (parsed.validity().not_before.timestamp(), parsed.validity().not_after.timestamp());
-    now.duration_since(Timestamp::UNIX_EPOCH) >= SignedDuration::from_secs(from + (until - from) / 3 * 2)
-}
-
-/// Whether a client that trusts `bundle` accepts `certificate` for each name.
-fn is_trusted(certificate: &[u8], bundle: &[u8], dns_names: &[String], now: Timestamp) -> bool {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(bundle).flatten());
-    let Ok(leaf) = CertificateDer::from_pem_slice(certificate) else {
-        return false;
-    };
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    let Ok(verifier) = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build() else {
-        return false;
-    };
-    let seconds = u64::try_from(now.as_second()).unwrap_or_default();
-    let at = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
-    dns_names.iter().all(|name| {
-        ServerName::try_from(name.as_str())
-            .is_ok_and(|name| verifier.verify_server_cert(&leaf, &[], &name, &[], at).is_ok())
-    })
+    Validity::of(certificate).is_none_or(|validity| now >= validity.due())
 }
 
 #[cfg(test)]
@@ -325,7 +250,7 @@ mod tests {
         let leaf = next_leaf(None, &old, &names(), at("2032-11-20T00:00:00Z")).unwrap().unwrap();
         let new = next_ca(Some(&old), later).unwrap().unwrap();
         assert_ne!(new.pair, old.pair);
-        assert!(is_trusted(&leaf.pair.certificate, &new.bundle, &names(), later));
+        assert!(is_accepted(&leaf.pair, &new.bundle, &names(), later));
         // Same certificate, newer bundle.
         let refreshed = next_leaf(Some(&leaf), &new, &names(), later).unwrap().unwrap();
         assert_eq!((&refreshed.pair, &refreshed.bundle), (&leaf.pair, &new.bundle));
@@ -333,6 +258,6 @@ mod tests {
         let stranger = next_ca(None, later).unwrap().unwrap();
         let reissued = next_leaf(Some(&leaf), &stranger, &names(), later).unwrap().unwrap();
         assert_ne!(reissued.pair, leaf.pair);
-        assert!(is_trusted(&reissued.pair.certificate, &stranger.bundle, &names(), later));
+        assert!(is_accepted(&reissued.pair, &stranger.bundle, &names(), later));
     }
 }

@@ -16,6 +16,7 @@ pub mod flags;
 pub mod gates;
 pub mod go_value;
 pub mod https;
+pub mod issue;
 pub mod lease;
 pub mod logs;
 pub mod message;

@@ -1,0 +1,254 @@
+//! Making and judging certificates: the one place where CAs and serving certificates of ours come from, for the
+//! servers themselves and for the webhooks of bundles.
+//!
+//! Pure apart from the keys, which are random: `now` is a parameter. Keys are never logged.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use jiff::{Timestamp, ToSpan};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+
+use crate::certificate::{CertificateError, PemPair};
+
+/// Validity of a CA, in days.
+const CA_DAYS: i64 = 3650;
+/// Validity of a serving certificate, in days.
+const LEAF_DAYS: i64 = 90;
+/// Longest common name (RFC 5280, `ub-common-name`).
+const COMMON_NAME_BYTES: usize = 64;
+
+/// When a certificate is valid, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// First instant.
+    pub from: Timestamp,
+    /// Last instant.
+    pub until: Timestamp,
+}
+
+impl Validity {
+    /// Reads it from the first certificate of a PEM text; `None` where there is none.
+    pub fn of(pem: &[u8]) -> Option<Self> {
+        let der = CertificateDer::from_pem_slice(pem).ok()?;
+        Self::of_der(&der)
+    }
+
+    fn of_der(der: &[u8]) -> Option<Self> {
+        let (_, parsed) = x509_parser::parse_x509_certificate(der).ok()?;
+        let second = |time: x509_parser::time::ASN1Time| Timestamp::from_second(time.timestamp()).ok();
+        let validity = parsed.validity();
+        Some(Self { from: second(validity.not_before)?, until: second(validity.not_after)? })
+    }
+
+    /// Whether a certificate is valid now.
+    pub fn contains(&self, now: Timestamp) -> bool {
+        (self.from..=self.until).contains(&now)
+    }
+
+    /// When a certificate is to be replaced: after two thirds of its life (spec 06 §3.6).
+    pub fn due(&self) -> Timestamp {
+        let third = self.until.duration_since(self.from) / 3;
+        self.from.saturating_add(third * 2).unwrap_or(self.from)
+    }
+}
+
+/// A new self-signed CA with this common name.
+///
+/// # Errors
+/// No key can be made.
+pub fn new_ca(common_name: &str, now: Timestamp) -> Result<PemPair, CertificateError> {
+    let key = KeyPair::generate()?;
+    let mut params = dated(CertificateParams::new(Vec::new())?, CA_DAYS, now);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let certificate = params.self_signed(&key)?.pem().into_bytes();
+    Ok(PemPair { certificate, key: key.serialize_pem().into_bytes() })
+}
+
+/// A new serving certificate for these names, signed by `ca`; `origin` names that in errors.
+///
+/// # Errors
+/// `ca` cannot sign, or a name is none that a certificate can be made for.
+pub fn new_leaf(
+    ca: &PemPair,
+    origin: &str,
+    dns_names: &[String],
+    now: Timestamp,
+) -> Result<PemPair, CertificateError> {
+    let key = KeyPair::generate()?;
+    let mut params = dated(CertificateParams::new(dns_names.to_vec())?, LEAF_DAYS, now);
+    if let Some(name) = dns_names.iter().find(|name| name.len() <= COMMON_NAME_BYTES) {
+        params.distinguished_name.push(DnType::CommonName, name);
+    }
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.use_authority_key_identifier_extension = true;
+    let certificate = params.signed_by(&key, &issuer(ca, origin)?)?.pem().into_bytes();
+    Ok(PemPair { certificate, key: key.serialize_pem().into_bytes() })
+}
+
+/// Whether the pair is a CA that can sign.
+pub fn can_sign(ca: &PemPair) -> bool {
+    let is_ca = |der: CertificateDer<'_>| {
+        x509_parser::parse_x509_certificate(&der).is_ok_and(|(_, parsed)| parsed.is_ca())
+    };
+    CertificateDer::from_pem_slice(&ca.certificate).is_ok_and(is_ca)
+        && issuer(ca, "").is_ok()
+        && ca.parse("", &aws_lc_rs::default_provider()).is_ok()
+}
+
+fn issuer(ca: &PemPair, origin: &str) -> Result<Issuer<'static, KeyPair>, CertificateError> {
+    let wrong = |why: String| CertificateError::Pem { origin: origin.to_owned(), why };
+    let key = std::str::from_utf8(&ca.key).map_err(|error| wrong(error.to_string()))?;
+    let certificate = std::str::from_utf8(&ca.certificate).map_err(|error| wrong(error.to_string()))?;
+    let key = KeyPair::from_pem(key)?;
+    Ok(Issuer::from_ca_cert_pem(certificate, key)?)
+}
+
+/// Valid for so many whole days from the start of yesterday on: clocks that are behind accept it as well.
+fn dated(mut params: CertificateParams, days: i64, now: Timestamp) -> CertificateParams {
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    let today = now.to_zoned(jiff::tz::TimeZone::UTC).date();
+    let day = |date: jiff::civil::Date| {
+        rcgen::date_time_ymd(i32::from(date.year()), date.month().unsigned_abs(), date.day().unsigned_abs())
+    };
+    let from = today.saturating_sub(1.day());
+    params.not_before = day(from);
+    params.not_after = day(from.saturating_add(days.days()));
+    params
+}
+
+/// Whether key and certificate belong together and a client that trusts `bundle` (PEM) accepts them now, for each
+/// name.
+pub fn is_accepted(pair: &PemPair, bundle: &[u8], dns_names: &[String], now: Timestamp) -> bool {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    if pair.parse("", &provider).is_err() {
+        return false;
+    }
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(bundle).flatten());
+    let mut chain = CertificateDer::pem_slice_iter(&pair.certificate).flatten();
+    let Some(leaf) = chain.next() else {
+        return false;
+    };
+    let chain: Vec<_> = chain.collect();
+    let Ok(verifier) = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build() else {
+        return false;
+    };
+    let seconds = u64::try_from(now.as_second()).unwrap_or_default();
+    let at = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+    dns_names.iter().all(|name| {
+        ServerName::try_from(name.as_str())
+            .is_ok_and(|name| verifier.verify_server_cert(&leaf, &chain, &name, &[], at).is_ok())
+    })
+}
+
+/// One PEM text of the certificates in `texts` in this order, each once, without those that have expired, and `most`
+/// of them at most.
+pub fn merged_bundle<'a>(texts: impl IntoIterator<Item = &'a [u8]>, most: usize, now: Timestamp) -> Vec<u8> {
+    let all = texts.into_iter().flat_map(|text| CertificateDer::pem_slice_iter(text).flatten());
+    let mut kept: Vec<CertificateDer<'_>> = Vec::new();
+    for der in all {
+        let lives = Validity::of_der(&der).is_some_and(|validity| now <= validity.until);
+        if lives && !kept.contains(&der) {
+            kept.push(der);
+        }
+    }
+    kept.iter().take(most).flat_map(|der| pem(der)).collect()
+}
+
+/// The certificates of a PEM text after the first, which is that of the server, as PEM text.
+pub fn chain_above(certificate: &[u8]) -> Vec<u8> {
+    CertificateDer::pem_slice_iter(certificate).flatten().skip(1).flat_map(|der| pem(&der)).collect()
+}
+
+/// How many certificates a PEM text holds.
+pub fn count(bundle: &[u8]) -> usize {
+    CertificateDer::pem_slice_iter(bundle).flatten().count()
+}
+
+fn pem(der: &[u8]) -> Vec<u8> {
+    let text = STANDARD.encode(der);
+    let mut pem = b"-----BEGIN CERTIFICATE-----\n".to_vec();
+    for line in text.as_bytes().chunks(64) {
+        pem.extend(line);
+        pem.push(b'\n');
+    }
+    pem.extend(b"-----END CERTIFICATE-----\n");
+    pem
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn names() -> Vec<String> {
+        ["s.ns.svc", "s.ns"].map(str::to_owned).to_vec()
+    }
+
+    #[test]
+    fn what_is_issued_is_accepted_while_it_is_valid() {
+        let now = at("2026-01-10T12:00:00Z");
+        let ca = new_ca("s-ca", now).unwrap();
+        let leaf = new_leaf(&ca, "test", &names(), now).unwrap();
+        assert!(can_sign(&ca) && !can_sign(&leaf));
+        let validity = Validity::of(&leaf.certificate).unwrap();
+        assert_eq!((validity.from, validity.until), (at("2026-01-09T00:00:00Z"), at("2026-04-09T00:00:00Z")));
+        assert_eq!(validity.due(), at("2026-03-10T00:00:00Z"));
+        let stranger = new_ca("s-ca", now).unwrap();
+        for (bundle, time, accepted) in [
+            (&ca, "2026-01-09T00:00:00Z", true),
+            (&ca, "2026-04-09T00:00:00Z", true),
+            (&ca, "2026-04-09T00:00:01Z", false),
+            (&ca, "2026-01-08T23:59:59Z", false),
+            (&stranger, "2026-02-01T00:00:00Z", false),
+        ] {
+            assert_eq!(is_accepted(&leaf, &bundle.certificate, &names(), at(time)), accepted, "{time}");
+        }
+        assert!(!is_accepted(&leaf, &ca.certificate, &["t.ns.svc".to_owned()], now));
+        let mixed = PemPair { key: ca.key.clone(), ..leaf.clone() };
+        assert!(!is_accepted(&mixed, &ca.certificate, &names(), now), "the key of another");
+        assert_eq!(Validity::of(b"garbage"), None);
+    }
+
+    #[test]
+    fn long_names_are_no_common_name() {
+        let now = at("2026-01-10T12:00:00Z");
+        let ca = new_ca("s-ca", now).unwrap();
+        let long = vec![format!("{}.{}.svc", "s".repeat(63), "n".repeat(63))];
+        let leaf = new_leaf(&ca, "test", &long, now).unwrap();
+        assert!(is_accepted(&leaf, &ca.certificate, &long, now));
+    }
+
+    #[test]
+    fn bundles_are_merged_in_order_without_the_expired() {
+        let now = at("2026-01-10T12:00:00Z");
+        let [new, old, oldest] = ["2026-01-10T00:00:00Z", "2020-01-01T00:00:00Z", "2010-01-01T00:00:00Z"]
+            .map(|time| new_ca("s-ca", at(time)).unwrap().certificate);
+        let all = [&new[..], &old, b"garbage", &oldest, &new].concat();
+        let expected = [&new[..], &old].concat();
+        let merged = merged_bundle([&all[..], &old], 8, now);
+        assert_eq!((count(&merged), count(&expected)), (2, 2));
+        assert_eq!(merged_bundle([&expected[..]], 8, now), merged, "merging again changes nothing");
+        assert_eq!(count(&merged_bundle([&all[..]], 1, now)), 1);
+        assert_eq!(chain_above(&merged), merged_bundle([&old[..]], 8, now));
+        assert!(merged_bundle([&b""[..]], 8, now).is_empty());
+    }
+}
