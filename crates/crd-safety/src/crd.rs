@@ -30,6 +30,8 @@ pub(crate) struct Crd<'a> {
 pub(crate) struct Version<'a> {
     pub(crate) name: &'a str,
     pub(crate) served: bool,
+    /// Whether objects are stored in it.
+    pub(crate) stored: bool,
     pub(crate) schema: Option<Schema<'a>>,
 }
 
@@ -75,6 +77,11 @@ impl<'a> Crd<'a> {
         })
     }
 
+    /// Names of the served versions, in the order of the list.
+    pub(crate) fn served(&self) -> impl Iterator<Item = &'a str> {
+        self.versions.iter().filter(|version| version.served).map(|version| version.name)
+    }
+
     /// The version of this name.
     pub(crate) fn version(&self, name: &str) -> Option<&Version<'a>> {
         self.versions.iter().find(|version| version.name == name)
@@ -93,7 +100,7 @@ impl<'a> Version<'a> {
                 Some(Schema::read(schema).map_err(in_schema)?)
             }
         };
-        Ok(Self { name, served: version["served"] == true, schema })
+        Ok(Self { name, served: version["served"] == true, stored: version["storage"] == true, schema })
     }
 }
 

@@ -6,12 +6,15 @@
 //! new CRD  ┘            └ served pairs ─ every property, lower against higher┴► property ► unhandled
 //! ```
 //!
+//! [`LiveCheck`] holds the custom resources that exist against the new CRD instead.
+//!
 //! Pure: objects come in, sorted findings go out. The texts are those of the reference; where it refuses a change that
 //! breaks nothing (spec 05 §18.11: titles, a dropped enum or pattern, anything below a map's values that the values'
 //! own findings tell), nothing is said.
 
 mod crd;
 mod finding;
+mod live;
 mod priority;
 mod property;
 mod schema;
@@ -23,6 +26,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 pub use finding::{Finding, Section, error_text};
+pub use live::LiveCheck;
 
 use crd::{Crd, Version};
 use finding::Findings;

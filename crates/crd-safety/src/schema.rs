@@ -143,6 +143,16 @@ impl<'a> Schema<'a> {
         Self(&EMPTY)
     }
 
+    /// A schema, or one below it, that was read before.
+    pub(crate) fn of(schema: &'a Map<String, Value>) -> Self {
+        Self(schema)
+    }
+
+    /// Its fields, to be kept.
+    pub(crate) fn to_map(self) -> Map<String, Value> {
+        self.0.clone()
+    }
+
     /// A schema, with all below it.
     ///
     /// # Errors

@@ -316,6 +316,20 @@ proptest! {
     }
 
     #[test]
+    fn any_object_is_judged(old in any_crd(), new in any_crd(), text in "[\\[{\"a:1n\\]}, ]{0,20}") {
+        let Ok(live) = LiveCheck::new(&old, &new) else { return Ok(()) };
+        let object: Value = serde_json::from_str(&text).unwrap_or_else(|_| json!({"a": [text, null], "b": {"a": 1}}));
+        for version in live.versions() {
+            let violations = live.violations(version, &object);
+            prop_assert!(violations.is_sorted());
+            prop_assert!(violations.iter().all(|violation| !violation.contains('\n')));
+        }
+        if old == new {
+            prop_assert_eq!(live.versions().count(), 0);
+        }
+    }
+
+    #[test]
     fn nothing_breaks_where_nothing_changes(crd in any_crd()) {
         // Versions of one name twice are no CRD that an API server would hold.
         let names: Vec<_> = crd["spec"]["versions"].as_array().unwrap().iter().map(|v| v["name"].to_string()).collect();

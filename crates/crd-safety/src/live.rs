@@ -1,0 +1,166 @@
+//! Whether the custom resources that exist fit a new CustomResourceDefinition (spec 07 §4.13).
+//!
+//! Each object is completed with the defaults of the new schema as the API server would do it, then held against the
+//! schema. What was wrong under the old schema of the same version already is no reason to refuse the new one.
+//! Rules in CEL, and what else only an API server evaluates, are not judged; [`LiveCheck::judges`] knows.
+
+mod fit;
+mod schema;
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use crate::crd::Crd;
+use crate::schema::Schema;
+use crate::text::canonical;
+use crate::{CheckError, Finding};
+use fit::Fit;
+
+/// Compares objects of one CRD with a new version of it.
+#[derive(Debug)]
+pub struct LiveCheck {
+    lists: Vec<List>,
+    /// The new schemas demand something that is not evaluated here, and the old ones did not.
+    is_partly_blind: bool,
+    /// Versions in which objects are stored and nobody can ask for them: what their schemas drop is not seen.
+    unseen: BTreeSet<String>,
+}
+
+/// Objects in one version, and what they have to fit.
+#[derive(Debug)]
+struct List {
+    version: String,
+    fits: Vec<VersionFit>,
+}
+
+#[derive(Debug)]
+struct VersionFit {
+    version: String,
+    new: Fit,
+    /// The schema of the same version before, if it was served.
+    old: Option<Fit>,
+}
+
+impl LiveCheck {
+    /// Prepares the comparison of what exists under `live` with `new`.
+    ///
+    /// # Errors
+    /// One of them is no CRD, is malformed or hostile, or a schema cannot be evaluated.
+    pub fn new(live: &Value, new: &Value) -> Result<Self, CheckError> {
+        let (old_crd, new_crd) = (Crd::read(live)?, Crd::read(new)?);
+        let list = |version: &str, judged: &[&str]| -> Result<List, CheckError> {
+            let fits = judged.iter().filter_map(|judged| version_fit(&old_crd, &new_crd, judged).transpose());
+            Ok(List { version: version.to_owned(), fits: fits.collect::<Result<_, _>>()? })
+        };
+        let served: Vec<&str> = old_crd.served().collect();
+        let mut lists: Vec<List> = if new_crd.webhook_conversion {
+            // Only the webhook knows what an object is in another version.
+            let common = served.iter().filter(|version| new_crd.version(version).is_some());
+            common.map(|version| list(version, &[version])).collect::<Result<_, _>>()?
+        } else {
+            // An object is the same in all versions but for what their schemas drop.
+            let stored = old_crd.versions.iter().find(|version| version.stored).map(|version| version.name);
+            let listed = stored.filter(|stored| served.contains(stored)).or_else(|| served.first().copied());
+            let judged: Vec<&str> = new_crd.served().collect();
+            listed.map(|version| list(version, &judged)).transpose()?.into_iter().collect()
+        };
+        lists.retain(|list| !list.fits.is_empty());
+        let is_partly_blind = !opaque(&new_crd).is_subset(&opaque(&old_crd));
+        let unseen = old_crd.stored_versions.iter().filter(|stored| !served.contains(stored));
+        let unseen = unseen.map(|&version| version.to_owned()).collect();
+        Ok(Self { lists, is_partly_blind, unseen })
+    }
+
+    /// The versions in which all objects are to be listed. There are none where every schema is as it was, or where
+    /// nothing could be listed.
+    pub fn versions(&self) -> impl Iterator<Item = &str> {
+        self.lists.iter().map(|list| list.version.as_str())
+    }
+
+    /// How an object, listed in one of [`Self::versions`], does not fit: `<version>: <path>: <what is wrong>`, sorted,
+    /// without any value of the object. Empty for one that fits.
+    pub fn violations(&self, version: &str, object: &Value) -> Vec<String> {
+        let list = self.lists.iter().find(|list| list.version == version);
+        let mut all: Vec<String> = Vec::new();
+        for VersionFit { version, new, old } in list.iter().flat_map(|list| &list.fits) {
+            let mut violations = new.violations(object);
+            if let Some(old) = old.as_ref().filter(|_| !violations.is_empty()) {
+                let known: BTreeSet<String> = old.violations(object).into_iter().collect();
+                violations.retain(|violation| !known.contains(violation));
+            }
+            // Names of fields and patterns may have line breaks; messages have none.
+            let line = |violation: String| format!("{version}: {}", violation.replace('\n', "\\n"));
+            all.extend(violations.into_iter().map(line));
+        }
+        all.sort();
+        all.dedup();
+        all
+    }
+
+    /// Whether [`Self::violations`] of all objects together say if this finding harms any of them.
+    pub fn judges(&self, finding: &Finding) -> bool {
+        let is_seen = finding.version.as_ref().is_none_or(|version| !self.unseen.contains(version));
+        match finding.check {
+            _ if !is_seen => false,
+            // A default changes what an object means, not whether it fits.
+            "default" => false,
+            "unhandled" => !self.is_partly_blind,
+            _ => !finding.is_absolute(),
+        }
+    }
+}
+
+impl Finding {
+    /// Whether the change is wrong whatever objects exist: the API server itself would refuse it.
+    pub fn is_absolute(&self) -> bool {
+        matches!(self.check, "scope" | "storedVersionRemoval")
+    }
+}
+
+/// What objects must fit in `version` of the new CRD; `None` where that is as it was.
+fn version_fit(old: &Crd<'_>, new: &Crd<'_>, version: &str) -> Result<Option<VersionFit>, CheckError> {
+    let schema_of =
+        |crd: &Crd<'_>| crd.version(version).and_then(|version| version.schema).map(Schema::to_map);
+    let was_served = old.served().any(|served| served == version);
+    let (before, after) = (schema_of(old).filter(|_| was_served), schema_of(new));
+    if before == after {
+        return Ok(None);
+    }
+    let fit = |crd: &Crd<'_>, schema: Option<Map<String, Value>>| -> Result<Option<Fit>, CheckError> {
+        let unusable = || CheckError::Malformed {
+            name: crd.name.to_owned(),
+            field: format!("schema.openAPIV3Schema of version {version}"),
+            expected: "a schema that can be evaluated",
+        };
+        schema.map(|schema| Fit::new(schema).ok_or_else(unusable)).transpose()
+    };
+    // Without a schema everything fits.
+    let Some(after) = fit(new, after)? else { return Ok(None) };
+    Ok(Some(VersionFit { version: version.to_owned(), new: after, old: fit(old, before)? }))
+}
+
+/// What the schemas of a CRD demand that is not evaluated here, with the paths where they do.
+fn opaque(crd: &Crd<'_>) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for schema in crd.versions.iter().filter_map(|version| version.schema) {
+        collect_opaque(schema, &mut "^".to_owned(), &mut found);
+    }
+    found
+}
+
+fn collect_opaque(schema: Schema<'_>, path: &mut String, found: &mut BTreeSet<String>) {
+    for key in ["x-kubernetes-validations", "x-kubernetes-embedded-resource", "format"] {
+        let demand = schema.get(key).filter(|value| key != "format" || !schema::is_known_format(value));
+        found.extend(demand.map(|value| format!("{path} {key} {}", canonical(value))));
+    }
+    let length = path.len();
+    for (step, child) in schema.children() {
+        path.push_str(&step.to_string());
+        collect_opaque(child, path, found);
+        path.truncate(length);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+//! Whether an object fits one schema, as the API server would see it.
+
+use std::collections::HashSet;
+
+use jsonschema::{Draft, PatternOptions, Validator};
+use serde_json::{Map, Value};
+
+use super::schema::json_schema;
+use crate::schema::{Schema, Step};
+use crate::text::canonical;
+
+/// Fields that every object has, whether its schema names them or not.
+const COMMON: [&str; 3] = ["apiVersion", "kind", "metadata"];
+
+/// One schema, prepared.
+#[derive(Debug)]
+pub(super) struct Fit {
+    schema: Map<String, Value>,
+    validator: Validator,
+}
+
+impl Fit {
+    /// Prepares a schema that was read; `None` where it cannot be evaluated.
+    pub(super) fn new(schema: Map<String, Value>) -> Option<Self> {
+        let validator = jsonschema::options()
+            .with_draft(Draft::Draft4)
+            .with_pattern_options(PatternOptions::regex())
+            .should_validate_formats(true)
+            .build(&json_schema(Schema::of(&schema)))
+            .ok()?;
+        Some(Self { schema, validator })
+    }
+
+    /// What does not fit, `<path>: <what is wrong>`, in no particular order.
+    pub(super) fn violations(&self, object: &Value) -> Vec<String> {
+        let schema = Schema::of(&self.schema);
+        let mut object = object.clone();
+        complete(schema, &mut object);
+        // Messages must not show what objects hold.
+        let mut violations: Vec<String> = self
+            .validator
+            .iter_errors(&object)
+            .map(|error| line(&dotted(error.instance_path().as_str()), &error.masked().to_string()))
+            .collect();
+        beyond_json_schema(schema, &object, true, &mut String::new(), &mut violations);
+        violations
+    }
+}
+
+fn line(path: &str, text: &str) -> String {
+    let path = path.trim_start_matches('.');
+    if path.is_empty() { text.to_owned() } else { format!("{path}: {text}") }
+}
+
+/// `.spec.list[0]` from `/spec/list/0`.
+fn dotted(pointer: &str) -> String {
+    let step = |step: &str| match step.parse::<usize>() {
+        Ok(number) => format!("[{number}]"),
+        Err(_) => format!(".{}", step.replace("~1", "/").replace("~0", "~")),
+    };
+    pointer.split('/').skip(1).map(step).collect()
+}
+
+/// Drops fields that are null and must not be, then sets what is missing and has a default.
+fn complete(schema: Schema<'_>, value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|name, value| {
+                !value.is_null() || field(schema, name).is_none_or(|schema| schema.flag("nullable"))
+            });
+            for (step, child) in schema.children() {
+                let (Step::Property(name), Some(default)) = (step, child.get("default")) else { continue };
+                fields.entry(name).or_insert_with(|| default.clone());
+            }
+            for (name, value) in fields.iter_mut() {
+                if let Some(schema) = field(schema, name) {
+                    complete(schema, value);
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some(schema) = schema.child(Step::Items) {
+                items.iter_mut().for_each(|item| complete(schema, item));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn field<'a>(schema: Schema<'a>, name: &str) -> Option<Schema<'a>> {
+    schema.child(Step::Property(name)).or_else(|| schema.child(Step::AdditionalProperties))
+}
+
+/// Fields that would be dropped because no schema knows them, and entries of lists that must not be there twice.
+fn beyond_json_schema(
+    schema: Schema<'_>,
+    value: &Value,
+    is_object: bool,
+    path: &mut String,
+    found: &mut Vec<String>,
+) {
+    let length = path.len();
+    match value {
+        Value::Object(fields) => {
+            let keeps_all = schema.flag("x-kubernetes-preserve-unknown-fields")
+                || schema.get("additionalProperties").is_some_and(|all| *all == true);
+            let is_object = is_object || schema.flag("x-kubernetes-embedded-resource");
+            for (name, value) in
+                fields.iter().filter(|(name, _)| !is_object || !COMMON.contains(&name.as_str()))
+            {
+                path.push('.');
+                path.push_str(name);
+                match field(schema, name) {
+                    Some(schema) => beyond_json_schema(schema, value, false, path, found),
+                    None if keeps_all => {}
+                    None => found.push(line(path, "the field would be dropped")),
+                }
+                path.truncate(length);
+            }
+        }
+        Value::Array(items) => {
+            if has_twins(schema, items) {
+                found.push(line(path, "entries are there twice"));
+            }
+            let Some(schema) = schema.child(Step::Items) else { return };
+            for (number, item) in items.iter().enumerate() {
+                path.push_str(&format!("[{number}]"));
+                beyond_json_schema(schema, item, false, path, found);
+                path.truncate(length);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether a list that is a set, or a map, holds the same entry or key twice.
+fn has_twins(schema: Schema<'_>, items: &[Value]) -> bool {
+    let mut seen = HashSet::new();
+    match schema.text("x-kubernetes-list-type") {
+        "set" => !items.iter().all(|item| seen.insert(canonical(item))),
+        "map" => {
+            let keys = schema.list("x-kubernetes-list-map-keys");
+            let key = |item: &Value| -> String {
+                keys.iter().filter_map(Value::as_str).map(|key| canonical(&item[key]) + ",").collect()
+            };
+            !items.iter().all(|item| seen.insert(key(item)))
+        }
+        _ => false,
+    }
+}
