@@ -40,3 +40,12 @@ pub const EXT_IGNORE_DEPENDENTS: &str = "ext.olm.operatorframework.io/ignore-dep
 pub const EXT_UPGRADE_SCOPE: &str = "ext.olm.operatorframework.io/upgrade-scope";
 /// `true` or `false`, on ClusterExtensions: versions that their channel skips are never installed (spec 08 R-12).
 pub const EXT_EXCLUDE_SKIPPED: &str = "ext.olm.operatorframework.io/exclude-skipped";
+/// `Strict`, `Live` or `Warn`, on ClusterExtensions: what becomes of an upgrade that may endanger custom resources
+/// (spec 07 §4.13).
+pub const EXT_CRD_CHECK: &str = "ext.olm.operatorframework.io/crd-check";
+/// When somebody asked for new webhook certificates, on ClusterExtensions: a changed value renews CA and serving
+/// certificates of the built-in provider once. On the Secret of a CA: the value that was last honoured.
+pub const EXT_RENEW_WEBHOOK_CERTIFICATES_AT: &str =
+    "ext.olm.operatorframework.io/renew-webhook-certificates-at";
+/// Since when a Secret holds its serving certificate, RFC 3339.
+pub const EXT_CERTIFICATE_SINCE: &str = "ext.olm.operatorframework.io/certificate-since";

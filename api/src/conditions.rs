@@ -83,6 +83,8 @@ pub mod reasons {
     pub const SKIPPED: &str = "Skipped";
     /// The newer version does not fit this cluster.
     pub const CLUSTER_CONSTRAINT: &str = "ClusterConstraint";
+    /// The newer version may endanger custom resources that exist.
+    pub const CRD_CHECK_FAILED: &str = "CRDCheckFailed";
     /// All that the bundle requires is there.
     pub const ALL_SATISFIED: &str = "AllSatisfied";
     /// Something that the bundle requires is missing, or cannot be told.

@@ -12,6 +12,8 @@ pub const OWNER_NAME: &str = "olm.operatorframework.io/owner-name";
 pub const REVISION_NAME: &str = "olm.operatorframework.io/revision-name";
 /// Marks a revision made from a Helm release; the value is `true`.
 pub const MIGRATED_FROM_HELM: &str = "olm.operatorframework.io/migrated-from-helm";
+/// Marks the Secrets of the built-in provider of webhook certificates; the value is `ca` or `serving`.
+pub const EXT_WEBHOOK_CERTIFICATE: &str = "ext.olm.operatorframework.io/webhook-certificate";
 /// Standard label on applied objects; the value is [`MANAGED_BY_OLM`].
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Value of [`MANAGED_BY`].

@@ -15,6 +15,8 @@ pub const EXTENSION_CONTROLLER_MANAGER: &str = "olm.operatorframework.io/cluster
 pub const REVISION_ENGINE_MANAGER: &str = "olm.operatorframework.io";
 /// Field manager of the contribution to the platform's upgrade status (spec 06 §9.6).
 pub const CLUSTER_UPGRADE_STATUS_MANAGER: &str = "olm.operatorframework.io/cluster-upgrade-status";
+/// Field manager of the CA bundles of the built-in provider of webhook certificates.
+pub const WEBHOOK_CERTIFICATES_MANAGER: &str = "olm.operatorframework.io/webhook-certificates";
 
 /// Type of the immutable Secrets that hold a revision's objects.
 pub const OBJECT_DATA_SECRET_TYPE: &str = "olm.operatorframework.io/object-data";

@@ -9,6 +9,8 @@ const CERT_MANAGER: &str = "WebhookProviderCertManager";
 const OPENSHIFT: &str = "WebhookProviderOpenshiftServiceCA";
 const OWN_NAMESPACE: &str = "SingleOwnNamespaceInstallSupport";
 const DEPLOYMENT_CONFIG: &str = "DeploymentConfig";
+/// Bundles may watch a list of namespaces (spec 07 §4.6).
+const MULTI_WATCH: &str = "MultiWatchNamespaces";
 const RELEASES: &str = "BundleReleaseSupport";
 const REVISIONS: &str = "BoxcutterRuntime";
 /// Catalogs that cannot be asked may be left out (spec 07 §6.3).
@@ -19,13 +21,14 @@ const CLUSTER_CONSTRAINTS: &str = "ClusterConstraints";
 pub(crate) const UPGRADE_STATUS: &str = "ClusterUpgradeStatus";
 
 /// Every gate that may be named in `--feature-gates`.
-pub(crate) const KNOWN: [Gate; 10] = [
+pub(crate) const KNOWN: [Gate; 11] = [
     Gate { name: BEST_EFFORT, default: false, stage: Stage::Alpha },
     Gate { name: RELEASES, default: false, stage: Stage::Alpha },
     Gate { name: REVISIONS, default: true, stage: Stage::Alpha },
     Gate { name: CLUSTER_CONSTRAINTS, default: false, stage: Stage::Alpha },
     Gate { name: UPGRADE_STATUS, default: true, stage: Stage::Alpha },
     Gate { name: DEPLOYMENT_CONFIG, default: false, stage: Stage::Alpha },
+    Gate { name: MULTI_WATCH, default: false, stage: Stage::Alpha },
     Gate { name: OWN_NAMESPACE, default: false, stage: Stage::Alpha },
     Gate { name: BUILTIN, default: false, stage: Stage::Alpha },
     Gate { name: CERT_MANAGER, default: true, stage: Stage::Ga },
@@ -39,6 +42,8 @@ pub(crate) struct Features {
     pub single_own_namespace: bool,
     /// `deploymentConfig` is accepted.
     pub deployment_config: bool,
+    /// Bundles may watch a list of namespaces.
+    pub multi_watch_namespaces: bool,
     /// Bundle releases count.
     pub releases: bool,
     /// Catalogs that cannot be asked may be left out.
@@ -55,21 +60,20 @@ impl Features {
         if !gates.enabled(REVISIONS) {
             tracing::warn!("BoxcutterRuntime=false has no effect: the revision-based runtime is always used");
         }
-        if gates.enabled(BUILTIN) {
-            tracing::warn!(
-                "WebhookProviderBuiltin=true has no effect yet: without another provider bundles with webhooks are refused"
-            );
+        let providers = [
+            (CERT_MANAGER, Certificates::CertManager),
+            (OPENSHIFT, Certificates::OpenshiftServiceCa),
+            (BUILTIN, Certificates::Builtin),
+        ];
+        let enabled = providers.iter().find(|(gate, _)| gates.enabled(gate));
+        if let Some((gate, _)) = enabled.filter(|(gate, _)| *gate != BUILTIN && gates.enabled(BUILTIN)) {
+            tracing::warn!("WebhookProviderBuiltin=true has no effect: {gate} comes first");
         }
-        let certificates = if gates.enabled(CERT_MANAGER) {
-            Certificates::CertManager
-        } else if gates.enabled(OPENSHIFT) {
-            Certificates::OpenshiftServiceCa
-        } else {
-            Certificates::None
-        };
+        let certificates = enabled.map_or(Certificates::None, |(_, provider)| *provider);
         Self {
             single_own_namespace: gates.enabled(OWN_NAMESPACE),
             deployment_config: gates.enabled(DEPLOYMENT_CONFIG),
+            multi_watch_namespaces: gates.enabled(MULTI_WATCH),
             releases: gates.enabled(RELEASES),
             best_effort: gates.enabled(BEST_EFFORT),
             cluster_constraints: gates.enabled(CLUSTER_CONSTRAINTS),
@@ -83,16 +87,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cert_manager_wins() {
+    fn the_first_provider_that_is_on_wins() {
         let features = |flags: &[&str]| {
             let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
             Features::of(&FeatureGates::parse(&KNOWN, &flags).unwrap())
         };
         assert_eq!(features(&[]).certificates, Certificates::CertManager);
-        let openshift = features(&["WebhookProviderCertManager=false"]);
-        assert_eq!(openshift.certificates, Certificates::OpenshiftServiceCa);
-        let none = features(&["WebhookProviderCertManager=false,WebhookProviderOpenshiftServiceCA=false"]);
-        assert_eq!(none.certificates, Certificates::None);
+        let no_cert_manager = "WebhookProviderCertManager=false";
+        let no_other = "WebhookProviderCertManager=false,WebhookProviderOpenshiftServiceCA=false";
+        let builtin = "WebhookProviderBuiltin=true";
+        for (flags, certificates) in [
+            (vec![builtin], Certificates::CertManager),
+            (vec![no_cert_manager], Certificates::OpenshiftServiceCa),
+            (vec![no_cert_manager, builtin], Certificates::OpenshiftServiceCa),
+            (vec![no_other], Certificates::None),
+            (vec![no_other, builtin], Certificates::Builtin),
+        ] {
+            assert_eq!(features(&flags).certificates, certificates, "{flags:?}");
+        }
+        assert!(!features(&[]).multi_watch_namespaces);
+        assert!(features(&["MultiWatchNamespaces=true"]).multi_watch_namespaces);
         assert!(features(&["DeploymentConfig=true"]).deployment_config);
         // spec 07 A-01
         assert!(!features(&[]).best_effort && !features(&[]).cluster_constraints);

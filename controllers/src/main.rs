@@ -7,11 +7,13 @@
 
 mod bundles;
 mod catalogs;
+mod certificates;
 mod dependencies;
 mod extension;
 mod failure;
 mod gates;
 mod platform;
+mod preflight;
 mod revision;
 
 use std::path::PathBuf;
@@ -34,6 +36,7 @@ use tokio_util::sync::CancellationToken;
 
 use bundles::Bundles;
 use catalogs::Catalogs;
+use certificates::WebhookCertificates;
 use gates::Features;
 
 /// Installs and upgrades extensions from catalogs.
@@ -131,6 +134,7 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
         stop.clone(),
     );
     let events = Events::new(service.client.clone(), service.component);
+    let certificates = WebhookCertificates::new(service.client.clone(), &service.namespace, events.clone());
     let parts = extension::Parts {
         client: service.client.clone(),
         system_namespace: service.namespace.clone(),
@@ -140,6 +144,7 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
         catalogs,
         catalog_store,
         bundles,
+        certificates: certificates.clone(),
     };
     let revisions = revision::run(
         service.client.clone(),
@@ -160,6 +165,8 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
             platform::run(client, settings, events, metrics, stop.clone()).await;
         }
     };
-    tokio::join!(following, revisions, extensions, upgrade_status);
+    let is_selected = features.certificates == olm_bundle::Certificates::Builtin;
+    let keeping = certificates.run(is_selected, Arc::clone(&service.metrics), stop.clone());
+    tokio::join!(following, revisions, extensions, keeping, upgrade_status);
     Ok(())
 }

@@ -32,6 +32,19 @@ pub(crate) struct Applied {
     pub newest: (Option<String>, Option<i64>),
 }
 
+/// What is to be done, and what it was decided from.
+pub(crate) struct Plan {
+    decision: Decision,
+    existing: Vec<ClusterObjectSet>,
+}
+
+impl Plan {
+    /// Whether there will be another revision.
+    pub(crate) fn makes_revision(&self) -> bool {
+        matches!(self.decision, Decision::New { .. })
+    }
+}
+
 impl Revisions {
     /// Revisions of a cluster, with their Secrets in `system_namespace`.
     pub(crate) fn new(client: Client, system_namespace: &str) -> Self {
@@ -50,14 +63,24 @@ impl Revisions {
         Ok(list.map_err(|error| Failure::api(&error).context("listing revisions"))?.items)
     }
 
-    /// Makes the draft the newest revision, unless it is.
-    pub(crate) async fn apply(&self, extension: &str, draft: &Draft) -> Result<Applied, Failure> {
+    /// What is to be done so that the draft becomes the newest revision.
+    pub(crate) async fn plan(&self, extension: &str, draft: &Draft) -> Result<Plan, Failure> {
         let existing = self.list(extension).await?;
         let content = self.content(newest(&existing)).await?;
         let decision = tokio::task::block_in_place(|| {
             decide(draft, &existing, content.as_deref(), &self.system_namespace)
-        })
-        .map_err(invalid)?;
+        });
+        Ok(Plan { decision: decision.map_err(invalid)?, existing })
+    }
+
+    /// Makes the draft the newest revision, unless it is.
+    pub(crate) async fn carry_out(
+        &self,
+        extension: &str,
+        draft: &Draft,
+        plan: Plan,
+    ) -> Result<Applied, Failure> {
+        let Plan { decision, existing } = plan;
         let (current, created) = match (decision, newest(&existing)) {
             (Decision::Keep, Some(current)) => (current.clone(), false),
             (Decision::Patch(set), _) => {

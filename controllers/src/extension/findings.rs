@@ -2,12 +2,16 @@
 //! of the message about progress (spec 07 §§1.1, 4.5, 5.5, 6.3). Pure.
 
 use olm_api::annotations;
+use olm_api::cluster_extension::BundleMetadata;
 use olm_api::conditions::reasons;
-use olm_extension::ExtensionRules;
+use olm_extension::{CrdCheck, ExtensionRules};
 use olm_resolve::{
     AssessedRequirement, ConditionState, DependencyMode, Held, HeldReason, LeftOut, Satisfier, Verdict,
     left_out_text,
 };
+
+use super::revisions::RevisionStates;
+use crate::preflight::CrdVerdict;
 
 /// What becomes of a condition that exists only where a rule of ours is in force.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,6 +34,8 @@ pub(crate) struct Findings {
     pub dependencies: Finding,
     /// Catalogs that were left out.
     pub left_out: Vec<LeftOut>,
+    /// What was found about definitions, and does not count where the extension says so.
+    pub accepted: Option<String>,
 }
 
 /// What may help where a requirement is not met.
@@ -49,12 +55,38 @@ impl Findings {
             upgrade: finding(rules.can_hold()),
             dependencies: finding(rules.judges_dependencies()),
             left_out: Vec::new(),
+            accepted: None,
+        }
+    }
+
+    /// Adds what the check of definitions said about the wanted bundle.
+    pub(super) fn add_definitions(
+        &mut self,
+        definitions: &CrdVerdict,
+        wanted: &BundleMetadata,
+        rules: &ExtensionRules,
+        states: &RevisionStates,
+    ) {
+        match definitions {
+            CrdVerdict::Safe => {}
+            CrdVerdict::Accepted(text) => {
+                self.accepted = Some(text.clone()).filter(|_| rules.crd_check == Some(CrdCheck::Warn));
+            }
+            CrdVerdict::Held(why) => {
+                let installed = states.installed.as_ref().map(|installed| &installed.bundle);
+                let is_upgrade =
+                    installed.is_some_and(|has| (&has.name, &has.version) != (&wanted.name, &wanted.version));
+                if is_upgrade && rules.can_hold() {
+                    self.upgrade = Finding::Is(held_by_definitions(wanted, why));
+                }
+            }
         }
     }
 
     /// What is added to the message about progress.
     pub(super) fn suffix(&self) -> String {
-        left_out_text(&self.left_out)
+        let accepted = self.accepted.iter().map(|text| format!("; accepted: {text}"));
+        left_out_text(&self.left_out) + &accepted.collect::<String>()
     }
 }
 
@@ -93,6 +125,17 @@ pub(super) fn upgrade(held: &[Held]) -> ConditionState {
          to release it, {release}"
     );
     ConditionState { status: Some(true), reason, message }
+}
+
+/// That the newer version waits because its definitions endanger what exists; `why` is the text of the check.
+pub(super) fn held_by_definitions(bundle: &BundleMetadata, why: &str) -> ConditionState {
+    let BundleMetadata { name, version, .. } = bundle;
+    let message = format!(
+        "bundle {name} version {version} is available and held back: {why}; to release it, change annotation {} or \
+         set spec.install.preflight.crdUpgradeSafety.enforcement to None",
+        annotations::EXT_CRD_CHECK
+    );
+    ConditionState { status: Some(true), reason: reasons::CRD_CHECK_FAILED, message }
 }
 
 /// Whether what `bundle` requires is there.

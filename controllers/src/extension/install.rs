@@ -1,27 +1,42 @@
-//! Makes the wanted bundle the revision in force: pulls it, renders it, and hands it on (spec 05 §§3.5–3.6). Where nothing
-//! of that would have another result than before, nothing is done.
+//! Makes the wanted bundle the revision in force: has it rendered, looks at what a new revision would endanger, and hands
+//! it on (spec 05 §§3.5–3.6). Where nothing of that would have another result than before, nothing is done.
 
 use futures::FutureExt;
 use kube::ResourceExt;
 use olm_api::ClusterExtension;
 use olm_api::conditions::{self, reasons, types};
-use olm_bundle::{Bundle, RenderOptions};
+use olm_extension::CrdCheck;
 use olm_revision::generate::{BundleIdentity, Draft, Extension};
 use serde_json::Value;
+use tokio::task::block_in_place;
 
 use super::apply::{Applied, invalid};
 use super::revisions::{self, RevisionStates};
 use super::wanted::Wanted;
 use super::{Context, lock};
-use crate::bundles::Files;
-use crate::failure::{Class, Failure};
-use crate::gates::Features;
+use crate::bundles::{Rendered, Unusable, Wishes};
+use crate::failure::Failure;
+use crate::preflight::{CrdVerdict, crd_check, refuse_obstacles};
+
+/// What came of the wanted bundle.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Installation {
+    /// Whether a revision was made, or why the bundle is not in force.
+    pub applied: Result<bool, Failure>,
+    /// What its definitions mean for what exists, as far as that was looked at.
+    pub definitions: CrdVerdict,
+    /// What is worth a look, where a revision was made.
+    pub warnings: Vec<String>,
+    /// What is missing may come any time.
+    pub look_again: bool,
+}
 
 /// Inputs that were found to be what the newest revision was made from.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Settled {
     inputs: Inputs,
     newest: (Option<String>, Option<i64>),
+    definitions: CrdVerdict,
 }
 
 /// All that a revision is made from.
@@ -34,40 +49,120 @@ pub(super) struct Inputs {
     bundle: BundleIdentity,
 }
 
+impl Installation {
+    fn failed(failure: Failure) -> Self {
+        Self { applied: Err(failure), ..Self::unchanged(CrdVerdict::Safe) }
+    }
+
+    fn unchanged(definitions: CrdVerdict) -> Self {
+        Self { applied: Ok(false), definitions, warnings: Vec::new(), look_again: false }
+    }
+}
+
 impl Context {
-    /// Makes the wanted bundle the newest revision; says whether a revision was made.
+    /// Makes the wanted bundle the newest revision. `annotated` is how the extension wants definitions checked.
     pub(super) async fn install(
         &self,
         extension: &ClusterExtension,
         wanted: &Wanted,
+        annotated: Option<CrdCheck>,
         states: &RevisionStates,
         changed: bool,
-    ) -> Result<bool, Failure> {
+    ) -> Installation {
         let name = extension.name_any();
-        check_name(&name)?;
         let inputs = inputs(extension, wanted);
-        if self.is_settled(&name, &inputs) {
-            return Ok(false);
+        if let Some(settled) = self.settled(&name, &inputs) {
+            return Installation::unchanged(settled.definitions);
         }
-        let files = match self.parts.bundles.files(&name, &wanted.image).boxed().await {
-            Ok(files) => files,
-            Err(failure) => return self.without_content(&name, &inputs, wanted, states, changed, failure),
+        let wishes = Wishes {
+            namespace: inputs.namespace.clone(),
+            config: inputs.config.clone(),
+            features: self.parts.features,
         };
-        let features = self.parts.features;
-        let owned = inputs.clone();
+        let rendered = match check_name(&name) {
+            Ok(()) => self.parts.bundles.rendered(&name, &wanted.image, wishes).boxed().await,
+            Err(failure) => Err(Unusable::Faulty(failure)),
+        };
+        match rendered {
+            Ok(rendered) => {
+                let check = crd_check(extension, annotated);
+                let made = self.make_newest(extension, inputs, rendered, check).boxed().await;
+                made.unwrap_or_else(Installation::failed)
+            }
+            Err(Unusable::Faulty(failure)) => Installation::failed(failure),
+            Err(Unusable::Unavailable(failure)) => {
+                self.without_content(&name, &inputs, wanted, states, changed, failure)
+            }
+        }
+    }
+
+    /// Makes what was rendered the newest revision, unless it is.
+    async fn make_newest(
+        &self,
+        extension: &ClusterExtension,
+        inputs: Inputs,
+        rendered: Rendered,
+        check: Option<CrdCheck>,
+    ) -> Result<Installation, Failure> {
+        let name = extension.name_any();
+        let Rendered { objects, properties, max_openshift_version, obstacles, mut warnings } = rendered;
         let owner = Extension {
             name: name.clone(),
             uid: extension.uid().unwrap_or_default(),
             progress_deadline_minutes: inputs.deadline,
         };
-        let draft = tokio::task::spawn_blocking(move || draft(owner, &files, owned, features)).await;
-        let draft = draft.map_err(Failure::retry)??;
-        if let Some(warning) = &draft.warning {
-            tracing::warn!(extension = name, "{warning}");
+        let identity = BundleIdentity { properties, max_openshift_version, ..inputs.bundle.clone() };
+        let draft = block_in_place(|| Draft::new(owner, &identity, olm_bundle::distinct(objects)))
+            .map_err(invalid)?;
+        let plan = self.revisions.plan(&name, &draft).boxed().await?;
+        let mut installation = Installation::unchanged(self.known_verdict(&name, &inputs));
+        if plan.makes_revision() {
+            refuse_obstacles(&obstacles)?;
+            installation = self.before_revision(extension, &inputs, &draft, check).await?;
+            if installation.applied.is_err() {
+                return Ok(installation);
+            }
         }
-        let Applied { created, newest } = self.revisions.apply(&name, &draft).boxed().await?;
-        lock(&self.settled).insert(name, Settled { inputs, newest });
-        Ok(created)
+        let Applied { created, newest } = self.revisions.carry_out(&name, &draft, plan).boxed().await?;
+        installation.applied = Ok(created);
+        if created {
+            self.preflight.forget(&name);
+            warnings.extend(draft.warning);
+            warnings.iter().for_each(|warning| tracing::warn!(extension = name, "{warning}"));
+            installation.warnings = warnings;
+        }
+        let definitions = installation.definitions.clone();
+        lock(&self.settled).insert(name, Settled { inputs, newest, definitions });
+        Ok(installation)
+    }
+
+    /// What comes before a revision is made: a look at the cluster, and the Secrets that its pods mount.
+    async fn before_revision(
+        &self,
+        extension: &ClusterExtension,
+        inputs: &Inputs,
+        draft: &Draft,
+        check: Option<CrdCheck>,
+    ) -> Result<Installation, Failure> {
+        let missing = self.preflight.missing_namespaces(&inputs.watched()).await?;
+        if !missing.is_empty() {
+            let text = format!("namespaces to watch do not exist: {}", missing.join(", "));
+            return Ok(Installation { look_again: true, ..Installation::failed(Failure::retry(text)) });
+        }
+        let objects: Vec<&Value> = draft.phases().iter().flat_map(|phase| &phase.objects).collect();
+        let definitions = match check {
+            Some(check) => self.preflight.definitions(&extension.name_any(), &objects, check).boxed().await?,
+            None => CrdVerdict::Safe,
+        };
+        if let CrdVerdict::Held(text) = &definitions {
+            // Custom resources may be mended any time.
+            let look_again = check == Some(CrdCheck::Live);
+            let failed = Installation::failed(Failure::retry(text));
+            return Ok(Installation { definitions, look_again, ..failed });
+        }
+        let injections = olm_bundle::injections(&objects);
+        self.parts.certificates.ensure(extension, &injections).boxed().await?;
+        Ok(Installation::unchanged(definitions))
     }
 
     /// The bundle cannot be had. Where it is the installed one, the revision goes on by itself, unless it was to be
@@ -80,7 +175,7 @@ impl Context {
         states: &RevisionStates,
         changed: bool,
         failure: Failure,
-    ) -> Result<bool, Failure> {
+    ) -> Installation {
         let is_installed = states.installed.as_ref().is_some_and(|installed| {
             installed.bundle.name == wanted.bundle.name && installed.bundle.version == wanted.bundle.version
         });
@@ -88,28 +183,39 @@ impl Context {
         let is_edited = settled.map_or(changed, |settled| settled.inputs != *inputs);
         if is_installed && !is_edited {
             tracing::warn!(extension = name, error = failure.message, "bundle content is not available");
-            return Ok(false);
+            return Installation::unchanged(self.known_verdict(name, inputs));
         }
-        Err(failure)
+        Installation::failed(failure)
     }
 
-    /// Whether the newest revision is known to be made from these inputs, and is doing well.
-    fn is_settled(&self, name: &str, inputs: &Inputs) -> bool {
-        let settled = lock(&self.settled).get(name).cloned();
-        let Some(settled) = settled.filter(|settled| settled.inputs == *inputs) else {
-            return false;
-        };
+    /// What definitions were found to mean when these inputs were last made, or found to be, the newest revision.
+    fn known_verdict(&self, name: &str, inputs: &Inputs) -> CrdVerdict {
+        let settled = lock(&self.settled);
+        let same = settled.get(name).filter(|settled| settled.inputs == *inputs);
+        same.map(|settled| settled.definitions.clone()).unwrap_or_default()
+    }
+
+    /// What is known of the newest revision if it is made from these inputs, and is doing well.
+    fn settled(&self, name: &str, inputs: &Inputs) -> Option<Settled> {
+        let settled = lock(&self.settled).get(name).filter(|settled| settled.inputs == *inputs).cloned()?;
         let all = self.revisions_in_store(name);
-        let Some(newest) = all.iter().max_by_key(|set| revisions::number(set)) else {
-            return false;
-        };
+        let newest = all.iter().max_by_key(|set| revisions::number(set))?;
         let progressing = newest
             .status
             .as_ref()
             .and_then(|status| conditions::find(&status.conditions, types::PROGRESSING))
             .map(|condition| condition.reason.as_str());
         let is_well = matches!(progressing, None | Some(reasons::ROLLING_OUT | reasons::SUCCEEDED));
-        is_well && settled.newest == (newest.uid(), newest.metadata.generation)
+        Some(settled)
+            .filter(|settled| is_well && settled.newest == (newest.uid(), newest.metadata.generation))
+    }
+}
+
+impl Inputs {
+    /// The namespaces that the configuration lists to be watched.
+    fn watched(&self) -> Vec<&str> {
+        let listed = self.config.as_ref().and_then(|config| config.get("watchNamespaces"));
+        listed.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
     }
 }
 
@@ -146,25 +252,6 @@ fn check_name(name: &str) -> Result<(), Failure> {
     )))
 }
 
-/// Renders the bundle and prepares its revision. Takes CPU time.
-fn draft(owner: Extension, files: &Files, inputs: Inputs, features: Features) -> Result<Draft, Failure> {
-    let bundle = Bundle::load(files).map_err(Failure::retry)?;
-    let options = RenderOptions {
-        install_namespace: &inputs.namespace,
-        config: inputs.config.as_ref(),
-        certificates: features.certificates,
-        single_own_namespace: features.single_own_namespace,
-        deployment_config: features.deployment_config,
-    };
-    let objects = olm_bundle::render(&bundle, &options).map_err(|error| {
-        let invalid = error.is_invalid_configuration();
-        let failure = Failure::retry(error);
-        if invalid { Failure { class: Class::InvalidConfiguration, ..failure } } else { failure }
-    })?;
-    let identity = BundleIdentity {
-        properties: bundle.properties().map(str::to_owned),
-        max_openshift_version: bundle.max_openshift_version().map(str::to_owned),
-        ..inputs.bundle
-    };
-    Draft::new(owner, &identity, objects).map_err(invalid)
-}
+#[cfg(test)]
+#[path = "install_tests.rs"]
+mod tests;

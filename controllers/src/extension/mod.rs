@@ -2,10 +2,12 @@
 //! (spec 05 §3).
 //!
 //! Observe the revisions ([`revisions`]) → ask catalogs and cluster ([`market`]) → choose a bundle ([`wanted`]) under the
-//! rules in force ([`olm_extension`]) → pull and render it ([`install`]) → make it the newest revision ([`apply`]) → one status
-//! write ([`status`], [`findings`]) → Events ([`notices`]). [`removal`] is the way out.
+//! rules in force ([`olm_extension`]) → have it rendered and look at what it endangers ([`install`]) → make it the newest
+//! revision ([`apply`]) → one status write ([`attempted`], [`status`], [`findings`]) → Events ([`notices`]). [`removal`] is
+//! the way out.
 
 mod apply;
+mod attempted;
 mod findings;
 mod install;
 mod market;
@@ -28,7 +30,7 @@ use kube::runtime::reflector::Store;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::{Controller, Predicate, WatchStreamExt, controller, predicates, reflector, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
-use olm_api::cluster_extension::{BundleMetadata, CatalogFilter};
+use olm_api::cluster_extension::CatalogFilter;
 use olm_api::conditions::{self, types};
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterExtensionStatus, ClusterObjectSet, labels};
 use olm_extension::{ExtensionRules, Settings};
@@ -44,16 +46,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bundles::Bundles;
 use crate::catalogs::Catalogs;
+use crate::certificates::WebhookCertificates;
 use crate::dependencies::Dependencies;
 use crate::failure::{Class, Failure};
 use crate::gates::Features;
+use crate::preflight::Preflight;
 use apply::Revisions;
+use attempted::Attempted;
 use install::Settled;
 use notices::Notice;
 use removal::FINALIZERS;
 use revisions::RevisionStates;
-use status::{Knowledge, Outcome, Pass};
-use wanted::{Choice, Refusal};
+use status::Outcome;
+use wanted::Refusal;
 
 const NAME: &str = "controller-operator-clusterextension-controller";
 /// Most of a reconcile is waiting for registries and the API server; one that waits long must not hold up others.
@@ -81,6 +86,8 @@ pub(crate) struct Parts {
     pub catalog_store: Store<ClusterCatalog>,
     /// Bundle content.
     pub bundles: Bundles,
+    /// Certificates of webhooks, where we issue them.
+    pub certificates: WebhookCertificates,
 }
 
 struct Context {
@@ -92,21 +99,12 @@ struct Context {
     sets: Store<ClusterObjectSet>,
     sets_listed: CancellationToken,
     revisions: Revisions,
+    preflight: Preflight,
     settled: Mutex<HashMap<String, Settled>>,
     /// Generation of each extension that was last turned into a revision, or had been when we first saw it.
     honoured: Mutex<HashMap<String, Option<i64>>>,
     /// Since when each extension has been waiting for the content of a catalog.
     waiting: Mutex<HashMap<String, Instant>>,
-}
-
-/// What one pass over an extension came to.
-struct Attempted {
-    pass: Pass,
-    notices: Vec<Notice>,
-    /// Reasons of Events whose last note holds no longer.
-    over: Vec<&'static str>,
-    /// It depends on the rest of the cluster.
-    look_again: bool,
 }
 
 /// Runs the controller until `stop`. Catalog content must have been listed once.
@@ -130,7 +128,7 @@ pub(crate) async fn run(parts: Parts, metrics: Arc<Metrics>, stop: CancellationT
         .applied_objects()
         .predicate_filter(relevant, Default::default());
     let catalogs = WatchStream::from_changes(parts.catalogs.changes()).map(drop);
-    let revisions_of = Revisions::new(client, &parts.system_namespace);
+    let revisions_of = Revisions::new(client.clone(), &parts.system_namespace);
     let context = Arc::new(Context {
         settings: settings(parts.features, parts.dependency_mode),
         parts,
@@ -140,6 +138,7 @@ pub(crate) async fn run(parts: Parts, metrics: Arc<Metrics>, stop: CancellationT
         sets,
         sets_listed,
         revisions: revisions_of,
+        preflight: Preflight::new(client),
         settled: Mutex::default(),
         honoured: Mutex::default(),
         waiting: Mutex::default(),
@@ -316,38 +315,11 @@ impl Context {
             Err(refusal) if refusal.awaits_content && !changed && old.is_some() => None,
             Err(refusal) => Some(Attempted::refused(*refusal, old)),
             Ok(choice) => {
-                let applied = self.install(extension, &choice.wanted, states, changed).await;
-                Some(Attempted::chosen(choice, applied, old))
+                let wanted = &choice.wanted;
+                let installation = self.install(extension, wanted, rules.crd_check, states, changed).await;
+                Some(Attempted::chosen(choice, installation, rules, states, old))
             }
         }
-    }
-}
-
-impl Attempted {
-    fn chosen(choice: Choice, applied: Result<bool, Failure>, old: Option<&ClusterExtensionStatus>) -> Self {
-        let Choice { wanted, deprecation, findings, mut notices, look_again } = choice;
-        let applied = applied.map_err(|failure| {
-            let BundleMetadata { name, version, .. } = &wanted.bundle;
-            failure.context(format!("error for resolved bundle {name:?} with version {version:?}"))
-        });
-        let mut over = vec![notices::RESOLUTION_FAILED];
-        if notices.is_empty() {
-            over.extend([notices::RESOLVED, notices::OVERRIDE_USED]);
-        }
-        let have_answered = matches!(deprecation, Knowledge::Catalog(..));
-        over.extend((have_answered && findings.left_out.is_empty()).then_some(notices::CATALOG_UNAVAILABLE));
-        notices.extend(notices::of_left_out(old, &findings));
-        let look_again = look_again && applied.is_ok();
-        Self { pass: Pass { applied, deprecation, findings }, notices, over, look_again }
-    }
-
-    fn refused(refusal: Refusal, old: Option<&ClusterExtensionStatus>) -> Self {
-        let Refusal { failure, findings, look_again, .. } = refusal;
-        let told =
-            [notices::of_refusal(old, &failure.message, &findings), notices::of_left_out(old, &findings)];
-        let notices = told.into_iter().flatten().collect();
-        let pass = Pass { applied: Err(failure), deprecation: Knowledge::None, findings };
-        Self { pass, notices, over: vec![notices::RESOLVED, notices::OVERRIDE_USED], look_again }
     }
 }
 
@@ -386,58 +358,6 @@ fn warn_of_service_account(extension: &ClusterExtension) {
 
 #[cfg(test)]
 mod tests {
-    use olm_resolve::{CatalogError, Deprecations, LeftOut};
-
-    use super::findings::Findings;
-    use super::wanted::Wanted;
-    use super::*;
-
-    fn choice(notices: Vec<Notice>, deprecation: Knowledge, left_out: Vec<LeftOut>) -> Choice {
-        let bundle = BundleMetadata { name: "demo.v1.0.0".into(), version: "1.0.0".into(), release: None };
-        let (package, image) = ("demo".to_owned(), "r.example/demo:v1".to_owned());
-        Choice {
-            wanted: Wanted { bundle, package, image, catalog_properties: None },
-            deprecation,
-            findings: Findings { left_out, ..Findings::default() },
-            notices,
-            look_again: true,
-        }
-    }
-
-    // spec 07 §4.15: what comes back is a transition again
-    #[test]
-    fn what_a_pass_ends_may_be_said_again() {
-        use notices::{CATALOG_UNAVAILABLE, OVERRIDE_USED, RESOLUTION_FAILED, RESOLVED};
-        let answered = || Knowledge::Catalog(Deprecations::default(), Vec::new());
-        let resolved = || vec![Notice::normal(RESOLVED, "chose".to_owned())];
-        let fault = CatalogError::NotServing("x".to_owned());
-        let left_out = vec![LeftOut { catalog: "x".to_owned(), fault }];
-        let rows = [
-            (choice(resolved(), answered(), vec![]), vec![RESOLUTION_FAILED, CATALOG_UNAVAILABLE]),
-            (choice(resolved(), answered(), left_out), vec![RESOLUTION_FAILED]),
-            (
-                choice(vec![], answered(), vec![]),
-                vec![RESOLUTION_FAILED, RESOLVED, OVERRIDE_USED, CATALOG_UNAVAILABLE],
-            ),
-            // A rollout goes on: no catalog was asked.
-            (choice(vec![], Knowledge::Unchanged, vec![]), vec![RESOLUTION_FAILED, RESOLVED, OVERRIDE_USED]),
-        ];
-        for (choice, over) in rows {
-            assert_eq!(Attempted::chosen(choice, Ok(false), None).over, over);
-        }
-        let refusal = *Refusal::other(Failure::retry("no"), &ExtensionRules::default());
-        assert_eq!(Attempted::refused(refusal, None).over, [RESOLVED, OVERRIDE_USED]);
-    }
-
-    #[test]
-    fn a_bundle_that_cannot_be_had_is_named_and_tried_again_with_growing_delays() {
-        let attempted =
-            Attempted::chosen(choice(vec![], Knowledge::None, vec![]), Err(Failure::retry("no")), None);
-        let named = "error for resolved bundle \"demo.v1.0.0\" with version \"1.0.0\": no";
-        assert_eq!(attempted.pass.applied, Err(Failure::retry(named)));
-        assert!(!attempted.look_again);
-    }
-
     #[test]
     fn the_flag_names_what_is_allowed() {
         let parse = |argument: &str| olm_service::flags::parse::<crate::Flags>(&[argument.to_owned()]);

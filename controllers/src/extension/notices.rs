@@ -5,6 +5,8 @@ use olm_api::conditions::{self, Status, types};
 use olm_resolve::{EdgeRule, Explanation, Fate, LeftOut};
 
 use super::findings::Findings;
+use super::install::Installation;
+use crate::preflight::CrdVerdict;
 
 /// A bundle was chosen.
 pub(super) const RESOLVED: &str = "Resolved";
@@ -20,6 +22,11 @@ pub(super) const CATALOG_UNAVAILABLE: &str = "CatalogUnavailable";
 pub(super) const INVALID_ANNOTATION: &str = "InvalidAnnotation";
 /// An annotation let something pass that a rule would have held back.
 pub(super) const OVERRIDE_USED: &str = "OverrideUsed";
+
+/// Definitions of the bundle may endanger what exists.
+pub(super) const CRD_CHECK_FAILED: &str = "CRDCheckFailed";
+/// A revision was made, and something about it is worth a look.
+pub(super) const APPLIED_WITH_WARNINGS: &str = "AppliedWithWarnings";
 
 /// How many of the bundles that were passed over a note names.
 const NAMED: usize = 5;
@@ -80,6 +87,20 @@ pub(super) fn over(status: &ClusterExtensionStatus) -> Vec<&'static str> {
     // Without such a rule there is no such condition, and with the next rule all is said anew.
     let satisfied = is(types::DEPENDENCIES_SATISFIED, Status::True) != Some(false);
     deprecated.into_iter().chain(satisfied.then_some(DEPENDENCY_UNSATISFIED)).collect()
+}
+
+/// What came of a bundle that was to be made the newest revision.
+pub(super) fn of_installation(installation: &Installation) -> Vec<Notice> {
+    let definitions = match &installation.definitions {
+        CrdVerdict::Safe => None,
+        CrdVerdict::Accepted(text) => Some(format!("accepted: {text}")),
+        CrdVerdict::Held(text) => Some(text.clone()),
+    };
+    let definitions = definitions.map(|note| Notice::warning(CRD_CHECK_FAILED, note));
+    let warnings = &installation.warnings;
+    let warnings =
+        (!warnings.is_empty()).then(|| Notice::warning(APPLIED_WITH_WARNINGS, warnings.join("; ")));
+    definitions.into_iter().chain(warnings).collect()
 }
 
 /// That no bundle could be chosen, unless the status said the same before.

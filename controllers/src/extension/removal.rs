@@ -66,6 +66,7 @@ impl Context {
         lock(&self.settled).remove(name);
         lock(&self.honoured).remove(name);
         lock(&self.waiting).remove(name);
+        self.preflight.forget(name);
     }
 
     async fn cannot_go(&self, extension: &ClusterExtension, failure: Failure) -> Result<(), Attempt> {

@@ -361,7 +361,7 @@ mod tests {
         let held = Findings {
             upgrade: state(Some(true), "OutsideScope"),
             dependencies: state(None, "Unsatisfied"),
-            left_out: Vec::new(),
+            ..Findings::default()
         };
         let without = step(&ClusterExtensionStatus::default(), Findings::default());
         assert_eq!(ours(&without), [""; 0]);
@@ -374,7 +374,7 @@ mod tests {
         assert_eq!(lines(&with_rules), lines(&without), "what is held back does not disturb");
         assert_eq!(step(&with_rules, held), with_rules, "the same again writes nothing");
         let nobody_looked =
-            Findings { upgrade: Finding::Unchanged, dependencies: Finding::Unchanged, left_out: Vec::new() };
+            Findings { upgrade: Finding::Unchanged, dependencies: Finding::Unchanged, ..Findings::default() };
         assert_eq!(step(&with_rules, nobody_looked.clone()), with_rules);
         assert_eq!(step(&without, nobody_looked), without, "nothing is made up");
         assert_eq!(step(&with_rules, Findings::default()), without, "gone with the last rule");

@@ -548,7 +548,7 @@ fn during_a_rollout_conditions_stay() {
     let filter = filter(&json!({}));
     let choice = underway(Question { filter: &filter, states: &rolling, rules: &rules }, false).unwrap();
     let unchanged =
-        Findings { upgrade: Finding::Unchanged, dependencies: Finding::Unchanged, left_out: Vec::new() };
+        Findings { upgrade: Finding::Unchanged, dependencies: Finding::Unchanged, ..Findings::default() };
     assert_eq!(choice.findings, unchanged);
     assert_eq!(choice.deprecation, Knowledge::Unchanged);
 }

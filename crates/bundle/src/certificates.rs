@@ -2,10 +2,22 @@
 //!
 //! A provider is a set of marks (annotations) and of objects; it never changes which objects the bundle itself
 //! yields. A new provider is a new variant of [`Certificates`] and an arm in each of its methods.
+//!
+//! The built-in provider works from what it reads in rendered objects: [`injections`] and [`issued_by_others`].
+
+use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
 use crate::names;
+
+/// Annotation by which the built-in provider knows the webhook configurations and converted definitions that it has to
+/// serve; the value is `<namespace>/<secret>` of the serving certificate.
+pub const BUILTIN_CA_ANNOTATION: &str = "ext.olm.operatorframework.io/inject-ca-from";
+/// Annotation of cert-manager with the same meaning.
+const CERT_MANAGER_CA_ANNOTATION: &str = "cert-manager.io/inject-ca-from";
+/// Annotation of a Service for which OpenShift issues a certificate; the value is the name of the Secret.
+const OPENSHIFT_SECRET_ANNOTATION: &str = "service.beta.openshift.io/serving-cert-secret-name";
 
 /// Who issues the serving certificates of a bundle's webhooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -17,16 +29,123 @@ pub enum Certificates {
     CertManager,
     /// The service CA of OpenShift.
     OpenshiftServiceCa,
+    /// operator-controller itself.
+    Builtin,
 }
 
 /// Names around the webhooks of one deployment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Serving {
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Serving {
+    /// Namespace of Service and Secret.
+    pub namespace: String,
     /// Name of the Service in front of the deployment.
-    pub(crate) service: String,
+    pub service: String,
     /// Name of the certificate and of the Secret that holds it.
-    pub(crate) secret: String,
-    pub(crate) namespace: String,
+    pub secret: String,
+}
+
+/// Kind of an object that tells the API server of a webhook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum InjectionKind {
+    /// `ValidatingWebhookConfiguration`.
+    Validating,
+    /// `MutatingWebhookConfiguration`.
+    Mutating,
+    /// `CustomResourceDefinition` with a conversion webhook.
+    Definition,
+}
+
+impl InjectionKind {
+    /// Kind of the object; `None` for objects that never call a webhook.
+    pub fn of(object: &Value) -> Option<Self> {
+        let group = object["apiVersion"].as_str()?.split_once('/')?.0;
+        match (group, object["kind"].as_str()?) {
+            ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration") => Some(Self::Validating),
+            ("admissionregistration.k8s.io", "MutatingWebhookConfiguration") => Some(Self::Mutating),
+            ("apiextensions.k8s.io", "CustomResourceDefinition") => Some(Self::Definition),
+            _ => None,
+        }
+    }
+
+    /// The name as in `kind`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Validating => "ValidatingWebhookConfiguration",
+            Self::Mutating => "MutatingWebhookConfiguration",
+            Self::Definition => "CustomResourceDefinition",
+        }
+    }
+}
+
+/// An object into which the built-in provider puts its CA bundle.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Injection {
+    /// Kind of the object.
+    pub kind: InjectionKind,
+    /// Its name.
+    pub name: String,
+    /// Who answers the calls.
+    pub serving: Serving,
+}
+
+/// What the built-in provider has to serve, read from rendered (or stored revision) objects; sorted, each once.
+///
+/// An annotation, which an author may have written as well, counts only where the object calls a Service that is one
+/// of these objects: a bundle cannot have Secrets made where it is not installed. Nor does it where another provider
+/// issues the certificate of that Service, and writes the same fields.
+pub fn injections(objects: &[&Value]) -> Vec<Injection> {
+    let services: BTreeSet<(&str, &str)> = objects.iter().filter_map(|object| service(object)).collect();
+    let others = issued_by_others(objects);
+    let is_ours = |Injection { serving, .. }: &Injection| {
+        services.contains(&(&serving.namespace, &serving.service))
+            && !others.contains(&(serving.namespace.clone(), serving.secret.clone()))
+    };
+    let all: BTreeSet<Injection> =
+        objects.iter().filter_map(|object| injection(object)).filter(is_ours).collect();
+    all.into_iter().collect()
+}
+
+/// Namespace and name of a Service.
+fn service(object: &Value) -> Option<(&str, &str)> {
+    let metadata = &object["metadata"];
+    let is_service = object["apiVersion"] == "v1" && object["kind"] == "Service";
+    is_service.then_some((metadata["namespace"].as_str()?, metadata["name"].as_str()?))
+}
+
+fn injection(object: &Value) -> Option<Injection> {
+    let kind = InjectionKind::of(object)?;
+    let metadata = &object["metadata"];
+    let (namespace, secret) = metadata["annotations"][BUILTIN_CA_ANNOTATION].as_str()?.split_once('/')?;
+    let client = match kind {
+        InjectionKind::Validating | InjectionKind::Mutating => object.pointer("/webhooks/0/clientConfig"),
+        InjectionKind::Definition => object.pointer("/spec/conversion/webhook/clientConfig"),
+    };
+    let called = &client?["service"];
+    let service = called["name"].as_str()?;
+    let agrees = called["namespace"] == namespace && names::certificate(service) == secret;
+    agrees.then(|| Injection {
+        kind,
+        name: metadata["name"].as_str().unwrap_or_default().to_owned(),
+        serving: Serving {
+            namespace: namespace.to_owned(),
+            service: service.to_owned(),
+            secret: secret.to_owned(),
+        },
+    })
+}
+
+/// Namespace and name of the Secrets into which cert-manager or OpenShift issue certificates for these objects.
+pub fn issued_by_others(objects: &[&Value]) -> BTreeSet<(String, String)> {
+    let secret = |object: &&Value| {
+        let metadata = &object["metadata"];
+        let secret = match (object["apiVersion"].as_str()?, object["kind"].as_str()?) {
+            ("v1", "Service") => &metadata["annotations"][OPENSHIFT_SECRET_ANNOTATION],
+            (group, "Certificate") if group.starts_with("cert-manager.io/") => &object["spec"]["secretName"],
+            _ => return None,
+        };
+        Some((metadata["namespace"].as_str()?.to_owned(), secret.as_str()?.to_owned()))
+    };
+    objects.iter().filter_map(secret).collect()
 }
 
 impl Serving {
@@ -43,7 +162,10 @@ impl Certificates {
         match self {
             Self::None => None,
             Self::CertManager => {
-                Some(("cert-manager.io/inject-ca-from", format!("{}/{}", serving.namespace, serving.secret)))
+                Some((CERT_MANAGER_CA_ANNOTATION, format!("{}/{}", serving.namespace, serving.secret)))
+            }
+            Self::Builtin => {
+                Some((BUILTIN_CA_ANNOTATION, format!("{}/{}", serving.namespace, serving.secret)))
             }
             Self::OpenshiftServiceCa => Some(("service.beta.openshift.io/inject-cabundle", "true".into())),
         }
@@ -52,17 +174,15 @@ impl Certificates {
     /// Annotation that has the Secret with the certificate created for a Service.
     pub(crate) fn service_annotation(self, serving: &Serving) -> Option<(&'static str, String)> {
         match self {
-            Self::None | Self::CertManager => None,
-            Self::OpenshiftServiceCa => {
-                Some(("service.beta.openshift.io/serving-cert-secret-name", serving.secret.clone()))
-            }
+            Self::None | Self::CertManager | Self::Builtin => None,
+            Self::OpenshiftServiceCa => Some((OPENSHIFT_SECRET_ANNOTATION, serving.secret.clone())),
         }
     }
 
     /// Objects beside the bundle's own that the provider needs.
     pub(crate) fn objects(self, serving: &Serving) -> Vec<Value> {
         match self {
-            Self::None | Self::OpenshiftServiceCa => Vec::new(),
+            Self::None | Self::OpenshiftServiceCa | Self::Builtin => Vec::new(),
             Self::CertManager => cert_manager_objects(serving),
         }
     }
@@ -106,7 +226,7 @@ const VOLUMES: [(&str, &str, &str, &str); 2] = [
 /// Mounts the certificate into every container of a pod, in place of whatever claims its paths or names
 /// (spec 04 §12.3). Init containers are left alone.
 pub(crate) fn mount(pod: &mut Value, serving: &Serving) {
-    let mut replaced: Vec<String> = VOLUMES.iter().map(|(name, ..)| (*name).to_string()).collect();
+    let mut replaced: BTreeSet<String> = VOLUMES.iter().map(|(name, ..)| (*name).to_string()).collect();
     for mount in items(pod, "containers").flat_map(|container| items(container, "volumeMounts")) {
         if VOLUMES.iter().any(|(_, path, ..)| mount["mountPath"] == *path) {
             replaced.extend(mount["name"].as_str().map(str::to_string));
@@ -129,7 +249,7 @@ fn items<'a>(owner: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
 }
 
 /// Drops the elements with one of the names from a list and appends others.
-fn replace_named(owner: &mut Value, list: &str, names: &[String], added: Vec<Value>) {
+fn replace_named(owner: &mut Value, list: &str, names: &BTreeSet<String>, added: Vec<Value>) {
     let Some(owner) = owner.as_object_mut() else {
         return;
     };
@@ -137,9 +257,7 @@ fn replace_named(owner: &mut Value, list: &str, names: &[String], added: Vec<Val
         Some(Value::Array(items)) => items,
         _ => Vec::new(),
     };
-    kept.retain(|item| {
-        !item["name"].as_str().is_some_and(|name| names.iter().any(|removed| removed == name))
-    });
+    kept.retain(|item| !item["name"].as_str().is_some_and(|name| names.contains(name)));
     kept.extend(added);
     owner.insert(list.to_string(), Value::Array(kept));
 }
@@ -206,5 +324,96 @@ mod tests {
             Certificates::OpenshiftServiceCa.service_annotation(&serving),
             Some(("service.beta.openshift.io/serving-cert-secret-name", "d-service-cert".to_string()))
         );
+        // The built-in provider marks the objects that it injects into, and nothing else.
+        let builtin = Certificates::Builtin;
+        assert_eq!(
+            builtin.ca_injection(&serving),
+            Some(("ext.olm.operatorframework.io/inject-ca-from", "ns/d-service-cert".to_string()))
+        );
+        assert!(builtin.service_annotation(&serving).is_none() && builtin.objects(&serving).is_empty());
+    }
+
+    fn configuration(kind: &str, name: &str, called: &str, mark: &str) -> Value {
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
+            "metadata": {"name": name, "annotations": {BUILTIN_CA_ANNOTATION: mark}},
+            "webhooks": [{"name": name, "clientConfig": {"service": {"namespace": "ns", "name": called}}}],
+        })
+    }
+
+    fn definition(name: &str, mark: &str) -> Value {
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": name, "annotations": {mark: "ns/d-service-cert"}},
+            "spec": {"conversion": {"strategy": "Webhook", "webhook": {
+                "clientConfig": {"service": {"namespace": "ns", "name": "d-service"}}}}},
+        })
+    }
+
+    fn service(name: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "ns"}})
+    }
+
+    #[test]
+    fn injections_are_what_the_marks_say_where_the_calls_agree() {
+        let (validating, mutating) = ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration");
+        let mut unconverted = definition("old.io", BUILTIN_CA_ANNOTATION);
+        unconverted["spec"] = json!({"conversion": {"strategy": "None"}});
+        let mut other_group = configuration(validating, "z", "d-service", "ns/d-service-cert");
+        other_group["apiVersion"] = json!("example.com/v1");
+        let objects = [
+            definition("a.io", BUILTIN_CA_ANNOTATION),
+            configuration(mutating, "m", "d-service", "ns/d-service-cert"),
+            configuration(validating, "v", "d-service", "ns/d-service-cert"),
+            configuration(validating, "v", "d-service", "ns/d-service-cert"),
+            configuration(validating, "w", "e-service", "ns/e-service-cert"),
+            // The marks of others, and marks that lead elsewhere.
+            definition("b.io", "cert-manager.io/inject-ca-from"),
+            configuration(validating, "x", "d-service", "kube-system/d-service-cert"),
+            configuration(validating, "y", "d-service", "ns/e-service-cert"),
+            configuration(validating, "y", "d-service", "d-service-cert"),
+            unconverted,
+            other_group,
+            // A Service that is not installed, and one whose certificate another provider issues.
+            configuration(validating, "u", "absent-service", "ns/absent-service-cert"),
+            configuration(validating, "t", "f-service", "ns/f-service-cert"),
+            service("d-service"),
+            service("e-service"),
+            service("f-service"),
+            Certificates::CertManager.objects(&Serving::of_deployment("f", "ns")).remove(1),
+            json!({"apiVersion": "v1", "kind": "Service"}),
+            json!(null),
+        ];
+        let found = injections(&objects.iter().collect::<Vec<_>>());
+        let rows: Vec<_> = found
+            .iter()
+            .map(|one| (one.kind.as_str(), one.name.as_str(), one.serving.secret.as_str()))
+            .collect();
+        assert_eq!(
+            rows,
+            [
+                (validating, "v", "d-service-cert"),
+                (validating, "w", "e-service-cert"),
+                (mutating, "m", "d-service-cert"),
+                ("CustomResourceDefinition", "a.io", "d-service-cert"),
+            ]
+        );
+    }
+
+    #[test]
+    fn every_provider_is_found_in_what_it_adds() {
+        let serving = Serving::of_deployment("d", "ns");
+        let secret = BTreeSet::from([("ns".to_owned(), "d-service-cert".to_owned())]);
+        let issued = Certificates::CertManager.objects(&serving);
+        assert_eq!(issued_by_others(&issued.iter().collect::<Vec<_>>()), secret);
+        let (key, value) = Certificates::OpenshiftServiceCa.service_annotation(&serving).unwrap();
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"namespace": "ns", "name": "d-service", "annotations": {key: value}},
+        });
+        assert_eq!(issued_by_others(&[&service]), secret);
+        let plain =
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "ns", "name": "d"}});
+        assert!(issued_by_others(&[&plain, &json!({})]).is_empty());
     }
 }

@@ -1,135 +1,156 @@
-//! Inline configuration of a ClusterExtension: the schema that a bundle implies, and messages for what does
-//! not fit it (spec 04 §9).
+//! Inline configuration of a ClusterExtension: reading it, and messages for what does not fit the bundle
+//! (spec 04 §9).
 //!
-//! `jsonschema` evaluates; the wording, the order and the choice of findings are ours (§9.4, §9.7).
+//! `jsonschema` evaluates; the wording, the order and the choice of findings are ours (§9.4, §9.7). Beyond the
+//! reference null means unset everywhere (§17 #3).
 
-use std::collections::{BTreeMap, BTreeSet};
+mod schema;
+mod warnings;
 
 use jsonschema::error::{TypeKind, ValidationError, ValidationErrorKind as Kind};
 use jsonschema::{Draft, PatternOptions};
 use olm_version::quote;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::bundle::Bundle;
 use crate::csv::InstallMode;
+use crate::deployment_config::DeploymentConfig;
 use crate::render::{RenderError, RenderOptions};
 use crate::typed::{Type, types};
+use schema::{
+    DEPLOYMENT_CONFIG, MULTI_NAMESPACE, OWN_NAMESPACE, SINGLE_NAMESPACE, WATCH_NAMESPACE, WATCH_NAMESPACES,
+};
 
-const SCHEMA_ID: &str = "https://operator-framework.io/schemas/registry-v1-bundle-config.json";
-const OWN_NAMESPACE: &str = "ownNamespaceInstallMode";
-const SINGLE_NAMESPACE: &str = "singleNamespaceInstallMode";
+pub use schema::config_schema;
+pub use warnings::config_warnings;
 
-/// JSON Schema (draft 7) of the configuration that `bundle` accepts. `deployment_config` is the gate of that
-/// name. Two of its formats compare with the install namespace and mean nothing to other tools.
-pub fn config_schema(bundle: &Bundle, deployment_config: bool) -> Value {
-    let modes = bundle.install_modes();
-    let mut properties = Map::new();
-    let mut definitions = BTreeMap::new();
-    let mut required = Vec::new();
-    if let Some(watch_namespace) = watch_namespace_schema(&modes) {
-        if !modes.contains(&InstallMode::AllNamespaces) {
-            required.push("watchNamespace");
-        }
-        properties.insert("watchNamespace".into(), watch_namespace);
-    }
-    if deployment_config {
-        let mut schema = struct_schema("DeploymentConfig", &mut definitions);
-        schema["additionalProperties"] = json!(false);
-        properties.insert("deploymentConfig".into(), schema);
-    }
-    let mut schema = json!({
-        "$schema": "http://json-schema.org/draft-07/schema#",
-        "$id": SCHEMA_ID,
-        "type": "object",
-        "properties": properties,
-        "additionalProperties": false,
-    });
-    if !required.is_empty() {
-        schema["required"] = json!(required);
-    }
-    if !definitions.is_empty() {
-        schema["definitions"] = json!(definitions);
-    }
-    schema
+/// What a configuration asks for.
+#[derive(Debug, Default)]
+pub(crate) struct Configuration {
+    /// The namespaces to watch, sorted; `None` leaves the choice to the bundle.
+    pub(crate) watched: Option<Vec<String>>,
+    pub(crate) deployments: Option<DeploymentConfig>,
 }
 
-/// Schema of `watchNamespace`; `None` where the bundle leaves no choice.
-fn watch_namespace_schema(modes: &BTreeSet<InstallMode>) -> Option<Value> {
-    let mut core = json!({
-        "type": "string",
-        "minLength": 1,
-        "maxLength": 63,
-        "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
-    });
-    match (modes.contains(&InstallMode::OwnNamespace), modes.contains(&InstallMode::SingleNamespace)) {
-        (false, false) => return None,
-        (true, false) => core["format"] = json!(OWN_NAMESPACE),
-        (false, true) => core["format"] = json!(SINGLE_NAMESPACE),
-        (true, true) => {}
+impl Configuration {
+    /// Reads the configuration of the options; none at all counts as `{}`.
+    ///
+    /// # Errors
+    /// When it does not fit the bundle.
+    pub(crate) fn read(bundle: &Bundle, options: &RenderOptions<'_>) -> Result<Self, RenderError> {
+        let choice_needed = options.single_own_namespace || options.takes_several_namespaces(bundle);
+        if options.config.is_none() && !choice_needed {
+            return Ok(Self::default());
+        }
+        let mut config = options.config.cloned().unwrap_or_else(|| Value::Object(Map::new()));
+        let has_deployments = config.get(DEPLOYMENT_CONFIG).is_some();
+        let schema = config_schema(
+            bundle,
+            options.deployment_config && has_deployments,
+            options.multi_watch_namespaces,
+        );
+        drop_unset(&mut config, &schema);
+        check(&config, &schema, &Operator::new(bundle, options))?;
+        let deployments = config.get(DEPLOYMENT_CONFIG).map(DeploymentConfig::read).transpose();
+        Ok(Self {
+            watched: watched(&config),
+            deployments: deployments.map_err(RenderError::DeploymentConfig)?,
+        })
     }
-    if modes.contains(&InstallMode::AllNamespaces) {
-        return Some(json!({"anyOf": [{"type": "null"}, core]}));
-    }
-    Some(core)
 }
 
-/// Schema of a type of the table; the types that it uses go to `definitions`.
-fn struct_schema(name: &'static str, definitions: &mut BTreeMap<&'static str, Value>) -> Value {
-    let fields = types().fields(name);
-    let properties: Map<String, Value> =
-        fields.iter().map(|field| (field.name.to_string(), field_schema(&field.kind, definitions))).collect();
-    let required: Vec<&str> = fields.iter().filter(|field| field.required).map(|field| field.name).collect();
-    let mut schema = json!({"type": "object", "properties": properties});
-    if !required.is_empty() {
-        schema["required"] = json!(required);
+fn watched(config: &Value) -> Option<Vec<String>> {
+    let strings = |value: &Value| value.as_str().map(str::to_string);
+    if let Some(one) = config.get(WATCH_NAMESPACE).and_then(strings) {
+        return Some(vec![one]);
     }
-    schema
+    let list = config.get(WATCH_NAMESPACES)?.as_array()?;
+    let mut several: Vec<String> = list.iter().filter_map(strings).collect();
+    several.sort_unstable();
+    Some(several)
 }
 
-fn field_schema(kind: &Type, definitions: &mut BTreeMap<&'static str, Value>) -> Value {
-    match kind {
-        Type::String | Type::Version => json!({"type": "string"}),
-        Type::Bool => json!({"type": "boolean"}),
-        Type::Int32 | Type::Int64 => json!({"type": "integer"}),
-        Type::Number => json!({"type": "number"}),
-        Type::Quantity | Type::IntOrString => json!({"oneOf": [{"type": "string"}, {"type": "number"}]}),
-        Type::Time => json!({"type": "string", "format": "date-time"}),
-        Type::Json | Type::SchemaOrBool | Type::SchemaOrList | Type::SchemaOrStrings => {
-            json!({"type": "object"})
-        }
-        Type::List(element) => json!({"type": "array", "items": field_schema(element, definitions)}),
-        Type::Map(element) => {
-            json!({"type": "object", "additionalProperties": field_schema(element, definitions)})
-        }
-        Type::Struct(name) => {
-            if !definitions.contains_key(name) {
-                definitions.insert(name, Value::Null);
-                let schema = struct_schema(name, definitions);
-                definitions.insert(name, schema);
+/// Removes the known fields that are null. List items and values of free keys stay: there null is a fault.
+fn drop_unset(config: &mut Value, schema: &Value) {
+    let Some(fields) = config.as_object_mut() else {
+        return;
+    };
+    fields.retain(|name, value| !value.is_null() || schema["properties"].get(name).is_none());
+    if let Some(deployments) = fields.get_mut(DEPLOYMENT_CONFIG) {
+        drop_nulls(deployments, &Type::Struct("DeploymentConfig"));
+    }
+}
+
+fn drop_nulls(value: &mut Value, kind: &Type) {
+    match (value, kind) {
+        (Value::Object(entries), Type::Struct(name)) => {
+            for field in types().fields(name) {
+                match entries.get_mut(field.name) {
+                    Some(Value::Null) => {
+                        entries.remove(field.name);
+                    }
+                    Some(value) => drop_nulls(value, &field.kind),
+                    None => {}
+                }
             }
-            json!({"$ref": format!("#/definitions/{name}")})
         }
+        (Value::Object(entries), Type::Map(element)) => {
+            entries.values_mut().for_each(|value| drop_nulls(value, element));
+        }
+        (Value::Array(items), Type::List(element)) => {
+            items.iter_mut().for_each(|item| drop_nulls(item, element));
+        }
+        _ => {}
     }
 }
 
-/// Holds the configuration of the options against the schema of the bundle; no configuration counts as `{}`.
-pub(crate) fn validate(bundle: &Bundle, options: &RenderOptions<'_>) -> Result<(), RenderError> {
-    let empty = json!({});
-    let config = options.config.unwrap_or(&empty);
-    let schema = config_schema(bundle, options.deployment_config);
-    let namespace = options.install_namespace;
-    let (own, other) = (namespace.to_string(), namespace.to_string());
+/// What messages say about the operator besides the configuration.
+struct Operator<'a> {
+    install_namespace: &'a str,
+    /// `watchNamespace` can only be the install namespace.
+    own_only: bool,
+}
+
+impl<'a> Operator<'a> {
+    fn new(bundle: &Bundle, options: &RenderOptions<'a>) -> Self {
+        let modes = bundle.install_modes();
+        let own_only =
+            modes.contains(&InstallMode::OwnNamespace) && !modes.contains(&InstallMode::SingleNamespace);
+        Self { install_namespace: options.install_namespace, own_only }
+    }
+
+    /// Why nothing but the install namespace will do.
+    fn own_rule(&self) -> String {
+        format!(
+            "must be {} (the namespace where the operator is installed) because this operator only supports \
+             OwnNamespace install mode",
+            quote(self.install_namespace)
+        )
+    }
+}
+
+/// Holds the configuration against the schema of the bundle.
+fn check(config: &Value, schema: &Value, operator: &Operator<'_>) -> Result<(), RenderError> {
+    let is_own = |namespace: &str| {
+        let namespace = namespace.to_string();
+        move |value: &str| namespace.is_empty() || value == namespace
+    };
+    let is_other = |namespace: &str| {
+        let namespace = namespace.to_string();
+        move |value: &str| namespace.is_empty() || value != namespace
+    };
     let validator = jsonschema::options()
         .with_draft(Draft::Draft7)
         .with_pattern_options(PatternOptions::regex())
         .should_validate_formats(true)
-        .with_format(OWN_NAMESPACE, move |value: &str| own.is_empty() || value == own)
-        .with_format(SINGLE_NAMESPACE, move |value: &str| other.is_empty() || value != other)
-        .build(&schema)
+        .with_format(OWN_NAMESPACE, is_own(operator.install_namespace))
+        .with_format(SINGLE_NAMESPACE, is_other(operator.install_namespace))
+        .with_format(MULTI_NAMESPACE, is_other(operator.install_namespace))
+        .build(schema)
         .map_err(|error| RenderError::Configuration(format!("error compiling schema: {error}")))?;
     let mut findings = Vec::new();
     for error in validator.iter_errors(config) {
-        collect(&error, namespace, &mut findings);
+        collect(&error, operator, &mut findings);
     }
     if findings.is_empty() {
         return Ok(());
@@ -170,60 +191,93 @@ fn joined(mut findings: Vec<Finding>) -> String {
     if let [only] = findings.as_slice() {
         return only.text.clone();
     }
-    let lines = findings.iter().map(|finding| format!("\n  - {}", finding.text));
-    format!("multiple errors found:{}", lines.collect::<String>())
+    let more = findings.len().saturating_sub(MOST_FINDINGS);
+    let mut lines: String =
+        findings.iter().take(MOST_FINDINGS).map(|finding| format!("\n  - {}", finding.text)).collect();
+    if more > 0 {
+        lines.push_str(&format!("\n  - and {more} more"));
+    }
+    format!("multiple errors found:{lines}")
 }
+
+/// More than these are counted only: somebody has to read them.
+const MOST_FINDINGS: usize = 100;
 
 /// Rank of a format among the findings about one value.
 const FORMAT: u8 = 2;
 
-fn collect(error: &ValidationError<'_>, namespace: &str, findings: &mut Vec<Finding>) {
+fn collect(error: &ValidationError<'_>, operator: &Operator<'_>, findings: &mut Vec<Finding>) {
     let pointer = error.instance_path().to_string();
-    let path = pointer.trim_start_matches('/').replace('/', ".");
-    let within = |name: &str| {
-        if path.is_empty() { quote(name) } else { quote(&format!("{path}.{name}")) }
+    // The first branch only allows null, which says nothing about what is wrong.
+    if let Kind::AnyOf { context } = error.kind()
+        && !pointer.is_empty()
+    {
+        for error in context.last().into_iter().flatten() {
+            collect(error, operator, findings);
+        }
+        return;
+    }
+    let path = pointer.strip_prefix('/').unwrap_or_default().replace('/', ".");
+    let texts = match error.kind() {
+        Kind::AdditionalProperties { unexpected } => {
+            unexpected.iter().map(|name| (Place::Unknown, format!("unknown field {}", quote(name)))).collect()
+        }
+        kind => {
+            let (rank, text) = about_value(kind, &path, error.instance(), operator);
+            vec![(Place::Here(rank), text)]
+        }
     };
-    let field = quote(&path);
-    let value = error.instance();
-    let mut add = |last: Place, text: String| {
+    findings.extend(texts.into_iter().map(|(last, text)| {
         let mut place = place_of(&pointer);
         place.push(last);
-        findings.push(Finding { place, text });
-    };
-    match error.kind() {
-        Kind::Required { property } => {
-            let name = property.as_str().unwrap_or_default();
-            add(Place::Here(1), format!("required field {} is missing", within(name)));
+        Finding { place, text }
+    }));
+}
+
+/// Rank and text of a finding about one value (spec 04 §9.4).
+fn about_value(kind: &Kind, path: &str, value: &Value, operator: &Operator<'_>) -> (u8, String) {
+    let field = quote(path);
+    let length = value.as_str().unwrap_or_default().chars().count();
+    let items = value.as_array().map_or(0, Vec::len);
+    match kind {
+        Kind::Required { property } => (1, missing(path, property.as_str().unwrap_or_default(), operator)),
+        // Of the root: neither of two fields is there, or both are.
+        Kind::AnyOf { .. } => {
+            let (one, list) = (quote(WATCH_NAMESPACE), quote(WATCH_NAMESPACES));
+            (1, format!("required field {one} is missing: it or {list} has to be given"))
         }
-        Kind::AdditionalProperties { unexpected } => {
-            for name in unexpected {
-                add(Place::Unknown, format!("unknown field {}", quote(name)));
-            }
+        Kind::Not { .. } => {
+            let (one, list) = (quote(WATCH_NAMESPACE), quote(WATCH_NAMESPACES));
+            (1, format!("fields {one} and {list} exclude each other"))
         }
-        Kind::Type { kind } => add(Place::Here(0), wrong_type(&path, value, &wanted(kind))),
-        Kind::OneOfNotValid { .. } => add(Place::Here(0), wrong_type(&path, value, "string or number")),
-        Kind::Format { format } => add(Place::Here(FORMAT), wrong_format(&path, value, format, namespace)),
+        Kind::Type { kind } => (0, wrong_type(path, value, &wanted(kind))),
+        Kind::OneOfNotValid { .. } => (0, wrong_type(path, value, "string or number")),
+        Kind::Format { format } => (FORMAT, wrong_format(path, value, format, operator)),
         Kind::MinLength { limit } => {
-            let length = value.as_str().unwrap_or_default().chars().count();
-            let text = format!("field {field} must have minimum length of {limit} (len={length})");
-            add(Place::Here(3), text);
+            (3, format!("field {field} must have minimum length of {limit} (len={length})"))
         }
         Kind::MaxLength { limit } => {
-            let length = value.as_str().unwrap_or_default().chars().count();
-            let text = format!("field {field} must have maximum length of {limit} (len={length})");
-            add(Place::Here(4), text);
+            (4, format!("field {field} must have maximum length of {limit} (len={length})"))
         }
-        Kind::Pattern { pattern } => {
-            add(Place::Here(5), format!("field {field} must match pattern {}", quote(pattern)));
+        Kind::Pattern { pattern } => (5, format!("field {field} must match pattern {}", quote(pattern))),
+        Kind::MinItems { limit } => {
+            (3, format!("field {field} must have at least {limit} item (len={items})"))
         }
-        // The first branch only allows null, which says nothing about what is wrong.
-        Kind::AnyOf { context } => {
-            for error in context.last().into_iter().flatten() {
-                collect(error, namespace, findings);
-            }
+        Kind::MaxItems { limit } => {
+            (4, format!("field {field} must have at most {limit} items (len={items})"))
         }
-        _ => add(Place::Here(6), format!("invalid value for field {field}")),
+        Kind::UniqueItems => (5, format!("field {field} must not name a namespace twice")),
+        _ => (6, format!("invalid value for field {field}")),
     }
+}
+
+fn missing(path: &str, name: &str, operator: &Operator<'_>) -> String {
+    let field = if path.is_empty() { name.to_string() } else { format!("{path}.{name}") };
+    let text = format!("required field {} is missing", quote(&field));
+    if field == WATCH_NAMESPACE && operator.own_only && !operator.install_namespace.is_empty() {
+        return format!("{text}: {}", operator.own_rule());
+    }
+    text
 }
 
 fn place_of(pointer: &str) -> Vec<Place> {
@@ -258,21 +312,22 @@ fn wrong_type(path: &str, value: &Value, wanted: &str) -> String {
     }
 }
 
-fn wrong_format(path: &str, value: &Value, format: &str, namespace: &str) -> String {
-    let value = value.as_str().unwrap_or_default();
-    let (value_shown, namespace) = (quote(value), quote(namespace));
+fn wrong_format(path: &str, value: &Value, format: &str, operator: &Operator<'_>) -> String {
+    let value = quote(value.as_str().unwrap_or_default());
+    let namespace = quote(operator.install_namespace);
     let detail = match format {
-        OWN_NAMESPACE => format!(
-            ": invalid value {value_shown}: must be {namespace} (the namespace where the operator is installed) \
-             because this operator only supports OwnNamespace install mode"
-        ),
+        OWN_NAMESPACE => format!(": invalid value {value}: {}", operator.own_rule()),
         SINGLE_NAMESPACE => format!(
-            ": invalid value {value_shown}: must be different from {namespace} (the install namespace) because \
-             this operator uses SingleNamespace install mode to watch a different namespace"
+            ": invalid value {value}: must be different from {namespace} (the install namespace) because this \
+             operator uses SingleNamespace install mode to watch a different namespace"
+        ),
+        MULTI_NAMESPACE => format!(
+            ": invalid value {value}: must be different from {namespace} (the install namespace) because this \
+             operator does not support OwnNamespace install mode"
         ),
         _ => String::new(),
     };
-    let inner = &value_shown[1..value_shown.len() - 1];
+    let inner = &value[1..value.len() - 1];
     let inner = inner.replace("\\\"", "\"").replace('\'', "\\'");
     format!("invalid format for field {}: '{inner}' is not valid {format}{detail}", quote(path))
 }

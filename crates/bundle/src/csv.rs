@@ -142,7 +142,7 @@ impl Webhook {
 pub enum InstallMode {
     /// All namespaces of the cluster.
     AllNamespaces,
-    /// Several namespaces; never chosen here (spec 04 §8.1).
+    /// Several namespaces; only behind the gate `MultiWatchNamespaces` (spec 04 §8.1, 07 §4.6).
     MultiNamespace,
     /// The namespace it is installed in.
     OwnNamespace,

@@ -1,5 +1,7 @@
 //! Changes that an administrator makes to the deployments of a bundle (spec 04 §13).
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -107,10 +109,12 @@ fn replace_by_name(owner: &mut Value, field: &str, entries: &[Value]) {
     let Some(list) = list_mut(owner, field) else {
         return;
     };
-    let before = list.len();
+    let name = |entry: &Value| go_json::text(&entry["name"]);
+    let positions: BTreeMap<String, usize> =
+        list.iter().enumerate().map(|(position, present)| (name(present), position)).collect();
     for entry in entries {
-        match list[..before].iter().rposition(|present| present["name"] == entry["name"]) {
-            Some(position) => list[position] = entry.clone(),
+        match positions.get(&name(entry)) {
+            Some(position) => list[*position] = entry.clone(),
             None => list.push(entry.clone()),
         }
     }
@@ -123,8 +127,9 @@ fn append_new(owner: &mut Value, field: &str, entries: &[Value]) {
     let Some(list) = list_mut(owner, field) else {
         return;
     };
+    let mut present: BTreeSet<String> = list.iter().map(go_json::text).collect();
     for entry in entries {
-        if !list.contains(entry) {
+        if present.insert(go_json::text(entry)) {
             list.push(entry.clone());
         }
     }

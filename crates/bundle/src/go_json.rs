@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use olm_yaml::json::write_number;
 use serde::Serialize;
 use serde_json::ser::Formatter;
-use serde_json::{Number, Serializer, Value};
+use serde_json::{Map, Number, Serializer, Value};
 
 /// Compact text; object keys in their sorted order, `<`, `>` and `&` escaped.
 pub(crate) fn text(value: &Value) -> String {
@@ -68,6 +68,39 @@ pub(crate) fn kind(value: &Value) -> &'static str {
         Value::String(_) => "string",
         Value::Array(_) => "array",
         Value::Object(_) => "object",
+    }
+}
+
+/// The member that Go's JSON decoder takes for the field `name`: letter case does not matter, the last one counts.
+pub(crate) fn field<'a>(entries: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    let members = entries.iter().filter(|(key, value)| key.eq_ignore_ascii_case(name) && !value.is_null());
+    members.map(|(_, value)| value).next_back()
+}
+
+/// What a scalar of a YAML document gives where a string is wanted; nothing for null, lists and mappings.
+pub(crate) fn as_text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Bool(value) => value.to_string(),
+        Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
+            Some(float) => with_exponent(float),
+            None => number.to_string(),
+        },
+        Value::Null | Value::Array(_) | Value::Object(_) => String::new(),
+    }
+}
+
+/// The shortest digits, with an exponent of at least two below 1e-4 and from 1e6 on.
+fn with_exponent(float: f64) -> String {
+    let scientific = format!("{float:e}");
+    let Some((digits, exponent)) = scientific.split_once('e') else {
+        return scientific;
+    };
+    match exponent.parse::<i32>() {
+        Ok(exponent) if !(-4..6).contains(&exponent) => {
+            format!("{digits}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.unsigned_abs())
+        }
+        _ => float.to_string(),
     }
 }
 

@@ -11,9 +11,12 @@ mod csv;
 mod deployment_config;
 mod deployments;
 mod go_json;
+mod go_time;
+mod limits;
 mod load;
 mod names;
 mod objects;
+mod obstacles;
 mod properties;
 mod quantity;
 mod rbac;
@@ -24,9 +27,16 @@ mod validate;
 mod webhooks;
 
 pub use bundle::Bundle;
-pub use certificates::Certificates;
-pub use config::config_schema;
+pub use certificates::{
+    BUILTIN_CA_ANNOTATION, Certificates, Injection, InjectionKind, Serving, injections, issued_by_others,
+};
+pub use config::{config_schema, config_warnings};
 pub use csv::InstallMode;
+pub use limits::Spent;
 pub use load::LoadError;
+pub use objects::distinct;
+pub use obstacles::obstacles;
 pub use properties::PROPERTIES_ANNOTATION;
 pub use render::{RenderError, RenderOptions, render};
+pub use typed::{Loss, losses};
+pub use validate::{Fault, Validator, faults};

@@ -3,21 +3,28 @@
 //! Texts of errors are those of the reference. Only shape is judged here; whether the content makes an
 //! installable bundle is decided when rendering.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use olm_yaml::StreamError;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::bundle::{Bundle, Definition};
 use crate::csv::Csv;
 use crate::go_json;
+use crate::limits::{self, Spent, Unread};
 use crate::properties::{self, PROPERTIES_ANNOTATION};
-use crate::typed::{ConvertError, Type, convert, shortest};
+use crate::typed::{ConvertError, Type, convert, decode_fault, shortest};
 
 const ANNOTATIONS_FILE: &str = "metadata/annotations.yaml";
 const PROPERTIES_FILE: &str = "metadata/properties.yaml";
 const MANIFESTS: &str = "manifests/";
+/// Annotations that the reference reads, in the order of their names.
+const ANNOTATIONS: [&str; 3] = [
+    "operators.operatorframework.io.bundle.channel.default.v1",
+    "operators.operatorframework.io.bundle.channels.v1",
+    PACKAGE_ANNOTATION,
+];
 const PACKAGE_ANNOTATION: &str = "operators.operatorframework.io.bundle.package.v1";
 
 /// Why the files are not a registry+v1 bundle. The content of an image never changes: trying again helps only
@@ -58,10 +65,21 @@ pub enum LoadError {
     /// `metadata/properties.yaml` cannot be read.
     #[error("failed to unmarshal metadata/properties.yaml: {0}")]
     PropertiesFile(String),
+    /// The bundle is larger than any that means well.
+    #[error("bundle is too large at {file:?}: at most {limit} {what} are allowed")]
+    TooLarge {
+        /// The file with which the limit is exceeded.
+        file: String,
+        /// How many are allowed.
+        limit: usize,
+        /// Of what.
+        what: &'static str,
+    },
 }
 
 /// Reads the files of an unpacked bundle image by slash-separated path relative to its root.
 pub(crate) fn load(files: &BTreeMap<String, Vec<u8>>) -> Result<Bundle, LoadError> {
+    limits::check(files)?;
     let package_name = package_name(files.get(ANNOTATIONS_FILE).ok_or(LoadError::NoAnnotations)?)?;
     let mut manifests = Manifests::default();
     let mut seen_any = false;
@@ -73,7 +91,7 @@ pub(crate) fn load(files: &BTreeMap<String, Vec<u8>>) -> Result<Bundle, LoadErro
             return Err(LoadError::Subdirectory(format!("{MANIFESTS}{directory}")));
         }
         seen_any = true;
-        manifests.read(path, content).map_err(|fault| fault.of_file(path))?;
+        manifests.read(path, content)?;
     }
     if !seen_any {
         return Err(LoadError::NoManifests);
@@ -87,7 +105,7 @@ pub(crate) fn load(files: &BTreeMap<String, Vec<u8>>) -> Result<Bundle, LoadErro
     if let Some(text) = properties {
         annotations.insert(PROPERTIES_ANNOTATION.to_string(), text);
     }
-    Ok(Bundle {
+    let bundle = Bundle {
         package_name,
         max_openshift_version: files
             .get(PROPERTIES_FILE)
@@ -96,7 +114,9 @@ pub(crate) fn load(files: &BTreeMap<String, Vec<u8>>) -> Result<Bundle, LoadErro
         csv_files: manifests.csv_files,
         definitions: manifests.definitions,
         others: manifests.others,
-    })
+    };
+    limits::check_parts(&bundle)?;
+    Ok(bundle)
 }
 
 /// The package name of `metadata/annotations.yaml`; empty when it names none.
@@ -110,25 +130,27 @@ fn package_name(file: &[u8]) -> Result<String, LoadError> {
     let document = olm_yaml::from_slice(file).map_err(|error| LoadError::Annotations(error.to_string()))?;
     let annotations = match &document {
         Value::Null => &Value::Null,
-        Value::Object(entries) => entries.get("annotations").unwrap_or(&Value::Null),
+        Value::Object(entries) => go_json::field(entries, "annotations").unwrap_or(&Value::Null),
         other => return Err(refused(other, "value of type registry.AnnotationsFile")),
     };
-    let name = match annotations {
-        Value::Null => &Value::Null,
-        Value::Object(entries) => entries.get(PACKAGE_ANNOTATION).unwrap_or(&Value::Null),
+    let annotations = match annotations {
+        Value::Null => return Ok(String::new()),
+        Value::Object(entries) => entries,
         other => {
             let target = "struct field AnnotationsFile.annotations of type registry.Annotations";
             return Err(refused(other, target));
         }
     };
-    match name {
-        Value::Null => Ok(String::new()),
-        Value::String(name) => Ok(name.clone()),
-        other => Err(refused(
-            other,
-            &format!("struct field Annotations.annotations.{PACKAGE_ANNOTATION} of type string"),
-        )),
+    for name in ANNOTATIONS {
+        let value = go_json::field(annotations, name).unwrap_or(&Value::Null);
+        if matches!(value, Value::Array(_) | Value::Object(_)) {
+            return Err(refused(
+                value,
+                &format!("struct field Annotations.annotations.{name} of type string"),
+            ));
+        }
     }
+    Ok(go_json::field(annotations, PACKAGE_ANNOTATION).map(go_json::as_text).unwrap_or_default())
 }
 
 /// What is wrong inside one manifest file.
@@ -160,15 +182,19 @@ struct Manifests {
     csv_files: Vec<String>,
     definitions: Vec<Definition>,
     others: Vec<Value>,
+    spent: Spent,
 }
 
 impl Manifests {
-    fn read(&mut self, path: &str, content: &[u8]) -> Result<(), Fault> {
-        let documents = olm_yaml::all_from_slice(content).map_err(|error| {
-            Fault::new(match error {
-                StreamError::Document { message, .. } => format!("error parsing {path}: {message}"),
-                StreamError::Read(error) => format!("error parsing {path}: {error}"),
-            })
+    fn read(&mut self, path: &str, content: &[u8]) -> Result<(), LoadError> {
+        let documents = self.spent.documents(path, content).map_err(|unread| match unread {
+            Unread::Wrong(StreamError::Document { message, .. }) => {
+                Fault::new(format!("error parsing {path}: {message}")).of_file(path)
+            }
+            Unread::Wrong(StreamError::Read(error)) => {
+                Fault::new(format!("error parsing {path}: {error}")).of_file(path)
+            }
+            Unread::Limit(error) => error,
         })?;
         for document in documents {
             self.document(path, document)?;
@@ -176,37 +202,80 @@ impl Manifests {
         Ok(())
     }
 
-    fn document(&mut self, path: &str, document: Value) -> Result<(), Fault> {
-        let undecodable = |detail: String| Fault::new(format!("unable to decode \"{path}\": {detail}"));
+    fn document(&mut self, path: &str, document: Value) -> Result<(), LoadError> {
+        self.spent.object(path)?;
+        let undecodable =
+            |detail: String| Fault::new(format!("unable to decode \"{path}\": {detail}")).of_file(path);
         let Value::Object(mut object) = document else {
             let kind = go_json::kind(&document);
             return Err(undecodable(format!(
                 "json: cannot unmarshal {kind} into Go value of type unstructured.detector"
             )));
         };
-        let Some(kind) = object.get("kind").and_then(Value::as_str).filter(|kind| !kind.is_empty()) else {
-            let text = go_json::text(&Value::Object(object));
-            return Err(undecodable(format!("Object 'Kind' is missing in '{text}'")));
-        };
-        if let (Some(item_kind), Some(Value::Array(_))) = (kind.strip_suffix("List"), object.get("items")) {
-            let item_kind = item_kind.to_string();
-            let version = object.remove("apiVersion");
-            let Some(Value::Array(items)) = object.remove("items") else {
-                return Ok(());
-            };
-            return items.into_iter().try_for_each(|mut item| {
-                adopt_list_type(&mut item, &item_kind, version.as_ref());
-                self.document(path, item)
-            });
+        let untyped = kind_of(&object).is_empty().then(|| {
+            format!("Object 'Kind' is missing in '{}'", go_json::text(&Value::Object(object.clone())))
+        });
+        // The type of a list may be large, and each item may take it.
+        let type_bytes: usize =
+            ["kind", "apiVersion"].iter().filter_map(|key| object.get(*key)).map(limits::size).sum();
+        let count = object.get("items").and_then(Value::as_array).map_or(0, Vec::len);
+        self.spent.text(path, type_bytes.saturating_mul(count))?;
+        let items = object.remove("items").map(|items| list_items(items, &object)).transpose();
+        let items = items.map_err(undecodable)?;
+        if let Some(fault) = untyped.or_else(|| metadata_fault(&object)) {
+            return Err(undecodable(fault));
         }
-        check_metadata(&object).map_err(undecodable)?;
-        let kind = kind.to_string();
-        self.object(path, &kind, object)
+        match items {
+            None => self.object(path, object).map_err(|fault| fault.of_file(path)),
+            Some(items) => self.items(path, items),
+        }
+    }
+
+    /// The items of a list; all faults are told. There are no lists in lists.
+    fn items(&mut self, path: &str, items: Vec<Map<String, Value>>) -> Result<(), LoadError> {
+        if items.iter().any(|item| item.get("items").is_some_and(Value::is_array)) {
+            let detail = "*unstructured.Unstructured is not a list: no Items field in this object";
+            return Err(Fault::new(detail.into()).of_file(path));
+        }
+        let mut faults: Vec<Fault> = Vec::new();
+        for item in items {
+            self.spent.object(path)?;
+            let missing = match (kind_of(&item), item.get("apiVersion").and_then(Value::as_str)) {
+                ("", _) => Some("Object 'Kind' is missing in 'object has no kind field '"),
+                (_, None | Some("" | "/")) => {
+                    Some("Object 'apiVersion' is missing in 'object has no apiVersion field'")
+                }
+                _ => None,
+            };
+            let result = match missing {
+                Some(missing) => Err(Fault::new(format!(
+                    "unable to get type info from the object \"*unstructured.Unstructured\": {missing}"
+                ))),
+                None => self.object(path, item),
+            };
+            faults.extend(result.err());
+        }
+        match faults.len() {
+            0 => Ok(()),
+            1 => Err(faults.swap_remove(0).of_file(path)),
+            _ => {
+                let mut seen = BTreeSet::new();
+                let texts =
+                    faults.iter().map(|fault| fault.detail.as_str()).filter(|text| seen.insert(*text));
+                let texts: Vec<&str> = texts.collect();
+                let detail = if let [only] = texts.as_slice() {
+                    (*only).to_string()
+                } else {
+                    format!("[{}]", texts.join(", "))
+                };
+                Err(Fault::new(detail).of_file(path))
+            }
+        }
     }
 
     /// Sorts an object by its kind alone: group and version do not matter to the reference.
-    fn object(&mut self, path: &str, kind: &str, object: Map<String, Value>) -> Result<(), Fault> {
-        match kind {
+    fn object(&mut self, path: &str, object: Map<String, Value>) -> Result<(), Fault> {
+        match kind_of(&object) {
             "ClusterServiceVersion" => {
                 let value = convert(Value::Object(object), &Type::Struct("ClusterServiceVersion"))?;
                 let csv = Csv::deserialize(value).map_err(|error| Fault::new(error.to_string()))?;
@@ -229,45 +298,58 @@ impl Manifests {
     }
 }
 
-/// An item of a list that has neither kind nor version takes those of the list.
-fn adopt_list_type(item: &mut Value, kind: &str, version: Option<&Value>) {
-    let Some(item) = item.as_object_mut() else { return };
-    if item.contains_key("kind") || item.contains_key("apiVersion") {
-        return;
-    }
-    item.insert("kind".into(), json!(kind));
-    if let Some(version) = version {
-        item.insert("apiVersion".into(), version.clone());
+/// The kind, empty when there is none or the version is not one.
+fn kind_of(object: &Map<String, Value>) -> &str {
+    let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
+    if text("apiVersion").matches('/').count() > 1 { "" } else { text("kind") }
+}
+
+/// Why version and metadata are none, whatever the kind.
+fn metadata_fault(object: &Map<String, Value>) -> Option<String> {
+    match object.get("apiVersion") {
+        None | Some(Value::Null | Value::String(_)) => decode_fault(object, "metadataOnlyObject"),
+        Some(other) => Some(format!(
+            "json: cannot unmarshal {} into Go struct field metadataOnlyObject.TypeMeta.apiVersion of type string",
+            go_json::kind(other)
+        )),
     }
 }
 
-/// Metadata has to be metadata in every object, whatever its kind.
-fn check_metadata(object: &Map<String, Value>) -> Result<(), String> {
-    let wrong = |value: &Value, target: &str| {
-        Err(format!("json: cannot unmarshal {} into Go struct field {target}", go_json::kind(value)))
-    };
-    let metadata = match object.get("metadata") {
-        None | Some(Value::Null) => return Ok(()),
-        Some(Value::Object(metadata)) => metadata,
-        Some(other) => return wrong(other, "metadataOnlyObject.metadata of type v1.ObjectMeta"),
-    };
-    for (key, value) in metadata.iter().filter(|(_, value)| !value.is_null()) {
-        let misfit = match (key.as_str(), value) {
-            ("name" | "namespace" | "generateName" | "resourceVersion" | "selfLink" | "uid", _) => {
-                (!value.is_string()).then_some((value, "string"))
-            }
-            ("labels" | "annotations", Value::Object(entries)) => {
-                let misfit = entries.values().find(|value| !value.is_string() && !value.is_null());
-                misfit.map(|value| (value, "string"))
-            }
-            ("labels" | "annotations", _) => Some((value, "map[string]string")),
-            _ => None,
-        };
-        if let Some((value, target)) = misfit {
-            return wrong(value, &format!("ObjectMeta.metadata.{key} of type {target}"));
+/// The objects in `items` of a list. One that has neither kind nor version takes those of the list.
+fn list_items(items: Value, list: &Map<String, Value>) -> Result<Vec<Map<String, Value>>, String> {
+    let items = match items {
+        Value::Null => Vec::new(),
+        Value::Array(items) => items,
+        other => {
+            let kind = go_json::kind(&other);
+            return Err(format!(
+                "json: cannot unmarshal {kind} into Go struct field decodeList.items of type []json.RawMessage"
+            ));
         }
+    };
+    fn text<'a>(object: &'a Map<String, Value>, name: &str) -> &'a str {
+        object.get(name).and_then(Value::as_str).unwrap_or_default()
     }
-    Ok(())
+    let kind = text(list, "kind");
+    let kind = kind.strip_suffix("List").unwrap_or(kind);
+    let object = |item: Value| {
+        let mut item = match item {
+            Value::Null => Map::new(),
+            Value::Object(item) => item,
+            other => {
+                let kind = go_json::kind(&other);
+                return Err(format!(
+                    "json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"
+                ));
+            }
+        };
+        if text(&item, "kind").is_empty() && text(&item, "apiVersion").is_empty() {
+            item.insert("kind".into(), kind.into());
+            item.insert("apiVersion".into(), text(list, "apiVersion").into());
+        }
+        Ok(item)
+    };
+    items.into_iter().map(object).collect()
 }
 
 /// Removes what only the API server writes (spec 04 §14.2).

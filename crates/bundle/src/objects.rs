@@ -1,5 +1,7 @@
 //! Objects that a bundle ships besides its ClusterServiceVersion and definitions (spec 04 §11.5).
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 /// Kinds that are put into the install namespace.
@@ -36,6 +38,15 @@ pub(crate) fn is_supported_kind(kind: &str) -> bool {
     NAMESPACED.contains(&kind) || AS_AUTHORED.contains(&kind)
 }
 
+/// Whether objects of this kind, of those that a bundle ships or has made of it, belong to no namespace.
+pub(crate) fn is_cluster_scoped(kind: &str) -> bool {
+    let is_generated = matches!(
+        kind,
+        "CustomResourceDefinition" | "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration"
+    );
+    is_generated || (AS_AUTHORED.contains(&kind) && kind != "VerticalPodAutoscaler")
+}
+
 /// The object as it is installed: as authored but for its namespace.
 pub(crate) fn placed(object: &Value, install_namespace: &str) -> Value {
     let mut object = object.clone();
@@ -44,9 +55,7 @@ pub(crate) fn placed(object: &Value, install_namespace: &str) -> Value {
         && let Some(entries) = object.as_object_mut()
     {
         let metadata = entries.entry("metadata").or_insert_with(|| Value::Object(Default::default()));
-        if metadata.is_null() {
-            *metadata = Value::Object(Default::default());
-        }
+        // The reference leaves metadata alone that is written as null.
         if let Some(metadata) = metadata.as_object_mut() {
             metadata.insert("namespace".into(), Value::from(install_namespace));
         }
@@ -54,11 +63,26 @@ pub(crate) fn placed(object: &Value, install_namespace: &str) -> Value {
     object
 }
 
+/// Equal objects are one (spec 04 §17 #11): a bundle may ship the very ServiceAccount that is made for it, and a revision
+/// that holds an object twice never rolls out. The first stays; what rendering yields keeps both, as the reference's.
+pub fn distinct(objects: Vec<Value>) -> Vec<Value> {
+    let mut seen = HashSet::new();
+    let is_first: Vec<bool> = objects.iter().map(|object| seen.insert(object)).collect();
+    objects.into_iter().zip(is_first).filter_map(|(object, is_first)| is_first.then_some(object)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn equal_objects_are_one() {
+        let account = |label: &str| json!({"kind": "ServiceAccount", "metadata": {"name": "a", "labels": {"x": label}}});
+        let objects = vec![account("1"), account("2"), account("1")];
+        assert_eq!(distinct(objects), [account("1"), account("2")]);
+    }
 
     #[test]
     fn namespaced_kinds_move_into_the_install_namespace() {
@@ -71,5 +95,7 @@ mod tests {
             assert_eq!(placed(&authored, "ns"), authored);
         }
         assert_eq!(placed(&json!({"kind": "Secret"}), "ns")["metadata"], json!({"namespace": "ns"}));
+        let null = json!({"kind": "Secret", "metadata": null});
+        assert_eq!(placed(&null, "ns"), null);
     }
 }

@@ -3,8 +3,9 @@
 //! The text is part of every pod template and of the revision, so it is kept byte for byte where the reference
 //! keeps it, key order and number spelling included.
 
+use std::collections::BTreeMap;
+
 use olm_yaml::json;
-use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -13,14 +14,6 @@ use crate::load::LoadError;
 
 /// Annotation of the ClusterServiceVersion and of the revision that holds the properties as JSON text.
 pub const PROPERTIES_ANNOTATION: &str = "olm.properties";
-
-#[derive(Deserialize)]
-struct AuthoredProperty<'a> {
-    #[serde(default, rename = "type")]
-    kind: Option<String>,
-    #[serde(default, borrow)]
-    value: Option<&'a RawValue>,
-}
 
 /// The merged text, or `None` where neither source gives any.
 ///
@@ -50,16 +43,49 @@ fn authored_elements(text: &str) -> Result<Vec<String>, LoadError> {
             message => message.to_string(),
         })
     })?;
-    let elements: Option<Vec<Option<AuthoredProperty<'_>>>> =
-        serde_json::from_str(text).map_err(|error| refused(error.to_string()))?;
-    let texts = elements.unwrap_or_default().into_iter().map(|property| {
-        let (kind, value) = property.map(|property| (property.kind, property.value)).unwrap_or_default();
-        element(
-            &kind.unwrap_or_default(),
-            &value.map_or_else(|| "null".into(), |raw| go_json::compact(raw.get())),
-        )
+    let wrong = |raw: &RawValue, target: &str| {
+        refused(format!("json: cannot unmarshal {} into Go {target}", raw_kind(raw)))
+    };
+    let unreadable = |error: serde_json::Error| refused(error.to_string());
+    let document: &RawValue = serde_json::from_str(text).map_err(unreadable)?;
+    let elements: Vec<&RawValue> = match raw_kind(document) {
+        "null" => Vec::new(),
+        "array" => serde_json::from_str(text).map_err(unreadable)?,
+        _ => return Err(wrong(document, "value of type []property.Property")),
+    };
+    let texts = elements.into_iter().map(|raw| {
+        let members: BTreeMap<String, &RawValue> = match raw_kind(raw) {
+            "null" => BTreeMap::new(),
+            "object" => serde_json::from_str(raw.get()).map_err(unreadable)?,
+            _ => return Err(wrong(raw, "value of type property.Property")),
+        };
+        let member = |name: &str| {
+            members.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, raw)| *raw).next_back()
+        };
+        let kind = match member("type").map(|raw| (raw, raw_kind(raw))) {
+            None | Some((_, "null")) => String::new(),
+            // Names of Unicode characters that are none become the replacement character.
+            Some((raw, "string")) => json::to_value(raw.get().as_bytes())
+                .ok()
+                .and_then(|kind| kind.as_str().map(str::to_owned))
+                .unwrap_or_default(),
+            Some((raw, _)) => return Err(wrong(raw, "struct field Property.type of type string")),
+        };
+        Ok(element(&kind, &member("value").map_or_else(|| "null".into(), |raw| go_json::compact(raw.get()))))
     });
-    Ok(texts.collect())
+    texts.collect()
+}
+
+/// The kind of JSON text in the words of Go's JSON reader.
+fn raw_kind(raw: &RawValue) -> &'static str {
+    match raw.get().trim_start().as_bytes().first() {
+        Some(b'{') => "object",
+        Some(b'[') => "array",
+        Some(b'"') => "string",
+        Some(b't' | b'f') => "bool",
+        Some(b'n') => "null",
+        _ => "number",
+    }
 }
 
 fn file_elements(file: &[u8]) -> Result<Vec<String>, LoadError> {
@@ -72,7 +98,7 @@ fn file_elements(file: &[u8]) -> Result<Vec<String>, LoadError> {
     let document = olm_yaml::from_slice(file).map_err(|error| refused(error.to_string()))?;
     let list = match &document {
         Value::Null => return Ok(Vec::new()),
-        Value::Object(entries) => entries.get("properties").unwrap_or(&Value::Null),
+        Value::Object(entries) => go_json::field(entries, "properties").unwrap_or(&Value::Null),
         other => {
             return Err(wrong(go_json::kind(other), "value of type source.RegistryV1Properties"));
         }
@@ -88,17 +114,17 @@ fn file_elements(file: &[u8]) -> Result<Vec<String>, LoadError> {
     let texts = properties.iter().map(|property| match property {
         Value::Null => Ok(element("", "null")),
         Value::Object(entries) => {
-            let kind = match entries.get("type") {
-                None | Some(Value::Null) => "",
-                Some(Value::String(kind)) => kind,
-                Some(other) => {
+            let kind = match go_json::field(entries, "type") {
+                None => String::new(),
+                Some(other @ (Value::Array(_) | Value::Object(_))) => {
                     return Err(wrong(
                         go_json::kind(other),
                         "struct field Property.properties.type of type string",
                     ));
                 }
+                Some(kind) => go_json::as_text(kind),
             };
-            Ok(element(kind, &entries.get("value").map_or_else(|| "null".into(), go_json::text)))
+            Ok(element(&kind, &go_json::field(entries, "value").map_or_else(|| "null".into(), go_json::text)))
         }
         other => Err(wrong(
             go_json::kind(other),
@@ -194,6 +220,16 @@ mod tests {
     }
 
     #[test]
+    fn members_are_taken_as_leniently_as_by_the_reference() {
+        let file = "PROPERTIES: [{TYPE: yes, Value: 1}, {type: 1.50}, {type: x, value: {b: [<]}}]";
+        let expected = r#"[{"type":"true","value":1},{"type":"1.5","value":null},{"type":"x","value":{"b":["\u003c"]}}]"#;
+        assert_eq!(merged(None, Some(file)), Ok(Some(expected.into())));
+        let annotation = r#"[{"type":"a","type":"b","value":1,"value":2}, null, {"Type":null}]"#;
+        let expected = r#"[{"type":"b","value":2},{"type":"","value":null},{"type":"","value":null},{"type":"","value":null}]"#;
+        assert_eq!(merged(Some(annotation), Some("properties: [null]")), Ok(Some(expected.into())));
+    }
+
+    #[test]
     fn unreadable_sources_are_named() {
         let annotation = |text| merged(Some(text), None).unwrap_err();
         let prefix = "failed to unmarshal csv.metadata.annotations['olm.properties']: ";
@@ -202,7 +238,13 @@ mod tests {
             format!("{prefix}invalid character 'x' looking for beginning of value")
         );
         assert_eq!(annotation("[{"), format!("{prefix}unexpected end of JSON input"));
-        assert!(annotation("{}").starts_with(prefix));
+        let wrong = |what: &str| format!("{prefix}json: cannot unmarshal {what}");
+        assert_eq!(annotation("{}"), wrong("object into Go value of type []property.Property"));
+        assert_eq!(annotation("[1]"), wrong("number into Go value of type property.Property"));
+        assert_eq!(
+            annotation("[{\"type\":true}]"),
+            wrong("bool into Go struct field Property.type of type string")
+        );
         assert_eq!(
             merged(None, Some("- a")),
             Err("failed to unmarshal metadata/properties.yaml: error unmarshaling JSON: while decoding JSON: \

@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use crate::bundle::Bundle;
 use crate::certificates::Certificates;
-use crate::config;
-use crate::csv::Webhook;
+use crate::config::Configuration;
+use crate::csv::{InstallMode, Webhook};
 use crate::deployment_config::DeploymentConfig;
 use crate::support::{self, Targets};
-use crate::{deployments, objects, rbac, validate, webhooks};
+use crate::{deployments, limits, objects, rbac, validate, webhooks};
 
 /// What rendering depends on besides the bundle.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +26,16 @@ pub struct RenderOptions<'a> {
     pub single_own_namespace: bool,
     /// Gate `DeploymentConfig`: the configuration may hold `deploymentConfig`.
     pub deployment_config: bool,
+    /// Gate `MultiWatchNamespaces`: the configuration may hold `watchNamespaces`, a list, where the bundle
+    /// supports MultiNamespace (spec 07 §4.6).
+    pub multi_watch_namespaces: bool,
+}
+
+impl RenderOptions<'_> {
+    /// Whether `watchNamespaces` may be used with this bundle.
+    pub(crate) fn takes_several_namespaces(&self, bundle: &Bundle) -> bool {
+        self.multi_watch_namespaces && bundle.install_modes().contains(&InstallMode::MultiNamespace)
+    }
 }
 
 /// Why a bundle could not be rendered. The text is the message for users.
@@ -66,23 +76,14 @@ impl RenderError {
 pub fn render(bundle: &Bundle, options: &RenderOptions<'_>) -> Result<Vec<Value>, RenderError> {
     support::check(bundle, options)?;
     let modes = bundle.install_modes();
-    if options.single_own_namespace || options.config.is_some() {
-        config::validate(bundle, options)?;
+    let Configuration { watched, deployments } = Configuration::read(bundle, options)?;
+    let targets = Targets::choose(&modes, watched);
+    let faults = validate::faults(bundle);
+    if !faults.is_empty() {
+        return Err(RenderError::Invalid(faults.into_iter().map(|fault| fault.text).collect()));
     }
-    let field =
-        |name: &str| options.config.and_then(|config| config.get(name)).filter(|value| !value.is_null());
-    let targets = Targets::choose(&modes, field("watchNamespace").and_then(Value::as_str));
-    let deployment_config = field("deploymentConfig")
-        .filter(|_| options.deployment_config)
-        .map(DeploymentConfig::read)
-        .transpose()
-        .map_err(RenderError::DeploymentConfig)?;
-    let findings = validate::findings(bundle);
-    if !findings.is_empty() {
-        return Err(RenderError::Invalid(findings));
-    }
-    support::check_targets(&targets, &modes, options.install_namespace)?;
-    generate(bundle, options, &targets, deployment_config.as_ref())
+    support::check_targets(&targets, &modes, options)?;
+    generate(bundle, options, &targets, deployments.as_ref())
 }
 
 fn generate(
@@ -91,6 +92,7 @@ fn generate(
     targets: &Targets,
     config: Option<&DeploymentConfig>,
 ) -> Result<Vec<Value>, RenderError> {
+    limits::check_rendered(bundle, options, targets)?;
     let RenderOptions { install_namespace, certificates, .. } = *options;
     let webhook_surroundings = webhooks::Surroundings { install_namespace, targets, certificates };
     let deployment_surroundings =

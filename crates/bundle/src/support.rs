@@ -16,6 +16,9 @@ pub(crate) fn check(bundle: &Bundle, options: &RenderOptions<'_>) -> Result<(), 
     if bundle.has_webhooks() && options.certificates == Certificates::None {
         return refused("webhookDefinitions are not supported");
     }
+    if options.takes_several_namespaces(bundle) {
+        return Ok(());
+    }
     let modes = bundle.install_modes();
     if !options.single_own_namespace && !modes.contains(&InstallMode::AllNamespaces) {
         return refused("bundle does not support AllNamespaces install mode");
@@ -40,10 +43,9 @@ pub(crate) enum Targets {
 
 impl Targets {
     /// The choice of the configuration, or the default of the bundle.
-    pub(crate) fn choose(modes: &BTreeSet<InstallMode>, watch_namespace: Option<&str>) -> Self {
-        match watch_namespace {
-            Some("") => Self::All,
-            Some(namespace) => Self::Namespaces(vec![namespace.to_string()]),
+    pub(crate) fn choose(modes: &BTreeSet<InstallMode>, watched: Option<Vec<String>>) -> Self {
+        match watched {
+            Some(namespaces) => Self::Namespaces(namespaces),
             None if modes.contains(&InstallMode::AllNamespaces) => Self::All,
             None => Self::Namespaces(Vec::new()),
         }
@@ -68,7 +70,7 @@ pub(crate) fn list_of(modes: &BTreeSet<InstallMode>) -> String {
 pub(crate) fn check_targets(
     targets: &Targets,
     modes: &BTreeSet<InstallMode>,
-    install_namespace: &str,
+    options: &RenderOptions<'_>,
 ) -> Result<(), RenderError> {
     let supports = |mode| modes.contains(&mode);
     let supported = format!("supported install modes {}", list_of(modes));
@@ -80,13 +82,17 @@ pub(crate) fn check_targets(
                 "at least one target namespace must be specified".to_string()
             }
             [] => "exactly one target namespace must be specified".to_string(),
-            [own] if own == install_namespace => {
+            [own] if own == options.install_namespace => {
                 if supports(InstallMode::OwnNamespace) {
                     return Ok(());
                 }
                 format!("{supported} do not support targeting own namespace")
             }
             [_] if supports(InstallMode::SingleNamespace) => return Ok(()),
+            // A list of one is a list, too.
+            [_, ..] if options.multi_watch_namespaces && supports(InstallMode::MultiNamespace) => {
+                return Ok(());
+            }
             [_, _, ..] if supports(InstallMode::MultiNamespace) => return Ok(()),
             names => format!("{supported} do not support target namespaces [{}]", names.join(" ")),
         },
@@ -109,7 +115,15 @@ mod tests {
             names => Targets::Namespaces(names.iter().map(ToString::to_string).collect()),
         };
         let modes = modes.iter().copied().collect();
-        check_targets(&targets, &modes, "ns").map_or_else(|error| error.to_string(), |()| "ok".into())
+        let options = RenderOptions {
+            install_namespace: "ns",
+            config: None,
+            certificates: Certificates::None,
+            single_own_namespace: true,
+            deployment_config: false,
+            multi_watch_namespaces: false,
+        };
+        check_targets(&targets, &modes, &options).map_or_else(|error| error.to_string(), |()| "ok".into())
     }
 
     #[test]

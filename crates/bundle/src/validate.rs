@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::bundle::{Bundle, name_of};
 use crate::csv::{InstallMode, Webhook};
+use crate::limits;
 use crate::objects::is_supported_kind;
 use crate::support::list_of;
 
@@ -15,52 +16,98 @@ const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower ca
      '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const SUBDOMAIN_LENGTH: &str = "must be no more than 253 characters";
 
-/// Returns what makes the bundle unusable; empty when nothing does.
-pub(crate) fn findings(bundle: &Bundle) -> Vec<String> {
-    let webhooks = &bundle.csv.spec.webhooks;
-    let mut findings = deployments(bundle);
-    findings.extend(definitions(bundle));
-    if bundle.package_name.is_empty() {
-        findings.push("package name is empty".into());
-    }
-    findings.extend(conversion_modes(webhooks, &bundle.install_modes()));
-    findings.extend(webhook_deployments(bundle));
-    findings.extend(webhook_names(webhooks));
-    findings.extend(conversions(bundle));
-    findings.extend(webhooks.iter().filter(|webhook| !webhook.is_conversion()).flat_map(forbidden_rules));
-    findings.extend(bundle.others.iter().filter_map(|object| {
-        let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
-        (!is_supported_kind(kind))
-            .then(|| format!("unsupported resource {} with kind {}", quote(name_of(object)), quote(kind)))
-    }));
-    findings
+/// What a [`Fault`] is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Validator {
+    /// Deployments of the install strategy (rows 1 and 2).
+    Deployment,
+    /// CustomResourceDefinitions, shipped and owned (rows 3 and 4).
+    Definition,
+    /// The name of the package (row 5).
+    Package,
+    /// Conversion webhooks and install modes (row 6).
+    ConversionModes,
+    /// Webhook definitions (rows 7 to 11).
+    Webhook,
+    /// Rules of admission webhooks (row 12).
+    WebhookRule,
+    /// Kinds of shipped objects (row 13).
+    Kind,
 }
 
-fn deployments(bundle: &Bundle) -> Vec<String> {
+/// What one of the validators of spec 04 §7 found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// Which of them.
+    pub validator: Validator,
+    /// Name of the deployment, definition, webhook or object at fault.
+    pub subject: String,
+    /// What [`render`](crate::render) says about it.
+    pub text: String,
+}
+
+impl Fault {
+    fn new(validator: Validator, subject: &str, text: String) -> Self {
+        Self { validator, subject: subject.to_string(), text }
+    }
+}
+
+/// What makes the bundle unusable, in the order in which [`render`](crate::render) tells it; empty when nothing does.
+pub fn faults(bundle: &Bundle) -> Vec<Fault> {
+    let webhooks = &bundle.csv.spec.webhooks;
+    let no_package = bundle.package_name.is_empty().then(|| "package name is empty".to_string());
+    let admission = webhooks.iter().filter(|webhook| !webhook.is_conversion());
+    let unsupported = bundle.others.iter().filter_map(|object| {
+        let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
+        let name = name_of(object);
+        (!is_supported_kind(kind)).then(|| {
+            let text = format!("unsupported resource {} with kind {}", quote(name), quote(kind));
+            Fault::new(Validator::Kind, name, text)
+        })
+    });
+    limits::bounded(
+        deployments(bundle)
+            .into_iter()
+            .chain(definitions(bundle))
+            .chain(no_package.map(|text| Fault::new(Validator::Package, "", text)))
+            .chain(conversion_modes(webhooks, &bundle.install_modes()))
+            .chain(webhook_deployments(bundle))
+            .chain(webhook_names(webhooks))
+            .chain(conversions(bundle))
+            .chain(admission.flat_map(forbidden_rules))
+            .chain(unsupported),
+    )
+}
+
+fn deployments(bundle: &Bundle) -> Vec<Fault> {
     let names = bundle.csv.deployments().iter().map(|deployment| deployment.name.as_str());
-    let mut findings: Vec<String> = repeated(names.clone())
-        .map(|name| format!("cluster service version contains duplicate strategy deployment spec '{name}'"))
-        .collect();
+    let fault = |name: &str, text| Fault::new(Validator::Deployment, name, text);
+    let duplicate = |name: &str| {
+        fault(name, format!("cluster service version contains duplicate strategy deployment spec '{name}'"))
+    };
+    let mut findings: Vec<Fault> = repeated(names.clone()).map(duplicate).collect();
     for name in names.collect::<BTreeSet<_>>() {
         let reasons = subdomain_faults(name);
         if !reasons.is_empty() {
             let reasons = reasons.join(", ");
-            findings.push(format!(
-                "invalid cluster service version strategy deployment name '{name}': {reasons}"
-            ));
+            let text =
+                format!("invalid cluster service version strategy deployment name '{name}': {reasons}");
+            findings.push(fault(name, text));
         }
     }
     findings
 }
 
-fn definitions(bundle: &Bundle) -> Vec<String> {
+fn definitions(bundle: &Bundle) -> Vec<Fault> {
     let names = || bundle.definitions.iter().map(|definition| definition.name.as_str());
-    let mut findings: Vec<String> = repeated(names())
-        .map(|name| format!("bundle contains duplicate custom resource definition '{name}'"))
-        .collect();
+    let fault = |name: &str, text| Fault::new(Validator::Definition, name, text);
+    let duplicate =
+        |name: &str| fault(name, format!("bundle contains duplicate custom resource definition '{name}'"));
+    let mut findings: Vec<Fault> = repeated(names()).map(duplicate).collect();
     let present: BTreeSet<&str> = names().collect();
     findings.extend(owned(bundle).difference(&present).map(|name| {
-        format!("cluster service definition references owned custom resource definition '{name}' not found in bundle")
+        let what = "cluster service definition references owned custom resource definition";
+        fault(name, format!("{what} '{name}' not found in bundle"))
     }));
     findings
 }
@@ -69,23 +116,24 @@ fn owned(bundle: &Bundle) -> BTreeSet<&str> {
     bundle.csv.spec.definitions.owned.iter().map(|owned| owned.name.as_str()).collect()
 }
 
-fn conversion_modes(webhooks: &[Webhook], modes: &BTreeSet<InstallMode>) -> Vec<String> {
+fn conversion_modes(webhooks: &[Webhook], modes: &BTreeSet<InstallMode>) -> Vec<Fault> {
     if modes.iter().eq([&InstallMode::AllNamespaces]) {
         return Vec::new();
     }
     let conversions = webhooks.iter().filter(|webhook| webhook.is_conversion());
-    let text = |webhook: &Webhook| {
-        format!(
+    let fault = |webhook: &Webhook| {
+        let text = format!(
             "bundle contains conversion webhook {} and supports install modes {} - conversion webhooks are only \
              supported for bundles that only support AllNamespaces install mode",
             quote(&webhook.generate_name),
             list_of(modes)
-        )
+        );
+        Fault::new(Validator::ConversionModes, &webhook.generate_name, text)
     };
-    conversions.map(text).collect()
+    conversions.map(fault).collect()
 }
 
-fn webhook_deployments(bundle: &Bundle) -> Vec<String> {
+fn webhook_deployments(bundle: &Bundle) -> Vec<Fault> {
     let present: BTreeSet<&str> = bundle.csv.deployments().iter().map(|d| d.name.as_str()).collect();
     let mut missing: Vec<(&str, &str, &str)> = bundle
         .csv
@@ -98,85 +146,91 @@ fn webhook_deployments(bundle: &Bundle) -> Vec<String> {
         .filter(|(deployment, ..)| !present.contains(deployment))
         .collect();
     missing.sort_unstable();
-    let text = |(deployment, kind, name)| {
-        format!(
+    let fault = |(deployment, kind, name)| {
+        let text = format!(
             "webhook of type '{kind}' with name '{name}' references non-existent deployment '{deployment}'"
-        )
+        );
+        Fault::new(Validator::Webhook, name, text)
     };
-    missing.into_iter().map(text).collect()
+    missing.into_iter().map(fault).collect()
 }
 
-fn webhook_names(webhooks: &[Webhook]) -> Vec<String> {
+fn webhook_names(webhooks: &[Webhook]) -> Vec<Fault> {
     let names = || webhooks.iter().map(|webhook| (webhook.kind.as_str(), webhook.generate_name.as_str()));
-    let mut findings: Vec<String> = repeated(names())
-        .map(|(kind, name)| format!("duplicate webhook '{name}' of type '{kind}'"))
+    let fault = |name: &str, text| Fault::new(Validator::Webhook, name, text);
+    let mut findings: Vec<Fault> = repeated(names())
+        .map(|(kind, name)| fault(name, format!("duplicate webhook '{name}' of type '{kind}'")))
         .collect();
     for (kind, name) in names().collect::<BTreeSet<_>>() {
         let reasons = subdomain_faults(name);
         if !reasons.is_empty() {
-            findings
-                .push(format!("webhook of type '{kind}' has invalid name '{name}': {}", reasons.join(",")));
+            let reasons = reasons.join(",");
+            let text = format!("webhook of type '{kind}' has invalid name '{name}': {reasons}");
+            findings.push(fault(name, text));
         }
     }
     findings
 }
 
-fn conversions(bundle: &Bundle) -> Vec<String> {
-    let mut by_definition: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    let mut references: Vec<(&str, &str)> = Vec::new();
-    for webhook in bundle.csv.spec.webhooks.iter().filter(|webhook| webhook.is_conversion()) {
-        for definition in &webhook.conversion_crds {
-            by_definition.entry(definition).or_default().push(&webhook.generate_name);
-            references.push((&webhook.generate_name, definition));
-        }
-    }
-    let mut findings = Vec::new();
-    for (definition, names) in &mut by_definition {
-        names.sort_unstable();
-        if names.len() > 1 {
-            let names = names.join(",");
-            findings.push(format!(
-                "conversion webhooks [{names}] reference same custom resource definition '{definition}'"
-            ));
-        }
-    }
+fn conversions(bundle: &Bundle) -> impl Iterator<Item = Fault> {
+    let mut webhooks: Vec<&Webhook> =
+        bundle.csv.spec.webhooks.iter().filter(|webhook| webhook.is_conversion()).collect();
+    webhooks.sort_by_key(|webhook| webhook.generate_name.as_str());
     let owned = owned(bundle);
-    references.sort_unstable();
-    references.retain(|(_, definition)| !owned.contains(definition));
-    findings.extend(references.into_iter().map(|(name, definition)| {
-        format!("conversion webhook '{name}' references custom resource definition '{definition}' not owned bundle")
-    }));
-    findings
+    let mut by_definition: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut not_owned: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for webhook in webhooks {
+        let name = webhook.generate_name.as_str();
+        for definition in &webhook.conversion_crds {
+            by_definition.entry(definition).or_default().push(name);
+        }
+        let definitions = webhook.conversion_crds.iter().map(String::as_str);
+        not_owned
+            .entry(name)
+            .or_default()
+            .extend(definitions.filter(|definition| !owned.contains(definition)));
+    }
+    let fault = |name: &str, text| Fault::new(Validator::Webhook, name, text);
+    let shared = by_definition.into_iter().filter_map(move |(definition, names)| {
+        let [first, _, ..] = names.as_slice() else { return None };
+        let names = limits::joined(&names);
+        let what = "reference same custom resource definition";
+        Some(fault(first, format!("conversion webhooks [{names}] {what} '{definition}'")))
+    });
+    let not_owned = not_owned.into_iter().flat_map(move |(name, mut definitions)| {
+        definitions.sort_unstable();
+        definitions.into_iter().map(move |definition| {
+            let what = "references custom resource definition";
+            fault(name, format!("conversion webhook '{name}' {what} '{definition}' not owned bundle"))
+        })
+    });
+    shared.chain(not_owned)
 }
 
 /// Rules that would let the webhook of an operator intercept this system or other admission webhooks.
-fn forbidden_rules(webhook: &Webhook) -> Vec<String> {
-    let strings = |rule: &Value, key: &str| -> Vec<String> {
-        let list = rule.get(key).and_then(Value::as_array);
-        list.into_iter().flatten().filter_map(Value::as_str).map(str::to_string).collect()
-    };
-    let mut findings = Vec::new();
-    let mut forbid = |what: String| {
+fn forbidden_rules(webhook: &Webhook) -> impl Iterator<Item = Fault> {
+    let forbidden = webhook.rules.iter().flat_map(|rule| {
+        strings(rule, "apiGroups").flat_map(move |group| {
+            let whole = matches!(group, "*" | "olm.operatorframework.io");
+            let whole = whole.then(|| format!("API group {}", quote(group)));
+            let resources = (group == "admissionregistration.k8s.io").then(|| strings(rule, "resources"));
+            let resources = resources.into_iter().flatten().filter(|name| is_webhook_resource(name));
+            let resources =
+                resources.map(move |name| format!("resource {} for API group {}", quote(name), quote(group)));
+            whole.into_iter().chain(resources)
+        })
+    });
+    forbidden.map(|what| {
         let name = quote(&webhook.generate_name);
-        findings.push(format!(
+        let text = format!(
             "webhook {name} contains forbidden rule: admission webhook rules cannot reference {what}"
-        ));
-    };
-    for rule in &webhook.rules {
-        for group in strings(rule, "apiGroups") {
-            match group.as_str() {
-                "*" | "olm.operatorframework.io" => forbid(format!("API group {}", quote(&group))),
-                "admissionregistration.k8s.io" => {
-                    for resource in strings(rule, "resources").iter().filter(|name| is_webhook_resource(name))
-                    {
-                        forbid(format!("resource {} for API group {}", quote(resource), quote(&group)));
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-    findings
+        );
+        Fault::new(Validator::WebhookRule, &webhook.generate_name, text)
+    })
+}
+
+fn strings<'a>(rule: &'a Value, key: &str) -> impl Iterator<Item = &'a str> {
+    rule.get(key).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
 
 fn is_webhook_resource(name: &str) -> bool {
@@ -195,7 +249,7 @@ fn repeated<T: Ord + Copy>(values: impl Iterator<Item = T>) -> impl Iterator<Ite
 }
 
 /// Why `name` is not an RFC 1123 subdomain, sorted; empty when it is one.
-fn subdomain_faults(name: &str) -> Vec<&'static str> {
+pub(crate) fn subdomain_faults(name: &str) -> Vec<&'static str> {
     let label = |label: &str| {
         !label.is_empty()
             && label.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')

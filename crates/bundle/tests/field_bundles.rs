@@ -8,6 +8,7 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use olm_bundle::{Bundle, obstacles};
 use serde_json::Value;
 use support::Case;
 
@@ -33,4 +34,41 @@ fn identity(object: &Value) -> [String; 4] {
     let text =
         |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_string();
     [text("/apiVersion"), text("/kind"), text("/metadata/namespace"), text("/metadata/name")]
+}
+
+/// Bundles of the folder that no API server accepts as they are, with the beginning of the first reason.
+const REFUSED: [(&str, &str); 3] = [
+    ("cluster-aas-operator", "ClusterRole \"claas-argocd-cluster-role\": apiVersion is missing"),
+    (
+        "opentelemetry-operator",
+        "Service \"opentelemetry-operator-webhook-service\" occurs 2 times with different",
+    ),
+    (
+        "project-onboarding-operator",
+        "Certificate \"project-onboarding-operator-controller-manager-service-cert\": spec.",
+    ),
+];
+
+#[test]
+fn only_bundles_that_cannot_be_applied_meet_obstacles() {
+    let Some(root) = std::env::var_os("OLM_FIELD_DATA") else {
+        support::say("obstacles of field bundles: SKIPPED, OLM_FIELD_DATA is not set");
+        return;
+    };
+    let check = |folder: &Path| {
+        let case = Case::read(&folder.join("case.json"));
+        let bundle = Bundle::load(&support::files_below(folder)).map_err(|error| error.to_string())?;
+        let found = obstacles(&bundle, &case.render(folder)?, &case.install_namespace);
+        let expected = REFUSED.iter().find(|(name, _)| folder.ends_with(name)).map(|(_, text)| *text);
+        match (found.as_slice(), expected) {
+            ([], None) => Ok(()),
+            ([first, ..], Some(text)) if first.starts_with(text) => Ok(()),
+            _ => Err(format!("{found:?}, expected {expected:?}")),
+        }
+    };
+    support::check_all(
+        "obstacles of field bundles",
+        &support::folders(&PathBuf::from(root).join("bundles")),
+        check,
+    );
 }

@@ -65,6 +65,7 @@ fn listed_types() -> BTreeMap<String, Fields> {
         }
         let owner = types.entry(current.clone()).or_default();
         for field in fields.split_whitespace() {
+            let field = field.split('/').next().unwrap();
             let (name, notation) = field.split_once(':').unwrap_or((field, "s"));
             owner.insert(name.trim_end_matches(['!', '=', '*', '~', '?']).into(), notation.into());
         }

@@ -23,6 +23,34 @@ pub struct Settings {
     pub releases: bool,
 }
 
+/// What becomes of an upgrade whose CustomResourceDefinitions may endanger what exists (spec 07 §4.13).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CrdCheck {
+    /// It is held back, as in the reference.
+    Strict,
+    /// It is held back where custom resources exist that do not fit.
+    Live,
+    /// It goes on, and is told of.
+    Warn,
+}
+
+impl CrdCheck {
+    const NAMES: [&str; 3] = ["Strict", "Live", "Warn"];
+}
+
+impl FromStr for CrdCheck {
+    type Err = UnknownValue;
+
+    fn from_str(text: &str) -> Result<Self, UnknownValue> {
+        match text {
+            "Strict" => Ok(Self::Strict),
+            "Live" => Ok(Self::Live),
+            "Warn" => Ok(Self::Warn),
+            other => Err(UnknownValue { value: other.to_owned(), allowed: &Self::NAMES }),
+        }
+    }
+}
+
 /// The rules that one extension is under.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtensionRules {
@@ -36,6 +64,8 @@ pub struct ExtensionRules {
     pub upgrade_scope: Option<UpgradeScope>,
     /// Versions that their channel skips do not count.
     pub exclude_skipped: bool,
+    /// How the check of CustomResourceDefinitions counts, where the extension says so.
+    pub crd_check: Option<CrdCheck>,
     /// Annotations without effect, in the order of their keys.
     pub invalid: Vec<InvalidAnnotation>,
 }
@@ -61,6 +91,7 @@ impl ExtensionRules {
         let none = BTreeMap::new();
         let mut read = Reader { annotations: annotations.unwrap_or(&none), invalid: Vec::new() };
         // In the order of the keys, which is that of `invalid`.
+        let crd_check = read.choice(annotations::EXT_CRD_CHECK);
         let dependencies = read.choice(annotations::EXT_DEPENDENCY_MODE);
         let exclude_skipped = read.switch(annotations::EXT_EXCLUDE_SKIPPED);
         let ignored_requirements = read.types(annotations::EXT_IGNORE_DEPENDENCIES);
@@ -72,6 +103,7 @@ impl ExtensionRules {
             ignore_dependents,
             upgrade_scope,
             exclude_skipped,
+            crd_check,
             invalid: read.invalid,
         }
     }
@@ -103,6 +135,7 @@ impl ExtensionRules {
     pub fn can_hold(&self) -> bool {
         self.upgrade_scope.is_some()
             || self.exclude_skipped
+            || self.crd_check.is_some()
             || self.settings.dependencies == DependencyMode::Check
             || self.settings.cluster_constraints
     }
@@ -209,6 +242,13 @@ mod tests {
         assert_eq!(off, ExtensionRules::default());
         let brake = rules(&[("upgrade-scope", "patch")], Settings::default());
         assert!(brake.can_hold() && !brake.looks_around());
+        for (value, mode) in
+            [("Strict", CrdCheck::Strict), ("Live", CrdCheck::Live), ("Warn", CrdCheck::Warn)]
+        {
+            let checked = rules(&[("crd-check", value)], Settings::default());
+            assert_eq!(checked.crd_check, Some(mode));
+            assert!(checked.can_hold() && !checked.looks_around());
+        }
         let gated = rules(&[], Settings { cluster_constraints: true, ..Settings::default() });
         assert!(gated.can_hold() && gated.looks_around() && gated.indexing().properties);
         assert!(!rules(&[], Settings { best_effort: true, ..Settings::default() }).can_hold());
@@ -220,6 +260,7 @@ mod tests {
         let report = Settings { dependencies: DependencyMode::Report, ..Settings::default() };
         let wrong = rules(
             &[
+                ("crd-check", "None"),
                 ("dependency-mode", "check"),
                 ("exclude-skipped", "yes"),
                 ("ignore-dependencies", "olm.gvk"),
@@ -230,6 +271,7 @@ mod tests {
         );
         let told: Vec<String> = wrong.invalid.iter().map(ToString::to_string).collect();
         let expect = [
+            ("crd-check", r#""None""#, "Strict, Live, Warn"),
             ("dependency-mode", r#""check""#, "Reject, Report, Check"),
             ("exclude-skipped", r#""yes""#, "true, false"),
             (

@@ -170,7 +170,7 @@ pub fn desired(content: &ContentObject, owner: &Owner) -> Value {
 
 /// The body of the dry run of `desired` over `actual`: other owners stay, without control. A change since
 /// `actual` was read is no verdict on the object, so the resource version is not in it.
-pub(crate) fn check_body(desired: &Value, actual: &Value, owner: &Owner) -> Value {
+pub fn check_body(desired: &Value, actual: &Value, owner: &Owner) -> Value {
     let mut references = without(actual, owner);
     for reference in &mut references {
         if let Some(controller) = reference.get_mut("controller") {

@@ -3,8 +3,9 @@
 use olm_version::Version;
 use serde_json::{Map, Number, Value};
 
+use super::decode;
 use super::types::{Field, Presence, Type, types};
-use crate::{go_json, quantity};
+use crate::{go_json, go_time, quantity};
 
 /// A value that its type does not accept. The text is the reference's; the place is kept beside it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -20,6 +21,14 @@ impl ConvertError {
         Self { message: message.into(), path: Vec::new() }
     }
 
+    /// Names the type of a string in the words of the reference.
+    fn named(mut self, go_name: Option<&str>) -> Self {
+        if let Some(go_name) = go_name.filter(|_| self.message == INTEGER_AS_STRING) {
+            self.message = format!("cannot convert int64 to {go_name}");
+        }
+        self
+    }
+
     fn inside(mut self, segment: impl Into<String>) -> Self {
         self.path.push(segment.into());
         self
@@ -31,11 +40,18 @@ impl ConvertError {
     }
 }
 
+const INTEGER_AS_STRING: &str = "cannot convert int64 to string";
+
 /// Returns the normal form of `value` as a `kind`. Applying it to its own result changes nothing.
 ///
 /// # Errors
 /// When a known field has a value of the wrong type.
 pub(crate) fn convert(value: Value, kind: &Type) -> Result<Value, ConvertError> {
+    read(value, kind, false)
+}
+
+/// [`convert`]; `decoded` says that the value stands inside a schema union, which is checked as a whole.
+fn read(value: Value, kind: &Type, decoded: bool) -> Result<Value, ConvertError> {
     if value.is_null() {
         return zero(kind);
     }
@@ -54,7 +70,7 @@ pub(crate) fn convert(value: Value, kind: &Type) -> Result<Value, ConvertError> 
         Type::Quantity => quantity_text(&value),
         Type::IntOrString => int_or_string(value),
         Type::Time => match value {
-            Value::String(_) => Ok(value),
+            Value::String(text) => go_time::normal(&text).map(Value::from).map_err(ConvertError::new),
             other => Err(ConvertError::new(format!(
                 "json: cannot unmarshal {} into Go value of type string",
                 go_json::kind(&other)
@@ -62,31 +78,39 @@ pub(crate) fn convert(value: Value, kind: &Type) -> Result<Value, ConvertError> 
         },
         Type::Json => Ok(value),
         Type::Version => version(value),
-        Type::SchemaOrBool => match value {
-            Value::Bool(_) => Ok(value),
-            Value::Object(_) => convert(value, &Type::Struct("JSONSchemaProps")),
-            _ => Err(ConvertError::new("boolean or JSON schema expected")),
-        },
-        Type::SchemaOrList => match value {
-            Value::Array(items) => list(items, &Type::Struct("JSONSchemaProps")),
-            other => convert(other, &Type::Struct("JSONSchemaProps")),
-        },
-        Type::SchemaOrStrings => match value {
-            Value::Array(items) => list(items, &Type::String),
-            other => convert(other, &Type::Struct("JSONSchemaProps")),
-        },
+        Type::SchemaOrBool | Type::SchemaOrList | Type::SchemaOrStrings => union(value, kind, decoded),
         Type::List(element) => match value {
-            Value::Array(items) => list(items, element),
+            Value::Array(items) => list(items, element, decoded),
             other => Err(ConvertError::new(format!("cannot restore slice from {}", go_kind(&other)))),
         },
         Type::Map(element) => match value {
-            Value::Object(entries) => map(entries, element),
+            Value::Object(entries) => map(entries, element, decoded),
             other => Err(ConvertError::new(format!("cannot restore map from {}", go_kind(&other)))),
         },
         Type::Struct(name) => match value {
-            Value::Object(entries) => fields(entries, types().fields(name)),
+            Value::Object(entries) => fields(entries, types().fields(name), decoded),
             other => Err(ConvertError::new(format!("cannot restore struct from: {}", go_kind(&other)))),
         },
+    }
+}
+
+/// A schema or something else. The reference reads it with its JSON decoder, in whose words a fault is told, and takes
+/// what is neither for null.
+fn union(value: Value, kind: &Type, decoded: bool) -> Result<Value, ConvertError> {
+    let fault = if decoded { None } else { decode::union_fault(&value, kind) };
+    let schema = Type::Struct("JSONSchemaProps");
+    let element = if *kind == Type::SchemaOrStrings { &Type::String } else { &schema };
+    let converted = match value {
+        Value::Bool(_) if *kind == Type::SchemaOrBool => Ok(value),
+        Value::Object(_) => read(value, &schema, true),
+        Value::Array(items) if *kind != Type::SchemaOrBool && !items.is_empty() => list(items, element, true),
+        _ => Ok(Value::Null),
+    };
+    match fault {
+        Some(message) => {
+            Err(ConvertError { message, path: converted.err().map(|error| error.path).unwrap_or_default() })
+        }
+        None => converted,
     }
 }
 
@@ -97,7 +121,7 @@ fn zero(kind: &Type) -> Result<Value, ConvertError> {
         Type::Bool => Value::from(false),
         Type::Int32 | Type::Int64 | Type::Number | Type::IntOrString => Value::from(0),
         Type::Quantity => Value::from("0"),
-        Type::Struct(name) => fields(Map::new(), types().fields(name))?,
+        Type::Struct(name) => fields(Map::new(), types().fields(name), false)?,
         Type::Time
         | Type::Json
         | Type::Version
@@ -109,47 +133,51 @@ fn zero(kind: &Type) -> Result<Value, ConvertError> {
     })
 }
 
-fn list(items: Vec<Value>, element: &Type) -> Result<Value, ConvertError> {
-    let convert_item =
-        |(index, item)| convert(item, element).map_err(|error| error.inside(format!("{index}")));
-    items.into_iter().enumerate().map(convert_item).collect::<Result<Vec<_>, _>>().map(Value::Array)
-}
-
-fn map(entries: Map<String, Value>, element: &Type) -> Result<Value, ConvertError> {
-    let mut converted = Map::new();
-    for (key, value) in entries {
-        let value = convert(value, element).map_err(|error| error.inside(key.as_str()))?;
-        converted.insert(key, value);
+fn list(mut items: Vec<Value>, element: &Type, decoded: bool) -> Result<Value, ConvertError> {
+    for (index, item) in items.iter_mut().enumerate() {
+        *item = read(item.take(), element, decoded).map_err(|error| error.inside(index.to_string()))?;
     }
-    Ok(Value::Object(converted))
+    Ok(Value::Array(items))
 }
 
-fn fields(entries: Map<String, Value>, known: &[Field]) -> Result<Value, ConvertError> {
-    let mut converted = Map::new();
-    for (key, value) in entries {
-        let Ok(index) = known.binary_search_by(|field| field.name.cmp(key.as_str())) else {
-            continue;
+fn map(mut entries: Map<String, Value>, element: &Type, decoded: bool) -> Result<Value, ConvertError> {
+    for (key, value) in &mut entries {
+        *value = read(value.take(), element, decoded).map_err(|error| error.inside(key.as_str()))?;
+    }
+    Ok(Value::Object(entries))
+}
+
+fn fields(mut entries: Map<String, Value>, known: &[Field], decoded: bool) -> Result<Value, ConvertError> {
+    let mut fault: Option<(usize, ConvertError)> = None;
+    entries.retain(|key, value| {
+        let field =
+            known.binary_search_by(|field| field.name.cmp(key.as_str())).ok().map(|index| &known[index]);
+        let Some(field) = field.filter(|_| !value.is_null()) else {
+            return false;
         };
-        let field = &known[index];
-        if value.is_null() {
-            continue;
+        match read(value.take(), &field.kind, decoded) {
+            Ok(converted) => *value = converted,
+            // Of several faults the reference tells that of the field which its type declares first.
+            Err(error) if fault.as_ref().is_none_or(|(position, _)| field.position < *position) => {
+                fault = Some((field.position, error.named(field.go_name).inside(field.name)));
+            }
+            Err(_) => {}
         }
-        let value = convert(value, &field.kind).map_err(|error| error.inside(field.name))?;
-        if field.presence != Presence::NonZero || !is_zero(&value, &field.kind) {
-            converted.insert(key, value);
-        }
+        field.presence != Presence::NonZero || !is_zero(value, &field.kind)
+    });
+    if let Some((_, error)) = fault {
+        return Err(error);
     }
     for field in known {
         let absent = match field.presence {
             Presence::NonZero | Presence::Given => continue,
-            Presence::Always if converted.contains_key(field.name) => continue,
-            Presence::AlwaysOrNull if converted.contains_key(field.name) => continue,
+            Presence::Always | Presence::AlwaysOrNull if entries.contains_key(field.name) => continue,
             Presence::Always => zero(&field.kind)?,
             Presence::AlwaysOrNull => Value::Null,
         };
-        converted.insert(field.name.to_string(), absent);
+        entries.insert(field.name.to_string(), absent);
     }
-    Ok(Value::Object(converted))
+    Ok(Value::Object(entries))
 }
 
 /// Whether an optional field with this value is left out. Values behind pointers never are.
@@ -160,6 +188,7 @@ fn is_zero(value: &Value, kind: &Type) -> bool {
         Type::Int32 | Type::Int64 | Type::Number => value.as_f64() == Some(0.0),
         Type::List(_) => value.as_array().is_some_and(Vec::is_empty),
         Type::Map(_) => value.as_object().is_some_and(Map::is_empty),
+        Type::Time => value.is_null(),
         _ => false,
     }
 }
@@ -168,12 +197,12 @@ fn string(value: Value) -> Result<Value, ConvertError> {
     match value {
         Value::String(_) => Ok(value),
         // Go converts integers to strings, which the reference then refuses; other kinds it does not know.
-        Value::Number(number) if number.as_i64().is_some() => {
-            Err(ConvertError::new("cannot convert int64 to string"))
-        }
+        Value::Number(number) if number.as_i64().is_some() => Err(ConvertError::new(INTEGER_AS_STRING)),
         _ => Err(ConvertError::new("unrecognized type: string")),
     }
 }
+
+const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
 
 fn integer(value: Value, kind: &str) -> Result<Value, ConvertError> {
     let Value::Number(number) = &value else {
@@ -181,7 +210,9 @@ fn integer(value: Value, kind: &str) -> Result<Value, ConvertError> {
     };
     let whole = match (number.as_i64(), number.as_f64()) {
         (Some(whole), _) => whole,
-        #[expect(clippy::cast_possible_truncation, reason = "saturates; only whole numbers get here")]
+        // Beyond 64 bits the reference gets the smallest integer, whatever the sign.
+        (None, Some(float)) if float.trunc() == float && float.abs() >= TWO_TO_63 => i64::MIN,
+        #[expect(clippy::cast_possible_truncation, reason = "whole and in range")]
         (None, Some(float)) if float.trunc() == float => float as i64,
         _ => return Err(ConvertError::new(format!("cannot convert float64 to {kind}"))),
     };
@@ -364,6 +395,56 @@ mod tests {
             "properties": {"n": {}}, "multipleOf": 2,
         });
         assert_eq!(convert(schema, &Type::Struct("JSONSchemaProps")), Ok(expected));
+    }
+
+    #[test]
+    fn the_first_declared_field_is_at_fault() {
+        let faults = json!({"workingDir": 5, "args": "x", "ports": [{"protocol": 1, "hostPort": "a"}]});
+        assert_eq!(container(faults), Err("args: cannot restore slice from string".into()));
+        let faults = json!({"imagePullPolicy": 5, "tty": "yes"});
+        assert_eq!(container(faults), Err("imagePullPolicy: cannot convert int64 to v1.PullPolicy".into()));
+        let faults = json!({"securityContext": {"capabilities": {"drop": [1]}}});
+        let expected = "securityContext.capabilities.drop.0: cannot convert int64 to v1.Capability";
+        assert_eq!(container(faults), Err(expected.into()));
+        let huge = json!({"ports": [{"containerPort": 1e19}]});
+        assert_eq!(container(huge).unwrap()["ports"][0]["containerPort"], json!(0));
+    }
+
+    #[test]
+    fn schemas_in_unions_are_read_by_another_reader() {
+        let schema =
+            |value| convert(value, &Type::Struct("JSONSchemaProps")).map_err(|error| error.to_string());
+        let rows = [
+            (
+                json!({"items": "x", "dependencies": {"a": 5}}),
+                Ok(json!({"items": null, "dependencies": {"a": null}})),
+            ),
+            (json!({"items": []}), Ok(json!({"items": null}))),
+            (
+                json!({"items": {"properties": {"p": {"items": {"type": 1}}}}}),
+                Err("number into Go struct field JSONSchemaProps.properties.items.type of type string"),
+            ),
+            (
+                json!({"additionalProperties": {"properties": {"p": 5}}}),
+                Err("number into Go struct field JSONSchemaProps.properties of type v1.JSONSchemaProps"),
+            ),
+            (
+                json!({"items": {"x-kubernetes-validations": {}}}),
+                Err(
+                    "object into Go struct field JSONSchemaProps.x-kubernetes-validations of type v1.ValidationRules",
+                ),
+            ),
+            (
+                json!({"items": {"maxItems": 1.5}}),
+                Err("number 1.5 into Go struct field JSONSchemaProps.maxItems of type int64"),
+            ),
+        ];
+        for (value, expected) in rows {
+            let expected = expected.map_err(|text| format!("json: cannot unmarshal {text}"));
+            assert_eq!(schema(value.clone()), expected, "{value}");
+        }
+        let wrong = schema(json!({"properties": {"p": {"additionalProperties": 5}}}));
+        assert_eq!(wrong, Err("boolean or JSON schema expected".into()));
     }
 
     /// Values made of names and texts that the types know, so that conversion gets deep.

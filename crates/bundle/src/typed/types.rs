@@ -50,6 +50,10 @@ pub(crate) struct Field {
     pub(crate) presence: Presence,
     /// Required by the type's JSON schema.
     pub(crate) required: bool,
+    /// What the reference calls the type, where that is not clear from `kind`: of the elements for a list of strings.
+    pub(crate) go_name: Option<&'static str>,
+    /// Place among the fields of the type as it is declared.
+    pub(crate) position: usize,
 }
 
 /// All types of the table by name.
@@ -71,7 +75,10 @@ impl Types {
             {
                 (current, rest) = (name, fields);
             }
-            types.entry(current).or_default().extend(rest.split_whitespace().map(field));
+            let fields = types.entry(current).or_default();
+            for text in rest.split_whitespace() {
+                fields.push(field(text, fields.len()));
+            }
         }
         for fields in types.values_mut() {
             fields.sort_by_key(|field| field.name);
@@ -86,7 +93,8 @@ pub(crate) fn types() -> &'static Types {
     &TYPES
 }
 
-fn field(text: &'static str) -> Field {
+fn field(text: &'static str, position: usize) -> Field {
+    let (text, go_name) = text.split_once('/').map_or((text, None), |(text, name)| (text, Some(name)));
     let (marked, kind) =
         text.split_once(':').map_or((text, Type::String), |(name, kind)| (name, kind_of(kind)));
     let name = marked.trim_end_matches(['!', '=', '*', '~', '?']);
@@ -97,7 +105,7 @@ fn field(text: &'static str) -> Field {
         (false, _, true) => Presence::Given,
         (false, _, false) => Presence::NonZero,
     };
-    Field { name, kind, presence, required: has('!') || has('*') }
+    Field { name, kind, presence, required: has('!') || has('*'), go_name, position }
 }
 
 fn kind_of(text: &'static str) -> Type {

@@ -1,5 +1,7 @@
 //! Inline configuration (spec 04 §§8–9).
 
+use olm_bundle::{config_schema, config_warnings};
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::fixture::Fixture;
@@ -14,14 +16,20 @@ const ALL_OWN_SINGLE: &[&str] = &["AllNamespaces", "OwnNamespace", "SingleNamesp
 
 const PREFIX: &str = "invalid ClusterExtension configuration: invalid configuration: ";
 const REQUIRED: &str = "required field \"watchNamespace\" is missing";
+const OWN_RULE: &str = "must be \"install-ns\" (the namespace where the operator is installed) because this operator \
+     only supports OwnNamespace install mode";
 const PATTERN: &str = "field \"watchNamespace\" must match pattern \"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$\"";
 
 fn own_format(value: &str) -> String {
     format!(
         "invalid format for field \"watchNamespace\": '{value}' is not valid ownNamespaceInstallMode: invalid value \
-         \"{value}\": must be \"install-ns\" (the namespace where the operator is installed) because this operator \
-         only supports OwnNamespace install mode"
+         \"{value}\": {OWN_RULE}"
     )
+}
+
+/// A bundle that only supports OwnNamespace leaves one value (spec 07 A-37).
+fn own_required() -> String {
+    format!("{REQUIRED}: {OWN_RULE}")
 }
 
 fn single_format() -> String {
@@ -56,7 +64,7 @@ fn watch(namespace: &str) -> Option<Value> {
 
 #[test]
 fn results_of_the_specification() {
-    // spec 04 §9.5, changed by §9.7; acceptance 25, 26, 27, 28, 34
+    // spec 04 §9.5, changed by §9.7; acceptance 25, 26, 27, 28, 34; spec 07 A-37
     let unset = || Some(json!({"watchNamespace": null}));
     let long = "A".repeat(70);
     let too_long = "field \"watchNamespace\" must have maximum length of 63 (len=70)";
@@ -67,10 +75,10 @@ fn results_of_the_specification() {
         (ALL, Some(json!(null)), "invalid type: got null, want object".into()),
         (ALL, Some(json!(true)), "invalid type: got boolean, want object".into()),
         (ALL, watch("x"), "unknown field \"watchNamespace\"".into()),
-        (OWN, None, REQUIRED.into()),
+        (OWN, None, own_required()),
         (SINGLE, Some(json!({})), REQUIRED.into()),
         (OWN_SINGLE, unset(), REQUIRED.into()),
-        (OWN, unset(), REQUIRED.into()),
+        (OWN, unset(), own_required()),
         (
             OWN,
             Some(json!({"watchNamespace": 5})),
@@ -87,7 +95,7 @@ fn results_of_the_specification() {
         (SINGLE, watch(&"a".repeat(63)), "ok".into()),
         (SINGLE, watch(&"a".repeat(64)), too_long.replace("70", "64")),
         (OWN_SINGLE, watch("any"), "ok".into()),
-        (OWN, Some(json!({"foo": 1})), several(&[REQUIRED, "unknown field \"foo\""])),
+        (OWN, Some(json!({"foo": 1})), several(&[&own_required(), "unknown field \"foo\""])),
         (ALL_OWN, watch("other"), own_format("other")),
         (ALL_OWN, watch("install-ns"), "ok".into()),
         (ALL_SINGLE, watch(""), several(&[too_short, PATTERN])),
@@ -107,10 +115,9 @@ fn results_of_the_specification() {
 
 #[test]
 fn deployment_configuration_is_checked_in_depth() {
-    // spec 04 §9.5, §9.7; acceptance 32, 33
+    // spec 04 §9.5, §9.7, §17 #1, #2; acceptance 32, 33
     let rows = [
         (json!({"deploymentConfig": {}}), "ok".into()),
-        (json!({"deploymentConfig": null}), "required field \"deploymentConfig\" is missing".into()),
         (
             json!({"deploymentConfig": {"env": "x"}}),
             "invalid type for field \"deploymentConfig.env\": got string, want array".into(),
@@ -119,10 +126,6 @@ fn deployment_configuration_is_checked_in_depth() {
         (
             json!({"deploymentConfig": {"nodeSelector": {"kubernetes.io/os": 1}}}),
             "invalid type for field \"deploymentConfig.nodeSelector.kubernetes.io~1os\": got number, want string".into(),
-        ),
-        (
-            json!({"deploymentConfig": {"nodeSelector": null}}),
-            "required field \"deploymentConfig.nodeSelector\" is missing".into(),
         ),
         (
             json!({"deploymentConfig": {"env": [{"value": 5}]}}),
@@ -158,6 +161,46 @@ fn deployment_configuration_is_checked_in_depth() {
     for (config, expected) in rows {
         assert_eq!(outcome(ALL, Some(config.clone())), expected, "{config}");
     }
+}
+
+#[test]
+fn very_many_findings_are_counted() {
+    let config: Value = (0..150).map(|number| (format!("f{number:03}"), json!(1))).collect();
+    let text = outcome(ALL, Some(config));
+    assert_eq!(text.lines().count(), 102);
+    assert!(text.ends_with("unknown field \"f099\"\n  - and 50 more"), "{text}");
+}
+
+#[test]
+fn null_means_unset() {
+    // spec 04 §17 #3
+    let rows = [
+        (json!({"deploymentConfig": null}), "ok".into()),
+        (json!({"deploymentConfig": {"nodeSelector": null, "env": null, "affinity": null}}), "ok".into()),
+        (json!({"deploymentConfig": {"env": [{"name": "A", "value": null}]}}), "ok".into()),
+        (json!({"deploymentConfig": {"selector": null}}), "unknown field \"selector\"".into()),
+        (
+            json!({"deploymentConfig": {"env": [{"name": null}]}}),
+            "required field \"deploymentConfig.env.0.name\" is missing".into(),
+        ),
+        (
+            json!({"deploymentConfig": {"env": [null], "nodeSelector": {"a": null}}}),
+            several(&[
+                "required field \"deploymentConfig.env.0\" is missing",
+                "required field \"deploymentConfig.nodeSelector.a\" is missing",
+            ]),
+        ),
+    ];
+    for (config, expected) in rows {
+        assert_eq!(outcome(ALL, Some(config.clone())), expected, "{config}");
+    }
+    let deployment = |config: Value| {
+        let spec =
+            "install: {spec: {deployments: [{name: d, spec: {template: {spec: {nodeSelector: {a: b}}}}}]}}";
+        Fixture::new(spec).config(json!({"deploymentConfig": config})).rendered("Deployment")
+    };
+    assert_eq!(deployment(json!({"nodeSelector": null})), deployment(json!(null)));
+    assert_ne!(deployment(json!({"nodeSelector": {}})), deployment(json!(null)));
 }
 
 #[test]
@@ -215,15 +258,227 @@ fn without_install_namespace_the_options_are_checked_last() {
     assert!(!error.is_invalid_configuration());
 }
 
+/// As [`outcome`], with the gate `MultiWatchNamespaces` and without `SingleOwnNamespaceInstallSupport`.
+fn outcome_of_list(modes: &[&str], config: Option<Value>) -> String {
+    let mut bundle = Fixture::with_modes(modes);
+    bundle.config = config;
+    bundle.single_own_namespace = false;
+    bundle.multi_watch_namespaces = true;
+    match bundle.render() {
+        Ok(_) => "ok".into(),
+        Err(error) => {
+            let text = error.to_string();
+            text.strip_prefix(PREFIX).unwrap_or(&text).to_string()
+        }
+    }
+}
+
+#[test]
+fn several_namespaces_are_a_choice_behind_a_gate() {
+    // spec 07 §4.6
+    const MULTI: &[&str] = &["MultiNamespace"];
+    const OWN_MULTI: &[&str] = &["MultiNamespace", "OwnNamespace"];
+    const ALL_OWN_MULTI: &[&str] = &["AllNamespaces", "MultiNamespace", "OwnNamespace"];
+    let list = |names: &[&str]| Some(json!({"watchNamespaces": names}));
+    let many: Vec<String> = (0..51).map(|number| format!("n{number}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let unknown = "unknown field \"watchNamespaces\"";
+    let rows: Vec<(&[&str], Option<Value>, String)> = vec![
+        (MULTI, list(&["b", "a"]), "ok".into()),
+        (MULTI, list(&["a"]), "ok".into()),
+        (MULTI, list(&many[..50]), "ok".into()),
+        (ALL_OWN_MULTI, None, "ok".into()),
+        (ALL_OWN_MULTI, Some(json!({"watchNamespaces": null})), "ok".into()),
+        (ALL_OWN_MULTI, Some(json!({"watchNamespaces": ["a"], "watchNamespace": null})), "ok".into()),
+        (OWN_MULTI, list(&["a", "install-ns"]), "ok".into()),
+        (OWN_MULTI, list(&["install-ns"]), "ok".into()),
+        (OWN_MULTI, watch("install-ns"), "ok".into()),
+        (MULTI, None, "required field \"watchNamespaces\" is missing".into()),
+        (
+            OWN_MULTI,
+            None,
+            "required field \"watchNamespace\" is missing: it or \"watchNamespaces\" has to be given".into(),
+        ),
+        (
+            ALL_OWN_MULTI,
+            Some(json!({"watchNamespace": "install-ns", "watchNamespaces": ["a"]})),
+            "fields \"watchNamespace\" and \"watchNamespaces\" exclude each other".into(),
+        ),
+        (MULTI, list(&[]), "field \"watchNamespaces\" must have at least 1 item (len=0)".into()),
+        (MULTI, list(&many), "field \"watchNamespaces\" must have at most 50 items (len=51)".into()),
+        (MULTI, list(&["a", "b", "a"]), "field \"watchNamespaces\" must not name a namespace twice".into()),
+        (MULTI, list(&["a", "-"]), PATTERN.replace("watchNamespace", "watchNamespaces.1")),
+        (
+            MULTI,
+            list(&["a", "install-ns"]),
+            "invalid format for field \"watchNamespaces.1\": 'install-ns' is not valid multiNamespaceInstallMode: \
+             invalid value \"install-ns\": must be different from \"install-ns\" (the install namespace) because this \
+             operator does not support OwnNamespace install mode"
+                .into(),
+        ),
+        (
+            MULTI,
+            Some(json!({"watchNamespaces": "a"})),
+            "invalid type for field \"watchNamespaces\": got string, want array".into(),
+        ),
+        (ALL_OWN, list(&["a"]), unknown.into()),
+        (
+            SINGLE,
+            None,
+            "unsupported bundle: bundle does not support AllNamespaces install mode".into(),
+        ),
+    ];
+    for (modes, config, expected) in rows {
+        assert_eq!(outcome_of_list(modes, config.clone()), expected, "{modes:?} {config:?}");
+    }
+    assert_eq!(outcome(ALL_OWN_MULTI, list(&["a"])), unknown);
+}
+
+#[test]
+fn every_watched_namespace_gets_its_roles() {
+    // spec 07 A-38
+    let spec = "
+installModes: [{type: MultiNamespace, supported: true}]
+install:
+  spec:
+    permissions: [{serviceAccountName: a, rules: []}]
+    deployments: [{name: d}]
+webhookdefinitions: [{type: ValidatingAdmissionWebhook, generateName: v.x.y, deploymentName: d}]
+";
+    let mut bundle = Fixture::new(spec).config(json!({"watchNamespaces": ["b", "a"]}));
+    bundle.multi_watch_namespaces = true;
+    for kind in ["Role", "RoleBinding"] {
+        let roles = bundle.rendered(kind);
+        let places: Vec<&Value> = roles.iter().map(|role| &role["metadata"]["namespace"]).collect();
+        assert_eq!(places, ["a", "b"]);
+    }
+    assert!(bundle.rendered("ClusterRole").is_empty());
+    let annotations = &bundle.rendered("Deployment")[0]["spec"]["template"]["metadata"]["annotations"];
+    assert_eq!(annotations["olm.targetNamespaces"], "a,b");
+    let selector = &bundle.rendered("ValidatingWebhookConfiguration")[0]["webhooks"][0]["namespaceSelector"];
+    assert_eq!(selector["matchExpressions"][0]["values"], json!(["a", "b"]));
+}
+
+#[test]
+fn what_is_said_in_vain_is_warned_about() {
+    // spec 04 §17 #4, #19: the reference accepts all of it
+    let spec = "
+install:
+  spec:
+    deployments:
+    - name: d
+      spec: {template: {spec: {containers: [{name: c, volumeMounts: [{name: v, mountPath: /old}]}]}}}
+";
+    let config = json!({
+        "deploymentConfig": {
+            "env": [{"name": "A", "vaule": "x"}, {"name": "A"}],
+            "tolerations": [{"operator": "Bogus", "effect": ""}, {"operator": "Exists"}],
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "k", "operator": "Within"}]}],
+            }}},
+            "volumeMounts": [{"name": "v", "mountPath": "/new"}, {"name": "w", "mountPath": "/w"}],
+            "volumes": [{"name": "v", "emptyDir": {"a/b": 1}}],
+            "nodeSelector": {"any/key": "x"},
+        },
+    });
+    let bundle = Fixture::new(spec).config(config.clone());
+    assert!(bundle.render().is_ok());
+    assert_eq!(
+        config_warnings(&bundle.load().unwrap(), &config),
+        [
+            "field \"deploymentConfig.env\" has more than one entry named \"A\": all of them are added",
+            "field \"deploymentConfig.volumeMounts.0\" takes the place of the mount of volume \"v\" at \"/old\" in \
+             container \"c\" of deployment \"d\"",
+            "unknown field \"deploymentConfig.env.0.vaule\" is ignored: known are name, value, valueFrom",
+            "unknown field \"deploymentConfig.volumes.0.emptyDir.a~1b\" is ignored: known are medium, sizeLimit",
+            "unknown value \"Bogus\" of field \"deploymentConfig.tolerations.0.operator\": known are Equal, Exists, \
+             Gt, Lt",
+            "unknown value \"Within\" of field \"deploymentConfig.affinity.nodeAffinity.\
+             requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.0.matchExpressions.0.operator\": known \
+             are DoesNotExist, Exists, Gt, In, Lt, NotIn",
+        ]
+    );
+    for quiet in [json!(null), json!({}), json!({"watchNamespace": "x"}), json!({"deploymentConfig": null})] {
+        assert!(config_warnings(&bundle.load().unwrap(), &quiet).is_empty());
+    }
+}
+
+/// Values around what a configuration may hold.
+fn any_config() -> impl Strategy<Value = Value> {
+    let key = prop::sample::select(vec![
+        "watchNamespace",
+        "watchNamespaces",
+        "deploymentConfig",
+        "env",
+        "name",
+        "value",
+        "tolerations",
+        "effect",
+        "resources",
+        "limits",
+        "cpu",
+        "affinity",
+        "nodeAffinity",
+        "volumes",
+        "volumeMounts",
+        "nodeSelector",
+        "annotations",
+        "valueFrom",
+        "a/b",
+        "~",
+        "",
+    ]);
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        prop::sample::select(vec!["", "install-ns", "x", "1Gi", "1e", "Exists", "\u{2028}'\"\\"])
+            .prop_map(Value::from),
+        ".*".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(6, 48, 6, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((key.clone(), inner), 0..6).prop_map(|entries| entries
+                .into_iter()
+                .map(|(key, value)| (key.to_string(), value))
+                .collect()),
+        ]
+    })
+}
+
+proptest! {
+    /// Any configuration is accepted or refused with the same text each time.
+    #[test]
+    fn any_configuration_has_one_outcome(config in any_config(), deep in any::<bool>(), modes in 1usize..16) {
+        let names = ["AllNamespaces", "MultiNamespace", "OwnNamespace", "SingleNamespace"];
+        let modes: Vec<&str> = (0..4).filter(|bit| modes >> bit & 1 == 1).map(|bit| names[bit]).collect();
+        let config = if deep { json!({"deploymentConfig": config}) } else { config };
+        let mut bundle = Fixture::with_modes(&modes).config(config.clone());
+        bundle.multi_watch_namespaces = true;
+        let first = bundle.render();
+        prop_assert_eq!(&first, &bundle.render());
+        let loaded = bundle.load().unwrap();
+        prop_assert_eq!(config_warnings(&loaded, &config), config_warnings(&loaded, &config));
+        if let Err(error) = first {
+            prop_assert!(error.is_invalid_configuration(), "{}", error);
+        }
+    }
+}
+
 #[test]
 fn the_schema_can_be_shown() {
-    let schema = olm_bundle::config_schema(&Fixture::with_modes(OWN_SINGLE).load().unwrap(), true);
+    let shown = |modes, deployment_config| {
+        config_schema(&Fixture::with_modes(modes).load().unwrap(), deployment_config, false)
+    };
+    let schema = shown(OWN_SINGLE, true);
     assert_eq!(schema["required"], json!(["watchNamespace"]));
     let deployment_config = &schema["properties"]["deploymentConfig"];
     assert_eq!(deployment_config["additionalProperties"], json!(false));
     assert_eq!(deployment_config["properties"]["env"]["items"], json!({"$ref": "#/definitions/EnvVar"}));
     assert_eq!(schema["definitions"]["EnvVar"]["required"], json!(["name"]));
-    let plain = olm_bundle::config_schema(&Fixture::with_modes(ALL).load().unwrap(), false);
+    let plain = shown(ALL, false);
     assert_eq!(plain["properties"], json!({}));
     assert!(plain.get("definitions").is_none());
 }

@@ -17,6 +17,7 @@ pub(crate) struct Fixture {
     pub(crate) certificates: Certificates,
     pub(crate) single_own_namespace: bool,
     pub(crate) deployment_config: bool,
+    pub(crate) multi_watch_namespaces: bool,
     pub(crate) install_namespace: String,
 }
 
@@ -38,6 +39,7 @@ impl Fixture {
             certificates: Certificates::CertManager,
             single_own_namespace: true,
             deployment_config: true,
+            multi_watch_namespaces: false,
             install_namespace: NAMESPACE.into(),
         }
         .file("metadata/annotations.yaml", ANNOTATIONS)
@@ -83,6 +85,7 @@ impl Fixture {
             certificates: self.certificates,
             single_own_namespace: self.single_own_namespace,
             deployment_config: self.deployment_config,
+            multi_watch_namespaces: self.multi_watch_namespaces,
         };
         render(&self.load().unwrap(), &options)
     }

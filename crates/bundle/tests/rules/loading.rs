@@ -28,11 +28,28 @@ fn annotations_have_to_be_annotations() {
          registry.AnnotationsFile"
     );
     assert_eq!(
-        error("annotations: {operators.operatorframework.io.bundle.package.v1: 1}"),
-        "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal number into Go struct field \
-         Annotations.annotations.operators.operatorframework.io.bundle.package.v1 of type string"
+        error("annotations: {operators.operatorframework.io.bundle.channels.v1: [a]}"),
+        "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal array into Go struct field \
+         Annotations.annotations.operators.operatorframework.io.bundle.channels.v1 of type string"
     );
     assert!(error("a: [").starts_with("error converting YAML to JSON: yaml: line 1: "));
+}
+
+#[test]
+fn a_package_name_may_be_written_as_another_scalar() {
+    let rows = [
+        ("1", "1"),
+        ("1.50", "1.5"),
+        ("1000000.5", "1.0000005e+06"),
+        ("yes", "true"),
+        ("null", ""),
+        ("op", "op"),
+    ];
+    for (written, name) in rows {
+        let file = format!("Annotations: {{operators.operatorframework.io.bundle.package.v1: {written}}}");
+        let bundle = Fixture::new("").file("metadata/annotations.yaml", &file).load().unwrap();
+        assert_eq!(bundle.package_name(), name, "{written}");
+    }
 }
 
 #[test]
@@ -77,6 +94,99 @@ items: [{metadata: {name: x}}]
     assert_eq!(
         kinds,
         [(&kind("ConfigMap"), &version), (&kind("Service"), &version), (&kind("Secret"), &version)]
+    );
+}
+
+#[test]
+fn items_of_lists_need_kind_and_version() {
+    let error = |list: &str| {
+        let text = format!("{{kind: FooList, apiVersion: v1, items: {list}}}");
+        let error = Fixture::new("").file("manifests/a.yaml", &text).load_error();
+        error.strip_prefix("error parsing objects in \"manifests/a.yaml\": ").unwrap().to_string()
+    };
+    let untyped = "unable to get type info from the object \"*unstructured.Unstructured\": Object";
+    let no_kind = format!("{untyped} 'Kind' is missing in 'object has no kind field '");
+    let no_version = format!("{untyped} 'apiVersion' is missing in 'object has no apiVersion field'");
+    assert_eq!(error("[{apiVersion: v1}]"), no_kind);
+    assert_eq!(error("[{apiVersion: v1}, {apiVersion: v1}]"), no_kind);
+    assert_eq!(error("[{apiVersion: v1}, {kind: Secret}]"), format!("[{no_kind}, {no_version}]"));
+    let decode = "unable to decode \"manifests/a.yaml\": json: cannot unmarshal";
+    assert_eq!(error("[5]"), format!("{decode} number into Go value of type map[string]interface {{}}"));
+    assert_eq!(
+        error("x"),
+        format!("{decode} string into Go struct field decodeList.items of type []json.RawMessage")
+    );
+    assert_eq!(
+        error("[{kind: List, apiVersion: v1, items: []}]"),
+        "*unstructured.Unstructured is not a list: no Items field in this object"
+    );
+    let list = |items: &str| {
+        let text = format!("{{kind: FooList, apiVersion: v1, items: {items}}}");
+        Fixture::new("").file("manifests/a.yaml", &text).render()
+    };
+    assert_eq!(list("null").unwrap(), Vec::<serde_json::Value>::new());
+    assert_eq!(list("[null]").unwrap_err().to_string(), "unsupported resource \"\" with kind \"Foo\"");
+}
+
+#[test]
+fn metadata_has_to_be_metadata_in_every_object() {
+    let error = |object: &str| {
+        let text = format!("{{kind: Secret, {object}}}");
+        let error = Fixture::new("").file("manifests/a.yaml", &text).load_error();
+        let prefix = "error parsing objects in \"manifests/a.yaml\": unable to decode \"manifests/a.yaml\": ";
+        error.strip_prefix(prefix).unwrap().to_string()
+    };
+    let field = "json: cannot unmarshal";
+    let rows = [
+        (
+            "apiVersion: 5",
+            format!(
+                "{field} number into Go struct field metadataOnlyObject.TypeMeta.apiVersion of type string"
+            ),
+        ),
+        (
+            "apiVersion: a/b/c",
+            "Object 'Kind' is missing in '{\"apiVersion\":\"a/b/c\",\"kind\":\"Secret\"}'".into(),
+        ),
+        (
+            "metadata: []",
+            format!("{field} array into Go struct field metadataOnlyObject.metadata of type v1.ObjectMeta"),
+        ),
+        (
+            "metadata: {uid: 1}",
+            format!("{field} number into Go struct field ObjectMeta.metadata.uid of type types.UID"),
+        ),
+        (
+            "metadata: {ownerReferences: x}",
+            format!(
+                "{field} string into Go struct field ObjectMeta.metadata.ownerReferences of type []v1.OwnerReference"
+            ),
+        ),
+        (
+            "metadata: {generation: [a]}",
+            format!("{field} array into Go struct field ObjectMeta.metadata.generation of type int64"),
+        ),
+        (
+            "metadata: {labels: {a: 1}}",
+            format!("{field} number into Go struct field ObjectMeta.metadata.labels of type string"),
+        ),
+        (
+            "metadata: {creationTimestamp: now}",
+            "parsing time \"now\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"now\" as \"2006\"".into(),
+        ),
+    ];
+    for (object, expected) in rows {
+        assert_eq!(error(object), expected, "{object}");
+    }
+}
+
+#[test]
+fn broken_json_tells_where() {
+    let text = "{\"kind\":\"Secret\",\"apiVersion\":\"v1\"}\nkind: Secret\na: [\n";
+    assert_eq!(
+        Fixture::new("").file("manifests/a.yaml", text).load_error(),
+        "error parsing objects in \"manifests/a.yaml\": error parsing manifests/a.yaml: json: offset 37: invalid \
+         character 'k' looking for beginning of value"
     );
 }
 

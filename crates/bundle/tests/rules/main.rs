@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod certificates;
 mod configuring;
 mod fixture;
 mod loading;
+mod obstacles;
 mod rendering;
 mod validating;

@@ -44,13 +44,14 @@ impl Case {
             certificates: self.certificates,
             single_own_namespace: self.single_own_namespace,
             deployment_config: self.deployment_config,
+            multi_watch_namespaces: false,
         };
         render(&bundle, &options).map_err(|error| error.to_string())
     }
 }
 
 /// All files below a folder by slash-separated relative path.
-fn files_below(root: &Path) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn files_below(root: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     let mut folders = vec![root.to_path_buf()];
     while let Some(folder) = folders.pop() {

@@ -1,0 +1,88 @@
+//! A file that holds one thing, knows what of, and shows when it was damaged: checksum, key, content, each after a line
+//! break.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+/// Longest file that is read back. What images may hold in files that are kept stays below, rendered or encoded.
+const MOST_BYTES: u64 = 256 << 20;
+
+/// The content kept under `key`, which has no line break; `None` where there is none that is whole.
+pub(super) fn read(place: &Path, key: &str) -> Option<Vec<u8>> {
+    let mut all = Vec::new();
+    File::open(place).ok()?.take(MOST_BYTES).read_to_end(&mut all).ok()?;
+    let (checksum, rest) = split(&all)?;
+    let (found, content) = split(rest)?;
+    let is_whole = found == key.as_bytes() && checksum == checksum_of(key, content).as_bytes();
+    let start = all.len() - content.len();
+    is_whole.then(|| all.split_off(start))
+}
+
+/// Keeps the content in place of what was there. It is complete or not there at all, and for nobody else to read:
+/// configuration of an extension may be secret. A failed attempt leaves nothing behind: the disk may be full.
+pub(super) fn write(place: &Path, key: &str, content: &[u8]) -> io::Result<()> {
+    let folder = place.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    fs::create_dir_all(folder)?;
+    let staging = place.with_extension("new");
+    let written = stage(&staging, key, content).and_then(|()| fs::rename(&staging, place));
+    if written.is_err() {
+        // Where it cannot be removed either, the next attempt overwrites it.
+        let _ = fs::remove_file(&staging);
+    }
+    written
+}
+
+fn stage(staging: &Path, key: &str, content: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(staging)?;
+    file.write_all(format!("{}\n{key}\n", checksum_of(key, content)).as_bytes())?;
+    file.write_all(content)
+}
+
+fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = bytes.iter().position(|byte| *byte == b'\n')?;
+    Some((&bytes[..end], &bytes[end + 1..]))
+}
+
+fn checksum_of(key: &str, content: &[u8]) -> String {
+    hex::encode(Sha256::new().chain_update(key).chain_update("\n").chain_update(content).finalize())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_whole_and_asked_for_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("x/rendered");
+        assert_eq!(read(&place, "a"), None);
+        write(&place, "a", b"one\ntwo").unwrap();
+        assert_eq!(read(&place, "a").unwrap(), b"one\ntwo");
+        assert_eq!(read(&place, "b"), None);
+        let whole = fs::read(&place).unwrap();
+        for position in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[position] ^= 1;
+            fs::write(&place, &damaged).unwrap();
+            assert_eq!(read(&place, "a"), None, "byte {position}");
+            fs::write(&place, &whole[..position]).unwrap();
+            assert_eq!(read(&place, "a"), None, "cut at {position}");
+        }
+        write(&place, "b", b"").unwrap();
+        assert_eq!((read(&place, "a"), read(&place, "b")), (None, Some(Vec::new())));
+        assert_eq!(fs::read_dir(directory.path().join("x")).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_failed_attempt_leaves_nothing_behind() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("rendered");
+        fs::create_dir_all(place.join("in the way")).unwrap();
+        assert!(write(&place, "a", b"one").is_err());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+}

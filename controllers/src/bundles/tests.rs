@@ -1,0 +1,192 @@
+use olm_bundle::Certificates;
+use serde_json::{Value, json};
+
+use super::fixture::{digest, files, image, open};
+use super::*;
+use crate::failure::Class;
+use crate::gates::Features;
+
+fn features() -> Features {
+    Features {
+        single_own_namespace: false,
+        deployment_config: true,
+        multi_watch_namespaces: false,
+        releases: false,
+        best_effort: false,
+        cluster_constraints: false,
+        certificates: Certificates::None,
+    }
+}
+
+fn wishes(config: Option<Value>) -> Wishes {
+    Wishes { namespace: "ns".to_owned(), config, features: features() }
+}
+
+fn config_map() -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"x": "<\u{2028}&>"}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bundle_is_rendered_once_for_each_digest_and_wish() {
+    let directory = tempfile::tempdir().unwrap();
+    let (place, files) = (directory.path().join("demo"), files("1.0.0", &[config_map()]));
+    let image = image(&files);
+    let bundles = open(directory.path());
+    bundles.keep_pulled("demo", &files);
+    let first = bundles.rendered("demo", &image, wishes(None)).await.unwrap();
+    assert_eq!(first.objects[0]["metadata"], json!({"name": "settings", "namespace": "ns"}));
+    assert_eq!((&first.obstacles, &first.warnings), (&Vec::new(), &Vec::new()));
+
+    // Neither registry nor files are there to make it again from.
+    fs::remove_file(place.join(FILES)).unwrap();
+    assert_eq!(bundles.rendered("demo", &image, wishes(None)).await.unwrap(), first);
+    let mut restarted = open(directory.path());
+    assert_eq!(restarted.rendered("demo", &image, wishes(None)).await.unwrap(), first);
+
+    restarted.keep_pulled("demo", &files);
+    let moved = Wishes { namespace: "other".to_owned(), ..wishes(None) };
+    let other = restarted.rendered("demo", &image, moved).await.unwrap();
+    assert_eq!(other.objects[0]["metadata"]["namespace"], "other");
+
+    // What another program made is not taken over.
+    let key = wishes(None).key(&digest(&files), &restarted.program);
+    let odd = Rendered { objects: vec![json!("odd")], ..Rendered::default() };
+    kept::write(&place.join(RENDERED), &key, &serde_json::to_vec(&odd).unwrap()).unwrap();
+    assert_eq!(restarted.rendered("demo", &image, wishes(None)).await.unwrap(), odd);
+    restarted.program = "newer".to_owned();
+    assert_eq!(restarted.rendered("demo", &image, wishes(None)).await.unwrap(), first);
+
+    let count = || fs::read_dir(&place).map_or(0, Iterator::count);
+    assert_eq!(count(), 2, "one file for the content, one for what was made of it");
+    restarted.remove("demo").unwrap();
+    restarted.remove("demo").unwrap();
+    assert_eq!(count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_damaged_is_made_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let (place, files) = (directory.path().join("demo").join(RENDERED), files("1.0.0", &[config_map()]));
+    let bundles = open(directory.path());
+    bundles.keep_pulled("demo", &files);
+    let first = bundles.rendered("demo", &image(&files), wishes(None)).await.unwrap();
+    let whole = fs::read(&place).unwrap();
+    for damaged in [b"".to_vec(), whole[..whole.len() - 1].to_vec(), [whole.as_slice(), b" "].concat()] {
+        fs::write(&place, damaged).unwrap();
+        assert_eq!(bundles.rendered("demo", &image(&files), wishes(None)).await.unwrap(), first);
+        assert_eq!(fs::read(&place).unwrap(), whole);
+    }
+}
+
+// spec 04 §17 #14
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fault_is_found_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let bundles = open(directory.path());
+    let unsupported = json!({"apiVersion": "example.com/v1", "kind": "Gadget", "metadata": {"name": "g"}});
+    let (faulty, whole) = (files("1.0.0", &[unsupported]), files("1.0.0", &[]));
+    bundles.keep_pulled("demo", &faulty);
+    let rendered = async |config| bundles.rendered("demo", &image(&faulty), wishes(config)).await;
+    let failure = rendered(None).await.unwrap_err();
+    let Unusable::Faulty(Failure { class: Class::Retry, message }) = &failure else { panic!("{failure:?}") };
+    assert!(message.contains("Gadget"), "{message}");
+    assert!(!directory.path().join("demo").join(RENDERED).exists());
+
+    // Other files under the same digest would do, if anybody looked at them.
+    let mend = || write_files(&directory.path().join("demo").join(FILES), &digest(&faulty), &whole).unwrap();
+    mend();
+    assert_eq!(rendered(None).await.unwrap_err(), failure);
+    let invalid = rendered(Some(json!({"unknown": 1}))).await.unwrap_err();
+    let Unusable::Faulty(Failure { class: Class::InvalidConfiguration, .. }) = &invalid else {
+        panic!("{invalid:?}")
+    };
+    assert!(rendered(Some(json!({}))).await.is_ok());
+    // Only the last fault is remembered.
+    assert!(rendered(None).await.is_ok());
+    bundles.keep_pulled("demo", &faulty);
+    fs::remove_file(directory.path().join("demo").join(RENDERED)).unwrap();
+    assert_eq!(rendered(None).await.unwrap_err(), failure);
+    bundles.remove("demo").unwrap();
+    fs::create_dir_all(directory.path().join("demo")).unwrap();
+    mend();
+    assert!(rendered(None).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_that_cannot_be_named_is_unavailable() {
+    let directory = tempfile::tempdir().unwrap();
+    let unusable = open(directory.path()).rendered("demo", "NOT:an:image", wishes(None)).await.unwrap_err();
+    let Unusable::Unavailable(Failure { class: Class::Blocked, .. }) = &unusable else {
+        panic!("{unusable:?}")
+    };
+}
+
+#[test]
+fn keys_tell_all_that_rendering_depends_on() {
+    let key = |wishes: Wishes| wishes.key("sha256:1", "p");
+    let with = |change: fn(&mut Features)| {
+        let mut features = features();
+        change(&mut features);
+        Wishes { features, ..wishes(None) }
+    };
+    let all = [
+        key(wishes(None)),
+        wishes(None).key("sha256:2", "p"),
+        wishes(None).key("sha256:1", "q"),
+        key(wishes(Some(json!({})))),
+        key(wishes(Some(json!({"watchNamespace": "x"})))),
+        key(Wishes { namespace: "x".to_owned(), ..wishes(None) }),
+        key(with(|features| features.single_own_namespace = true)),
+        key(with(|features| features.deployment_config = false)),
+        key(with(|features| features.multi_watch_namespaces = true)),
+        key(with(|features| features.certificates = Certificates::CertManager)),
+        key(with(|features| features.certificates = Certificates::Builtin)),
+    ];
+    let different: std::collections::BTreeSet<&String> = all.iter().collect();
+    assert_eq!(different.len(), all.len());
+    assert_eq!(
+        key(with(|features| features.best_effort = true)),
+        all[0],
+        "what does not matter does not count"
+    );
+}
+
+/// What is read back is hashed into revisions: it has to be the same to the last digit.
+#[tokio::test(flavor = "multi_thread")]
+async fn real_bundles_are_read_back_as_they_were_rendered() {
+    let Some(data) = std::env::var_os("OLM_FIELD_DATA") else {
+        eprintln!("SKIPPED real_bundles_are_read_back_as_they_were_rendered: OLM_FIELD_DATA is not set");
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let (bundles, mut count) = (open(directory.path()), 0);
+    let mut took = [std::time::Duration::ZERO; 2];
+    for entry in fs::read_dir(Path::new(&data).join("bundles")).unwrap() {
+        let (root, mut files) = (entry.unwrap().path(), Files::new());
+        for folder in BUNDLE_FOLDERS {
+            for file in fs::read_dir(root.join(folder)).into_iter().flatten() {
+                let path = file.unwrap().path();
+                let name = path.file_name().unwrap().to_str().unwrap();
+                files.insert(format!("{folder}/{name}"), fs::read(&path).unwrap());
+            }
+        }
+        let name = root.file_name().unwrap().to_str().unwrap();
+        bundles.keep_pulled(name, &files);
+        let certificates = Certificates::CertManager;
+        let wishes = Wishes {
+            features: Features { certificates, single_own_namespace: true, ..features() },
+            ..wishes(None)
+        };
+        let rendered = async || {
+            let start = std::time::Instant::now();
+            let result = bundles.rendered(name, &image(&files), wishes.clone()).await;
+            (result, start.elapsed())
+        };
+        let ((first, made), (again, read)) = (rendered().await, rendered().await);
+        assert_eq!(first, again, "{name}");
+        took = [took[0] + made, took[1] + read];
+        count += usize::from(first.is_ok());
+    }
+    eprintln!("{count} bundles: rendered in {:?}, read back in {:?}", took[0], took[1]);
+    assert!(count > 0);
+}

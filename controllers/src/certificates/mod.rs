@@ -1,0 +1,474 @@
+//! The built-in provider of webhook certificates: a CA and a serving certificate for each Service that webhooks of a
+//! bundle are called by, in Secrets next to it, renewed without a failed call (spec 07 §4.12, spec 04 §12).
+//!
+//! ```text
+//! contents of the revisions in force ─ needs ► Services and objects ─┐
+//! the two Secrets of a Service ─ secrets ► facts ─ plan ► next step ─┴► Secrets written, CA bundles injected
+//! ```
+//!
+//! [`needs`], [`plan`], [`secrets`] and [`injecting`] decide; what is here reads, writes and waits. The Secrets are owned by
+//! the extension and go with it by garbage collection. Deleting the Secret of a CA makes a new CA, beside which the old one
+//! stays trusted for the overlap; who suspects its key deletes both Secrets. Where another provider is selected and no
+//! extension needs this one any more, nothing is watched.
+
+mod injecting;
+mod needs;
+mod plan;
+mod secrets;
+#[cfg(test)]
+mod tests;
+mod watching;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::{ApiResource, DynamicObject};
+use kube::{Api, Client, ResourceExt};
+use olm_api::cluster_object_set::LifecycleState;
+use olm_api::names::WEBHOOK_CERTIFICATES_MANAGER;
+use olm_api::{ClusterExtension, ClusterObjectSet, labels};
+use olm_bundle::{Injection, InjectionKind, Serving};
+use olm_revision::content::{resolve_as_is, secrets as content_secrets};
+use olm_revision::generate::number_of;
+use olm_service::cluster::within_deadline;
+use olm_service::events::Events;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::failure::Failure;
+use needs::{Needs, Wanted, ca_secret};
+use plan::{Cause, Step, Times, next};
+use secrets::{Found, Owner, expiry};
+
+/// Reason of Events about certificates that were replaced.
+const RENEWED: &str = "WebhookCertificatesRenewed";
+/// Reason of Events about certificates that cannot be kept.
+const FAILED: &str = "WebhookCertificatesFailed";
+/// Steps towards the end of one look at a Service; others who write the same Secrets cost some of them.
+const MOST_STEPS: usize = 12;
+
+/// Makes and keeps the certificates. A handle that is cheap to clone.
+#[derive(Clone)]
+pub(crate) struct WebhookCertificates(Arc<Provider>);
+
+struct Provider {
+    client: Client,
+    system_namespace: String,
+    events: Events,
+    times: Times,
+    /// Cancelled by the first extension that needs the provider.
+    needed: CancellationToken,
+    /// By name of the extension: those that need certificates, or did.
+    known: Mutex<HashMap<String, Known>>,
+}
+
+/// What is remembered of an extension. All but `expected` can be found out again.
+#[derive(Default)]
+struct Known {
+    uid: String,
+    /// What the next revision needs, before there is one.
+    expected: Vec<Injection>,
+    /// By UID of the revision: its generation, and what its content says.
+    read: HashMap<String, (Option<i64>, Arc<Needs>)>,
+    carried: HashMap<Serving, Carried>,
+}
+
+/// A bundle that all objects carry.
+#[derive(Clone)]
+struct Carried {
+    bundle: Vec<u8>,
+    since: Instant,
+}
+
+/// Objects that call a Service.
+#[derive(Clone, Copy)]
+struct Targets<'a> {
+    known: &'a [Injection],
+    /// Otherwise there may be objects that lack the bundle, and no new CA may sign yet.
+    are_all: bool,
+}
+
+/// A Service after all steps that could be taken.
+struct Kept {
+    bundle: Vec<u8>,
+    /// When the next step is due.
+    until: Timestamp,
+}
+
+impl WebhookCertificates {
+    /// The provider; revisions without a namespace of their own keep content in `system_namespace`.
+    pub(crate) fn new(client: Client, system_namespace: &str, events: Events) -> Self {
+        Self::with_times(client, system_namespace, events, Times::DEFAULT)
+    }
+
+    fn with_times(client: Client, system_namespace: &str, events: Events, times: Times) -> Self {
+        Self(Arc::new(Provider {
+            client,
+            system_namespace: system_namespace.to_owned(),
+            events,
+            times,
+            needed: CancellationToken::new(),
+            known: Mutex::default(),
+        }))
+    }
+
+    /// Sees that the Secrets for these injections exist. To be called with what a revision needs, be it nothing, before
+    /// the revision is applied: its pods mount the Secrets, and an older revision's certificates stay as long as that
+    /// is in force.
+    ///
+    /// # Errors
+    /// A Secret of this name is not ours, or the API server refuses.
+    pub(crate) async fn ensure(
+        &self,
+        extension: &ClusterExtension,
+        injections: &[Injection],
+    ) -> Result<(), Failure> {
+        let owner = Owner::of(extension);
+        let provider = &self.0;
+        if injections.is_empty() && !provider.is_known(&owner.name) {
+            return Ok(());
+        }
+        provider.with_known(&owner, |known| known.expected = injections.to_vec());
+        let (revisions, _) = provider.revisions(&owner).await?;
+        let wanted = Wanted::new(&revisions.iter().map(AsRef::as_ref).collect::<Vec<_>>(), injections);
+        for serving in injections.iter().map(|injection| &injection.serving).collect::<BTreeSet<_>>() {
+            provider.keep(&owner, serving, wanted.is_issued_by_others(serving)).await?;
+        }
+        if !injections.is_empty() {
+            provider.needed.cancel();
+        }
+        // A definition that is converted no longer cannot be applied while we own a part of its conversion.
+        let converted = revisions.iter().flat_map(|needs| &needs.injections);
+        for injection in converted.filter(|one| one.kind == InjectionKind::Definition) {
+            if !injections.iter().any(|other| (other.kind, &other.name) == (injection.kind, &injection.name))
+            {
+                provider.release(&owner, injection).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Provider {
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_known(&self, extension: &str) -> bool {
+        self.known().contains_key(extension)
+    }
+
+    /// Reads or changes what is known of an extension; of one that had its name before, nothing is.
+    fn with_known<T>(&self, owner: &Owner, change: impl FnOnce(&mut Known) -> T) -> T {
+        let mut all = self.known();
+        let known = all.entry(owner.name.clone()).or_default();
+        if known.uid != owner.uid {
+            *known = Known { uid: owner.uid.clone(), ..Known::default() };
+        }
+        change(known)
+    }
+
+    /// Brings everything about an extension in order, as far as it can be now; says when to look again.
+    async fn pass(&self, owner: &Owner) -> Result<Timestamp, Failure> {
+        // Comes first: what exists now was expected before it was made.
+        let existing = self.existing(owner).await?;
+        let (revisions, unread) = self.revisions(owner).await?;
+        let newest_first: Vec<&Needs> = revisions.iter().map(AsRef::as_ref).collect();
+        let wanted = self.with_known(owner, |known| {
+            let wanted = Wanted::new(&newest_first, &known.expected);
+            known.carried.retain(|serving, _| wanted.servings.contains_key(serving));
+            wanted
+        });
+        let mut until = Timestamp::MAX;
+        let mut failures: Vec<Failure> = unread.into_iter().collect();
+        let all_read = failures.is_empty();
+        for (serving, targets) in &wanted.servings {
+            let targets = Targets { known: targets, are_all: all_read };
+            match self.serve(owner, serving, targets, wanted.is_issued_by_others(serving)).await {
+                Ok(next) => until = until.min(next),
+                Err(failure) => failures.push(failure),
+            }
+        }
+        for injection in &wanted.released {
+            failures.extend(self.release(owner, injection).await.err());
+        }
+        if all_read {
+            for secret in &existing {
+                failures.extend(self.remove_unneeded(secret, &wanted).await.err());
+            }
+            if wanted == Wanted::default() && existing.is_empty() {
+                let mut known = self.known();
+                if known.get(&owner.name).is_some_and(|known| known.expected.is_empty()) {
+                    known.remove(&owner.name);
+                }
+            }
+        }
+        match failures.len() {
+            0 => Ok(until),
+            _ => Err(Failure::retry(failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))),
+        }
+    }
+
+    /// What the revisions in force need, the newest first, and why some of them could not be read.
+    async fn revisions(&self, owner: &Owner) -> Result<(Vec<Arc<Needs>>, Option<Failure>), Failure> {
+        let sets: Api<ClusterObjectSet> = Api::all(self.client.clone());
+        let selector = ListParams::default().labels(&format!("{}={}", labels::OWNER_NAME, owner.name));
+        let sets = within_deadline(sets.list(&selector)).await;
+        let sets = sets.map_err(|error| Failure::api(&error).context("listing revisions"))?;
+        let mut sets: Vec<_> = sets.items.into_iter().filter(|set| is_in_force(set, owner)).collect();
+        sets.sort_by_key(|set| std::cmp::Reverse(number_of(set)));
+        let mut read = self.with_known(owner, |known| std::mem::take(&mut known.read));
+        let (mut needs, mut unread) = (Vec::new(), None);
+        let mut now_read = HashMap::new();
+        for set in sets {
+            let (uid, generation) = (set.uid().unwrap_or_default(), set.metadata.generation);
+            let known = read.remove(&uid).filter(|(seen, _)| *seen == generation);
+            let found = match known {
+                Some((_, needs)) => Ok(needs),
+                None => self.read(&set).await.map(Arc::new),
+            };
+            match found {
+                Ok(found) => {
+                    now_read.insert(uid, (generation, Arc::clone(&found)));
+                    needs.push(found);
+                }
+                Err(failure) => {
+                    unread = Some(failure.context(format!("content of revision {}", set.name_any())))
+                }
+            }
+        }
+        self.with_known(owner, |known| known.read.extend(now_read));
+        Ok((needs, unread))
+    }
+
+    async fn read(&self, set: &ClusterObjectSet) -> Result<Needs, Failure> {
+        let Some(spec) = &set.spec else { return Ok(Needs::default()) };
+        let mut found = BTreeMap::new();
+        for key in content_secrets(spec, &self.system_namespace) {
+            let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
+            let secret = within_deadline(api.get_opt(&key.name)).await;
+            let secret = secret.map_err(|e| Failure::api(&e).context(format!("getting Secret {key}")))?;
+            found.extend(secret.map(|secret| (key, secret)));
+        }
+        tokio::task::block_in_place(|| {
+            let phases = resolve_as_is(spec, &self.system_namespace, &found).map_err(Failure::retry)?;
+            Ok(Needs::of(&phases))
+        })
+    }
+
+    /// Serves one Service: Secrets in order, and the bundle in every object.
+    async fn serve(
+        &self,
+        owner: &Owner,
+        serving: &Serving,
+        targets: Targets<'_>,
+        issued_by_others: bool,
+    ) -> Result<Timestamp, Failure> {
+        let kept = self.keep(owner, serving, issued_by_others).await?;
+        let mut is_news = false;
+        for target in targets.known {
+            is_news |= self.inject(owner, target, &kept.bundle).await?;
+        }
+        if !targets.are_all {
+            return Ok(kept.until);
+        }
+        self.with_known(owner, |known| {
+            is_news |= known.carried.get(serving).is_none_or(|carried| carried.bundle != kept.bundle);
+            if is_news {
+                let carried = Carried { bundle: kept.bundle.clone(), since: Instant::now() };
+                known.carried.insert(serving.clone(), carried);
+            }
+        });
+        if is_news {
+            return Ok(self.keep(owner, serving, issued_by_others).await?.until);
+        }
+        Ok(kept.until)
+    }
+
+    /// Takes one step after the other until there is none for now.
+    async fn keep(&self, owner: &Owner, serving: &Serving, issued_by_others: bool) -> Result<Kept, Failure> {
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &serving.namespace);
+        let get = async |name: &str| {
+            let secret = within_deadline(secrets.get_opt(name)).await;
+            secret.map_err(|error| {
+                Failure::api(&error).context(format!("getting Secret {}/{name}", serving.namespace))
+            })
+        };
+        for _ in 0..MOST_STEPS {
+            let (ca, leaf) = (get(&ca_secret(serving)).await?, get(&serving.secret).await?);
+            let found = Found { owner, serving, issued_by_others, ca, leaf };
+            found.check().map_err(Failure::retry)?;
+            let now = Timestamp::now();
+            let bundle = found.bundle(now);
+            let carried_for = self.with_known(owner, |known| {
+                let carried = known.carried.get(serving).filter(|carried| carried.bundle == bundle)?;
+                Some(carried.since.elapsed())
+            });
+            let step = next(&found.facts(carried_for, now), &self.times, now);
+            if let Step::Wait(until) = step {
+                return Ok(Kept { bundle, until });
+            }
+            let Some(secret) = found.written(step, now).map_err(Failure::retry)? else {
+                continue;
+            };
+            if write(&secrets, &secret).await? {
+                self.announce(&found, step, &secret);
+            }
+        }
+        let (namespace, name) = (&serving.namespace, &serving.secret);
+        Err(Failure::retry(format!("Secret {namespace}/{name} changes under every write")))
+    }
+
+    fn announce(&self, found: &Found<'_>, step: Step, secret: &Secret) {
+        let serving = found.serving;
+        let service = format!("{}/{}", serving.namespace, serving.service);
+        tracing::info!(extension = found.owner.name, service, ?step, "webhook certificates written");
+        let until = expiry(secret).map_or_else(String::new, |until| format!(", valid until {until}"));
+        let note = match step {
+            Step::NewAuthority(_) if found.ca.is_none() && found.leaf.is_none() => return,
+            Step::NewAuthority(cause) => {
+                let cause = match cause {
+                    Cause::Missing => "there was none that could be used",
+                    Cause::Due => "two thirds of the life of the old one are over",
+                    Cause::Asked => "a renewal was asked for",
+                };
+                format!("new CA for webhooks of Service {service}{until}: {cause}")
+            }
+            Step::NewLeaf if found.leaf.is_some() => {
+                format!("new serving certificate for webhooks of Service {service}{until}")
+            }
+            _ => return,
+        };
+        self.events.normal(found.owner.about.clone(), RENEWED, note);
+    }
+
+    /// Puts the bundle into an object, if it is there and carries another: then `true`.
+    async fn inject(&self, owner: &Owner, injection: &Injection, bundle: &[u8]) -> Result<bool, Failure> {
+        let api = self.objects(injection.kind);
+        let Some(live) = get_live(&api, injection).await? else { return Ok(false) };
+        let Some(patch) = injecting::injected(&live, injection, &owner.name, bundle) else {
+            return Ok(false);
+        };
+        let params = PatchParams::apply(WEBHOOK_CERTIFICATES_MANAGER).force();
+        let applied = within_deadline(api.patch(&injection.name, &params, &Patch::Apply(&patch))).await;
+        let (kind, name) = (injection.kind.as_str(), &injection.name);
+        applied.map_err(|error| Failure::api(&error).context(format!("CA bundle of {kind} {name:?}")))?;
+        tracing::info!(extension = owner.name, kind, name, "CA bundle injected");
+        Ok(true)
+    }
+
+    /// Hands what we own of an object to the engine.
+    async fn release(&self, owner: &Owner, injection: &Injection) -> Result<(), Failure> {
+        let api = self.objects(injection.kind);
+        let Some(live) = get_live(&api, injection).await? else { return Ok(()) };
+        let is_of_extension = live["metadata"]["labels"][labels::OWNER_NAME] == owner.name.as_str();
+        let Some(patch) = injecting::handed_over(&live).filter(|_| is_of_extension) else { return Ok(()) };
+        let patched =
+            within_deadline(api.patch(&injection.name, &PatchParams::default(), &Patch::Merge(&patch))).await;
+        let (kind, name) = (injection.kind.as_str(), &injection.name);
+        patched.map_err(|error| Failure::api(&error).context(format!("fields of {kind} {name:?}")))?;
+        tracing::info!(extension = owner.name, kind, name, "CA bundle handed over");
+        Ok(())
+    }
+
+    fn objects(&self, kind: InjectionKind) -> Api<DynamicObject> {
+        let resource = match kind {
+            InjectionKind::Validating => ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
+            InjectionKind::Mutating => ApiResource::erase::<MutatingWebhookConfiguration>(&()),
+            InjectionKind::Definition => ApiResource::erase::<CustomResourceDefinition>(&()),
+        };
+        Api::all_with(self.client.clone(), &resource)
+    }
+
+    /// Our Secrets for the extension.
+    async fn existing(&self, owner: &Owner) -> Result<Vec<PartialObjectMeta<Secret>>, Failure> {
+        let all: Api<Secret> = Api::all(self.client.clone());
+        let (ours, name) = (labels::EXT_WEBHOOK_CERTIFICATE, labels::OWNER_NAME);
+        let selector = ListParams::default().labels(&format!("{ours},{name}={}", owner.name));
+        let list = within_deadline(all.list_metadata(&selector)).await;
+        list.map(|list| list.items.into_iter().filter(|secret| owner.may_remove(secret)).collect())
+            .map_err(|error| Failure::api(&error).context("listing webhook certificates"))
+    }
+
+    /// Removes a Secret that is not needed; one that another provider issues into becomes that provider's.
+    async fn remove_unneeded(
+        &self,
+        secret: &PartialObjectMeta<Secret>,
+        wanted: &Wanted,
+    ) -> Result<(), Failure> {
+        let (namespace, name) = (secret.namespace().unwrap_or_default(), secret.name_any());
+        let key = (namespace.clone(), name.clone());
+        if wanted.secrets().contains(&key) {
+            return Ok(());
+        }
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
+        let version = secret.resource_version();
+        let done = if wanted.issued_by_others.contains(&key) {
+            let ours = [labels::EXT_WEBHOOK_CERTIFICATE, labels::OWNER_KIND, labels::OWNER_NAME];
+            let unmarked: serde_json::Map<_, _> =
+                ours.iter().map(|key| ((*key).to_owned(), Value::Null)).collect();
+            let metadata = json!({"resourceVersion": version, "labels": unmarked, "ownerReferences": null});
+            let patch = Patch::Merge(json!({ "metadata": metadata }));
+            within_deadline(api.patch(&name, &PatchParams::default(), &patch)).await.map(drop)
+        } else {
+            let exactly = Preconditions { uid: secret.uid(), resource_version: version };
+            let params = DeleteParams::default().preconditions(exactly);
+            within_deadline(api.delete(&name, &params)).await.map(drop)
+        };
+        match done {
+            Ok(()) => tracing::info!(namespace, name, "webhook certificate not needed any more"),
+            // Gone, or written since: then there will be another look.
+            Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => {}
+            Err(error) => {
+                return Err(Failure::api(&error).context(format!("removing Secret {namespace}/{name}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the revision is to be on the cluster, and belongs to this extension and not to one that had its name.
+fn is_in_force(set: &ClusterObjectSet, owner: &Owner) -> bool {
+    let controller = set.owner_references().iter().find(|reference| reference.controller == Some(true));
+    controller.is_none_or(|reference| reference.uid == owner.uid)
+        && set.metadata.deletion_timestamp.is_none()
+        && set.spec.as_ref().is_some_and(|spec| spec.lifecycle_state == LifecycleState::Active)
+}
+
+/// The object as it is now; `None` where there is none.
+async fn get_live(api: &Api<DynamicObject>, injection: &Injection) -> Result<Option<Value>, Failure> {
+    let live = within_deadline(api.get_opt(&injection.name)).await.map_err(|error| {
+        Failure::api(&error).context(format!("getting {} {:?}", injection.kind.as_str(), injection.name))
+    })?;
+    live.map(serde_json::to_value).transpose().map_err(Failure::retry)
+}
+
+/// Creates the Secret, or replaces it at the version that was read. `false` where somebody else was faster.
+async fn write(secrets: &Api<Secret>, secret: &Secret) -> Result<bool, Failure> {
+    let (name, params) = (secret.name_any(), PostParams::default());
+    let (verb, written) = match secret.resource_version() {
+        None => ("creating", within_deadline(secrets.create(&params, secret)).await),
+        Some(_) => ("replacing", within_deadline(secrets.replace(&name, &params, secret)).await),
+    };
+    match written {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+        Err(error) => {
+            let namespace = secret.namespace().unwrap_or_default();
+            Err(Failure::api(&error).context(format!("{verb} Secret {namespace}/{name}")))
+        }
+    }
+}
+
+/// Time from now until `until`, none if that has passed.
+fn left_until(until: Timestamp) -> Duration {
+    Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default()
+}

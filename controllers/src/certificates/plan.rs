@@ -1,0 +1,322 @@
+//! What is to be done next about the certificates of one Service. Pure: time and what was found are parameters.
+//!
+//! ```text
+//! no CA, or it is due ► new CA, the old one stays trusted ► every object carries the bundle ► it has settled
+//!   ► serving certificate from the new CA ► nobody serves the old one any more ► the old CA is forgotten
+//! ```
+//!
+//! A serving certificate that clients do not accept is replaced at once: there is nothing to be kept from breaking.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+/// How long the stages of a renewal take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Times {
+    /// From when every object carries a CA until it signs: every API server has seen it by then.
+    pub settle: Duration,
+    /// From when the new certificate is in its Secret until the CA of the one before is forgotten: every pod has seen
+    /// it by then, though kubelets refresh volumes late.
+    pub overlap: SignedDuration,
+}
+
+impl Times {
+    /// As in production.
+    pub(crate) const DEFAULT: Self =
+        Self { settle: Duration::from_secs(30), overlap: SignedDuration::from_hours(24) };
+}
+
+/// What is known about the certificates of one Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Facts {
+    /// The CA, if it can be used now.
+    pub authority: Option<Authority>,
+    /// The serving certificate, if the Secret holds one.
+    pub leaf: Option<Leaf>,
+    /// Another provider issues the serving certificate.
+    pub issued_by_others: bool,
+    /// Value of the annotation by which a renewal is asked for.
+    pub wish: Option<String>,
+    /// How long all objects have carried the current bundle, if they do.
+    pub carried_for: Option<Duration>,
+}
+
+/// What is known about a CA.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Authority {
+    /// When it is to be replaced.
+    pub due: Timestamp,
+    /// The wish that it was made for, or at.
+    pub honoured: Option<String>,
+    /// The bundle holds CAs before it.
+    pub has_predecessors: bool,
+    /// Its Secret is marked as ours, and the bundle in it can be used as it is.
+    pub is_in_order: bool,
+}
+
+/// What is known about a serving certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Leaf {
+    /// When it is to be replaced.
+    pub due: Timestamp,
+    /// Clients with the current bundle accept it.
+    pub is_accepted: bool,
+    /// The current CA signed it.
+    pub is_of_current: bool,
+    /// Since when it is in its Secret. `None` where the Secret lacks that, the current bundle, or a mark of ours.
+    pub in_order_since: Option<Timestamp>,
+}
+
+/// The next thing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Make a CA; what was trusted stays trusted.
+    NewAuthority(Cause),
+    /// Bring the Secret of the CA in order around the CA that it holds.
+    MendAuthority,
+    /// Make a serving certificate.
+    NewLeaf,
+    /// Bring the Secret of the serving certificate in order around the certificate that it holds.
+    MendLeaf,
+    /// Trust the current CA only.
+    Forget,
+    /// Nothing before this time.
+    Wait(Timestamp),
+}
+
+/// Why there is to be a new CA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// There is none that can be used.
+    Missing,
+    /// Its time has come.
+    Due,
+    /// Somebody asked for it.
+    Asked,
+}
+
+/// Decides what to do next. [`Step::Wait`] holds while the facts stay as they are; objects that come to carry the
+/// bundle are a change of the facts.
+pub(super) fn next(facts: &Facts, times: &Times, now: Timestamp) -> Step {
+    let Some(authority) = &facts.authority else {
+        return Step::NewAuthority(Cause::Missing);
+    };
+    if !authority.is_in_order {
+        return Step::MendAuthority;
+    }
+    let leaf = facts.leaf.as_ref().filter(|leaf| leaf.is_accepted);
+    // One renewal ends before the next begins: a CA that signed nothing yet would be wasted, and bundles would grow.
+    if facts.issued_by_others || leaf.is_none_or(|leaf| leaf.is_of_current) {
+        if facts.wish.is_some() && facts.wish != authority.honoured {
+            return Step::NewAuthority(Cause::Asked);
+        }
+        if authority.due <= now {
+            return Step::NewAuthority(Cause::Due);
+        }
+    }
+    if facts.issued_by_others {
+        return Step::Wait(authority.due);
+    }
+    let Some(leaf) = leaf else {
+        return Step::NewLeaf;
+    };
+    let Some(since) = leaf.in_order_since.filter(|since| *since <= now) else {
+        return Step::MendLeaf;
+    };
+    if !leaf.is_of_current {
+        return match facts.carried_for.map(|carried| times.settle.saturating_sub(carried)) {
+            Some(Duration::ZERO) => Step::NewLeaf,
+            Some(left) => {
+                Step::Wait(after(now, SignedDuration::try_from(left).unwrap_or(SignedDuration::MAX)))
+            }
+            None => Step::Wait(Timestamp::MAX),
+        };
+    }
+    if leaf.due <= now {
+        return Step::NewLeaf;
+    }
+    let rest = authority.due.min(leaf.due);
+    if !authority.has_predecessors {
+        return Step::Wait(rest);
+    }
+    match after(since, times.overlap) {
+        over if over <= now => Step::Forget,
+        over => Step::Wait(over.min(rest)),
+    }
+}
+
+fn after(time: Timestamp, duration: SignedDuration) -> Timestamp {
+    time.checked_add(duration).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: &str = "2026-06-01T12:00:00Z";
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    /// A Service that has been served for long and needs nothing.
+    fn settled() -> Facts {
+        Facts {
+            authority: Some(Authority {
+                due: at("2032-01-01T00:00:00Z"),
+                honoured: None,
+                has_predecessors: false,
+                is_in_order: true,
+            }),
+            leaf: Some(Leaf {
+                due: at("2026-07-01T00:00:00Z"),
+                is_accepted: true,
+                is_of_current: true,
+                in_order_since: Some(at("2026-05-01T00:00:00Z")),
+            }),
+            issued_by_others: false,
+            wish: None,
+            carried_for: Some(Duration::from_secs(3600)),
+        }
+    }
+
+    fn decide(change: impl Fn(&mut Facts, &mut Authority, &mut Leaf)) -> Step {
+        let mut facts = settled();
+        let (mut authority, mut leaf) = (facts.authority.take().unwrap(), facts.leaf.take().unwrap());
+        change(&mut facts, &mut authority, &mut leaf);
+        let facts = Facts { authority: Some(authority), leaf: Some(leaf), ..facts };
+        next(&facts, &Times::DEFAULT, at(NOW))
+    }
+
+    fn wish(text: &str) -> Option<String> {
+        Some(text.to_owned())
+    }
+
+    #[test]
+    fn what_is_missing_is_made_at_once() {
+        let none = Facts { authority: None, leaf: None, carried_for: None, ..settled() };
+        assert_eq!(next(&none, &Times::DEFAULT, at(NOW)), Step::NewAuthority(Cause::Missing));
+        let lost = Facts { authority: None, ..settled() };
+        assert_eq!(next(&lost, &Times::DEFAULT, at(NOW)), Step::NewAuthority(Cause::Missing));
+        let unserved = Facts { leaf: None, carried_for: None, ..settled() };
+        assert_eq!(next(&unserved, &Times::DEFAULT, at(NOW)), Step::NewLeaf);
+    }
+
+    #[test]
+    fn secrets_are_mended() {
+        assert_eq!(decide(|_, ca, _| ca.is_in_order = false), Step::MendAuthority);
+        assert_eq!(decide(|_, _, leaf| leaf.in_order_since = None), Step::MendLeaf);
+    }
+
+    #[test]
+    fn rests_until_the_first_thing_is_due() {
+        assert_eq!(decide(|_, _, _| ()), Step::Wait(at("2026-07-01T00:00:00Z")));
+        assert_eq!(
+            decide(|_, ca, _| ca.due = at("2026-06-15T00:00:00Z")),
+            Step::Wait(at("2026-06-15T00:00:00Z"))
+        );
+        // Whether objects carry the bundle matters to a new CA only.
+        assert_eq!(decide(|facts, _, _| facts.carried_for = None), Step::Wait(at("2026-07-01T00:00:00Z")));
+    }
+
+    // spec 07 A-44
+    #[test]
+    fn a_renewal_goes_through_its_stages() {
+        assert_eq!(decide(|_, ca, _| ca.due = at(NOW)), Step::NewAuthority(Cause::Due));
+        // The new CA is in the bundle; the leaf is that of the old one, and its Secret lacks the bundle.
+        let renewed = |since: Option<&str>, carried: Option<u64>| {
+            decide(|facts, ca, leaf| {
+                ca.has_predecessors = true;
+                leaf.is_of_current = false;
+                leaf.in_order_since = since.map(at);
+                facts.carried_for = carried.map(Duration::from_secs);
+            })
+        };
+        assert_eq!(renewed(None, None), Step::MendLeaf);
+        let since = Some("2026-06-01T11:59:59Z");
+        assert_eq!(renewed(since, None), Step::Wait(Timestamp::MAX), "objects do not carry it");
+        assert_eq!(renewed(since, Some(0)), Step::Wait(at("2026-06-01T12:00:30Z")));
+        assert_eq!(renewed(since, Some(29)), Step::Wait(at("2026-06-01T12:00:01Z")));
+        assert_eq!(renewed(since, Some(30)), Step::NewLeaf);
+        // The new leaf is there; pods may still serve the old one.
+        let overlapping = |since: &str| {
+            decide(|_, ca, leaf| {
+                ca.has_predecessors = true;
+                leaf.in_order_since = Some(at(since));
+            })
+        };
+        assert_eq!(overlapping(NOW), Step::Wait(at("2026-06-02T12:00:00Z")));
+        assert_eq!(overlapping("2026-05-31T12:00:01Z"), Step::Wait(at("2026-06-01T12:00:01Z")));
+        assert_eq!(overlapping("2026-05-31T12:00:00Z"), Step::Forget);
+    }
+
+    #[test]
+    fn a_leaf_is_renewed_when_due_or_not_accepted() {
+        let due = |leaf: &mut Leaf| leaf.due = at(NOW);
+        assert_eq!(decide(|_, _, leaf| due(leaf)), Step::NewLeaf);
+        assert_eq!(decide(|_, _, leaf| leaf.is_accepted = false), Step::NewLeaf);
+        // Due in the midst of a renewal of the CA: it has a third of its life left, and waits.
+        let waiting = decide(|facts, ca, leaf| {
+            due(leaf);
+            leaf.is_of_current = false;
+            ca.has_predecessors = true;
+            facts.carried_for = Some(Duration::from_secs(10));
+        });
+        assert_eq!(waiting, Step::Wait(at("2026-06-01T12:00:20Z")));
+        // Expired in the midst of it: there is nothing to wait for.
+        let expired = decide(|facts, _, leaf| {
+            (leaf.is_accepted, leaf.is_of_current) = (false, false);
+            facts.carried_for = None;
+        });
+        assert_eq!(expired, Step::NewLeaf);
+    }
+
+    #[test]
+    fn a_wish_is_granted_once() {
+        let asked = |asked: Option<String>, honoured: Option<String>| {
+            decide(|facts, ca, _| (facts.wish, ca.honoured) = (asked.clone(), honoured.clone()))
+        };
+        let rest = Step::Wait(at("2026-07-01T00:00:00Z"));
+        assert_eq!(asked(wish("a"), None), Step::NewAuthority(Cause::Asked));
+        assert_eq!(asked(wish("b"), wish("a")), Step::NewAuthority(Cause::Asked));
+        assert_eq!(asked(wish("a"), wish("a")), rest);
+        assert_eq!(asked(None, wish("a")), rest, "the annotation was taken off");
+        // While a renewal is under way the next one waits for its end.
+        let busy = decide(|facts, ca, leaf| {
+            (facts.wish, ca.honoured) = (wish("b"), wish("a"));
+            (ca.has_predecessors, leaf.is_of_current) = (true, false);
+            facts.carried_for = Some(Duration::from_secs(29));
+        });
+        assert_eq!(busy, Step::Wait(at("2026-06-01T12:00:01Z")));
+        let free = decide(|facts, ca, _| {
+            (facts.wish, ca.honoured, ca.has_predecessors) = (wish("b"), wish("a"), true);
+        });
+        assert_eq!(free, Step::NewAuthority(Cause::Asked));
+    }
+
+    #[test]
+    fn what_others_issue_is_left_alone() {
+        let rest = Step::Wait(at("2032-01-01T00:00:00Z"));
+        assert_eq!(decide(|facts, _, _| facts.issued_by_others = true), rest);
+        for accepted in [true, false] {
+            let step = decide(|facts, _, leaf| {
+                facts.issued_by_others = true;
+                (leaf.is_accepted, leaf.is_of_current, leaf.in_order_since) = (accepted, false, None);
+                leaf.due = at("2020-01-01T00:00:00Z");
+            });
+            assert_eq!(step, rest);
+        }
+        let none = Facts { leaf: None, issued_by_others: true, ..settled() };
+        assert_eq!(next(&none, &Times::DEFAULT, at(NOW)), rest);
+    }
+
+    #[test]
+    fn a_clock_that_jumps_back_stops_nothing() {
+        // Put into the Secret in what is now the future: in order from now on.
+        assert_eq!(
+            decide(|_, _, leaf| leaf.in_order_since = Some(at("2030-01-01T00:00:00Z"))),
+            Step::MendLeaf
+        );
+    }
+}

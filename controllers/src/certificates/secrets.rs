@@ -1,0 +1,349 @@
+//! The two Secrets of a Service: whose they are, what they hold, and what is to be written into them. Pure apart from
+//! the keys, which are random and never logged.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ObjectReference, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::ObjectMeta;
+use kube::{Resource, ResourceExt};
+use olm_api::{ClusterExtension, annotations, labels};
+use olm_bundle::Serving;
+use olm_service::certificate::{CertificateError, PemPair};
+use olm_service::issue::{
+    Validity, can_sign, chain_above, count, is_accepted, merged_bundle, new_ca, new_leaf,
+};
+
+use super::needs::{ca_secret, dns_names};
+use super::plan::{Authority, Facts, Leaf, Step};
+
+/// Values of the label on our Secrets.
+const CA: &str = "ca";
+const SERVING: &str = "serving";
+/// CAs in a bundle, at most. So many can only come together when renewals are asked for in quick succession.
+const MOST_TRUSTED: usize = 8;
+/// What other providers write on the Secrets that they made for a certificate or Service of this name.
+const CERT_MANAGER_MARK: &str = "cert-manager.io/certificate-name";
+const OPENSHIFT_MARKS: [&str; 2] = [
+    "service.beta.openshift.io/originating-service-name",
+    "service.alpha.openshift.io/originating-service-name",
+];
+/// Prefixes of all that they write there.
+const PREFIXES_OF_OTHERS: [&str; 4] = [
+    "cert-manager.io",
+    "controller.cert-manager.io",
+    "service.beta.openshift.io",
+    "service.alpha.openshift.io",
+];
+
+/// The extension that Secrets belong to.
+#[derive(Clone, Debug)]
+pub(super) struct Owner {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// The renewal that it asks for.
+    pub wish: Option<String>,
+    /// What Events are about.
+    pub about: ObjectReference,
+}
+
+impl Owner {
+    /// Reads the extension's metadata.
+    pub(super) fn of<K: Resource<DynamicType = ()>>(extension: &K) -> Self {
+        let wish = extension.annotations().get(annotations::EXT_RENEW_WEBHOOK_CERTIFICATES_AT);
+        Self {
+            name: extension.name_any(),
+            uid: extension.uid().unwrap_or_default(),
+            wish: wish.cloned(),
+            about: ObjectReference {
+                api_version: Some(ClusterExtension::api_version(&()).into_owned()),
+                kind: Some(ClusterExtension::kind(&()).into_owned()),
+                name: Some(extension.name_any()),
+                uid: extension.uid(),
+                ..ObjectReference::default()
+            },
+        }
+    }
+
+    fn reference(&self) -> OwnerReference {
+        OwnerReference {
+            api_version: ClusterExtension::api_version(&()).into_owned(),
+            kind: ClusterExtension::kind(&()).into_owned(),
+            name: self.name.clone(),
+            uid: self.uid.clone(),
+            controller: Some(true),
+            block_owner_deletion: None,
+        }
+    }
+
+    fn owns<K: Resource>(&self, secret: &K) -> bool {
+        secret.owner_references().iter().any(|reference| reference.uid == self.uid)
+    }
+
+    /// Whether a Secret with our label is ours to remove: a bundle may have put the label on one of its own.
+    pub(super) fn may_remove<K: Resource>(&self, secret: &K) -> bool {
+        secret.owner_references().is_empty() || self.owns(secret)
+    }
+
+    fn has_marked(&self, secret: &Secret, role: &str) -> bool {
+        let has = |key: &str, value: &str| secret.labels().get(key).is_some_and(|label| label == value);
+        has(labels::EXT_WEBHOOK_CERTIFICATE, role)
+            && has(labels::OWNER_NAME, &self.name)
+            && has(labels::OWNER_KIND, labels::OWNER_KIND_EXTENSION)
+            && self.owns(secret)
+    }
+}
+
+/// A Secret that we must not write.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refusal {
+    /// Somebody made it.
+    #[error(
+        "Secret {0} exists and is not one of OLM: the built-in provider of webhook certificates needs this name and \
+         overwrites nothing; remove the Secret"
+    )]
+    Foreign(String),
+    /// It is that of another extension.
+    #[error("Secret {secret} holds webhook certificates of ClusterExtension {extension:?}")]
+    OfAnother {
+        /// Namespace and name.
+        secret: String,
+        /// Who has it.
+        extension: String,
+    },
+    /// It is that of an extension of this name which is gone.
+    #[error(
+        "Secret {0} belongs to a deleted ClusterExtension of this name; it is made anew once garbage collection has \
+         removed it"
+    )]
+    Abandoned(String),
+}
+
+/// The Secrets of a Service as they are.
+#[derive(Clone, Debug)]
+pub(super) struct Found<'a> {
+    /// Whose they are to be.
+    pub owner: &'a Owner,
+    /// The Service.
+    pub serving: &'a Serving,
+    /// Another provider issues the serving certificate.
+    pub issued_by_others: bool,
+    /// Secret of the CA.
+    pub ca: Option<Secret>,
+    /// Secret of the serving certificate.
+    pub leaf: Option<Secret>,
+}
+
+impl Found<'_> {
+    /// Whether both are ours to write, now or once the other provider has let go.
+    pub(super) fn check(&self) -> Result<(), Refusal> {
+        if let Some(secret) = &self.ca {
+            possession(self.owner, secret, false)?;
+        }
+        if let Some(secret) = self.leaf.as_ref().filter(|_| !self.issued_by_others) {
+            possession(self.owner, secret, is_left_by_others(secret, self.serving))?;
+        }
+        Ok(())
+    }
+
+    /// What clients trust now, as it is to be in every object: the current CA first.
+    pub(super) fn bundle(&self, now: Timestamp) -> Vec<u8> {
+        let texts = self.ca.as_ref().map(|secret| [value(secret, "tls.crt"), value(secret, "ca.crt")]);
+        merged_bundle(texts.into_iter().flatten(), MOST_TRUSTED, now)
+    }
+
+    /// The facts that decide what is done next.
+    pub(super) fn facts(&self, carried_for: Option<std::time::Duration>, now: Timestamp) -> Facts {
+        let bundle = self.bundle(now);
+        Facts {
+            authority: self.ca.as_ref().and_then(|secret| self.authority(secret, &bundle, now)),
+            leaf: self.leaf.as_ref().and_then(|secret| self.held_leaf(secret, &bundle, now)),
+            issued_by_others: self.issued_by_others,
+            wish: self.owner.wish.clone(),
+            carried_for,
+        }
+    }
+
+    fn authority(&self, secret: &Secret, bundle: &[u8], now: Timestamp) -> Option<Authority> {
+        let pair = pair(secret);
+        let validity = Validity::of(&pair.certificate).filter(|validity| validity.contains(now))?;
+        can_sign(&pair).then(|| Authority {
+            due: validity.due(),
+            honoured: secret.annotations().get(annotations::EXT_RENEW_WEBHOOK_CERTIFICATES_AT).cloned(),
+            has_predecessors: count(bundle) > 1,
+            is_in_order: self.owner.has_marked(secret, CA) && value(secret, "ca.crt") == bundle,
+        })
+    }
+
+    fn held_leaf(&self, secret: &Secret, bundle: &[u8], now: Timestamp) -> Option<Leaf> {
+        let pair = pair(secret);
+        let names = dns_names(self.serving);
+        let current = self.ca.as_ref().map(|ca| value(ca, "tls.crt")).unwrap_or_default();
+        let in_order = self.owner.has_marked(secret, SERVING)
+            && value(secret, "ca.crt") == bundle
+            && !secret.annotations().keys().chain(secret.labels().keys()).any(|key| is_of_others(key));
+        let since = secret.annotations().get(annotations::EXT_CERTIFICATE_SINCE);
+        Some(Leaf {
+            due: Validity::of(&pair.certificate)?.due(),
+            is_accepted: is_accepted(&pair, bundle, &names, now),
+            is_of_current: is_accepted(&pair, current, &names, now),
+            in_order_since: since.filter(|_| in_order).and_then(|since| since.parse().ok()),
+        })
+    }
+
+    /// The Secret to write for a step; `None` for a step that writes none.
+    ///
+    /// # Errors
+    /// No certificate can be made for the names of this Service, or by this CA.
+    pub(super) fn written(&self, step: Step, now: Timestamp) -> Result<Option<Secret>, CertificateError> {
+        let bundle = self.bundle(now);
+        let ca = self.ca.as_ref().map(pair);
+        Ok(Some(match (step, &ca) {
+            (Step::NewAuthority(_), _) => {
+                let new = new_ca(&ca_secret(self.serving), now)?;
+                let served = self.leaf.as_ref();
+                let above = served.map(|secret| chain_above(value(secret, "tls.crt"))).unwrap_or_default();
+                let beside = served.map(|secret| value(secret, "ca.crt")).unwrap_or_default();
+                let bundle =
+                    merged_bundle([&new.certificate, &bundle, beside, &above[..]], MOST_TRUSTED, now);
+                self.ca_secret(&new, &bundle, self.owner.wish.as_ref())
+            }
+            (Step::MendAuthority, Some(ca)) => self.ca_secret(ca, &bundle, self.honoured()),
+            (Step::Forget, Some(ca)) => {
+                let bundle = merged_bundle([&ca.certificate[..]], MOST_TRUSTED, now);
+                self.ca_secret(ca, &bundle, self.honoured())
+            }
+            (Step::NewLeaf, Some(ca)) => self.leaf_secret(&self.new_leaf(ca, &bundle, now)?, &bundle, now),
+            (Step::MendLeaf, _) => {
+                let Some(held) = &self.leaf else { return Ok(None) };
+                let since = held.annotations().get(annotations::EXT_CERTIFICATE_SINCE);
+                let since = since.and_then(|since| since.parse().ok()).filter(|since| *since <= now);
+                let since = since.unwrap_or(now);
+                self.leaf_secret(&pair(held), &bundle, since)
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    fn new_leaf(&self, ca: &PemPair, bundle: &[u8], now: Timestamp) -> Result<PemPair, CertificateError> {
+        let names = dns_names(self.serving);
+        let origin = format!("Secret {}/{}", self.serving.namespace, ca_secret(self.serving));
+        let pair = new_leaf(ca, &origin, &names, now)?;
+        // Whatever the cause, a certificate that is not accepted would be replaced again and again.
+        if is_accepted(&pair, bundle, &names, now) {
+            return Ok(pair);
+        }
+        let why = format!("no certificate for {} can be made that clients accept", names.join(", "));
+        Err(CertificateError::Pem { origin, why })
+    }
+
+    fn honoured(&self) -> Option<&String> {
+        self.ca.as_ref()?.annotations().get(annotations::EXT_RENEW_WEBHOOK_CERTIFICATES_AT)
+    }
+
+    fn ca_secret(&self, pair: &PemPair, bundle: &[u8], honoured: Option<&String>) -> Secret {
+        let record = (annotations::EXT_RENEW_WEBHOOK_CERTIFICATES_AT, honoured.cloned());
+        self.secret(&ca_secret(self.serving), CA, self.ca.as_ref(), pair, bundle, record)
+    }
+
+    fn leaf_secret(&self, pair: &PemPair, bundle: &[u8], since: Timestamp) -> Secret {
+        let record = (annotations::EXT_CERTIFICATE_SINCE, Some(since.to_string()));
+        self.secret(&self.serving.secret, SERVING, self.leaf.as_ref(), pair, bundle, record)
+    }
+
+    /// The Secret to write: at the version of `stored`, with its marks but those of other providers.
+    fn secret(
+        &self,
+        name: &str,
+        role: &str,
+        stored: Option<&Secret>,
+        pair: &PemPair,
+        bundle: &[u8],
+        (record, recorded): (&str, Option<String>),
+    ) -> Secret {
+        let mut metadata = ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some(self.serving.namespace.clone()),
+            owner_references: Some(vec![self.owner.reference()]),
+            ..ObjectMeta::default()
+        };
+        let mut kind = "kubernetes.io/tls".to_owned();
+        if let Some(stored) = stored {
+            let kept = |map: &BTreeMap<String, String>| -> BTreeMap<_, _> {
+                map.iter()
+                    .filter(|(key, _)| !is_of_others(key))
+                    .map(|(k, v)| (k.clone(), v.clone()))
+                    .collect()
+            };
+            metadata.resource_version = stored.resource_version();
+            metadata.uid = stored.uid();
+            metadata.finalizers.clone_from(&stored.metadata.finalizers);
+            metadata.labels = Some(kept(stored.labels()));
+            metadata.annotations = Some(kept(stored.annotations()));
+            // The type of a Secret cannot be changed.
+            kind = stored.type_.clone().unwrap_or(kind);
+        }
+        metadata.labels.get_or_insert_default().extend(
+            [
+                (labels::EXT_WEBHOOK_CERTIFICATE, role),
+                (labels::OWNER_KIND, labels::OWNER_KIND_EXTENSION),
+                (labels::OWNER_NAME, &self.owner.name),
+            ]
+            .map(|(key, value)| (key.to_owned(), value.to_owned())),
+        );
+        let annotations = metadata.annotations.get_or_insert_default();
+        match recorded {
+            Some(value) => drop(annotations.insert(record.to_owned(), value)),
+            None => drop(annotations.remove(record)),
+        }
+        let data = [("tls.crt", &pair.certificate[..]), ("tls.key", &pair.key), ("ca.crt", bundle)];
+        let data = data.map(|(key, value)| (key.to_owned(), ByteString(value.to_vec())));
+        Secret { metadata, type_: Some(kind), data: Some(data.into()), ..Secret::default() }
+    }
+}
+
+/// Whether the extension may write the Secret.
+fn possession(owner: &Owner, secret: &Secret, is_left: bool) -> Result<(), Refusal> {
+    let name = || format!("{}/{}", secret.namespace().unwrap_or_default(), secret.name_any());
+    let is_marked = secret.labels().contains_key(labels::EXT_WEBHOOK_CERTIFICATE);
+    match secret.labels().get(labels::OWNER_NAME) {
+        _ if owner.owns(secret) => Ok(()),
+        Some(extension) if is_marked && *extension != owner.name => {
+            Err(Refusal::OfAnother { secret: name(), extension: extension.clone() })
+        }
+        _ if is_left || (is_marked && secret.owner_references().is_empty()) => Ok(()),
+        _ if is_marked => Err(Refusal::Abandoned(name())),
+        _ => Err(Refusal::Foreign(name())),
+    }
+}
+
+/// Whether another provider made the Secret for this Service.
+fn is_left_by_others(secret: &Secret, serving: &Serving) -> bool {
+    let says = |key: &str, value: &str| secret.annotations().get(key).is_some_and(|said| said == value);
+    says(CERT_MANAGER_MARK, &serving.secret) || OPENSHIFT_MARKS.iter().any(|key| says(key, &serving.service))
+}
+
+fn is_of_others(key: &str) -> bool {
+    key.split_once('/').is_some_and(|(prefix, _)| PREFIXES_OF_OTHERS.contains(&prefix))
+}
+
+fn value<'a>(secret: &'a Secret, key: &str) -> &'a [u8] {
+    secret.data.as_ref().and_then(|data| data.get(key)).map(|value| &value.0[..]).unwrap_or_default()
+}
+
+fn pair(secret: &Secret) -> PemPair {
+    PemPair { certificate: value(secret, "tls.crt").to_vec(), key: value(secret, "tls.key").to_vec() }
+}
+
+/// Until when the certificate in a Secret is valid; `None` where it holds none.
+pub(super) fn expiry(secret: &Secret) -> Option<Timestamp> {
+    Validity::of(value(secret, "tls.crt")).map(|validity| validity.until)
+}
+
+#[cfg(test)]
+#[path = "secrets_tests.rs"]
+mod tests;

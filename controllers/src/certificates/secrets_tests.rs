@@ -1,0 +1,303 @@
+//! What becomes of the Secrets, stage by stage.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::certificates::plan::{Cause, Times, next};
+
+const START: &str = "2026-01-10T12:00:00Z";
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn serving() -> Serving {
+    Serving {
+        namespace: "ns".to_owned(),
+        service: "d-service".to_owned(),
+        secret: "d-service-cert".to_owned(),
+    }
+}
+
+fn owner(uid: &str, wish: Option<&str>) -> Owner {
+    let annotations = wish.map(|wish| json!({annotations::EXT_RENEW_WEBHOOK_CERTIFICATES_AT: wish}));
+    let extension = json!({"metadata": {"name": "demo", "uid": uid, "annotations": annotations}});
+    Owner::of(&serde_json::from_value::<ClusterExtension>(extension).unwrap())
+}
+
+/// The Secrets of a Service on a cluster without anybody else.
+struct Cluster {
+    owner: Owner,
+    serving: Serving,
+    ca: Option<Secret>,
+    leaf: Option<Secret>,
+}
+
+impl Cluster {
+    fn empty() -> Self {
+        Self { owner: owner("u", None), serving: serving(), ca: None, leaf: None }
+    }
+
+    fn found(&self) -> Found<'_> {
+        let (ca, leaf) = (self.ca.clone(), self.leaf.clone());
+        Found { owner: &self.owner, serving: &self.serving, issued_by_others: false, ca, leaf }
+    }
+
+    /// Takes steps until there is none; returns them and what is waited for.
+    fn settle(&mut self, now: &str, carried_for: Option<u64>) -> (Vec<Step>, Timestamp) {
+        let (now, mut steps) = (at(now), Vec::new());
+        loop {
+            let bundle = self.found().bundle(now);
+            // Objects carry a bundle only after it was made.
+            let carried = carried_for.filter(|_| steps.is_empty()).map(Duration::from_secs);
+            let step = next(&self.found().facts(carried, now), &Times::DEFAULT, now);
+            let Some(secret) = self.found().written(step, now).unwrap() else {
+                let Step::Wait(until) = step else { panic!("{step:?} writes nothing") };
+                assert!(count(&bundle) >= 1);
+                return (steps, until);
+            };
+            steps.push(step);
+            assert!(steps.len() < 10, "{steps:?}");
+            if matches!(step, Step::NewLeaf | Step::MendLeaf) {
+                self.leaf = Some(secret);
+            } else {
+                self.ca = Some(secret);
+            }
+        }
+    }
+
+    fn is_trusted(&self, leaf: &Secret, now: &str) -> bool {
+        is_accepted(&pair(leaf), &self.found().bundle(at(now)), &dns_names(&self.serving), at(now))
+    }
+}
+
+const NEW: Step = Step::NewAuthority(Cause::Missing);
+
+#[test]
+fn secrets_are_made_and_marked() {
+    let mut cluster = Cluster::empty();
+    assert_eq!(cluster.settle(START, None), (vec![NEW, Step::NewLeaf], at("2026-03-10T00:00:00Z")));
+    let leaf = cluster.leaf.clone().unwrap();
+    assert!(cluster.is_trusted(&leaf, START));
+    let shown = serde_json::to_value(&leaf.metadata).unwrap();
+    let expected = json!({
+        "name": "d-service-cert", "namespace": "ns",
+        "labels": {
+            "ext.olm.operatorframework.io/webhook-certificate": "serving",
+            "olm.operatorframework.io/owner-kind": "ClusterExtension",
+            "olm.operatorframework.io/owner-name": "demo",
+        },
+        "annotations": {"ext.olm.operatorframework.io/certificate-since": START},
+        "ownerReferences": [{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+            "name": "demo", "uid": "u", "controller": true}],
+    });
+    assert_eq!(shown, expected);
+    assert_eq!(leaf.type_.as_deref(), Some("kubernetes.io/tls"));
+    let ca = cluster.ca.clone().unwrap();
+    assert_eq!((ca.name_any().as_str(), value(&ca, "ca.crt")), ("d-service-ca", value(&leaf, "ca.crt")));
+    assert_eq!(cluster.settle(START, None).0, [], "nothing is written twice");
+}
+
+// spec 07 A-44
+#[test]
+fn a_renewal_never_leaves_a_served_certificate_untrusted() {
+    let mut cluster = Cluster::empty();
+    cluster.settle(START, None);
+    let first = cluster.leaf.clone().unwrap();
+    cluster.owner.wish = Some("now".to_owned());
+    let asked = "2026-01-20T12:00:00Z";
+    let (steps, until) = cluster.settle(asked, Some(864_000));
+    assert_eq!(steps, [Step::NewAuthority(Cause::Asked), Step::MendLeaf]);
+    assert_eq!(until, Timestamp::MAX, "waits for objects to carry the bundle");
+    assert_eq!(count(&cluster.found().bundle(at(asked))), 2);
+    let waiting = cluster.leaf.clone().unwrap();
+    assert_eq!(pair(&waiting), pair(&first));
+    assert!(cluster.is_trusted(&waiting, asked));
+    assert_eq!(cluster.settle(asked, Some(10)), (vec![], at("2026-01-20T12:00:20Z")));
+    let signed = "2026-01-20T12:00:30Z";
+    assert_eq!(cluster.settle(signed, Some(30)), (vec![Step::NewLeaf], at("2026-01-21T12:00:30Z")));
+    // A pod may serve either.
+    let second = cluster.leaf.clone().unwrap();
+    assert_ne!(pair(&second), pair(&first));
+    assert!(cluster.is_trusted(&first, signed) && cluster.is_trusted(&second, signed));
+    let over = "2026-01-21T12:00:30Z";
+    assert_eq!(cluster.settle(over, Some(3600)).0, [Step::Forget, Step::MendLeaf]);
+    assert!(!cluster.is_trusted(&first, over) && cluster.is_trusted(&second, over));
+    assert_eq!(cluster.settle(over, Some(3600)).0, [], "a wish is granted once");
+}
+
+#[test]
+fn what_was_lost_or_damaged_is_made_again() {
+    let mut cluster = Cluster::empty();
+    cluster.settle(START, None);
+    let first = cluster.leaf.clone().unwrap();
+    // The Secret of the CA is lost: what it signed stays trusted until everybody knows the next.
+    cluster.ca = None;
+    assert_eq!(cluster.settle(START, Some(3600)).0, [NEW, Step::MendLeaf]);
+    assert!(cluster.is_trusted(&first, START) && pair(cluster.leaf.as_ref().unwrap()) == pair(&first));
+    // Both are.
+    (cluster.ca, cluster.leaf) = (None, None);
+    assert_eq!(cluster.settle(START, Some(3600)).0, [NEW, Step::NewLeaf]);
+    assert!(!cluster.is_trusted(&first, START));
+    // Texts, keys and marks that somebody spoilt.
+    let good = (cluster.ca.clone(), cluster.leaf.clone());
+    let set = |secret: &mut Option<Secret>, key: &str, text: &[u8]| {
+        let data = secret.as_mut().unwrap().data.as_mut().unwrap();
+        data.insert(key.to_owned(), ByteString(text.to_vec()));
+    };
+    let unmark = |secret: &mut Option<Secret>| secret.as_mut().unwrap().metadata.labels = None;
+    type Damage<'a> = &'a dyn Fn(&mut Cluster);
+    let rows: [(Damage<'_>, &[Step]); 8] = [
+        (&|c| set(&mut c.leaf, "tls.crt", b"x"), &[Step::NewLeaf]),
+        (&|c| set(&mut c.leaf, "tls.key", value(c.ca.as_ref().unwrap(), "tls.key")), &[Step::NewLeaf]),
+        (&|c| set(&mut c.leaf, "ca.crt", b"x"), &[Step::MendLeaf]),
+        (&|c| unmark(&mut c.leaf), &[Step::MendLeaf]),
+        (&|c| unmark(&mut c.ca), &[Step::MendAuthority]),
+        (&|c| set(&mut c.ca, "ca.crt", b"x"), &[Step::MendAuthority]),
+        (&|c| set(&mut c.ca, "tls.key", b"x"), &[NEW, Step::MendLeaf]),
+        (&|c| c.leaf.as_mut().unwrap().data = None, &[Step::NewLeaf]),
+    ];
+    for (number, (damage, steps)) in rows.into_iter().enumerate() {
+        (cluster.ca, cluster.leaf) = good.clone();
+        damage(&mut cluster);
+        assert_eq!(cluster.settle(START, Some(3600)).0, steps, "row {number}");
+        let leaf = cluster.leaf.clone().unwrap();
+        assert!(cluster.is_trusted(&leaf, START), "row {number}");
+    }
+}
+
+#[test]
+fn clocks_may_jump() {
+    let mut cluster = Cluster::empty();
+    cluster.settle(START, None);
+    let first = cluster.leaf.clone().unwrap();
+    // Another leader's clock is behind by less than a day.
+    assert_eq!(cluster.settle("2026-01-09T12:00:01Z", None).0, [Step::MendLeaf]);
+    // Started again after the serving certificate expired; after the CA did.
+    let late = "2026-05-01T00:00:00Z";
+    assert_eq!(cluster.settle(late, None).0, [Step::NewLeaf]);
+    let very_late = "2036-05-01T00:00:00Z";
+    assert_eq!(cluster.settle(very_late, None).0, [NEW, Step::NewLeaf]);
+    assert_eq!(count(&cluster.found().bundle(at(very_late))), 1, "expired CAs are forgotten");
+    // Back from the future: what is not valid yet is no use.
+    assert_eq!(cluster.settle(START, None).0, [NEW, Step::NewLeaf]);
+    let leaf = cluster.leaf.clone().unwrap();
+    assert!(cluster.is_trusted(&leaf, START) && !cluster.is_trusted(&first, START));
+}
+
+#[test]
+fn what_another_provider_left_is_taken_over_without_a_gap() {
+    let mut cluster = Cluster::empty();
+    let theirs = new_ca("their-ca", at(START)).unwrap();
+    let served = new_leaf(&theirs, "test", &dns_names(&serving()), at(START)).unwrap();
+    let chained = [&served.certificate[..], &theirs.certificate].concat();
+    let cert_manager =
+        json!({CERT_MANAGER_MARK: "d-service-cert", "cert-manager.io/issuer-name": "i", "mine": "x"});
+    let openshift = json!({OPENSHIFT_MARKS[0]: "d-service"});
+    let rows = [(cert_manager, &served.certificate, &theirs.certificate), (openshift, &chained, &Vec::new())];
+    for (annotations, certificate, beside) in rows {
+        let mut secret: Secret = serde_json::from_value(json!({
+            "metadata": {"name": "d-service-cert", "namespace": "ns", "resourceVersion": "7",
+                "annotations": annotations, "finalizers": ["example.com/f"], "labels": {"controller.cert-manager.io/fao": "true"},
+                "ownerReferences": [{"apiVersion": "v1", "kind": "Service", "name": "d-service", "uid": "s"}]},
+            "type": "kubernetes.io/tls",
+        }))
+        .unwrap();
+        let data = [("tls.crt", certificate), ("tls.key", &served.key), ("ca.crt", beside)];
+        let data = data.map(|(key, value)| (key.to_owned(), ByteString(value.clone())));
+        secret.data = Some(data.into());
+        (cluster.ca, cluster.leaf) = (None, Some(secret.clone()));
+        assert_eq!(cluster.found().check(), Ok(()));
+        assert_eq!(cluster.settle(START, None).0, [NEW, Step::MendLeaf]);
+        let taken = cluster.leaf.clone().unwrap();
+        assert_eq!(pair(&taken), pair(&secret));
+        assert!(cluster.is_trusted(&taken, START));
+        assert_eq!((taken.resource_version().as_deref(), taken.owner_references().len()), (Some("7"), 1));
+        assert_eq!(taken.owner_references()[0].uid, "u");
+        assert_eq!(taken.finalizers(), ["example.com/f"]);
+        assert!(!taken.annotations().keys().chain(taken.labels().keys()).any(|key| is_of_others(key)));
+        assert_eq!(cluster.settle(START, Some(30)).0, [Step::NewLeaf]);
+        // While they still issue it, it is theirs.
+        (cluster.ca, cluster.leaf) = (None, Some(secret));
+        let found = Found { issued_by_others: true, ..cluster.found() };
+        let ca = found.written(NEW, at(START)).unwrap();
+        let found = Found { ca, ..found };
+        let step = next(&found.facts(Some(Duration::MAX), at(START)), &Times::DEFAULT, at(START));
+        assert_eq!(step, Step::Wait(found.facts(None, at(START)).authority.unwrap().due));
+        assert_eq!(count(&found.bundle(at(START))), 2, "what they issued is trusted");
+    }
+}
+
+#[test]
+fn what_is_not_ours_is_refused_by_name() {
+    let ours = json!({
+        labels::EXT_WEBHOOK_CERTIFICATE: "serving", labels::OWNER_NAME: "demo"});
+    let another = json!({
+        labels::EXT_WEBHOOK_CERTIFICATE: "serving", labels::OWNER_NAME: "other"});
+    let by = |uid: &str| json!([{"apiVersion": "v1", "kind": "K", "name": "demo", "uid": uid}]);
+    let left = |certificate: &str| json!({CERT_MANAGER_MARK: certificate});
+    let foreign = "Secret ns/d-service-cert exists and is not one of OLM: the built-in provider of webhook certificates \
+                   needs this name and overwrites nothing; remove the Secret";
+    let abandoned = "Secret ns/d-service-cert belongs to a deleted ClusterExtension of this name; it is made anew once \
+                     garbage collection has removed it";
+    let of_another = "Secret ns/d-service-cert holds webhook certificates of ClusterExtension \"other\"";
+    let rows: [(Value, Value, Value, Option<&str>); 9] = [
+        (json!({}), json!({}), json!([]), Some(foreign)),
+        (json!({}), left("another"), json!([]), Some(foreign)),
+        (json!({}), json!({}), by("s"), Some(foreign)),
+        (another.clone(), json!({}), by("o"), Some(of_another)),
+        (another, left("d-service-cert"), by("o"), Some(of_another)),
+        (ours.clone(), json!({}), by("before"), Some(abandoned)),
+        (ours.clone(), json!({}), by("u"), None),
+        (ours, json!({}), json!([]), None),
+        (json!({}), json!({}), by("u"), None),
+    ];
+    for (labels, annotations, owners, refused) in rows {
+        let secret: Secret =
+            serde_json::from_value(json!({"metadata": {"name": "d-service-cert", "namespace": "ns",
+            "labels": labels, "annotations": annotations, "ownerReferences": owners}}))
+            .unwrap();
+        let cluster = Cluster { leaf: Some(secret), ..Cluster::empty() };
+        let refusal = cluster.found().check().err().map(|refusal| refusal.to_string());
+        assert_eq!(refusal.as_deref(), refused);
+        // What another provider issues is not written.
+        assert_eq!(Found { issued_by_others: true, ..cluster.found() }.check(), Ok(()));
+    }
+    // Nobody else makes CAs of these names.
+    let secret =
+        json!({"metadata": {"name": "d-service-ca", "namespace": "ns", "annotations": left("d-service-ca")}});
+    let cluster = Cluster { ca: Some(serde_json::from_value(secret).unwrap()), ..Cluster::empty() };
+    let foreign = foreign.replace("d-service-cert", "d-service-ca");
+    assert_eq!(cluster.found().check().unwrap_err().to_string(), foreign);
+}
+
+#[test]
+fn what_an_extension_installs_is_not_removed_for_its_label() {
+    for (owners, may_remove) in [(vec![], true), (vec!["u"], true), (vec!["revision"], false)] {
+        let reference = |uid: &&str| json!({"apiVersion": "v1", "kind": "K", "name": "n", "uid": uid});
+        let owners: Vec<Value> = owners.iter().map(reference).collect();
+        let secret: Secret =
+            serde_json::from_value(json!({"metadata": {"name": "s", "ownerReferences": owners}})).unwrap();
+        assert_eq!(owner("u", None).may_remove(&secret), may_remove, "{owners:?}");
+    }
+}
+
+#[test]
+fn a_name_that_no_client_accepts_is_an_error() {
+    let mut cluster = Cluster::empty();
+    cluster.serving.service = "s".repeat(64);
+    let ca = cluster.found().written(NEW, at(START)).unwrap();
+    let found = Found { ca, ..cluster.found() };
+    let error = found.written(Step::NewLeaf, at(START)).unwrap_err().to_string();
+    let host = format!("{}.ns", cluster.serving.service);
+    assert_eq!(
+        error,
+        format!(
+            "Secret ns/{}-ca: no certificate for {host}.svc, {host}.svc.cluster.local, {host} can be made that \
+             clients accept",
+            cluster.serving.service
+        )
+    );
+}

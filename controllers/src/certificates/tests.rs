@@ -1,0 +1,394 @@
+//! The provider against a real API server, which calls a webhook of the test.
+
+mod world;
+
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use kube::api::{DeleteParams, PostParams};
+use olm_api::labels;
+use olm_api::names::{REVISION_ENGINE_MANAGER, WEBHOOK_CERTIFICATES_MANAGER};
+use olm_bundle::{InjectionKind, Serving};
+use olm_service::certificate::PemPair;
+use olm_service::issue::{count, is_accepted};
+use serde_json::{Value, json};
+
+use super::needs::dns_names;
+use super::plan::Times;
+use world::{
+    CA, CRD, LEAF, NAMESPACE, Webhook, World, carried, configuration, definition, eventually, needed, service,
+};
+
+use InjectionKind::{Definition, Mutating, Validating};
+
+/// Short enough for a test to see the end, and longer than the pod below takes to see a new certificate.
+const QUICK: Times = Times { settle: Duration::from_secs(2), overlap: SignedDuration::from_secs(8) };
+/// How late the pod sees what is in its Secret.
+const LAG: Duration = Duration::from_secs(2);
+
+const OBJECTS: [(InjectionKind, &str); 3] =
+    [(Validating, "v.example.com"), (Mutating, "m.example.com"), (Definition, CRD)];
+
+impl World {
+    /// The bundle that all these objects carry, if they agree.
+    async fn common(&self, objects: &[(InjectionKind, &str)]) -> Option<Vec<u8>> {
+        let mut common = None;
+        for (kind, name) in objects {
+            let bundle = carried(&self.live(*kind, name).await?)?;
+            if *common.get_or_insert_with(|| bundle.clone()) != bundle {
+                return None;
+            }
+        }
+        common
+    }
+
+    async fn until_injected(&self, objects: &[(InjectionKind, &str)]) -> Vec<u8> {
+        eventually("every object carries the bundle", async || {
+            let bundle = self.pair(CA).await?.1;
+            (self.common(objects).await? == bundle).then_some(bundle)
+        })
+        .await
+    }
+}
+
+fn accepted(pair: &PemPair, bundle: &[u8]) -> bool {
+    let serving =
+        Serving { namespace: NAMESPACE.to_owned(), service: "d-service".to_owned(), secret: LEAF.to_owned() };
+    is_accepted(pair, bundle, &dns_names(&serving), Timestamp::now())
+}
+
+fn managers(object: &Value, field: &str) -> Vec<String> {
+    let entries = object["metadata"]["managedFields"].as_array().unwrap();
+    let owns = |entry: &&Value| entry["fieldsV1"].to_string().contains(field);
+    entries.iter().filter(owns).map(|entry| entry["manager"].as_str().unwrap().to_owned()).collect()
+}
+
+// spec 07 A-44, spec 04 §12: from the first revision to the last
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bundle_with_webhooks_lives() {
+    let world = World::start().await;
+    let webhook = Webhook::start();
+    let extension = world.extension("demo").await;
+    let phases = [
+        vec![definition(true)],
+        vec![service()],
+        vec![
+            configuration(Validating, "v.example.com", webhook.port()),
+            configuration(Mutating, "m.example.com", webhook.port()),
+        ],
+    ];
+    let provider = world.provider(QUICK);
+    provider.ensure(&extension, &needed(&phases)).await.unwrap();
+    let (first, bundle) = world.pair(LEAF).await.unwrap();
+    assert!(accepted(&first, &bundle) && count(&bundle) == 1);
+    webhook.serve(&first).await;
+    let (keeping, applying) = (world.keep(&provider), world.apply());
+    world.revise(&extension, 1, &phases).await;
+    assert_eq!(world.until_injected(&OBJECTS).await, bundle);
+    for (kind, name) in OBJECTS {
+        let live = world.live(kind, name).await.unwrap();
+        assert_eq!(managers(&live, "f:caBundle"), [WEBHOOK_CERTIFICATES_MANAGER], "{name}");
+    }
+    eventually("the webhook is called", async || world.call().await.ok()).await;
+
+    what_is_edited_comes_back(&world, &bundle).await;
+    applying.stop().await;
+    let applying = the_engine_leaves_it_alone(&world).await;
+    a_renewal_fails_no_call(&world, &webhook, &first).await;
+    secrets_come_back(&world).await;
+
+    // Another process takes over; the next revision converts no longer, and mutates no longer.
+    keeping.stop().await;
+    let provider = world.provider(QUICK);
+    let keeping = world.keep(&provider);
+    let phases = [
+        vec![definition(false)],
+        vec![service()],
+        vec![configuration(Validating, "v.example.com", webhook.port())],
+    ];
+    provider.ensure(&extension, &needed(&phases)).await.unwrap();
+    world.revise(&extension, 2, &phases).await;
+    world.until_archived("demo-1").await;
+    let live = world.live(Definition, CRD).await.unwrap();
+    assert_eq!(live["spec"]["conversion"], json!({"strategy": "None"}));
+    assert_eq!(world.live(Mutating, "m.example.com").await, None);
+    world.until_injected(&OBJECTS[..1]).await;
+
+    // The last one has no webhooks.
+    let phases = [vec![definition(false)]];
+    provider.ensure(&extension, &needed(&phases)).await.unwrap();
+    world.revise(&extension, 3, &phases).await;
+    world.until_archived("demo-2").await;
+    eventually("both Secrets are removed", async || {
+        (world.pair(LEAF).await.is_none() && world.pair(CA).await.is_none()).then_some(())
+    })
+    .await;
+    eventually("nothing is remembered", async || (!provider.0.is_known("demo")).then_some(())).await;
+    keeping.stop().await;
+    applying.stop().await;
+}
+
+async fn what_is_edited_comes_back(world: &World, bundle: &[u8]) {
+    let path = "/webhooks/0/clientConfig/caBundle";
+    let edited = Instant::now();
+    world.edit(Validating, "v.example.com", json!([{"op": "replace", "path": path, "value": "eA=="}])).await;
+    world.edit(Mutating, "m.example.com", json!([{"op": "remove", "path": path}])).await;
+    let path = "/spec/conversion/webhook/clientConfig/caBundle";
+    world.edit(Definition, CRD, json!([{"op": "remove", "path": path}])).await;
+    assert_eq!(world.until_injected(&OBJECTS).await, bundle);
+    eprintln!("edited bundles were back after {:?}", edited.elapsed());
+}
+
+/// An engine that has seen nothing yet writes nothing, and what it repairs keeps the bundle.
+async fn the_engine_leaves_it_alone(world: &World) -> world::Running {
+    let versions = async || {
+        let mut versions = Vec::new();
+        for (kind, name) in OBJECTS {
+            versions.push(world.live(kind, name).await.unwrap()["metadata"]["resourceVersion"].clone());
+        }
+        versions
+    };
+    let before = versions().await;
+    let applying = world.apply();
+    // Something that it does repair, in the same phase and after the definition.
+    world
+        .edit(
+            Validating,
+            "v.example.com",
+            json!([{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"}]),
+        )
+        .await;
+    eventually("the engine repairs", async || {
+        let live = world.live(Validating, "v.example.com").await?;
+        (live["webhooks"][0]["failurePolicy"] == "Fail" && carried(&live).is_some()).then_some(())
+    })
+    .await;
+    let after = versions().await;
+    assert_eq!(before[1..], after[1..], "nothing else was written");
+    let live = world.live(Validating, "v.example.com").await.unwrap();
+    assert_eq!(managers(&live, "f:caBundle"), [WEBHOOK_CERTIFICATES_MANAGER]);
+    assert!(managers(&live, "f:failurePolicy").contains(&REVISION_ENGINE_MANAGER.to_owned()));
+    applying
+}
+
+/// Looks at every stage of a renewal while calls go on, with a pod that sees its Secret late.
+async fn a_renewal_fails_no_call(world: &World, webhook: &Webhook, first: &PemPair) {
+    world.ask_for_renewal("demo", "2026-01-01T00:00:00Z").await;
+    let mut served = first.clone();
+    // Certificates in the Secret, and since when.
+    let mut seen = vec![(first.clone(), Instant::now())];
+    let mut stages = Vec::new();
+    eventually("the old CA is forgotten", async || {
+        let called = world.call().await;
+        assert_eq!(called, Ok(()), "stages {stages:?}");
+        let (leaf, _) = world.pair(LEAF).await.unwrap();
+        if seen.last().is_some_and(|(last, _)| *last != leaf) {
+            seen.push((leaf, Instant::now()));
+        }
+        let (last, since) = seen.last().unwrap();
+        if *last != served && since.elapsed() >= LAG {
+            webhook.serve(last).await;
+            served = last.clone();
+        }
+        for (kind, name) in OBJECTS {
+            let bundle = carried(&world.live(kind, name).await.unwrap()).unwrap();
+            assert!(accepted(&served, &bundle), "{name} in {stages:?}");
+        }
+        let trusted = world.common(&OBJECTS).await.map_or(0, |bundle| count(&bundle));
+        let stage = (trusted, seen.len());
+        if trusted > 0 && stages.last() != Some(&stage) {
+            stages.push(stage);
+        }
+        (stage == (1, 2)).then_some(())
+    })
+    .await;
+    // Trusted CAs, and certificates so far: both are trusted before and after the new certificate is there.
+    assert_eq!(stages, [(1, 1), (2, 1), (2, 2), (1, 2)]);
+    let (second, bundle) = eventually("the bundle beside the certificate", async || {
+        let (leaf, bundle) = world.pair(LEAF).await?;
+        (count(&bundle) == 1).then_some((leaf, bundle))
+    })
+    .await;
+    assert!(accepted(&second, &bundle) && !accepted(first, &bundle));
+    assert_eq!(world.call().await, Ok(()));
+    let noted = async || {
+        let events = world.events().await;
+        let count = |text: &str| events.iter().filter(|event| event.contains(text)).count();
+        (
+            count("WebhookCertificatesRenewed: new CA for webhooks of Service ns/d-service, valid until "),
+            count(
+                "WebhookCertificatesRenewed: new serving certificate for webhooks of Service ns/d-service, valid until ",
+            ),
+        )
+    };
+    eventually("Events", async || (noted().await == (1, 1)).then_some(())).await;
+}
+
+/// The Secret of the serving certificate, with and without that of the CA.
+async fn secrets_come_back(world: &World) {
+    world.remove_secret(LEAF).await;
+    let (leaf, bundle) = eventually("the serving certificate", async || world.pair(LEAF).await).await;
+    assert!(accepted(&leaf, &bundle));
+    world.remove_secret(CA).await;
+    world.remove_secret(LEAF).await;
+    eventually("both", async || {
+        let (leaf, _) = world.pair(LEAF).await?;
+        let bundle = world.pair(CA).await?.1;
+        accepted(&leaf, &bundle).then_some(())
+    })
+    .await;
+    world.until_injected(&OBJECTS).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secrets_of_others() {
+    let world = World::start().await;
+    let extension = world.extension("demo").await;
+    let injections = needed(&[vec![service(), configuration(Validating, "v.example.com", 443)]]);
+    let provider = world.provider(QUICK);
+    let put = async |name: &str, change: Value| {
+        let mut secret = json!({"metadata": {"name": name}, "type": "kubernetes.io/tls",
+            "stringData": {"tls.crt": "", "tls.key": ""}});
+        secret["metadata"].as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        let secret = serde_json::from_value(secret).unwrap();
+        world.secrets().create(&PostParams::default(), &secret).await.unwrap();
+    };
+    // Somebody's.
+    put(LEAF, json!({})).await;
+    let refused = provider.ensure(&extension, &injections).await.unwrap_err().to_string();
+    assert!(refused.starts_with("Secret ns/d-service-cert exists and is not one of OLM: "), "{refused}");
+    assert_eq!(world.pair(CA).await, None, "nothing is made beside it");
+    world.remove_secret(LEAF).await;
+    // That of an extension which is gone: nobody collects it here.
+    let owners = json!([{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+        "name": "demo", "uid": "before"}]);
+    let marks = json!({labels::EXT_WEBHOOK_CERTIFICATE: "ca", labels::OWNER_NAME: "demo"});
+    put(CA, json!({"ownerReferences": owners, "labels": marks})).await;
+    let refused = provider.ensure(&extension, &injections).await.unwrap_err().to_string();
+    assert!(refused.starts_with("Secret ns/d-service-ca belongs to a deleted ClusterExtension"), "{refused}");
+    world.remove_secret(CA).await;
+    // What cert-manager left is taken over.
+    put(LEAF, json!({"annotations": {"cert-manager.io/certificate-name": LEAF}})).await;
+    provider.ensure(&extension, &injections).await.unwrap();
+    let taken = world.secrets().get(LEAF).await.unwrap();
+    assert_eq!(taken.owner_references()[0].uid, extension.uid().unwrap());
+    assert!(!taken.annotations().contains_key("cert-manager.io/certificate-name"));
+    // Another extension wants the same.
+    let other = world.extension("other").await;
+    let refused = provider.ensure(&other, &injections).await.unwrap_err().to_string();
+    assert_eq!(refused, "Secret ns/d-service-ca holds webhook certificates of ClusterExtension \"demo\"");
+    // A namespace that is not there.
+    let mut elsewhere = injections.clone();
+    elsewhere[0].serving.namespace = "nowhere".to_owned();
+    let refused = provider.ensure(&other, &elsewhere).await.unwrap_err().to_string();
+    assert_eq!(refused, "creating Secret nowhere/d-service-ca: namespaces \"nowhere\" not found");
+}
+
+// An extension whose Secrets cannot be kept says so, and does not hold up another.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_failing_extension_delays_no_other() {
+    let world = World::start().await;
+    let (failing, well) = (world.extension("failing").await, world.extension("well").await);
+    let phases = [vec![service(), configuration(Validating, "v.example.com", 443)]];
+    let provider = world.provider(QUICK);
+    provider.ensure(&failing, &needed(&phases)).await.unwrap();
+    world.revise(&failing, 1, &phases).await;
+    let keeping = world.keep(&provider);
+    // The Secret is replaced by somebody's.
+    eventually("somebody's Secret is there", async || {
+        world.secrets().delete(LEAF, &DeleteParams::default()).await.ok();
+        let secret = json!({"metadata": {"name": LEAF}, "type": "Opaque"});
+        world.secrets().create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.ok()
+    })
+    .await;
+    let note = "WebhookCertificatesFailed: Secret ns/d-service-cert exists and is not one of OLM";
+    eventually(note, async || world.events().await.iter().any(|event| event.starts_with(note)).then_some(()))
+        .await;
+    let objects = [service(), configuration(Validating, "w.example.com", 443)];
+    let text = serde_json::to_string(&objects).unwrap();
+    let phases: [Vec<Value>; 1] = [serde_json::from_str(&text.replace("d-service", "e-service")).unwrap()];
+    provider.ensure(&well, &needed(&phases)).await.unwrap();
+    let applying = world.apply();
+    world.revise(&well, 1, &phases).await;
+    eventually("the other is served", async || {
+        let bundle = world.pair("e-service-ca").await?.1;
+        (carried(&world.live(Validating, "w.example.com").await?)? == bundle).then_some(())
+    })
+    .await;
+    applying.stop().await;
+    // A revision whose content is lost may have objects that lack a new CA: that signs nothing.
+    let blind = world.extension("blind").await;
+    let text = text.replace("d-service", "f-service").replace("w.example", "x.example");
+    provider.ensure(&blind, &needed(&[serde_json::from_str(&text).unwrap()])).await.unwrap();
+    let first = world.pair("f-service-cert").await.unwrap().0;
+    world.revise_lost(&blind, 1).await;
+    world.ask_for_renewal("blind", "1").await;
+    let note = "WebhookCertificatesFailed: content of revision blind-1: resolving ref in phase \"p\": getting Secret \
+                olmv1-system/lost: Secret \"lost\" not found";
+    eventually(note, async || {
+        let is_renewed = count(&world.pair("f-service-cert").await?.1) == 2;
+        (is_renewed && world.events().await.iter().any(|event| event == note)).then_some(())
+    })
+    .await;
+    let carried: Vec<usize> =
+        provider.0.known()["blind"].carried.values().map(|carried| count(&carried.bundle)).collect();
+    assert!(carried.iter().all(|count| *count == 1), "{carried:?}: not known of the bundle with both");
+    assert_eq!(world.pair("f-service-cert").await.unwrap().0, first);
+    keeping.stop().await;
+}
+
+// The newest provider has the Secret once no revision of another is in force, and nobody writes over anybody.
+#[tokio::test(flavor = "multi_thread")]
+async fn providers_take_turns() {
+    let world = World::start().await;
+    let extension = world.extension("demo").await;
+    let ours = [vec![service(), configuration(Validating, "v.example.com", 443)]];
+    let certificate = json!({
+        "apiVersion": "cert-manager.io/v1", "kind": "Certificate",
+        "metadata": {"name": LEAF, "namespace": NAMESPACE}, "spec": {"secretName": LEAF},
+    });
+    let theirs = [vec![certificate]];
+    let provider = world.provider(QUICK);
+    provider.ensure(&extension, &needed(&ours)).await.unwrap();
+    world.revise(&extension, 1, &ours).await;
+    let keeping = world.keep(&provider);
+    // cert-manager issues for the next revision, which is not there to be upset by us.
+    provider.ensure(&extension, &needed(&theirs)).await.unwrap();
+    world.revise(&extension, 2, &theirs).await;
+    eventually("it is seen", async || (provider.0.known()["demo"].read.len() == 2).then_some(())).await;
+    let (mut pair, _) = world.pair(LEAF).await.unwrap();
+    pair.certificate = b"of cert-manager".to_vec();
+    let passed = async || {
+        let before = world.pair(CA).await.unwrap();
+        world.remove_secret(CA).await;
+        let is_new = async || (world.pair(CA).await? != before).then_some(());
+        eventually("a CA is made, and its Secret seen", is_new).await;
+    };
+    world.issue(LEAF, &pair).await;
+    passed().await;
+    assert_eq!(world.pair(LEAF).await.unwrap().0, pair);
+    // Our last revision goes: what others issue is theirs.
+    world.archive("demo-1").await;
+    eventually("the Secret of the CA is gone", async || world.pair(CA).await.is_none().then_some(())).await;
+    let unmarked = eventually("the serving certificate is not ours", async || {
+        let secret = world.secrets().get(LEAF).await.unwrap();
+        (!secret.labels().contains_key(labels::EXT_WEBHOOK_CERTIFICATE)).then_some(secret)
+    })
+    .await;
+    assert!(unmarked.owner_references().is_empty());
+    assert_eq!(world.pair(LEAF).await.unwrap().0, pair);
+    // And back: what they left is ours after their last revision.
+    world.mark(LEAF, "cert-manager.io/certificate-name").await;
+    provider.ensure(&extension, &needed(&ours)).await.unwrap();
+    world.revise(&extension, 3, &ours).await;
+    passed().await;
+    assert_eq!(world.pair(LEAF).await.unwrap().0, pair);
+    world.archive("demo-2").await;
+    eventually("a certificate of ours", async || {
+        let (leaf, bundle) = world.pair(LEAF).await?;
+        accepted(&leaf, &bundle).then_some(())
+    })
+    .await;
+    keeping.stop().await;
+}

@@ -1,0 +1,337 @@
+//! A real API server with an extension on it, the revision controller that applies its objects, and the provider.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::http::header::CONNECTION;
+use axum::routing::post;
+use axum::{Json, Router};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::core::DynamicObject;
+use kube::{Api, Client, ResourceExt};
+use olm_api::{ClusterExtension, ClusterObjectSet, annotations, labels};
+use olm_bundle::{BUILTIN_CA_ANNOTATION, Injection, InjectionKind, injections};
+use olm_control_plane::ControlPlane;
+use olm_service::Component;
+use olm_service::certificate::{CertificateSource, PemPair, ServingCertificate};
+use olm_service::events::Events;
+use olm_service::https::HttpServer;
+use olm_service::metrics::Metrics;
+use olm_service::tls_profile::{ProfileName, TlsProfile, Version};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::certificates::WebhookCertificates;
+use crate::certificates::plan::Times;
+
+pub(super) const NAMESPACE: &str = "ns";
+pub(super) const SYSTEM: &str = "olmv1-system";
+pub(super) const LEAF: &str = "d-service-cert";
+pub(super) const CA: &str = "d-service-ca";
+pub(super) const CRD: &str = "widgets.example.com";
+/// Generous, because tests share the machine with compilers.
+const PATIENCE: Duration = Duration::from_secs(120);
+const LOOK: Duration = Duration::from_millis(50);
+
+pub(super) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+pub(super) struct World {
+    plane: ControlPlane,
+}
+
+/// A running controller, ended by [`Running::stop`].
+pub(super) struct Running {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    pub(super) async fn stop(self) {
+        self.stop.cancel();
+        self.task.await.unwrap();
+    }
+}
+
+impl World {
+    pub(super) async fn start() -> Self {
+        let plane = ControlPlane::start().await.unwrap();
+        plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
+        let world = Self { plane };
+        for name in [NAMESPACE, SYSTEM] {
+            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            Api::<k8s_openapi::api::core::v1::Namespace>::all(world.client())
+                .create(&PostParams::default(), &serde_json::from_value(namespace).unwrap())
+                .await
+                .unwrap();
+        }
+        world
+    }
+
+    pub(super) fn client(&self) -> Client {
+        self.plane.client()
+    }
+
+    pub(super) fn secrets(&self) -> Api<Secret> {
+        Api::namespaced(self.client(), NAMESPACE)
+    }
+
+    pub(super) fn extensions(&self) -> Api<ClusterExtension> {
+        Api::all(self.client())
+    }
+
+    pub(super) async fn extension(&self, name: &str) -> ClusterExtension {
+        let extension = json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": name},
+            "spec": {"namespace": NAMESPACE, "source": {"sourceType": "Catalog", "catalog": {"packageName": name}}},
+        });
+        let extension = serde_json::from_value(extension).unwrap();
+        self.extensions().create(&PostParams::default(), &extension).await.unwrap()
+    }
+
+    pub(super) fn provider(&self, times: Times) -> WebhookCertificates {
+        let events = Events::new(self.client(), Component::OperatorController);
+        WebhookCertificates::with_times(self.client(), SYSTEM, events, times)
+    }
+
+    /// The controller of the provider.
+    pub(super) fn keep(&self, provider: &WebhookCertificates) -> Running {
+        let (provider, stop) = (provider.clone(), CancellationToken::new());
+        let stopped = stop.clone();
+        let metrics = Arc::new(Metrics::new());
+        Running { stop, task: tokio::spawn(async move { provider.run(false, metrics, stopped).await }) }
+    }
+
+    /// The controller that applies revisions.
+    pub(super) fn apply(&self) -> Running {
+        let stop = CancellationToken::new();
+        let run =
+            crate::revision::run(self.client(), SYSTEM.to_owned(), Arc::new(Metrics::new()), stop.clone());
+        Running { stop, task: tokio::spawn(run) }
+    }
+
+    /// Makes revision `number` in force, with a phase for each list of objects.
+    pub(super) async fn revise(&self, extension: &ClusterExtension, number: i64, phases: &[Vec<Value>]) {
+        let phase = |(index, objects): (usize, &Vec<Value>)| {
+            let objects: Vec<Value> = objects.iter().map(|object| json!({"object": object})).collect();
+            json!({"name": format!("p{index}"), "objects": objects})
+        };
+        self.make_revision(extension, number, phases.iter().enumerate().map(phase).collect()).await;
+    }
+
+    /// Makes revision `number` in force, whose content nobody finds.
+    pub(super) async fn revise_lost(&self, extension: &ClusterExtension, number: i64) {
+        let phase = json!({"name": "p", "objects": [{"ref": {"name": "lost", "key": "k"}}]});
+        self.make_revision(extension, number, vec![phase]).await;
+    }
+
+    async fn make_revision(&self, extension: &ClusterExtension, number: i64, phases: Vec<Value>) {
+        let name = extension.name_any();
+        let set = json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
+            "metadata": {
+                "name": format!("{name}-{number}"),
+                "labels": {labels::OWNER_KIND: labels::OWNER_KIND_EXTENSION, labels::OWNER_NAME: name},
+                "ownerReferences": [{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+                    "name": name, "uid": extension.uid(), "controller": true}],
+            },
+            "spec": {"lifecycleState": "Active", "revision": number, "collisionProtection": "Prevent",
+                "phases": phases},
+        });
+        let sets: Api<ClusterObjectSet> = Api::all(self.client());
+        sets.create(&PostParams::default(), &serde_json::from_value(set).unwrap()).await.unwrap();
+    }
+
+    pub(super) async fn archive(&self, name: &str) {
+        let patch = Patch::Merge(json!({"spec": {"lifecycleState": "Archived"}}));
+        let sets: Api<ClusterObjectSet> = Api::all(self.client());
+        sets.patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    pub(super) async fn until_archived(&self, name: &str) {
+        let sets: Api<ClusterObjectSet> = Api::all(self.client());
+        eventually(&format!("{name} archived"), async || {
+            let set = sets.get(name).await.unwrap();
+            let archived = set.status?.conditions.into_iter().find(|c| c.reason == "Archived");
+            archived.map(drop)
+        })
+        .await;
+    }
+
+    pub(super) async fn ask_for_renewal(&self, extension: &str, value: &str) {
+        let metadata = json!({"annotations": {annotations::EXT_RENEW_WEBHOOK_CERTIFICATES_AT: value}});
+        let patch = Patch::Merge(json!({ "metadata": metadata }));
+        self.extensions().patch(extension, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    pub(super) async fn live(&self, kind: InjectionKind, name: &str) -> Option<Value> {
+        let object = self.objects(kind).get_opt(name).await.unwrap();
+        object.map(|object| serde_json::to_value(object).unwrap())
+    }
+
+    pub(super) fn objects(&self, kind: InjectionKind) -> Api<DynamicObject> {
+        self.provider(Times::DEFAULT).0.objects(kind)
+    }
+
+    /// Changes an object as a user does.
+    pub(super) async fn edit(&self, kind: InjectionKind, name: &str, patch: Value) {
+        let params = PatchParams { field_manager: Some("user".to_owned()), ..PatchParams::default() };
+        let patch = Patch::<Value>::Json(serde_json::from_value(patch).unwrap());
+        self.objects(kind).patch(name, &params, &patch).await.unwrap();
+    }
+
+    pub(super) async fn pair(&self, name: &str) -> Option<(PemPair, Vec<u8>)> {
+        let data = self.secrets().get_opt(name).await.unwrap()?.data?;
+        let value = |key: &str| data[key].0.clone();
+        Some((PemPair { certificate: value("tls.crt"), key: value("tls.key") }, value("ca.crt")))
+    }
+
+    /// Writes a pair into a Secret, as another provider does.
+    pub(super) async fn issue(&self, name: &str, pair: &PemPair) {
+        let data =
+            json!({"tls.crt": STANDARD.encode(&pair.certificate), "tls.key": STANDARD.encode(&pair.key)});
+        let patch = Patch::Merge(json!({ "data": data }));
+        self.secrets().patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// Annotates a Secret with its own name.
+    pub(super) async fn mark(&self, name: &str, key: &str) {
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {key: name}}}));
+        self.secrets().patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    pub(super) async fn events(&self) -> Vec<String> {
+        let events: Api<Event> = Api::namespaced(self.client(), "default");
+        let events = events.list(&ListParams::default()).await.unwrap();
+        let text = |event: Event| {
+            format!("{}: {}", event.reason.unwrap_or_default(), event.note.unwrap_or_default())
+        };
+        events.items.into_iter().map(text).collect()
+    }
+
+    pub(super) async fn remove_secret(&self, name: &str) {
+        self.secrets().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// Asks the API server to take a ConfigMap that the webhook has to admit.
+    pub(super) async fn call(&self) -> Result<(), String> {
+        let probe = json!({"metadata": {"generateName": "probe-", "labels": {"probe": "yes"}}});
+        let params = PostParams { dry_run: true, ..PostParams::default() };
+        let probes: Api<ConfigMap> = Api::namespaced(self.client(), NAMESPACE);
+        let probe = serde_json::from_value(probe).unwrap();
+        probes.create(&params, &probe).await.map(drop).map_err(|error| error.to_string())
+    }
+}
+
+/// The bundle that an object carries.
+pub(super) fn carried(object: &Value) -> Option<Vec<u8>> {
+    let client = object
+        .pointer("/webhooks/0/clientConfig")
+        .or_else(|| object.pointer("/spec/conversion/webhook/clientConfig"))?;
+    Some(STANDARD.decode(client.get("caBundle")?.as_str()?).unwrap())
+}
+
+fn metadata(name: &str) -> Value {
+    json!({"name": name, "annotations": {BUILTIN_CA_ANNOTATION: format!("{NAMESPACE}/{LEAF}")}})
+}
+
+/// A configuration as it is rendered, called for probes only.
+pub(super) fn configuration(kind: InjectionKind, name: &str, port: u16) -> Value {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind.as_str(), "metadata": metadata(name),
+        "webhooks": [{
+            "name": name, "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Fail",
+            "clientConfig": {"service": {"namespace": NAMESPACE, "name": "d-service", "port": port, "path": "/x"}},
+            "objectSelector": {"matchLabels": {"probe": "yes"}},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+                "resources": ["configmaps"]}],
+        }],
+    })
+}
+
+/// A definition, converted or not.
+pub(super) fn definition(is_converted: bool) -> Value {
+    let schema = json!({"openAPIV3Schema": {"type": "object"}});
+    let mut object = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": CRD},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
+        },
+    });
+    if is_converted {
+        object["metadata"] = metadata(CRD);
+        object["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
+            "conversionReviewVersions": ["v1"],
+            "clientConfig": {"service": {"namespace": NAMESPACE, "name": "d-service", "path": "/c", "port": 443}}}});
+    }
+    object
+}
+
+/// A Service that leads the API server to this machine.
+pub(super) fn service() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "d-service", "namespace": NAMESPACE},
+        "spec": {"type": "ExternalName", "externalName": "localhost"},
+    })
+}
+
+pub(super) fn needed(phases: &[Vec<Value>]) -> Vec<Injection> {
+    injections(&phases.iter().flatten().collect::<Vec<_>>())
+}
+
+/// A webhook that admits everything, with the certificate that a pod sees: mounted files.
+pub(super) struct Webhook {
+    certificate: ServingCertificate,
+    files: TempDir,
+    server: HttpServer,
+}
+
+impl Webhook {
+    pub(super) fn start() -> Self {
+        let files = tempfile::tempdir().unwrap();
+        let source = CertificateSource::Files {
+            certificate: files.path().join("tls.crt"),
+            key: files.path().join("tls.key"),
+        };
+        let profile = TlsProfile::new(ProfileName::Intermediate, Version::Tls12, &[], &[]).unwrap();
+        let certificate = ServingCertificate::new(source, profile, Arc::new(Metrics::new()));
+        let admit = async |Json(review): Json<Value>| {
+            let response = json!({"uid": review["request"]["uid"], "allowed": true});
+            let review =
+                json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
+            // Each call shakes hands anew.
+            ([(CONNECTION, "close")], Json(review))
+        };
+        let address: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
+        let tls = certificate.server_config().unwrap();
+        let server = HttpServer::start(address, Some(tls), Router::new().route("/x", post(admit))).unwrap();
+        Self { certificate, files, server }
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.server.address.port()
+    }
+
+    pub(super) async fn serve(&self, pair: &PemPair) {
+        std::fs::write(self.files.path().join("tls.crt"), &pair.certificate).unwrap();
+        std::fs::write(self.files.path().join("tls.key"), &pair.key).unwrap();
+        self.certificate.load(None).await.unwrap();
+    }
+}

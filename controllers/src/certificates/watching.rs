@@ -1,0 +1,215 @@
+//! When to look: what the certificates depend on is watched, by metadata only, and the next step has its time.
+
+use std::convert::Infallible;
+use std::future::ready;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, Stream, StreamExt};
+use jiff::Timestamp;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ListParams, PartialObjectMeta};
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::watcher::{self, Event, watcher as watch};
+use kube::runtime::{Controller, WatchStreamExt, controller, reflector};
+use kube::{Api, Resource, ResourceExt};
+use olm_api::{ClusterExtension, ClusterObjectSet, labels};
+use olm_bundle::BUILTIN_CA_ANNOTATION;
+use olm_service::cluster::{describe, within_deadline};
+use olm_service::metrics::Metrics;
+use olm_service::reconcile::{Failure as Attempt, RESYNC, Reconciles};
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+
+use super::secrets::Owner;
+use super::{FAILED, Provider, WebhookCertificates, left_until};
+
+const NAME: &str = "controller-operator-webhookcertificates-controller";
+const CONCURRENCY: u16 = 4;
+/// How soon the question whether there are certificates to keep is put again if it was not answered.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+
+/// Finalizers of garbage collection at work on what an extension owns.
+const COLLECTING: [&str; 2] = ["foregroundDeletion", "orphan"];
+
+/// All that is read of an extension.
+type Extension = PartialObjectMeta<ClusterExtension>;
+
+impl WebhookCertificates {
+    /// Keeps the certificates until `stop`. Only the leader may run this. Where the provider is not `selected` it keeps
+    /// what was made when it was.
+    pub(crate) async fn run(&self, selected: bool, metrics: Arc<Metrics>, stop: CancellationToken) {
+        if !selected && stop.run_until_cancelled(self.0.until_needed()).await.is_none() {
+            return;
+        }
+        let provider = Arc::clone(&self.0);
+        let (store, writer) = reflector::store();
+        let extensions: Api<Extension> = Api::all(provider.client.clone());
+        let (forgetting, known) = (Arc::clone(&provider), Arc::clone(&provider));
+        let stream = watch(extensions, watcher::Config::default())
+            .default_backoff()
+            .modify(|extension| extension.metadata.managed_fields = None)
+            .reflect(writer)
+            .inspect(move |event| {
+                if let Ok(Event::Delete(extension)) = event {
+                    forgetting.forget(extension);
+                }
+            })
+            .applied_objects()
+            .filter(move |extension| {
+                ready(extension.as_ref().map_or(true, |extension| known.is_known(&extension.name_any())))
+            });
+        let reconciles = Arc::new(Reconciles::new(NAME, "ClusterExtension", CONCURRENCY, metrics));
+        Controller::for_stream(stream, store)
+            .with_config(controller::Config::default().concurrency(CONCURRENCY))
+            .reconcile_on(provider.reasons())
+            .graceful_shutdown_on(stop.cancelled_owned())
+            .run(
+                move |extension: Arc<Extension>, provider: Arc<Provider>| {
+                    let reconciles = Arc::clone(&reconciles);
+                    async move {
+                        reconciles.run(&extension.name_any(), provider.reconcile(&extension).boxed()).await
+                    }
+                },
+                |_, error: &Infallible, _| match *error {},
+                provider,
+            )
+            .for_each(|_| ready(()))
+            .await;
+    }
+}
+
+impl Provider {
+    /// Returns once there is a certificate to keep.
+    async fn until_needed(&self) {
+        let secrets: Api<Secret> = Api::all(self.client.clone());
+        let ours = ListParams::default().labels(labels::EXT_WEBHOOK_CERTIFICATE).limit(1);
+        let exist = async {
+            loop {
+                match within_deadline(secrets.list_metadata(&ours)).await {
+                    Ok(list) if list.items.is_empty() => return std::future::pending().await,
+                    Ok(_) => return,
+                    Err(error) => {
+                        tracing::warn!(error = describe(&error), "listing webhook certificates");
+                        tokio::time::sleep(ASK_AGAIN).await;
+                    }
+                }
+            }
+        };
+        let exist = pin!(exist);
+        tokio::select! {
+            () = self.needed.cancelled() => {}
+            () = exist => {}
+        }
+    }
+
+    /// Extensions to look at because something that belongs to them changed.
+    fn reasons(self: &Arc<Self>) -> impl Stream<Item = ObjectRef<Extension>> + Send + use<> {
+        let owned = format!("{}={}", labels::OWNER_KIND, labels::OWNER_KIND_EXTENSION);
+        stream::select_all([
+            self.follow::<Secret>(labels::EXT_WEBHOOK_CERTIFICATE),
+            self.follow::<ClusterObjectSet>(&owned),
+            self.follow::<ValidatingWebhookConfiguration>(labels::OWNER_NAME),
+            self.follow::<MutatingWebhookConfiguration>(labels::OWNER_NAME),
+            self.follow::<CustomResourceDefinition>(labels::OWNER_NAME),
+        ])
+    }
+
+    /// Owners of the objects of a kind that change: extensions that are known, and those that the object itself shows to
+    /// need us.
+    fn follow<K>(self: &Arc<Self>, selector: &str) -> BoxStream<'static, ObjectRef<Extension>>
+    where
+        K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
+    {
+        let provider = Arc::clone(self);
+        let all: Api<PartialObjectMeta<K>> = Api::all(self.client.clone());
+        watch(all, watcher::Config::default().labels(selector))
+            .default_backoff()
+            .flat_map(move |event| {
+                let names = match event {
+                    Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => {
+                        let is_ours = object.labels().contains_key(labels::EXT_WEBHOOK_CERTIFICATE)
+                            || object.annotations().contains_key(BUILTIN_CA_ANNOTATION);
+                        let name = object.labels().get(labels::OWNER_NAME).cloned();
+                        name.into_iter().filter(|name| is_ours || provider.is_known(name)).collect()
+                    }
+                    // What vanished while the watch was broken is in no event.
+                    Ok(Event::InitDone) => provider.known().keys().cloned().collect(),
+                    Ok(Event::Init) => Vec::new(),
+                    Err(error) => {
+                        tracing::warn!(%error, kind = %K::kind(&()), "watching for webhook certificates");
+                        Vec::new()
+                    }
+                };
+                stream::iter(names).map(|name| ObjectRef::new(&name))
+            })
+            .boxed()
+    }
+
+    fn forget(&self, extension: &Extension) {
+        let mut known = self.known();
+        let name = extension.name_any();
+        if known.get(&name).is_some_and(|known| Some(&known.uid) == extension.metadata.uid.as_ref()) {
+            known.remove(&name);
+        }
+    }
+
+    async fn reconcile(&self, extension: &Extension) -> Result<Action, Attempt> {
+        let owner = Owner::of(extension);
+        if is_collected(extension) {
+            return Ok(Action::await_change());
+        }
+        // From here on changes are heard of.
+        self.with_known(&owner, |_| ());
+        match self.pass(&owner).await {
+            Ok(until) => {
+                self.events.over(&owner.about, FAILED);
+                Ok(if until == Timestamp::MAX {
+                    Action::await_change()
+                } else {
+                    Action::requeue(left_until(until).min(RESYNC))
+                })
+            }
+            Err(failure) => {
+                self.events.warning(owner.about.clone(), FAILED, failure.message.clone());
+                Err(Attempt::retry(failure))
+            }
+        }
+    }
+}
+
+/// Whether the Secrets of an extension go, or are let go, before it does. One that is deleted in another way keeps its
+/// revisions, and webhooks that are called, as long as anything holds it.
+fn is_collected<K: Resource>(extension: &K) -> bool {
+    let is_collecting = |finalizer: &String| COLLECTING.contains(&finalizer.as_str());
+    extension.meta().deletion_timestamp.is_some() && extension.finalizers().iter().any(is_collecting)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn certificates_are_kept_until_they_are_collected() {
+        let deleted = Some("2026-01-01T00:00:00Z");
+        for (deleted, finalizer, expected) in [
+            (None, "foregroundDeletion", false),
+            (deleted, "olm.operatorframework.io/cleanup-unpack-cache", false),
+            (deleted, "foregroundDeletion", true),
+            (deleted, "orphan", true),
+        ] {
+            let metadata = json!({"name": "demo", "deletionTimestamp": deleted, "finalizers": [finalizer]});
+            let secret: Secret = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
+            assert_eq!(is_collected(&secret), expected, "{deleted:?} {finalizer}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! What one pass over an extension comes to, from what was chosen and what came of it. Pure.
+
+use olm_api::ClusterExtensionStatus;
+use olm_api::cluster_extension::BundleMetadata;
+use olm_extension::ExtensionRules;
+
+use super::install::Installation;
+use super::notices::{self, Notice};
+use super::revisions::RevisionStates;
+use super::status::{Knowledge, Pass};
+use super::wanted::{Choice, Refusal};
+use crate::preflight::CrdVerdict;
+
+/// What one pass over an extension came to.
+pub(super) struct Attempted {
+    /// For the status.
+    pub pass: Pass,
+    /// What is worth an Event.
+    pub notices: Vec<Notice>,
+    /// Reasons of Events whose last note holds no longer.
+    pub over: Vec<&'static str>,
+    /// It depends on the rest of the cluster.
+    pub look_again: bool,
+}
+
+impl Attempted {
+    /// A bundle was chosen, and this came of it.
+    pub(super) fn chosen(
+        choice: Choice,
+        installation: Installation,
+        rules: &ExtensionRules,
+        states: &RevisionStates,
+        old: Option<&ClusterExtensionStatus>,
+    ) -> Self {
+        let Choice { wanted, deprecation, mut findings, mut notices, look_again } = choice;
+        findings.add_definitions(&installation.definitions, &wanted.bundle, rules, states);
+        let mut over = vec![notices::RESOLUTION_FAILED];
+        if notices.is_empty() {
+            over.extend([notices::RESOLVED, notices::OVERRIDE_USED]);
+        }
+        over.extend((installation.definitions == CrdVerdict::Safe).then_some(notices::CRD_CHECK_FAILED));
+        let have_answered = matches!(deprecation, Knowledge::Catalog(..));
+        over.extend((have_answered && findings.left_out.is_empty()).then_some(notices::CATALOG_UNAVAILABLE));
+        notices.extend(notices::of_left_out(old, &findings));
+        notices.extend(notices::of_installation(&installation));
+        let applied = installation.applied.map_err(|failure| {
+            let BundleMetadata { name, version, .. } = &wanted.bundle;
+            failure.context(format!("error for resolved bundle {name:?} with version {version:?}"))
+        });
+        let look_again = installation.look_again || look_again && applied.is_ok();
+        Self { pass: Pass { applied, deprecation, findings }, notices, over, look_again }
+    }
+
+    /// No bundle was chosen.
+    pub(super) fn refused(refusal: Refusal, old: Option<&ClusterExtensionStatus>) -> Self {
+        let Refusal { failure, findings, look_again, .. } = refusal;
+        let told =
+            [notices::of_refusal(old, &failure.message, &findings), notices::of_left_out(old, &findings)];
+        let notices = told.into_iter().flatten().collect();
+        let pass = Pass { applied: Err(failure), deprecation: Knowledge::None, findings };
+        Self { pass, notices, over: vec![notices::RESOLVED, notices::OVERRIDE_USED], look_again }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use olm_extension::CrdCheck;
+    use olm_resolve::{CatalogError, Deprecations, LeftOut};
+
+    use super::super::findings::{Finding, Findings};
+    use super::super::revisions::{states, tests::set};
+    use super::super::wanted::Wanted;
+    use super::*;
+    use crate::failure::Failure;
+
+    fn choice(notices: Vec<Notice>, deprecation: Knowledge, left_out: Vec<LeftOut>) -> Choice {
+        let bundle = BundleMetadata { name: "demo.v2.0.0".into(), version: "2.0.0".into(), release: None };
+        let (package, image) = ("demo".to_owned(), "r.example/demo:v2".to_owned());
+        Choice {
+            wanted: Wanted { bundle, package, image, catalog_properties: None },
+            deprecation,
+            findings: Findings { left_out, ..Findings::default() },
+            notices,
+            look_again: true,
+        }
+    }
+
+    fn plain() -> Choice {
+        choice(Vec::new(), Knowledge::None, Vec::new())
+    }
+
+    fn chosen(choice: Choice, installation: Installation, crd_check: Option<CrdCheck>) -> Attempted {
+        let rules = ExtensionRules { crd_check, ..ExtensionRules::default() };
+        Attempted::chosen(choice, installation, &rules, &states(&[set(1, "Active", true)]), None)
+    }
+
+    fn installation(applied: Result<bool, Failure>, definitions: CrdVerdict) -> Installation {
+        Installation { applied, definitions, warnings: Vec::new(), look_again: false }
+    }
+
+    const NAMED: &str = "error for resolved bundle \"demo.v2.0.0\" with version \"2.0.0\": no";
+
+    // spec 07 §4.15: what comes back is a transition again
+    #[test]
+    fn what_a_pass_ends_may_be_said_again() {
+        use notices::{CATALOG_UNAVAILABLE, CRD_CHECK_FAILED, OVERRIDE_USED, RESOLUTION_FAILED, RESOLVED};
+        let answered = || Knowledge::Catalog(Deprecations::default(), Vec::new());
+        let resolved = || vec![Notice::normal(RESOLVED, "chose".to_owned())];
+        let fault = CatalogError::NotServing("x".to_owned());
+        let left_out = vec![LeftOut { catalog: "x".to_owned(), fault }];
+        let rows = [
+            (
+                choice(resolved(), answered(), vec![]),
+                vec![RESOLUTION_FAILED, CRD_CHECK_FAILED, CATALOG_UNAVAILABLE],
+            ),
+            (choice(resolved(), answered(), left_out), vec![RESOLUTION_FAILED, CRD_CHECK_FAILED]),
+            (
+                choice(vec![], answered(), vec![]),
+                vec![RESOLUTION_FAILED, RESOLVED, OVERRIDE_USED, CRD_CHECK_FAILED, CATALOG_UNAVAILABLE],
+            ),
+            // A rollout goes on: no catalog was asked.
+            (
+                choice(vec![], Knowledge::Unchanged, vec![]),
+                vec![RESOLUTION_FAILED, RESOLVED, OVERRIDE_USED, CRD_CHECK_FAILED],
+            ),
+        ];
+        for (choice, over) in rows {
+            assert_eq!(chosen(choice, installation(Ok(false), CrdVerdict::Safe), None).over, over);
+        }
+        let refusal = *Refusal::other(Failure::retry("no"), &ExtensionRules::default());
+        assert_eq!(Attempted::refused(refusal, None).over, [RESOLVED, OVERRIDE_USED]);
+    }
+
+    #[test]
+    fn a_bundle_that_cannot_be_had_is_named_and_tried_again_with_growing_delays() {
+        let failed = installation(Err(Failure::retry("no")), CrdVerdict::Safe);
+        let attempted = chosen(plain(), failed.clone(), None);
+        assert_eq!(attempted.pass.applied, Err(Failure::retry(NAMED)));
+        assert!(!attempted.look_again);
+        assert!(chosen(plain(), Installation { look_again: true, ..failed }, None).look_again);
+        assert!(chosen(plain(), installation(Ok(false), CrdVerdict::Safe), None).look_again);
+    }
+
+    // spec 07 §§1.1, 4.13, A-01
+    #[test]
+    fn definitions_that_hold_an_upgrade_back_are_told() {
+        let held = || installation(Err(Failure::retry("no")), CrdVerdict::Held("no".to_owned()));
+        let notice = [Notice::warning(notices::CRD_CHECK_FAILED, "no".to_owned())];
+        for annotated in [None, Some(CrdCheck::Strict), Some(CrdCheck::Live), Some(CrdCheck::Warn)] {
+            let attempted = chosen(plain(), held(), annotated);
+            assert_eq!(attempted.pass.applied, Err(Failure::retry(NAMED)));
+            assert_eq!(attempted.notices, notice);
+            assert!(!attempted.over.contains(&notices::CRD_CHECK_FAILED));
+            let upgrade = attempted.pass.findings.upgrade;
+            if annotated.is_none() {
+                assert_eq!(upgrade, Finding::NotInForce);
+                continue;
+            }
+            let Finding::Is(state) = upgrade else { panic!("{upgrade:?}") };
+            assert_eq!((state.status, state.reason), (Some(true), "CRDCheckFailed"));
+            let message = "bundle demo.v2.0.0 version 2.0.0 is available and held back: no; to release it, change \
+                           annotation ext.olm.operatorframework.io/crd-check or set \
+                           spec.install.preflight.crdUpgradeSafety.enforcement to None";
+            assert_eq!(state.message, message);
+        }
+        // Nothing newer waits where nothing, or the same, is installed.
+        let rules = ExtensionRules { crd_check: Some(CrdCheck::Live), ..ExtensionRules::default() };
+        for sets in [vec![], vec![set(2, "Active", true)]] {
+            let attempted = Attempted::chosen(plain(), held(), &rules, &states(&sets), None);
+            assert_eq!(attempted.pass.findings.upgrade, Finding::NotInForce);
+        }
+    }
+
+    // spec 07 §4.13, A-46
+    #[test]
+    fn accepted_findings_are_told() {
+        let accepted = || installation(Ok(true), CrdVerdict::Accepted("no".to_owned()));
+        let rows = [(CrdCheck::Live, ""), (CrdCheck::Warn, "; accepted: no")];
+        for (annotated, suffix) in rows {
+            let attempted = chosen(plain(), accepted(), Some(annotated));
+            let notice = Notice::warning(notices::CRD_CHECK_FAILED, "accepted: no".to_owned());
+            assert_eq!(attempted.notices, [notice], "{annotated:?}");
+            assert_eq!(attempted.pass.findings.suffix(), suffix, "{annotated:?}");
+            assert_eq!(attempted.pass.applied, Ok(true));
+        }
+        let warned = Installation {
+            warnings: vec!["a".to_owned(), "b".to_owned()],
+            ..installation(Ok(true), CrdVerdict::Safe)
+        };
+        let notice = Notice::warning(notices::APPLIED_WITH_WARNINGS, "a; b".to_owned());
+        assert_eq!(chosen(plain(), warned, None).notices, [notice]);
+    }
+}

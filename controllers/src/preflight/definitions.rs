@@ -1,0 +1,238 @@
+//! What findings about definitions, and the custom resources that exist, come to (spec 05 §15.1, spec 07 §4.13). Pure.
+
+use olm_api::conditions::truncate;
+use olm_crd_safety::{Finding, error_text};
+use olm_extension::CrdCheck;
+
+use super::CrdVerdict;
+
+/// How many violations of one custom resource a message names, and how many bytes of each; more is not kept.
+const VIOLATIONS: usize = 3;
+const VIOLATION_BYTES: usize = 300;
+
+/// One definition that is to be changed.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Examined {
+    /// Its name.
+    pub name: String,
+    /// What the comparison of the definitions found.
+    pub findings: Vec<Finding>,
+    /// What custom resources show, where they were asked.
+    pub existing: Option<Existing>,
+}
+
+/// What custom resources show of a changed definition.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Existing {
+    /// They were looked at, until some did not fit.
+    Seen(Seen),
+    /// They could not be looked at, or not at all of them, and those that were do fit; the words say why.
+    Unknown(String),
+}
+
+/// What was seen of custom resources.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Seen {
+    /// The first that do not fit, as [`harmed`] words it.
+    pub harmed: Vec<String>,
+    /// How many do not fit.
+    pub count: usize,
+    /// More may not fit.
+    pub at_least: bool,
+    /// The text about findings that may harm what exists, and that looking at it does not refute.
+    pub unjudged: Option<String>,
+}
+
+/// The verdict on all definitions of a bundle. Its text is no longer than a condition can hold.
+pub(super) fn verdict(examined: &[Examined], mode: CrdCheck) -> CrdVerdict {
+    let (mut held, mut accepted) = (Vec::new(), Vec::new());
+    for one in examined {
+        match one.verdict(mode) {
+            CrdVerdict::Safe => {}
+            CrdVerdict::Accepted(text) => accepted.push(text),
+            CrdVerdict::Held(text) => held.push(text),
+        }
+    }
+    match (held.is_empty(), accepted.is_empty()) {
+        (false, _) => CrdVerdict::Held(truncate(&held.join("\n"))),
+        (true, false) => CrdVerdict::Accepted(truncate(&accepted.join("\n"))),
+        (true, true) => CrdVerdict::Safe,
+    }
+}
+
+impl Examined {
+    /// Whether no custom resource needs to be looked at: the change is wrong in itself.
+    pub(super) fn is_refused(&self) -> bool {
+        self.findings.iter().any(Finding::is_absolute)
+    }
+
+    fn verdict(&self, mode: CrdCheck) -> CrdVerdict {
+        let Self { name, findings, existing } = self;
+        let text = |findings: &[Finding]| error_text(name, findings);
+        let accepted = || match findings.is_empty() {
+            true => CrdVerdict::Safe,
+            false => CrdVerdict::Accepted(text(findings)),
+        };
+        if mode != CrdCheck::Strict && self.is_refused() {
+            let refused: Vec<Finding> = findings.iter().filter(|one| one.is_absolute()).cloned().collect();
+            return CrdVerdict::Held(text(&refused));
+        }
+        match (mode, existing) {
+            (CrdCheck::Warn, _) => accepted(),
+            (CrdCheck::Live, Some(Existing::Seen(seen))) if seen.count > 0 => {
+                CrdVerdict::Held(seen.text(name))
+            }
+            (CrdCheck::Live, Some(Existing::Seen(seen))) => {
+                seen.unjudged.clone().map_or_else(accepted, CrdVerdict::Held)
+            }
+            (CrdCheck::Strict | CrdCheck::Live, _) if findings.is_empty() => CrdVerdict::Safe,
+            (CrdCheck::Live, Some(Existing::Unknown(why))) => {
+                CrdVerdict::Held(format!("{}\nexisting objects cannot tell: {why}", text(findings)))
+            }
+            (CrdCheck::Strict | CrdCheck::Live, _) => CrdVerdict::Held(text(findings)),
+        }
+    }
+}
+
+impl Seen {
+    fn text(&self, definition: &str) -> String {
+        let Self { harmed, count, at_least, .. } = self;
+        let least = if *at_least { "at least " } else { "" };
+        let objects = if *count == 1 { "object does" } else { "objects do" };
+        let rest = count.saturating_sub(harmed.len());
+        let rest = if rest > 0 { format!("; and {rest} more") } else { String::new() };
+        format!(
+            "validating upgrade for CRD {definition:?}: {least}{count} existing {objects} not fit: {}{rest}",
+            harmed.join("; ")
+        )
+    }
+}
+
+/// A custom resource that does not fit the new definition: `name` is `<namespace>/<name>`, or only the name.
+pub(super) fn harmed(name: &str, violations: &[String]) -> String {
+    let shown: Vec<&str> = violations.iter().take(VIOLATIONS).map(|one| cut(one)).collect();
+    let rest = violations.len().saturating_sub(VIOLATIONS);
+    let rest = if rest > 0 { format!(", and {rest} more") } else { String::new() };
+    format!("{name} ({}{rest})", shown.join(", "))
+}
+
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(VIOLATION_BYTES)]
+}
+
+#[cfg(test)]
+mod tests {
+    use olm_crd_safety::Section;
+
+    use super::*;
+
+    fn finding(check: &'static str, text: &str) -> Finding {
+        let (section, version, property) = match check {
+            "scope" | "storedVersionRemoval" => (Section::Crd, None, None),
+            _ => (Section::Same, Some("v1".to_owned()), Some("^.spec".to_owned())),
+        };
+        Finding { section, version, property, check, text: text.to_owned() }
+    }
+
+    fn required() -> Finding {
+        finding("required", "new required fields: [a]")
+    }
+
+    fn gone() -> Finding {
+        finding("storedVersionRemoval", "stored versions removed : [v1alpha1]")
+    }
+
+    fn examined(name: &str, findings: &[Finding], existing: Option<Existing>) -> Examined {
+        Examined { name: name.to_owned(), findings: findings.to_vec(), existing }
+    }
+
+    fn held(text: &str) -> CrdVerdict {
+        CrdVerdict::Held(text.to_owned())
+    }
+
+    const REQUIRED: &str =
+        "validating upgrade for CRD \"a.x\": v1: ^.spec: required: new required fields: [a]";
+    const GONE: &str =
+        "validating upgrade for CRD \"a.x\": storedVersionRemoval: stored versions removed : [v1alpha1]";
+
+    // spec 05 §15.1
+    #[test]
+    fn strict_holds_back_whatever_is_found() {
+        let strict = |all: &[Examined]| verdict(all, CrdCheck::Strict);
+        assert_eq!(strict(&[]), CrdVerdict::Safe);
+        assert_eq!(strict(&[examined("a.x", &[], None)]), CrdVerdict::Safe);
+        assert_eq!(strict(&[examined("a.x", &[required()], None)]), held(REQUIRED));
+        let both = examined("a.x", &[gone(), required()], None);
+        let both_lines = format!("{GONE}\nv1: ^.spec: required: new required fields: [a]");
+        assert_eq!(strict(std::slice::from_ref(&both)), held(&both_lines));
+        let all = [both, examined("b.x", &[], None), examined("c.x", &[gone()], None)];
+        let third = GONE.replace("a.x", "c.x");
+        assert_eq!(strict(&all), held(&format!("{both_lines}\n{third}")));
+    }
+
+    // spec 07 §4.13, A-47
+    #[test]
+    fn warn_holds_back_only_what_is_wrong_in_itself() {
+        let warn = |all: &[Examined]| verdict(all, CrdCheck::Warn);
+        assert_eq!(warn(&[examined("a.x", &[], None)]), CrdVerdict::Safe);
+        assert_eq!(warn(&[examined("a.x", &[required()], None)]), CrdVerdict::Accepted(REQUIRED.to_owned()));
+        assert_eq!(warn(&[examined("a.x", &[gone(), required()], None)]), held(GONE));
+        let scope = finding("scope", "scope changed");
+        let text = "validating upgrade for CRD \"b.x\": scope: scope changed";
+        assert_eq!(
+            warn(&[examined("a.x", &[required()], None), examined("b.x", &[scope], None)]),
+            held(text)
+        );
+    }
+
+    // spec 07 §4.13, A-46, A-47
+    #[test]
+    fn live_holds_back_what_harms() {
+        let live = |findings: &[Finding], existing: Existing| {
+            verdict(&[examined("a.x", findings, Some(existing))], CrdCheck::Live)
+        };
+        let fit = || Existing::Seen(Seen::default());
+        assert_eq!(live(&[], fit()), CrdVerdict::Safe);
+        assert_eq!(live(&[required()], fit()), CrdVerdict::Accepted(REQUIRED.to_owned()));
+        assert_eq!(live(&[gone()], fit()), held(GONE));
+        assert_eq!(verdict(&[examined("a.x", &[gone(), required()], None)], CrdCheck::Live), held(GONE));
+
+        let harmed = |names: &[&str], violations: &[&str]| -> Vec<String> {
+            let violations: Vec<String> = violations.iter().map(|&one| one.to_owned()).collect();
+            names.iter().map(|name| super::harmed(name, &violations)).collect()
+        };
+        let one = Seen { harmed: harmed(&["ns/w"], &["v1: spec: no"]), count: 1, ..Seen::default() };
+        let text = "validating upgrade for CRD \"a.x\": 1 existing object does not fit: ns/w (v1: spec: no)";
+        // Be there a finding or not.
+        assert_eq!(live(&[], Existing::Seen(one.clone())), held(text));
+        assert_eq!(live(&[required()], Existing::Seen(one)), held(text));
+        let more = harmed(&["a", "b"], &["1", "2", "3", "4", "5"]);
+        let many = Seen { harmed: more, count: 7, at_least: true, ..Seen::default() };
+        let text = "validating upgrade for CRD \"a.x\": at least 7 existing objects do not fit: \
+                    a (1, 2, 3, and 2 more); b (1, 2, 3, and 2 more); and 5 more";
+        assert_eq!(live(&[required()], Existing::Seen(many)), held(text));
+
+        let default = finding("default", "default added");
+        let text = "validating upgrade for CRD \"a.x\": v1: ^.spec: default: default added";
+        let unjudged = Seen { unjudged: Some(text.to_owned()), ..Seen::default() };
+        assert_eq!(live(&[default, required()], Existing::Seen(unjudged)), held(text));
+
+        let unknown = || Existing::Unknown("late".to_owned());
+        assert_eq!(live(&[], unknown()), CrdVerdict::Safe);
+        assert_eq!(
+            live(&[required()], unknown()),
+            held(&format!("{REQUIRED}\nexisting objects cannot tell: late"))
+        );
+    }
+
+    #[test]
+    fn long_texts_are_cut() {
+        assert_eq!(harmed("w", &["\u{20ac}".repeat(200)]), format!("w ({})", "\u{20ac}".repeat(100)));
+        let many = vec![required(); 1000];
+        for mode in [CrdCheck::Warn, CrdCheck::Strict] {
+            let verdict = verdict(&[examined("a.x", &many, None)], mode);
+            let (CrdVerdict::Accepted(text) | CrdVerdict::Held(text)) = verdict else { panic!() };
+            assert_eq!(text.len(), olm_api::conditions::MAX_MESSAGE_BYTES);
+        }
+    }
+}

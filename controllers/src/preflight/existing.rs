@@ -1,0 +1,130 @@
+//! Looks at the custom resources of a definition: page by page, within a budget, until some do not fit.
+
+use kube::api::{ListParams, ObjectList};
+use kube::core::{ApiResource, DynamicObject};
+use kube::{Api, Client, ResourceExt};
+use olm_api::conditions::truncate;
+use olm_crd_safety::{Finding, LiveCheck, error_text};
+use olm_service::cluster::within_deadline;
+use serde_json::Value;
+use tokio::task::block_in_place;
+use tokio::time::{Instant, timeout_at};
+
+use super::definitions::{Existing, Seen, harmed};
+use crate::failure::Failure;
+
+/// Objects in one answer of the API server (spec 07 §4.13).
+const PAGE: u32 = 500;
+/// How many custom resources that do not fit a message names.
+const NAMED: usize = 5;
+
+/// What the custom resources of the definition `live` show, in all versions that `check` asks for.
+///
+/// # Errors
+/// The API server did not answer, though there was time.
+pub(super) async fn look(
+    client: &Client,
+    live: &Value,
+    check: &LiveCheck,
+    findings: &[Finding],
+    deadline: Instant,
+) -> Result<Existing, Failure> {
+    let mut seen = Seen::default();
+    let mut exists = false;
+    let versions: Vec<&str> = check.versions().collect();
+    if versions.is_empty() {
+        return Ok(Existing::Unknown("none of them can be listed".to_owned()));
+    }
+    for (number, version) in versions.iter().enumerate() {
+        let mut pages = Pages::new(client, live, version);
+        while !pages.ended {
+            let Ok(page) = timeout_at(deadline, pages.next()).await else {
+                return Ok(Existing::Unknown("there was not enough time to look at all of them".to_owned()));
+            };
+            let page = page?;
+            exists |= !page.is_empty();
+            block_in_place(|| page.iter().for_each(|object| seen.look_at(check, version, object)));
+            if seen.count > 0 {
+                seen.at_least = !pages.ended || number + 1 < versions.len();
+                return Ok(Existing::Seen(seen));
+            }
+        }
+    }
+    let unjudged: Vec<Finding> =
+        findings.iter().filter(|finding| exists && !check.judges(finding)).cloned().collect();
+    let name = live["metadata"]["name"].as_str().unwrap_or_default();
+    seen.unjudged = (!unjudged.is_empty()).then(|| truncate(&error_text(name, &unjudged)));
+    Ok(Existing::Seen(seen))
+}
+
+impl Seen {
+    fn look_at(&mut self, check: &LiveCheck, version: &str, object: &DynamicObject) {
+        // What came as JSON is JSON.
+        let Ok(value) = serde_json::to_value(object) else { return };
+        let violations = check.violations(version, &value);
+        if violations.is_empty() {
+            return;
+        }
+        self.count += 1;
+        if self.harmed.len() < NAMED {
+            let name = match object.namespace() {
+                Some(namespace) => format!("{namespace}/{}", object.name_any()),
+                None => object.name_any(),
+            };
+            self.harmed.push(harmed(&name, &violations));
+        }
+    }
+}
+
+/// All custom resources of a definition in one version.
+struct Pages {
+    api: Api<DynamicObject>,
+    definition: String,
+    params: ListParams,
+    ended: bool,
+}
+
+impl Pages {
+    fn new(client: &Client, live: &Value, version: &str) -> Self {
+        let text =
+            |pointer: &str| live.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let group = text("/spec/group");
+        let resource = ApiResource {
+            api_version: format!("{group}/{version}"),
+            group,
+            version: version.to_owned(),
+            kind: text("/spec/names/kind"),
+            plural: text("/spec/names/plural"),
+        };
+        Self {
+            api: Api::all_with(client.clone(), &resource),
+            definition: text("/metadata/name"),
+            params: ListParams::default().limit(PAGE),
+            ended: false,
+        }
+    }
+
+    async fn next(&mut self) -> Result<Vec<DynamicObject>, Failure> {
+        match within_deadline(self.api.list(&self.params)).await {
+            Ok(ObjectList { metadata, items, .. }) => {
+                self.params.continue_token = metadata.continue_.filter(|token| !token.is_empty());
+                self.ended = self.params.continue_token.is_none();
+                Ok(items)
+            }
+            // Nobody serves it: there are none.
+            Err(kube::Error::Api(status)) if status.is_not_found() => {
+                self.ended = true;
+                Ok(Vec::new())
+            }
+            // The place in the list is forgotten: from the start again.
+            Err(kube::Error::Api(status)) if status.code == 410 && self.params.continue_token.is_some() => {
+                self.params.continue_token = None;
+                Ok(Vec::new())
+            }
+            Err(error) => {
+                let context = format!("listing existing objects of CRD {:?}", self.definition);
+                Err(Failure::api(&error).context(context))
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! What is looked at when a revision is about to be made, and only then (spec 05 §15, spec 07 §§4.6, 4.13): whether the API
+//! server could take the bundle's objects, whether the namespaces that it shall watch exist, and whether its
+//! CustomResourceDefinitions endanger what exists.
+//!
+//! ```text
+//! rendered CRDs ─┐
+//! live CRDs ─────┴ olm_crd_safety::check ─► findings ─┐
+//! custom resources (Live only) ─ existing ► Existing ─┴ definitions ─► CrdVerdict
+//! ```
+//!
+//! Nothing here writes to the cluster. What it costs to look at custom resources is paid once for a while.
+
+mod definitions;
+mod existing;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::core::{ApiResource, DynamicObject};
+use kube::{Api, Client};
+use olm_api::ClusterExtension;
+use olm_api::cluster_extension::CrdUpgradeSafetyEnforcement;
+use olm_crd_safety::{LiveCheck, check, is_crd};
+use olm_extension::CrdCheck;
+use olm_service::cluster::within_deadline;
+use serde_json::Value;
+use tokio::task::block_in_place;
+use tokio::time::Instant;
+
+use crate::failure::Failure;
+use definitions::{Examined, Existing};
+
+/// How long looking at custom resources may take in all; after that the static findings count.
+const BUDGET: Duration = Duration::from_secs(30);
+/// What custom resources showed is taken for true for so many times the time that it took to look, as long as the
+/// definitions stay the same: a held back upgrade is tried again and again.
+const KEPT_TIMES: u32 = 20;
+/// For so long at least.
+const KEPT_AT_LEAST: Duration = Duration::from_secs(15);
+/// Questions to the API server at a time.
+const AT_ONCE: usize = 8;
+
+/// What definitions mean for what exists.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) enum CrdVerdict {
+    /// Nothing endangers it.
+    #[default]
+    Safe,
+    /// These findings do not count where the extension says so.
+    Accepted(String),
+    /// The upgrade must not be.
+    Held(String),
+}
+
+/// Looks before a revision is made.
+pub(crate) struct Preflight {
+    client: Client,
+    budget: Duration,
+    /// By extension: what custom resources showed last.
+    shown: Mutex<HashMap<String, Shown>>,
+}
+
+/// What custom resources showed.
+#[derive(Clone)]
+struct Shown {
+    /// Of the definitions before and after.
+    fingerprint: u64,
+    until: Instant,
+    existing: Vec<Existing>,
+}
+
+/// A definition and what it is to become.
+struct Change<'a> {
+    name: &'a str,
+    live: Value,
+    new: &'a Value,
+}
+
+/// How definitions are checked for this extension; `None` where they are not.
+pub(crate) fn crd_check(extension: &ClusterExtension, annotated: Option<CrdCheck>) -> Option<CrdCheck> {
+    let install = extension.spec.as_ref().and_then(|spec| spec.install.as_ref());
+    let enforcement = install
+        .and_then(|install| install.preflight.as_ref())
+        .map(|preflight| &preflight.crd_upgrade_safety.enforcement);
+    match enforcement {
+        Some(CrdUpgradeSafetyEnforcement::None) => None,
+        _ => Some(annotated.unwrap_or(CrdCheck::Strict)),
+    }
+}
+
+/// Refuses a bundle whose objects could not be applied, or must not be.
+///
+/// # Errors
+/// Names every obstacle.
+pub(crate) fn refuse_obstacles(obstacles: &[String]) -> Result<(), Failure> {
+    if obstacles.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::blocked(format!("bundle cannot be applied: {}", obstacles.join("; "))))
+}
+
+impl Preflight {
+    /// Looks at this cluster.
+    pub(crate) fn new(client: Client) -> Self {
+        Self { client, budget: BUDGET, shown: Mutex::default() }
+    }
+
+    /// Forgets what is known of the extension.
+    pub(crate) fn forget(&self, extension: &str) {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner).remove(extension);
+    }
+
+    /// Those of the namespaces that do not exist, sorted.
+    ///
+    /// # Errors
+    /// The API server did not answer.
+    pub(crate) async fn missing_namespaces(&self, names: &[&str]) -> Result<Vec<String>, Failure> {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let names: BTreeSet<&str> = names.iter().copied().collect();
+        let missing = |name| {
+            let found = within_deadline(namespaces.get_metadata_opt(name));
+            async move {
+                let found = found.await.map_err(|error| Failure::api(&error));
+                let found = found.map_err(|error| error.context(format!("getting namespace {name:?}")))?;
+                Ok(found.is_none().then(|| name.to_owned()))
+            }
+        };
+        some_at_once(names.into_iter().map(missing).collect()).await
+    }
+
+    /// What the definitions among `objects` mean for what exists.
+    ///
+    /// # Errors
+    /// The API server did not answer, or a definition cannot be compared.
+    pub(crate) async fn definitions(
+        &self,
+        extension: &str,
+        objects: &[&Value],
+        mode: CrdCheck,
+    ) -> Result<CrdVerdict, Failure> {
+        let changes = self.changes(objects).await?;
+        let mut examined = block_in_place(|| examine(&changes))?;
+        if mode == CrdCheck::Live && !examined.iter().any(Examined::is_refused) {
+            let existing = self.existing(extension, &changes, &examined).await?;
+            for (examined, existing) in examined.iter_mut().zip(existing) {
+                examined.existing = Some(existing);
+            }
+        }
+        Ok(definitions::verdict(&examined, mode))
+    }
+
+    /// The definitions that are live and among `objects`, in the order of those.
+    async fn changes<'a>(&self, objects: &[&'a Value]) -> Result<Vec<Change<'a>>, Failure> {
+        let resource = ApiResource::erase::<CustomResourceDefinition>(&());
+        let definitions: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let change = |new: &'a Value| {
+            let name = new["metadata"]["name"].as_str().unwrap_or_default();
+            let live = within_deadline(definitions.get_opt(name));
+            async move {
+                let getting = format!("getting existing resource for CRD {name:?}");
+                let live = live.await.map_err(|error| Failure::api(&error).context(&getting))?;
+                let live = live.map(serde_json::to_value).transpose();
+                let live = live.map_err(|error| Failure::retry(error).context(&getting))?;
+                Ok(live.map(|live| Change { name, live, new }))
+            }
+        };
+        some_at_once(objects.iter().copied().filter(|object| is_crd(object)).map(change).collect()).await
+    }
+
+    /// What custom resources show of each change.
+    async fn existing(
+        &self,
+        extension: &str,
+        changes: &[Change<'_>],
+        examined: &[Examined],
+    ) -> Result<Vec<Existing>, Failure> {
+        let fingerprint = fingerprint(changes);
+        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner).get(extension).cloned();
+        let fresh = |shown: &Shown| shown.fingerprint == fingerprint && Instant::now() < shown.until;
+        if let Some(shown) = shown.filter(fresh) {
+            return Ok(shown.existing);
+        }
+        let start = Instant::now();
+        let deadline = start + self.budget;
+        let mut existing = Vec::new();
+        for (Change { live, new, .. }, Examined { findings, .. }) in changes.iter().zip(examined) {
+            existing.push(match block_in_place(|| LiveCheck::new(live, new)) {
+                Ok(check) => existing::look(&self.client, live, &check, findings, deadline).await?,
+                // What cannot be judged by its objects is judged without them.
+                Err(error) => Existing::Unknown(error.to_string()),
+            });
+        }
+        let until = Instant::now() + KEPT_AT_LEAST.max(start.elapsed() * KEPT_TIMES);
+        let shown = Shown { fingerprint, until, existing: existing.clone() };
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner).insert(extension.to_owned(), shown);
+        Ok(existing)
+    }
+}
+
+/// What the questions yield, in their order.
+async fn some_at_once<T>(
+    questions: Vec<impl Future<Output = Result<Option<T>, Failure>>>,
+) -> Result<Vec<T>, Failure> {
+    let answers: Vec<Option<T>> = stream::iter(questions).buffered(AT_ONCE).try_collect().await?;
+    Ok(answers.into_iter().flatten().collect())
+}
+
+fn examine(changes: &[Change<'_>]) -> Result<Vec<Examined>, Failure> {
+    let examined = changes.iter().map(|Change { name, live, new }| {
+        let findings = check(Some(live), new)
+            .map_err(|error| Failure::retry(error).context(format!("validating upgrade for CRD {name:?}")))?;
+        Ok(Examined { name: (*name).to_owned(), findings, existing: None })
+    });
+    examined.collect()
+}
+
+fn fingerprint(changes: &[Change<'_>]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for Change { live, new, .. } in changes {
+        let metadata = &live["metadata"];
+        (metadata["uid"].as_str(), metadata["generation"].as_i64(), new.to_string()).hash(&mut hasher);
+    }
+    hasher.finish()
+}

@@ -1,0 +1,310 @@
+//! What a real API server has, and what it is asked.
+
+use kube::api::{DeleteParams, PostParams};
+use olm_control_plane::ControlPlane;
+use serde_json::json;
+
+use super::*;
+
+const NAME: &str = "widgets.example.com";
+
+/// A CRD of widgets whose versions v1 and v2, in this order, have this schema of `spec`; objects are stored in v1.
+fn crd(specs: &[Value]) -> Value {
+    let version = |(number, spec): (usize, &Value)| {
+        let schema = json!({"type": "object", "properties": {"spec": spec}});
+        json!({"name": format!("v{}", number + 1), "served": true, "storage": number == 0,
+            "schema": {"openAPIV3Schema": schema}})
+    };
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": NAME},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": specs.iter().enumerate().map(version).collect::<Vec<_>>()}})
+}
+
+fn fields(fields: &Value) -> Value {
+    json!({"type": "object", "properties": fields})
+}
+
+fn requiring(field: &str) -> Value {
+    json!({"type": "object", "properties": {"size": {"type": "integer"}}, "required": [field]})
+}
+
+struct World {
+    plane: ControlPlane,
+    preflight: Preflight,
+}
+
+impl World {
+    async fn start() -> Self {
+        let plane = ControlPlane::start().await.unwrap();
+        let preflight = Preflight::new(plane.client());
+        Self { plane, preflight }
+    }
+
+    fn widgets(&self) -> Api<DynamicObject> {
+        let gvk = kube::core::GroupVersionKind::gvk("example.com", "v1", "Widget");
+        Api::namespaced_with(
+            self.plane.client(),
+            "default",
+            &ApiResource::from_gvk_with_plural(&gvk, "widgets"),
+        )
+    }
+
+    async fn make(&self, name: &str, spec: &Value) {
+        let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": spec});
+        let widget: DynamicObject = serde_json::from_value(widget).unwrap();
+        self.widgets().create(&PostParams::default(), &widget).await.unwrap();
+    }
+
+    async fn judge(&self, new: &[Value], mode: CrdCheck) -> CrdVerdict {
+        let objects: Vec<&Value> = new.iter().collect();
+        self.preflight.definitions("demo", &objects, mode).await.unwrap()
+    }
+
+    /// The verdict, whatever was seen before.
+    async fn judge_anew(&self, new: &Value, mode: CrdCheck) -> CrdVerdict {
+        self.preflight.forget("demo");
+        self.judge(std::slice::from_ref(new), mode).await
+    }
+}
+
+fn held(text: &str) -> CrdVerdict {
+    CrdVerdict::Held(text.to_owned())
+}
+
+fn accepted(text: &str) -> CrdVerdict {
+    CrdVerdict::Accepted(text.to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn definitions_and_what_exists() {
+    let world = World::start().await;
+    what_is_not_live_is_not_checked(&world).await;
+    the_reference_texts(&world).await;
+    live_asks_the_objects(&world).await;
+    webhooks_are_asked_in_each_version(&world).await;
+    namespaces_that_do_not_exist_are_named(&world).await;
+}
+
+async fn what_is_not_live_is_not_checked(world: &World) {
+    let config_map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}});
+    for mode in [CrdCheck::Strict, CrdCheck::Live, CrdCheck::Warn] {
+        let new = [config_map.clone(), crd(&[requiring("size")])];
+        assert_eq!(world.judge(&new, mode).await, CrdVerdict::Safe, "{mode:?}");
+    }
+}
+
+// spec 05 §15.1, acceptance 49, 51 to 54
+async fn the_reference_texts(world: &World) {
+    let text = json!({"type": "string"});
+    let before = crd(&[fields(&json!({
+        "x": text, "f": text, "e": {"type": "string", "enum": ["a"]},
+        "m": {"type": "object", "additionalProperties": fields(&json!({"v": text}))},
+    }))]);
+    world.plane.apply_crds(std::slice::from_ref(&before)).await.unwrap();
+    let changed = |change: &dyn Fn(&mut Value)| {
+        let mut new = before.clone();
+        let spec =
+            &mut new["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+        change(spec);
+        new
+    };
+    let says = |lines: &str| held(&format!("validating upgrade for CRD \"{NAME}\": {lines}"));
+    let rows = [
+        (changed(&|_| {}), CrdVerdict::Safe),
+        (
+            changed(&|spec| drop(spec.as_object_mut().unwrap().remove("x"))),
+            says(
+                "existingFieldRemoval: removed field : v1.^.spec.x\n\
+                  v1: ^.spec.x: type: type changed : \"string\" -> \"\"",
+            ),
+        ),
+        (changed(&|spec| spec["new"] = json!({"type": "string"})), CrdVerdict::Safe),
+        (changed(&|spec| spec["e"]["enum"] = json!(["a", "b"])), CrdVerdict::Safe),
+        (changed(&|spec| spec["x"]["description"] = json!("other")), CrdVerdict::Safe),
+        (
+            changed(&|spec| {
+                spec["m"]["additionalProperties"]["properties"]["v"]["description"] = json!("other")
+            }),
+            CrdVerdict::Safe,
+        ),
+        (
+            changed(&|spec| spec["f"]["format"] = json!("email")),
+            says("v1: ^.spec.f: unhandled: unhandled changes found (Format \"\" -> \"email\")"),
+        ),
+    ];
+    for (new, expected) in rows {
+        assert_eq!(world.judge(std::slice::from_ref(&new), CrdCheck::Strict).await, expected, "{new}");
+    }
+
+    let number = |more: &Value| {
+        let mut fields = json!({"x": {"type": "integer"}, "f": {"type": "string"}});
+        fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        self::fields(&fields)
+    };
+    let strings = fields(&json!({"x": text, "f": text}));
+    world.plane.apply_crds(&[crd(&[strings.clone(), number(&json!({}))])]).await.unwrap();
+    let known = crd(&[strings.clone(), number(&json!({"g": text}))]);
+    assert_eq!(world.judge(&[known], CrdCheck::Strict).await, CrdVerdict::Safe);
+    let one_more = crd(&[strings, number(&json!({"f": {"type": "string", "maxLength": 5}}))]);
+    let lines = "v2: ^.spec.f: maxLength: maximum constraint added when there was none previously : 5\n\
+                 v1 -> v2: ^.spec.f: maxLength: maximum constraint added when there was none previously : 5";
+    assert_eq!(world.judge(&[one_more], CrdCheck::Strict).await, says(lines));
+    let definitions: Api<CustomResourceDefinition> = Api::all(world.plane.client());
+    definitions.delete(NAME, &DeleteParams::default()).await.unwrap();
+    let gone = kube::runtime::wait::conditions::is_deleted;
+    let uid = definitions.get_opt(NAME).await.unwrap().and_then(|crd| crd.metadata.uid);
+    if let Some(uid) = uid {
+        kube::runtime::wait::await_condition(definitions, NAME, gone(&uid)).await.unwrap();
+    }
+}
+
+// spec 07 §4.13, A-46, A-47
+async fn live_asks_the_objects(world: &World) {
+    let loose = fields(&json!({"size": {"type": "integer"}}));
+    world.plane.apply_crds(&[crd(std::slice::from_ref(&loose))]).await.unwrap();
+    let strict = crd(&[requiring("size")]);
+    let finding =
+        format!("validating upgrade for CRD \"{NAME}\": v1: ^.spec: required: new required fields: [size]");
+    assert_eq!(world.judge_anew(&strict, CrdCheck::Strict).await, held(&finding));
+    assert_eq!(world.judge_anew(&strict, CrdCheck::Warn).await, accepted(&finding));
+    assert_eq!(world.judge_anew(&strict, CrdCheck::Live).await, accepted(&finding), "nothing exists");
+    let mut defaulted = crd(std::slice::from_ref(&loose));
+    let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/size";
+    defaulted.pointer_mut(spec).unwrap()["default"] = json!(3);
+    assert!(matches!(world.judge_anew(&defaulted, CrdCheck::Live).await, CrdVerdict::Accepted(_)));
+
+    // More than two pages.
+    let names: Vec<String> = (0..1003).map(|number| format!("w{number:04}")).collect();
+    let spec = json!({"size": 1});
+    let made = names.iter().map(|name| world.make(name, &spec)).collect::<Vec<_>>();
+    stream::iter(made).buffer_unordered(32).collect::<Vec<()>>().await;
+    // What no object can show still counts.
+    let default = format!(
+        "validating upgrade for CRD \"{NAME}\": v1: ^.spec.size: default: default added when there was none previously : \"3\""
+    );
+    assert_eq!(world.judge_anew(&defaulted, CrdCheck::Live).await, held(&default));
+
+    assert_eq!(world.judge_anew(&strict, CrdCheck::Live).await, accepted(&finding), "all fit");
+    world.make("x-last", &json!({})).await;
+    // For a while what was seen is taken for true.
+    let again = world.judge(std::slice::from_ref(&strict), CrdCheck::Live).await;
+    assert_eq!(again, accepted(&finding));
+    let harmed = |named: &str| {
+        held(&format!("validating upgrade for CRD \"{NAME}\": 1 existing object does not fit: {named}"))
+    };
+    let last = "default/x-last (v1: spec: \"size\" is a required property)";
+    assert_eq!(world.judge_anew(&strict, CrdCheck::Live).await, harmed(last));
+    assert_eq!(world.judge_anew(&strict, CrdCheck::Warn).await, accepted(&finding));
+
+    // Harm on an early page ends the search; nothing static is needed to find it.
+    let few = crd(&[fields(&json!({"size": {"type": "integer", "maximum": 0}}))]);
+    let CrdVerdict::Held(text) = world.judge_anew(&few, CrdCheck::Live).await else { panic!() };
+    let first = format!(
+        "validating upgrade for CRD \"{NAME}\": at least 500 existing objects do not fit: default/w0000 ("
+    );
+    assert!(text.starts_with(&first) && text.ends_with("; and 495 more"), "{text}");
+
+    // Without time the findings count.
+    let hurried = Preflight { budget: Duration::ZERO, ..Preflight::new(world.plane.client()) };
+    let verdict = hurried.definitions("demo", &[&strict], CrdCheck::Live).await.unwrap();
+    let late = "\nexisting objects cannot tell: there was not enough time to look at all of them";
+    assert_eq!(verdict, held(&format!("{finding}{late}")));
+    let unchanged = crd(&[loose]);
+    let verdict = hurried.definitions("demo", &[&unchanged], CrdCheck::Live).await.unwrap();
+    assert_eq!(verdict, CrdVerdict::Safe);
+
+    // A stored version that goes is refused by each.
+    let mut renamed = unchanged;
+    renamed["spec"]["versions"][0]["name"] = json!("v9");
+    let gone = format!(
+        "validating upgrade for CRD \"{NAME}\": storedVersionRemoval: stored versions removed : [v1]"
+    );
+    for mode in [CrdCheck::Strict, CrdCheck::Live, CrdCheck::Warn] {
+        assert_eq!(world.judge_anew(&renamed, mode).await, held(&gone), "{mode:?}");
+    }
+}
+
+async fn webhooks_are_asked_in_each_version(world: &World) {
+    let loose = || fields(&json!({"size": {"type": "integer"}}));
+    world.plane.apply_crds(&[crd(&[loose(), loose()])]).await.unwrap();
+    let converted = |specs: &[Value]| {
+        let mut new = crd(specs);
+        let client = json!({"url": "https://127.0.0.1:1/convert"});
+        new["spec"]["conversion"] = json!({"strategy": "Webhook",
+            "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]}});
+        new
+    };
+    // The version that nobody could ask for yet is none of this check's business.
+    let other = fields(&json!({"size": {"type": "string"}}));
+    assert_eq!(
+        world.judge_anew(&converted(&[loose(), loose(), other.clone()]), CrdCheck::Live).await,
+        CrdVerdict::Safe
+    );
+    let strict = converted(&[loose(), requiring("size"), other]);
+    let text = format!(
+        "validating upgrade for CRD \"{NAME}\": 1 existing object does not fit: \
+         default/x-last (v2: spec: \"size\" is a required property)"
+    );
+    assert_eq!(world.judge_anew(&strict, CrdCheck::Live).await, held(&text));
+
+    // A webhook that does not answer hides what exists.
+    world.plane.apply_crds(&[converted(&[loose(), loose()])]).await.unwrap();
+    world.preflight.forget("demo");
+    let failure = eventually_fails(world, &strict).await;
+    let start = format!(
+        "listing existing objects of CRD \"{NAME}\": conversion webhook for example.com/v1, Kind=Widget failed"
+    );
+    assert_eq!(failure.class, crate::failure::Class::Retry);
+    assert!(failure.message.starts_with(&start), "{failure}");
+}
+
+/// The API server takes a new conversion into use a moment after it was told of it.
+async fn eventually_fails(world: &World, new: &Value) -> Failure {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        world.preflight.forget("demo");
+        match world.preflight.definitions("demo", &[new], CrdCheck::Live).await {
+            Err(failure) => return failure,
+            Ok(verdict) => assert!(Instant::now() < deadline, "{verdict:?}"),
+        }
+    }
+}
+
+// spec 07 §4.6
+async fn namespaces_that_do_not_exist_are_named(world: &World) {
+    let missing = world.preflight.missing_namespaces(&["kube-system", "b", "default", "a", "b"]).await;
+    assert_eq!(missing.unwrap(), ["a", "b"]);
+    assert_eq!(world.preflight.missing_namespaces(&[]).await.unwrap(), [""; 0]);
+}
+
+#[test]
+fn the_extension_says_how_definitions_are_checked() {
+    let extension = |enforcement: Option<&str>| -> ClusterExtension {
+        let mut extension = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+            "metadata": {"name": "demo"}, "spec": {"namespace": "ns", "source": {"sourceType": "Catalog"}}});
+        if let Some(enforcement) = enforcement {
+            extension["spec"]["install"] =
+                json!({"preflight": {"crdUpgradeSafety": {"enforcement": enforcement}}});
+        }
+        serde_json::from_value(extension).unwrap()
+    };
+    let rows = [
+        (None, None, Some(CrdCheck::Strict)),
+        (Some("Strict"), None, Some(CrdCheck::Strict)),
+        (Some("Strict"), Some(CrdCheck::Live), Some(CrdCheck::Live)),
+        (None, Some(CrdCheck::Warn), Some(CrdCheck::Warn)),
+        (Some("None"), None, None),
+        (Some("None"), Some(CrdCheck::Live), None),
+    ];
+    for (enforcement, annotated, expected) in rows {
+        assert_eq!(crd_check(&extension(enforcement), annotated), expected, "{enforcement:?} {annotated:?}");
+    }
+}
+
+// spec 07 A-45
+#[test]
+fn obstacles_block_and_are_all_named() {
+    assert_eq!(refuse_obstacles(&[]), Ok(()));
+    let failure = refuse_obstacles(&["a is wrong".to_owned(), "b is wrong".to_owned()]).unwrap_err();
+    assert_eq!(failure, Failure::blocked("bundle cannot be applied: a is wrong; b is wrong"));
+}

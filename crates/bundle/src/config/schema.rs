@@ -1,0 +1,161 @@
+//! JSON Schema (draft 7) of the configuration that a bundle accepts (spec 04 §9.2, appendix A; spec 07 §4.6).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+
+use crate::bundle::Bundle;
+use crate::csv::InstallMode;
+use crate::typed::{Type, types};
+
+const SCHEMA_ID: &str = "https://operator-framework.io/schemas/registry-v1-bundle-config.json";
+/// Formats that compare a namespace with the one the operator is installed in.
+pub(super) const OWN_NAMESPACE: &str = "ownNamespaceInstallMode";
+pub(super) const SINGLE_NAMESPACE: &str = "singleNamespaceInstallMode";
+pub(super) const MULTI_NAMESPACE: &str = "multiNamespaceInstallMode";
+
+pub(super) const WATCH_NAMESPACE: &str = "watchNamespace";
+pub(super) const WATCH_NAMESPACES: &str = "watchNamespaces";
+pub(super) const DEPLOYMENT_CONFIG: &str = "deploymentConfig";
+
+/// Longest list of `watchNamespaces`.
+const MAX_WATCHED: usize = 50;
+
+/// JSON Schema (draft 7) of the configuration that `bundle` accepts. The other two are the gates
+/// `DeploymentConfig` and `MultiWatchNamespaces`. Formats that end in `InstallMode` compare with the install
+/// namespace and mean nothing to other tools.
+pub fn config_schema(bundle: &Bundle, deployment_config: bool, multi_watch_namespaces: bool) -> Value {
+    let modes = bundle.install_modes();
+    let mut properties = Map::new();
+    let mut definitions = BTreeMap::new();
+    if let Some(one) = watch_namespace(&modes) {
+        properties.insert(WATCH_NAMESPACE.into(), one);
+    }
+    if multi_watch_namespaces && modes.contains(&InstallMode::MultiNamespace) {
+        properties.insert(WATCH_NAMESPACES.into(), watch_namespaces(&modes));
+    }
+    let choices = watch_rules(&properties, modes.contains(&InstallMode::AllNamespaces));
+    if deployment_config {
+        let mut schema = struct_schema("DeploymentConfig", &mut definitions);
+        schema["additionalProperties"] = json!(false);
+        properties.insert(DEPLOYMENT_CONFIG.into(), schema);
+    }
+    let mut schema = Map::from_iter([
+        ("$schema".to_string(), json!("http://json-schema.org/draft-07/schema#")),
+        ("$id".to_string(), json!(SCHEMA_ID)),
+        ("type".to_string(), json!("object")),
+        ("properties".to_string(), Value::Object(properties)),
+        ("additionalProperties".to_string(), json!(false)),
+    ]);
+    schema.extend(choices);
+    if !definitions.is_empty() {
+        schema.insert("definitions".into(), json!(definitions));
+    }
+    Value::Object(schema)
+}
+
+/// Whether a choice of namespaces has to be made, and that only one is.
+fn watch_rules(properties: &Map<String, Value>, is_optional: bool) -> Map<String, Value> {
+    let (one, list) = (properties.contains_key(WATCH_NAMESPACE), properties.contains_key(WATCH_NAMESPACES));
+    let mut rules = Map::new();
+    if one && list {
+        rules.insert("not".into(), json!({"required": [WATCH_NAMESPACE, WATCH_NAMESPACES]}));
+    }
+    if is_optional {
+        return rules;
+    }
+    match (one, list) {
+        (true, true) => {
+            let either = json!([{"required": [WATCH_NAMESPACE]}, {"required": [WATCH_NAMESPACES]}]);
+            rules.insert("anyOf".into(), either);
+        }
+        (true, false) => {
+            rules.insert("required".into(), json!([WATCH_NAMESPACE]));
+        }
+        (false, true) => {
+            rules.insert("required".into(), json!([WATCH_NAMESPACES]));
+        }
+        (false, false) => {}
+    }
+    rules
+}
+
+fn namespace(format: Option<&str>) -> Value {
+    let mut schema = json!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 63,
+        "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+    });
+    if let Some(format) = format {
+        schema["format"] = json!(format);
+    }
+    schema
+}
+
+/// Schema of `watchNamespace`; `None` where the bundle leaves no choice.
+fn watch_namespace(modes: &BTreeSet<InstallMode>) -> Option<Value> {
+    let (own, single) =
+        (modes.contains(&InstallMode::OwnNamespace), modes.contains(&InstallMode::SingleNamespace));
+    let format = match (own, single) {
+        (false, false) => return None,
+        (true, false) => Some(OWN_NAMESPACE),
+        (false, true) => Some(SINGLE_NAMESPACE),
+        (true, true) => None,
+    };
+    if modes.contains(&InstallMode::AllNamespaces) {
+        return Some(json!({"anyOf": [{"type": "null"}, namespace(format)]}));
+    }
+    Some(namespace(format))
+}
+
+/// Schema of `watchNamespaces`. The install namespace may be among them if the bundle supports OwnNamespace.
+fn watch_namespaces(modes: &BTreeSet<InstallMode>) -> Value {
+    let format = (!modes.contains(&InstallMode::OwnNamespace)).then_some(MULTI_NAMESPACE);
+    json!({
+        "type": "array",
+        "items": namespace(format),
+        "minItems": 1,
+        "maxItems": MAX_WATCHED,
+        "uniqueItems": true,
+    })
+}
+
+/// Schema of a type of the table; the types that it uses go to `definitions`.
+fn struct_schema(name: &'static str, definitions: &mut BTreeMap<&'static str, Value>) -> Value {
+    let fields = types().fields(name);
+    let properties: Map<String, Value> =
+        fields.iter().map(|field| (field.name.to_string(), field_schema(&field.kind, definitions))).collect();
+    let required: Vec<&str> = fields.iter().filter(|field| field.required).map(|field| field.name).collect();
+    let mut schema = json!({"type": "object", "properties": properties});
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+    schema
+}
+
+fn field_schema(kind: &Type, definitions: &mut BTreeMap<&'static str, Value>) -> Value {
+    match kind {
+        Type::String | Type::Version => json!({"type": "string"}),
+        Type::Bool => json!({"type": "boolean"}),
+        Type::Int32 | Type::Int64 => json!({"type": "integer"}),
+        Type::Number => json!({"type": "number"}),
+        Type::Quantity | Type::IntOrString => json!({"oneOf": [{"type": "string"}, {"type": "number"}]}),
+        Type::Time => json!({"type": "string", "format": "date-time"}),
+        Type::Json | Type::SchemaOrBool | Type::SchemaOrList | Type::SchemaOrStrings => {
+            json!({"type": "object"})
+        }
+        Type::List(element) => json!({"type": "array", "items": field_schema(element, definitions)}),
+        Type::Map(element) => {
+            json!({"type": "object", "additionalProperties": field_schema(element, definitions)})
+        }
+        Type::Struct(name) => {
+            if !definitions.contains_key(name) {
+                definitions.insert(name, Value::Null);
+                let schema = struct_schema(name, definitions);
+                definitions.insert(name, schema);
+            }
+            json!({"$ref": format!("#/definitions/{name}")})
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What a configuration says in vain: nothing here keeps a bundle from being installed, since the reference
+//! accepts it (spec 04 §17 #4, #19).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use olm_version::quote;
+use serde_json::Value;
+
+use super::schema::DEPLOYMENT_CONFIG;
+use crate::bundle::Bundle;
+use crate::obstacles::first_of;
+use crate::typed::{Type, types};
+
+/// Fields below `deploymentConfig` with a fixed set of values, by type and name: those of Kubernetes 1.36.
+/// The empty text stands for the default everywhere.
+const CHOICES: [(&str, &str, &[&str]); 13] = [
+    ("AzureDiskVolumeSource", "cachingMode", &["None", "ReadOnly", "ReadWrite"]),
+    ("AzureDiskVolumeSource", "kind", &["Dedicated", "Managed", "Shared"]),
+    (
+        "HostPathVolumeSource",
+        "type",
+        &["BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"],
+    ),
+    ("ImageVolumeSource", "pullPolicy", &["Always", "IfNotPresent", "Never"]),
+    ("LabelSelectorRequirement", "operator", &["DoesNotExist", "Exists", "In", "NotIn"]),
+    ("NodeSelectorRequirement", "operator", &["DoesNotExist", "Exists", "Gt", "In", "Lt", "NotIn"]),
+    (
+        "PersistentVolumeClaimSpec",
+        "accessModes",
+        &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"],
+    ),
+    ("PersistentVolumeClaimSpec", "volumeMode", &["Block", "Filesystem"]),
+    ("Toleration", "effect", &["NoExecute", "NoSchedule", "PreferNoSchedule"]),
+    ("Toleration", "operator", &["Equal", "Exists", "Gt", "Lt"]),
+    ("VolumeMount", "mountPropagation", &["Bidirectional", "HostToContainer", "None"]),
+    ("VolumeMount", "recursiveReadOnly", &["Disabled", "Enabled", "IfPossible"]),
+    ("ScaleIOVolumeSource", "storageMode", &["ThickProvisioned", "ThinProvisioned"]),
+];
+
+/// What `config`, the inline configuration of a ClusterExtension, holds below `deploymentConfig` that will not do
+/// what its author meant, one sentence each, sorted: unknown fields, which are dropped, values that Kubernetes
+/// does not know, entries that displace others. Says nothing about what [`render`](crate::render) refuses.
+pub fn config_warnings(bundle: &Bundle, config: &Value) -> Vec<String> {
+    let mut warnings = BTreeSet::new();
+    let Some(Value::Object(deployments)) = config.get(DEPLOYMENT_CONFIG) else {
+        return Vec::new();
+    };
+    for field in types().fields("DeploymentConfig") {
+        if let Some(value) = deployments.get(field.name) {
+            look(value, &field.kind, &format!("{DEPLOYMENT_CONFIG}.{}", field.name), &mut warnings);
+        }
+    }
+    for list in ["env", "volumes"] {
+        warnings.extend(repeated_names(deployments.get(list), list));
+    }
+    warnings.extend(displaced_mounts(bundle, deployments.get("volumeMounts")));
+    first_of(warnings)
+}
+
+fn look(value: &Value, kind: &Type, path: &str, warnings: &mut BTreeSet<String>) {
+    match (value, kind) {
+        (Value::Object(entries), Type::Struct(name)) => {
+            let fields = types().fields(name);
+            for (key, value) in entries {
+                let path = format!("{path}.{}", key.replace('~', "~0").replace('/', "~1"));
+                match fields.iter().find(|field| field.name == key) {
+                    Some(field) => {
+                        warnings.extend(unknown_choices(name, field.name, value, &path));
+                        look(value, &field.kind, &path, warnings);
+                    }
+                    None => {
+                        let known: Vec<&str> = fields.iter().map(|field| field.name).collect();
+                        let (field, known) = (quote(&path), known.join(", "));
+                        warnings.insert(format!("unknown field {field} is ignored: known are {known}"));
+                    }
+                }
+            }
+        }
+        (Value::Object(entries), Type::Map(element)) => {
+            for (key, value) in entries {
+                look(value, element, &format!("{path}.{key}"), warnings);
+            }
+        }
+        (Value::Array(items), Type::List(element)) => {
+            for (index, item) in items.iter().enumerate() {
+                look(item, element, &format!("{path}.{index}"), warnings);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A warning for each value that is not among the choices of the field, where it has any.
+fn unknown_choices(owner: &str, field: &str, value: &Value, path: &str) -> Vec<String> {
+    let Some((.., choices)) = CHOICES.iter().find(|(kind, name, _)| (*kind, *name) == (owner, field)) else {
+        return Vec::new();
+    };
+    let values = value.as_array().map_or_else(|| std::slice::from_ref(value), Vec::as_slice);
+    values
+        .iter()
+        .filter_map(Value::as_str)
+        .filter(|value| !value.is_empty() && !choices.contains(value))
+        .map(|value| {
+            let (value, field, choices) = (quote(value), quote(path), choices.join(", "));
+            format!("unknown value {value} of field {field}: known are {choices}")
+        })
+        .collect()
+}
+
+fn name_of(entry: &Value) -> Option<&str> {
+    entry.get("name").and_then(Value::as_str)
+}
+
+fn items(list: Option<&Value>) -> &[Value] {
+    list.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// Entries do not replace one another (spec 04 §13).
+fn repeated_names(list: Option<&Value>, field: &str) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let names = items(list).iter().filter_map(name_of);
+    names
+        .filter(|name| !seen.insert(*name))
+        .map(|name| {
+            let field = quote(&format!("{DEPLOYMENT_CONFIG}.{field}"));
+            format!("field {field} has more than one entry named {}: all of them are added", quote(name))
+        })
+        .collect()
+}
+
+/// A mount replaces one of the same volume, wherever that one is mounted (spec 04 §13).
+fn displaced_mounts(bundle: &Bundle, mounts: Option<&Value>) -> Vec<String> {
+    let path_of = |mount: &Value| mount.get("mountPath").and_then(Value::as_str).map(str::to_string);
+    let last = |mounts: &[Value]| -> BTreeMap<String, (usize, Option<String>)> {
+        let named = mounts.iter().enumerate();
+        named
+            .filter_map(|(index, mount)| Some((name_of(mount)?.to_string(), (index, path_of(mount)))))
+            .collect()
+    };
+    let wanted = last(items(mounts));
+    let mut warnings = Vec::new();
+    for deployment in bundle.csv.deployments() {
+        for container in items(deployment.spec.pointer("/template/spec/containers")) {
+            for (volume, (_, path)) in last(items(container.get("volumeMounts"))) {
+                let Some((index, _)) = wanted.get(&volume).filter(|(_, wanted)| *wanted != path) else {
+                    continue;
+                };
+                warnings.push(format!(
+                    "field {} takes the place of the mount of volume {} at {} in container {} of deployment {}",
+                    quote(&format!("{DEPLOYMENT_CONFIG}.volumeMounts.{index}")),
+                    quote(&volume),
+                    quote(&path.unwrap_or_default()),
+                    quote(name_of(container).unwrap_or_default()),
+                    quote(&deployment.name),
+                ));
+            }
+        }
+    }
+    warnings
+}

@@ -1,0 +1,178 @@
+//! What keeps rendered objects from being installed although rendering them succeeds: what an API server refuses
+//! whatever the cluster holds, what contradicts itself, and what would take over parts of the cluster
+//! (spec 04 §17 #5–#8, #10, #11, #23).
+//!
+//! Nothing here may speak up about a bundle that the reference installs, save where the bundle itself does not say
+//! which of two things it means.
+
+mod contradictions;
+mod reserved;
+mod serving;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use olm_version::quote;
+use serde_json::Value;
+
+use crate::bundle::{Bundle, name_of};
+use crate::certificates::Serving;
+use crate::validate::subdomain_faults;
+
+const DEFINITION: &str = "CustomResourceDefinition";
+const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
+
+/// What the API server or the cluster's safety could not accept in `objects`, which [`render`](crate::render) made
+/// of `bundle` for `install_namespace`: one sentence each, sorted. Empty for anything installable.
+pub fn obstacles(bundle: &Bundle, objects: &[Value], install_namespace: &str) -> Vec<String> {
+    let makers = Makers::of(bundle);
+    let mut found = BTreeSet::new();
+    found.extend(cluster_service_versions(bundle));
+    for object in objects {
+        found.extend(of_object(&makers, object));
+        found.extend(reserved::obstacle(object, install_namespace));
+    }
+    found.extend(contradictions::obstacles(&makers, bundle, objects));
+    first_of(found)
+}
+
+/// The deployments behind generated objects, by kind and name of these.
+struct Makers<'a>(BTreeMap<(&'static str, String), Vec<&'a str>>);
+
+impl<'a> Makers<'a> {
+    fn of(bundle: &'a Bundle) -> Self {
+        let webhooks = &bundle.csv.spec.webhooks;
+        let names: BTreeSet<&str> = webhooks.iter().map(|webhook| webhook.deployment_name.as_str()).collect();
+        let mut makers: BTreeMap<(&'static str, String), Vec<&'a str>> = BTreeMap::new();
+        for name in names {
+            let serving = Serving::of_deployment(name, "");
+            makers.entry(("Service", serving.service)).or_default().push(name);
+            makers.entry(("Certificate", serving.secret)).or_default().push(name);
+        }
+        Self(makers)
+    }
+
+    /// The deployments whose webhooks are behind this Service, of kind `Service`, or have this `Certificate`.
+    fn behind(&self, kind: &'static str, name: &str) -> &[&'a str] {
+        self.0.get(&(kind, name.to_string())).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Sorted texts, of very many the first.
+pub(crate) fn first_of(texts: BTreeSet<String>) -> Vec<String> {
+    const MOST: usize = 100;
+    let more = texts.len().saturating_sub(MOST);
+    let mut first: Vec<String> = texts.into_iter().take(MOST).collect();
+    match more {
+        0 => {}
+        1 => first.push("1 more of this sort is not listed".to_string()),
+        _ => first.push(format!("{more} more of this sort are not listed")),
+    }
+    first
+}
+
+/// Kind and name, as every text here begins.
+fn title(object: &Value) -> String {
+    format!("{} {}", text(object, "/kind"), quote(name_of(object)))
+}
+
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn items<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
+    object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn group_of(object: &Value) -> &str {
+    text(object, "/apiVersion").split_once('/').map_or("", |(group, _)| group)
+}
+
+/// The reference takes the last one of several.
+fn cluster_service_versions(bundle: &Bundle) -> Option<String> {
+    let files = bundle.csv_files();
+    let names: Vec<String> = files.iter().map(|file| quote(file)).collect();
+    (files.len() > 1).then(|| {
+        let (count, names) = (files.len(), names.join(", "));
+        format!("bundle has {count} ClusterServiceVersions, in {names}: exactly one is allowed")
+    })
+}
+
+fn of_object(makers: &Makers<'_>, object: &Value) -> Vec<String> {
+    let kind = text(object, "/kind");
+    if name_of(object).is_empty() {
+        return vec![format!("a {kind} has no metadata.name: every object of a bundle needs one")];
+    }
+    if let Some(fault) = version_fault(object) {
+        return vec![fault];
+    }
+    let mut found: Vec<String> = name_fault(object).into_iter().collect();
+    match (group_of(object), kind) {
+        ("", "Service") => found.extend(serving::service(makers, object)),
+        ("cert-manager.io", "Certificate") => found.extend(serving::certificate(object)),
+        ("admissionregistration.k8s.io", _) => found.extend(serving::webhooks(object)),
+        (_, DEFINITION) => found.extend(serving::conversion(object)),
+        _ => {}
+    }
+    found
+}
+
+/// What is wrong with the version of an object. Of groups that Kubernetes brings along it is known what they serve;
+/// others may have a kind of the same name.
+fn version_fault(object: &Value) -> Option<String> {
+    const BUILT_IN: [(&str, &[&str]); 8] = [
+        ("v1", &["ConfigMap", "Secret", "Service", "ServiceAccount"]),
+        (
+            "admissionregistration.k8s.io/v1",
+            &["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"],
+        ),
+        ("apiextensions.k8s.io/v1", &[DEFINITION]),
+        ("apps/v1", &["Deployment"]),
+        ("networking.k8s.io/v1", &["NetworkPolicy"]),
+        ("policy/v1", &["PodDisruptionBudget"]),
+        ("rbac.authorization.k8s.io/v1", &["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]),
+        ("scheduling.k8s.io/v1", &["PriorityClass"]),
+    ];
+    let (kind, version) = (text(object, "/kind"), text(object, "/apiVersion"));
+    if version.is_empty() {
+        return Some(format!("{}: apiVersion is missing", title(object)));
+    }
+    let is_built_in = BUILT_IN
+        .iter()
+        .any(|(served, _)| served.split_once('/').map_or("", |(group, _)| group) == group_of(object));
+    let served = BUILT_IN.iter().find(|(_, kinds)| kinds.contains(&kind)).map(|(served, _)| *served);
+    if served == Some(version) || !(is_built_in || kind == DEFINITION) {
+        return None;
+    }
+    let (title, version) = (title(object), quote(version));
+    Some(match served {
+        Some(served) => format!("{title}: apiVersion is {version}, it has to be {served}"),
+        None => format!("{title}: apiVersion {version} has no such kind"),
+    })
+}
+
+/// What is wrong with the name of an object. Services and definitions have rules of their own.
+fn name_fault(object: &Value) -> Option<String> {
+    let name = name_of(object);
+    match (group_of(object), text(object, "/kind")) {
+        ("", "Service") => None,
+        (_, DEFINITION) => {
+            let wanted = format!("{}.{}", text(object, "/spec/names/plural"), text(object, "/spec/group"));
+            (name != wanted).then(|| {
+                let wanted = quote(&wanted);
+                format!(
+                    "{}: metadata.name has to be {wanted}, spec.names.plural and spec.group",
+                    title(object)
+                )
+            })
+        }
+        (RBAC_GROUP, _) => {
+            let is_segment = name != "." && name != ".." && !name.contains(['/', '%']);
+            (!is_segment)
+                .then(|| format!("{}: metadata.name must not be . or .. or contain / or %", title(object)))
+        }
+        _ => {
+            let faults = subdomain_faults(name);
+            (!faults.is_empty()).then(|| format!("{}: metadata.name: {}", title(object), faults.join(", ")))
+        }
+    }
+}

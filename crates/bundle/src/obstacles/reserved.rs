@@ -1,0 +1,110 @@
+//! Names that belong to the cluster or to this system: objects that exist before any bundle is installed, or that
+//! the API server keeps for others. A name that merely looks like one of these (`system:mine`, another kind in this
+//! system's group) is free: what exists is protected when objects are applied.
+
+use olm_version::quote;
+use serde_json::Value;
+
+use super::{DEFINITION, RBAC_GROUP, group_of, text, title};
+use crate::bundle::name_of;
+
+/// Namespace of this system as its install files have it.
+const SYSTEM_NAMESPACE: &str = "olmv1-system";
+/// This system's definitions.
+const SYSTEM_DEFINITIONS: [&str; 4] = [
+    "clustercatalogs.olm.operatorframework.io",
+    "clusterextensions.olm.operatorframework.io",
+    "clusterobjectsets.olm.operatorframework.io",
+    "clusterupgradestatuses.ext.olm.operatorframework.io",
+];
+/// Annotation by which the owners of Kubernetes' groups approve a definition.
+const APPROVAL: &str = "api-approved.kubernetes.io";
+
+/// Cluster roles that every cluster has for its users.
+const USER_ROLES: [&str; 4] = ["admin", ADMINISTRATOR, "edit", "view"];
+/// The only one of them with a binding of its name on every cluster.
+const ADMINISTRATOR: &str = "cluster-admin";
+
+/// Names of this system's cluster-wide roles and bindings.
+const SYSTEM_ROLES: [&str; 10] = [
+    "catalogd-manager-role",
+    "catalogd-manager-rolebinding",
+    "catalogd-metrics-reader",
+    "catalogd-proxy-role",
+    "catalogd-proxy-rolebinding",
+    "operator-controller-cluster-admin-rolebinding",
+    "operator-controller-clusterextension-viewer-role",
+    "operator-controller-metrics-reader",
+    "operator-controller-proxy-role",
+    "operator-controller-proxy-rolebinding",
+];
+
+/// Names of this system's objects in its namespace.
+const SYSTEM_OBJECTS: [&str; 13] = [
+    "catalogd-controller-manager",
+    "catalogd-leader-election-role",
+    "catalogd-leader-election-rolebinding",
+    "catalogd-manager-role",
+    "catalogd-manager-rolebinding",
+    "catalogd-service",
+    "default-deny-all-traffic",
+    "operator-controller-controller-manager",
+    "operator-controller-leader-election-role",
+    "operator-controller-leader-election-rolebinding",
+    "operator-controller-manager-role",
+    "operator-controller-manager-rolebinding",
+    "operator-controller-service",
+];
+
+/// Why the name of an object may not be used, if so.
+pub(super) fn obstacle(object: &Value, install_namespace: &str) -> Option<String> {
+    let name = name_of(object);
+    let of_cluster = || Some(format!("{} belongs to the cluster: choose another name", title(object)));
+    let of_system = || Some(format!("{} belongs to OLM itself: choose another name", title(object)));
+    let in_system = install_namespace == SYSTEM_NAMESPACE && SYSTEM_OBJECTS.contains(&name);
+    match (group_of(object), text(object, "/kind")) {
+        (RBAC_GROUP, "ClusterRole") if USER_ROLES.contains(&name) => of_cluster(),
+        (RBAC_GROUP, "ClusterRoleBinding") if name == ADMINISTRATOR => of_cluster(),
+        (RBAC_GROUP, "ClusterRole" | "ClusterRoleBinding") if SYSTEM_ROLES.contains(&name) => of_system(),
+        ("scheduling.k8s.io", "PriorityClass") if name.starts_with("system-") => of_cluster(),
+        ("", "ServiceAccount") if name == "default" => of_cluster(),
+        ("", "ConfigMap") if name == "kube-root-ca.crt" => of_cluster(),
+        ("", "Service") if name == "kubernetes" && install_namespace == "default" => of_cluster(),
+        (_, DEFINITION) if SYSTEM_DEFINITIONS.contains(&name) => of_system(),
+        (_, DEFINITION) => unapproved(object),
+        (
+            "" | RBAC_GROUP | "policy" | "networking.k8s.io" | "apps",
+            "Deployment"
+            | "NetworkPolicy"
+            | "PodDisruptionBudget"
+            | "Role"
+            | "RoleBinding"
+            | "Service"
+            | "ServiceAccount",
+        ) if in_system => of_system(),
+        _ => None,
+    }
+}
+
+/// Definitions in the groups of Kubernetes need an approval.
+fn unapproved(object: &Value) -> Option<String> {
+    let group = text(object, "/spec/group");
+    let is_of =
+        |owner: &str| group == owner || group.strip_suffix(owner).is_some_and(|prefix| prefix.ends_with('.'));
+    if !is_of("k8s.io") && !is_of("kubernetes.io") {
+        return None;
+    }
+    let approval = object.pointer("/metadata/annotations").and_then(|annotations| annotations.get(APPROVAL));
+    let approval = approval.and_then(Value::as_str).unwrap_or_default();
+    let is_url = approval
+        .split_once("://")
+        .is_some_and(|(scheme, rest)| !scheme.is_empty() && !rest.is_empty() && !rest.starts_with('/'));
+    (!is_url && !approval.starts_with("unapproved")).then(|| {
+        format!(
+            "{}: group {} belongs to Kubernetes: annotation {APPROVAL} has to be the URL of the approval or start \
+             with \"unapproved\"",
+            title(object),
+            quote(group)
+        )
+    })
+}

@@ -1,0 +1,149 @@
+//! Faults of values in the words of Go's JSON decoder.
+//!
+//! The reference reads two things with it instead of the typed conversion: the metadata of every object, and whatever
+//! lies inside a field of a schema that may be a schema or something else (`items`, `additionalProperties`).
+
+use serde_json::{Map, Value};
+
+use super::types::{Type, types};
+use crate::{go_json, go_time};
+
+/// The first fault of `entries` as a `kind`, in the order of the keys; `None` when there is none.
+pub(crate) fn fault(entries: &Map<String, Value>, kind: &'static str) -> Option<String> {
+    Walk::default().fields(entries, kind).map(Fault::text)
+}
+
+/// [`fault`] of what stands in a schema union of type `kind`.
+pub(super) fn union_fault(value: &Value, kind: &Type) -> Option<String> {
+    Walk::default().value(value, kind, None).map(Fault::text)
+}
+
+enum Fault {
+    Mismatch {
+        /// Type whose field it is; none outside of any.
+        owner: Option<&'static str>,
+        /// Names of the fields from the root.
+        path: String,
+        found: String,
+        wanted: String,
+    },
+    Other(String),
+}
+
+impl Fault {
+    fn text(self) -> String {
+        match self {
+            Self::Other(text) => text,
+            Self::Mismatch { owner: Some(owner), path, found, wanted } => {
+                format!("json: cannot unmarshal {found} into Go struct field {owner}.{path} of type {wanted}")
+            }
+            Self::Mismatch { owner: None, found, wanted, .. } => {
+                format!("json: cannot unmarshal {found} into Go value of type {wanted}")
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Walk {
+    owner: Option<&'static str>,
+    path: Vec<&'static str>,
+}
+
+impl Walk {
+    fn value(&mut self, value: &Value, kind: &Type, go_name: Option<&str>) -> Option<Fault> {
+        match (kind, value) {
+            (_, Value::Null)
+            | (Type::String, Value::String(_))
+            | (Type::Bool | Type::SchemaOrBool, Value::Bool(_))
+            | (Type::Number, Value::Number(_))
+            | (Type::Json | Type::Version | Type::Quantity | Type::IntOrString, _) => None,
+            (Type::Int32, Value::Number(number))
+                if number.as_i64().is_some_and(|n| i32::try_from(n).is_ok()) =>
+            {
+                None
+            }
+            (Type::Int64, Value::Number(number)) if number.as_i64().is_some() => None,
+            (Type::Time, Value::String(text)) => go_time::normal(text).err().map(Fault::Other),
+            (Type::List(element), Value::Array(items)) => {
+                let name = go_name.filter(|_| **element == Type::String);
+                items.iter().find_map(|item| self.value(item, element, name))
+            }
+            (Type::Map(element), Value::Object(entries)) => {
+                entries.values().find_map(|value| self.value(value, element, None))
+            }
+            (Type::Struct(name), Value::Object(entries)) => self.fields(entries, name),
+            (Type::SchemaOrBool | Type::SchemaOrList | Type::SchemaOrStrings, Value::Object(entries)) => {
+                let fault = self.fields(entries, "JSONSchemaProps");
+                self.adopt(fault)
+            }
+            (Type::SchemaOrList, Value::Array(items)) => {
+                let schema = Type::Struct("JSONSchemaProps");
+                let fault = items.iter().find_map(|item| self.value(item, &schema, None));
+                self.adopt(fault)
+            }
+            (Type::SchemaOrStrings, Value::Array(items)) => {
+                let fault = items.iter().find_map(|item| self.value(item, &Type::String, None));
+                self.adopt(fault)
+            }
+            (Type::SchemaOrList | Type::SchemaOrStrings, _) => None,
+            (Type::SchemaOrBool, _) => Some(Fault::Other("boolean or JSON schema expected".into())),
+            _ => Some(self.mismatch(value, kind, go_name)),
+        }
+    }
+
+    fn fields(&mut self, entries: &Map<String, Value>, name: &'static str) -> Option<Fault> {
+        let known = types().fields(name);
+        let outside = self.owner.replace(name);
+        let fault = entries.iter().find_map(|(key, value)| {
+            let index = known.binary_search_by(|field| field.name.cmp(key.as_str())).ok()?;
+            let field = &known[index];
+            self.path.push(field.name);
+            let fault = self.value(value, &field.kind, field.go_name);
+            self.path.pop();
+            fault
+        });
+        self.owner = outside;
+        fault
+    }
+
+    /// A union is decoded on its own; the fault then counts as one of the type that holds the union.
+    fn adopt(&self, fault: Option<Fault>) -> Option<Fault> {
+        match (fault, self.owner) {
+            (Some(Fault::Mismatch { path, found, wanted, .. }), owner @ Some(_)) => {
+                Some(Fault::Mismatch { owner, path, found, wanted })
+            }
+            (fault, _) => fault,
+        }
+    }
+
+    fn mismatch(&self, value: &Value, kind: &Type, go_name: Option<&str>) -> Fault {
+        let found = match (kind, value) {
+            (Type::Int32 | Type::Int64, Value::Number(number)) => {
+                format!("number {}", go_json::number(number))
+            }
+            _ => go_json::kind(value).to_string(),
+        };
+        let wanted = match (kind, go_name) {
+            (Type::List(element), Some(name)) if **element == Type::String => format!("[]{name}"),
+            (_, Some(name)) => name.to_string(),
+            (kind, None) => go_type(kind),
+        };
+        Fault::Mismatch { owner: self.owner, path: self.path.join("."), found, wanted }
+    }
+}
+
+fn go_type(kind: &Type) -> String {
+    match kind {
+        Type::Bool => "bool".into(),
+        Type::Int32 => "int32".into(),
+        Type::Int64 => "int64".into(),
+        Type::Number => "float64".into(),
+        Type::Struct(name) => format!("v1.{name}"),
+        Type::Json => "v1.JSON".into(),
+        Type::SchemaOrStrings => "v1.JSONSchemaPropsOrStringArray".into(),
+        Type::List(element) => format!("[]{}", go_type(element)),
+        Type::Map(element) => format!("map[string]{}", go_type(element)),
+        _ => "string".into(),
+    }
+}
