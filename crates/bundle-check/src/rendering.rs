@@ -1,0 +1,160 @@
+//! Renders the bundle for every install mode that it supports, as operator-controller does, and asks what would keep the
+//! result from being applied.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use olm_bundle::{
+    Bundle, Certificates, Fault, InstallMode, RenderError, RenderOptions, Validator, faults, obstacles,
+    render,
+};
+use olm_version::quote;
+use serde_json::{Value, json};
+
+use crate::content::{Content, Object, text};
+use crate::findings::Findings;
+use crate::kubernetes;
+use crate::place::Place;
+use crate::rule::{self, Rule};
+
+/// Stands for the namespace that the bundle is installed in.
+const INSTALL_NAMESPACE: &str = "install-namespace";
+/// Stands for another namespace that it watches.
+const WATCHED_NAMESPACE: &str = "watched-namespace";
+
+/// Tries every install mode.
+pub(crate) fn check(bundle: &Bundle, content: &Content, findings: &mut Findings) {
+    let Some(csv) = content.service_version() else { return };
+    for fault in faults(bundle) {
+        // A package without a name is told where the name is missing.
+        if fault.validator != Validator::Package {
+            findings.add_at(rule_of(fault.validator), fault.text.clone(), || place_of(&fault, csv, content));
+        }
+    }
+    // Which ClusterServiceVersion is meant has to be clear first.
+    if findings.has(&rule::CSV_1) {
+        return;
+    }
+    let modes = bundle.install_modes();
+    let tried: Vec<InstallMode> =
+        modes.into_iter().filter(|mode| *mode != InstallMode::MultiNamespace).collect();
+    let mut told: BTreeMap<(bool, String), Vec<&'static str>> = BTreeMap::new();
+    for mode in &tried {
+        match attempt(bundle, *mode) {
+            Ok(sentences) => {
+                for sentence in sentences {
+                    told.entry((false, sentence)).or_default().push(mode.name());
+                }
+            }
+            // The faults above, and what V1-2 and V1-4 say.
+            Err(RenderError::Invalid(_) | RenderError::Unsupported(_)) => {}
+            Err(error) => told.entry((true, error.to_string())).or_default().push(mode.name()),
+        }
+    }
+    for ((is_refusal, text), modes) in told {
+        let object = object_of(&text, content);
+        // That nobody serves its version is told in more detail.
+        if findings.has(&rule::KUBE_1) && object.is_some_and(|object| kubernetes::removal(object).is_some()) {
+            continue;
+        }
+        let rule = if is_refusal { &rule::RENDER_1 } else { &rule::RENDER_2 };
+        let only = match modes.len() < tried.len() {
+            true => format!(" (install mode {})", modes.join(", ")),
+            false => String::new(),
+        };
+        findings.add_at(rule, format!("{text}{only}"), || {
+            let place = object.map_or_else(|| part_of(&text, csv), Object::place);
+            // The sentence names the object.
+            Place { object: None, ..place }
+        });
+    }
+}
+
+/// What stands against installing the bundle in a mode.
+fn attempt(bundle: &Bundle, mode: InstallMode) -> Result<BTreeSet<String>, RenderError> {
+    let config = match mode {
+        InstallMode::OwnNamespace => json!({"watchNamespace": INSTALL_NAMESPACE}),
+        InstallMode::SingleNamespace => json!({"watchNamespace": WATCHED_NAMESPACE}),
+        InstallMode::AllNamespaces | InstallMode::MultiNamespace => json!({}),
+    };
+    let options = RenderOptions {
+        install_namespace: INSTALL_NAMESPACE,
+        config: Some(&config),
+        certificates: Certificates::Builtin,
+        single_own_namespace: true,
+        deployment_config: true,
+        multi_watch_namespaces: false,
+    };
+    let objects: Vec<Value> = render(bundle, &options)?;
+    Ok(obstacles(bundle, &objects, INSTALL_NAMESPACE).into_iter().collect())
+}
+
+/// The manifest that a sentence about an object begins with.
+fn object_of<'a>(sentence: &str, content: &'a Content) -> Option<&'a Object> {
+    content
+        .objects
+        .iter()
+        .find(|object| !object.name().is_empty() && is_about(sentence, object.kind(), object.name()))
+}
+
+fn is_about(sentence: &str, kind: &str, name: &str) -> bool {
+    let rest = sentence.strip_prefix(kind).and_then(|rest| rest.strip_prefix(' '));
+    let rest = rest.and_then(|rest| rest.strip_prefix(quote(name).as_str()));
+    rest.is_some_and(|rest| rest.starts_with([':', ' ']))
+}
+
+/// The part of the ClusterServiceVersion that the object is made of that a sentence begins with.
+fn part_of(sentence: &str, csv: &Object) -> Place {
+    let webhooks = ("spec.webhookdefinitions", "/generateName");
+    let made = [
+        ("Deployment", ("spec.install.spec.deployments", "/name")),
+        ("MutatingWebhookConfiguration", webhooks),
+        ("ValidatingWebhookConfiguration", webhooks),
+    ];
+    let found = made.into_iter().find_map(|(kind, (field, name))| {
+        let parts = csv.list(&format!("/{}", field.replace('.', "/")));
+        let position = parts.iter().position(|part| is_about(sentence, kind, text(part, name)))?;
+        Some(csv.at(&format!("{field}.{position}")))
+    });
+    found.unwrap_or_else(|| Place::file(&csv.place().file))
+}
+
+/// The rule that a validator stands for.
+fn rule_of(validator: Validator) -> &'static Rule {
+    match validator {
+        Validator::Deployment => &rule::DEPLOY_1,
+        Validator::Definition => &rule::CRD_1,
+        Validator::Package => &rule::ANN_1,
+        Validator::ConversionModes => &rule::WEBHOOK_1,
+        Validator::Webhook => &rule::WEBHOOK_2,
+        Validator::WebhookRule => &rule::V1_5,
+        Validator::Kind => &rule::OBJ_1,
+    }
+}
+
+/// Where the subject of a fault is.
+fn place_of(fault: &Fault, csv: &Object, content: &Content) -> Place {
+    let entry = |list: &str, name: &str| {
+        let entries = csv.list(&format!("/{}", list.replace('.', "/")));
+        let position = entries.iter().position(|entry| text(entry, name) == fault.subject);
+        csv.at(&position.map_or_else(|| list.to_string(), |position| format!("{list}.{position}")))
+    };
+    match fault.validator {
+        Validator::Deployment => entry("spec.install.spec.deployments", "/name"),
+        Validator::Definition => {
+            let shipped =
+                content.definitions().filter(|definition| definition.name() == fault.subject).last();
+            let owned = || entry("spec.customresourcedefinitions.owned", "/name");
+            shipped.map_or_else(owned, Object::place)
+        }
+        Validator::Package => csv.place(),
+        Validator::ConversionModes | Validator::Webhook | Validator::WebhookRule => {
+            entry("spec.webhookdefinitions", "/generateName")
+        }
+        Validator::Kind => {
+            let named = |object: &&Object| {
+                object.name() == fault.subject && fault.text.ends_with(&quote(object.kind()))
+            };
+            content.objects.iter().find(named).map_or_else(|| csv.place(), Object::place)
+        }
+    }
+}

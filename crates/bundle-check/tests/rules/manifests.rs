@@ -1,0 +1,305 @@
+//! Definitions, other objects, fields, images, webhooks, versions of Kubernetes, size.
+
+use olm_bundle_check::CheckOptions;
+
+use super::fixture::{CRD, Files, compare};
+
+// 07 §3.2: owned definitions
+#[test]
+fn definitions() {
+    let good = Files::good;
+    let second = CRD.replace("lamps", "lamps2").replace("listKind: LampList, ", "");
+    compare(&[
+        (
+            good().csv("      version: v1\n      kind: Lamp\n", "      version: v2\n      kind: Light\n"),
+            &[
+                "warning: manifests/csv.yaml:6: ClusterServiceVersion lamp.v1.2.0: metadata.annotations.alm-examples: no \
+                 example of the provided Light of light.example.com/v2 [CSV-8]",
+                "error: manifests/csv.yaml:6: ClusterServiceVersion lamp.v1.2.0: metadata.annotations.alm-examples: an \
+                 example is a Lamp of light.example.com/v1, which the bundle does not provide [CSV-9]",
+                "error: manifests/csv.yaml:22: ClusterServiceVersion lamp.v1.2.0: \
+                 spec.customresourcedefinitions.owned[0].version: lamps.light.example.com has no version \"v2\"; it has: v1 \
+                 [CRD-2]",
+                "error: manifests/csv.yaml:23: ClusterServiceVersion lamp.v1.2.0: \
+                 spec.customresourcedefinitions.owned[0].kind: lamps.light.example.com defines the kind \"Lamp\", not \"Light\" \
+                 [CRD-2]",
+            ],
+        ),
+        // spec 04 acceptance 19
+        (
+            good().without("manifests/lamps.crd.yaml"),
+            &[
+                "error: manifests/csv.yaml:21: ClusterServiceVersion lamp.v1.2.0: spec.customresourcedefinitions.owned[0]: cluster \
+               service definition references owned custom resource definition 'lamps.light.example.com' not found in bundle \
+               [CRD-1]",
+            ],
+        ),
+        (
+            good().with("manifests/more.yaml", CRD),
+            &[
+                "error: manifests/more.yaml:1: CustomResourceDefinition lamps.light.example.com: bundle contains duplicate custom \
+               resource definition 'lamps.light.example.com' [CRD-1]",
+            ],
+        ),
+        (
+            good().with("manifests/more.yaml", &second),
+            &[
+                "error: manifests/more.yaml:7: CustomResourceDefinition lamps2.light.example.com: spec.names.kind: Lamp of group \
+               \"light.example.com\" is defined by \"lamps.light.example.com\" already [CRD-3]",
+            ],
+        ),
+        (
+            good().with("manifests/more.yaml", &second.replace("Lamp", "Other")),
+            &["warning: manifests/more.yaml:1: CustomResourceDefinition lamps2.light.example.com: not in \
+               spec.customresourcedefinitions.owned of the ClusterServiceVersion: add it there, or remove the manifest \
+               [CRD-4]"],
+        ),
+        (
+            good()
+                .crd("scope: Namespaced", "scope: Global")
+                .crd("storage: true", "storage: false")
+                .crd("    schema:\n      openAPIV3Schema: {type: object}\n", ""),
+            &[
+                "error: manifests/lamps.crd.yaml:8: CustomResourceDefinition lamps.light.example.com: spec.scope: \"Global\": \
+                 allowed are Cluster and Namespaced [CRD-5]",
+                "error: manifests/lamps.crd.yaml:9: CustomResourceDefinition lamps.light.example.com: spec.versions: 0 versions \
+                 have storage: true, exactly one must [CRD-5]",
+                "error: manifests/lamps.crd.yaml:10: CustomResourceDefinition lamps.light.example.com: spec.versions[0]: every \
+                 version needs schema.openAPIV3Schema [CRD-5]",
+            ],
+        ),
+    ]);
+}
+
+#[test]
+fn other_objects() {
+    let good = Files::good;
+    compare(&[
+        (good().with("manifests/c.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n"), &[]),
+        // 07 §3.2, spec 04 acceptance 22
+        (
+            good().with("manifests/p.yaml", "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: p1\n"),
+            &["error: manifests/p.yaml:2: Pod p1: unsupported resource \"p1\" with kind \"Pod\" [OBJ-1]"],
+        ),
+        (
+            good()
+                .with("manifests/s.yaml", "apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: lamp\n"),
+            &[
+                "error: manifests/s.yaml:4: ServiceAccount lamp: metadata.name: a deployment of the ClusterServiceVersion uses the \
+               account \"lamp\", which is made from its permissions: remove this manifest or rename one of the two [OBJ-2]",
+            ],
+        ),
+        (
+            good().with(
+                "manifests/v.yaml",
+                "apiVersion: autoscaling.k8s.io/v1\nkind: VerticalPodAutoscaler\nmetadata: {name: v}\n",
+            ),
+            &[
+                "warning: manifests/v.yaml:3: VerticalPodAutoscaler v: metadata: the namespace is not filled in for this kind: \
+               write the one that the operator is installed in [OBJ-3]",
+            ],
+        ),
+    ]);
+}
+
+// spec 04 acceptance 3: lists are opened
+#[test]
+fn items_of_lists_have_lines() {
+    let list = "kind: List\napiVersion: v1\nitems:\n- apiVersion: v1\n  kind: ConfigMap\n  metadata: {name: c}\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: p}\n";
+    assert_eq!(
+        Files::good().with("manifests/l.yaml", list).findings(),
+        ["error: manifests/l.yaml:7: Pod p: unsupported resource \"p\" with kind \"Pod\" [OBJ-1]"]
+    );
+}
+
+// spec 04 §17 #4, #20; acceptance 6
+#[test]
+fn fields_that_are_lost() {
+    let good = Files::good;
+    compare(&[
+        (
+            good().csv("- name: manager\n", "- name: manager\n                imagePullPolcy: Always\n"),
+            &["warning: manifests/csv.yaml:41: ClusterServiceVersion lamp.v1.2.0: \
+               spec.install.spec.deployments[0].spec.template.spec.containers[0].imagePullPolcy: unknown field, dropped when \
+               the bundle is installed: check its spelling and its indentation [FIELD-1]"],
+        ),
+        (
+            good().crd("{type: object}", "{type: object, properties: {a: {typ: string}}}"),
+            &["warning: manifests/lamps.crd.yaml:14: CustomResourceDefinition lamps.light.example.com: \
+               spec.versions[0].schema.openAPIV3Schema.properties.a.typ: unknown field, dropped when the bundle is installed: \
+               check its spelling and its indentation [FIELD-1]"],
+        ),
+        (
+            good().csv("selector: {", "minReadySeconds: 99999999999\n          selector: {"),
+            &["error: manifests/csv.yaml:34: ClusterServiceVersion lamp.v1.2.0: \
+               spec.install.spec.deployments[0].spec.minReadySeconds: the number is too large for this field: -2147483648 to \
+               2147483647 are allowed [FIELD-2]"],
+        ),
+        (good().csv("spec:\n", "status: {phase: x}\nspec:\n"), &[]),
+    ]);
+}
+
+#[test]
+fn images() {
+    let good = Files::good;
+    let digest = "@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    compare(&[
+        (
+            good().csv(
+                &format!("image: quay.io/light/lamp{digest}\n  customresource"),
+                "image: quay.io/light/lamp:v1\n  customresource",
+            ),
+            &[
+                "warning: manifests/csv.yaml:18: ClusterServiceVersion lamp.v1.2.0: spec.relatedImages[0].image: \
+               \"quay.io/light/lamp:v1\" is named by tag: name it by digest [IMG-1]",
+            ],
+        ),
+        (
+            good().csv(
+                &format!("image: quay.io/light/lamp{digest}\n  customresource"),
+                "image: https://quay.io/lamp\n  - {name: x}\n  customresource",
+            ),
+            &[
+                "error: manifests/csv.yaml:18: ClusterServiceVersion lamp.v1.2.0: spec.relatedImages[0].image: \
+                 \"https://quay.io/lamp\" is no image reference: expected registry/repository:tag or \
+                 registry/repository@sha256:… [IMG-2]",
+                "error: manifests/csv.yaml:19: ClusterServiceVersion lamp.v1.2.0: spec.relatedImages[1].image: the image is \
+                 missing [IMG-2]",
+            ],
+        ),
+    ]);
+}
+
+fn webhook(fields: &str) -> Files {
+    Files::good().csv("  install:\n", &format!("  webhookdefinitions:\n  - {{{fields}}}\n  install:\n"))
+}
+
+#[test]
+fn webhooks() {
+    let start = "type: ValidatingAdmissionWebhook, generateName: v.lamp.example.com, deploymentName: lamp, containerPort: 443";
+    let rest = "sideEffects: None, admissionReviewVersions: [v1]";
+    let rule = |group: &str, resource: &str| {
+        format!(
+            "rules: [{{apiGroups: [{group}], apiVersions: ['*'], resources: [{resource}], operations: [CREATE]}}]"
+        )
+    };
+    let lamps = rule("light.example.com", "'*'");
+    compare(&[
+        (webhook(&format!("{start}, {rest}, {lamps}")), &[]),
+        // spec 04 acceptance 21
+        (
+            webhook(&format!("{start}, {rest}, {}", rule("'*'", "lamps"))),
+            &[
+                "error: manifests/csv.yaml:25: ClusterServiceVersion lamp.v1.2.0: spec.webhookdefinitions[0]: webhook \
+               \"v.lamp.example.com\" contains forbidden rule: admission webhook rules cannot reference API group \"*\" \
+               [V1-5]",
+            ],
+        ),
+        (
+            webhook(&format!("{start}, {lamps}")),
+            &[
+                "error: manifests/csv.yaml:25: spec.webhookdefinitions[0]: ValidatingWebhookConfiguration \
+                 \"v.lamp.example.com\": webhooks.0.admissionReviewVersions has neither v1 nor v1beta1 [RENDER-2]",
+                "error: manifests/csv.yaml:25: spec.webhookdefinitions[0]: ValidatingWebhookConfiguration \
+                 \"v.lamp.example.com\": webhooks.0.sideEffects is missing, allowed are None and NoneOnDryRun [RENDER-2]",
+            ],
+        ),
+        (
+            webhook(&format!("{start}, {rest}, {}", rule("''", "pods"))),
+            &[
+                "warning: manifests/csv.yaml:25: ClusterServiceVersion lamp.v1.2.0: spec.webhookdefinitions[0].rules[0]: while \
+               the operator is away, every request for \"pods\" is refused, also those that would bring it back: narrow the \
+               rule, give an objectSelector, or set failurePolicy: Ignore [WEBHOOK-4]",
+            ],
+        ),
+        (webhook(&format!("{start}, {rest}, failurePolicy: Ignore, {}", rule("''", "pods"))), &[]),
+        (
+            webhook(&format!(
+                "{start}, {rest}, objectSelector: {{matchLabels: {{a: b}}}}, {}",
+                rule("''", "'*'")
+            )),
+            &[],
+        ),
+        (
+            webhook(&format!(
+                "{rest}, {lamps}, type: Strange, generateName: v.lamp.example.com, deploymentName: nowhere"
+            )),
+            &[
+                "error: manifests/csv.yaml:25: ClusterServiceVersion lamp.v1.2.0: spec.webhookdefinitions[0]: webhook of type \
+                 'Strange' with name 'v.lamp.example.com' references non-existent deployment 'nowhere' [WEBHOOK-2]",
+                "warning: manifests/csv.yaml:25: ClusterServiceVersion lamp.v1.2.0: spec.webhookdefinitions[0].type: unknown \
+                 type \"Strange\", of which no webhook is made: there are ValidatingAdmissionWebhook, MutatingAdmissionWebhook, \
+                 ConversionWebhook [WEBHOOK-3]",
+            ],
+        ),
+        // spec 04 acceptance 20
+        (
+            webhook(
+                "type: ConversionWebhook, generateName: c.lamp.example.com, deploymentName: lamp, containerPort: 443, sideEffects: \
+                 None, admissionReviewVersions: [v1], conversionCRDs: [lamps.light.example.com]",
+            ),
+            &[
+                "error: manifests/csv.yaml:25: ClusterServiceVersion lamp.v1.2.0: spec.webhookdefinitions[0]: bundle contains \
+               conversion webhook \"c.lamp.example.com\" and supports install modes [AllNamespaces OwnNamespace \
+               SingleNamespace] - conversion webhooks are only supported for bundles that only support AllNamespaces install \
+               mode [WEBHOOK-1]",
+            ],
+        ),
+    ]);
+}
+
+// 07 §7.4 --k8s-version
+#[test]
+fn removed_versions_of_apis() {
+    let budget = "apiVersion: policy/v1beta1\nkind: PodDisruptionBudget\nmetadata: {name: b}\n";
+    let files = Files::good()
+        .with("manifests/b.yaml", budget)
+        .csv("minKubeVersion: 1.30.0", "minKubeVersion: 1.24.0");
+    let told = "error: manifests/b.yaml:1: PodDisruptionBudget b: apiVersion: Kubernetes 1.25 and later do not serve \
+                policy/v1beta1: use policy/v1 [KUBE-1]";
+    let needs = "error: manifests/csv.yaml:10: ClusterServiceVersion lamp.v1.2.0: spec.minKubeVersion: the operator needs \
+                 Kubernetes 1.24, the bundle is to run on 1.23 [KUBE-2]";
+    // operator-controller asks for the version that all of its clusters serve.
+    let never = "error: manifests/b.yaml:1: PodDisruptionBudget \"b\": apiVersion is \"policy/v1beta1\", it has to be policy/v1 \
+                 [RENDER-2]";
+    for (version, expected) in [
+        (None, vec![told]),
+        (Some("1.24"), vec![never]),
+        (Some("v1.25.3"), vec![told]),
+        (Some("1.31"), vec![told]),
+        (Some("1.23"), vec![never, needs]),
+    ] {
+        let options = CheckOptions { kubernetes: version.map(|version| version.parse().unwrap()) };
+        assert_eq!(files.findings_for(&options), expected, "{version:?}");
+    }
+    for wrong in ["", "1", "x.y", "1.31.0.0"] {
+        assert!(wrong.parse::<olm_bundle_check::KubernetesMinor>().is_err(), "{wrong}");
+    }
+}
+
+// 07 §7.5 SIZE-1
+#[test]
+fn sizes() {
+    // Text that does not shrink much: one character of 64, at random.
+    let noise = |bytes: usize| {
+        let mut state = 1_u64;
+        let text: String = (0..bytes)
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                char::from(
+                    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+                        [(state >> 58) as usize],
+                )
+            })
+            .collect();
+        format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\ndata: {{a: \"{text}\"}}\n")
+    };
+    for (bytes, expected) in [(700_000, None), (950_000, Some("SIZE-1")), (1_100_000, Some("SIZE-2"))] {
+        let findings = Files::good().with("manifests/c.yaml", &noise(bytes)).findings();
+        let ids: Vec<_> = findings
+            .iter()
+            .filter_map(|line| line.split_once('[').map(|(_, id)| id.trim_end_matches(']')))
+            .collect();
+        assert_eq!(ids, expected.into_iter().collect::<Vec<_>>(), "{findings:?}");
+    }
+}
