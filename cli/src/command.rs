@@ -2,9 +2,12 @@
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::bundle::BundleCommand;
 use crate::catalog::CatalogCommand;
 use crate::cluster_check::{self, ClusterCheckArgs};
 use crate::crd_check::{self, CrdCheckArgs};
+use crate::diff::{self, DiffArgs};
+use crate::render::{self, RenderArgs};
 use crate::resolve::{self, ResolveArgs};
 use crate::validate::{self, ValidateArgs};
 
@@ -16,7 +19,7 @@ use crate::validate::{self, ValidateArgs};
     arg_required_else_help = true,
     after_help = "Exit codes:
   0 success   1 something did not work   2 wrong usage   3 the check found errors
-  4 what was asked for does not exist
+  4 what was asked for does not exist   5 something changes, where that was asked
 
 Examples:
   {olm} catalog ls                                 # the catalogs of the cluster
@@ -25,6 +28,8 @@ Examples:
   {olm} resolve my-operator --explain              # what would be installed, and why
   {olm} cluster-check                              # may the cluster be upgraded?
   {olm} crd-check old.yaml new.yaml                # would the new CRDs break what exists?
+  {olm} render ./bundle --namespace my-operator    # the objects that a bundle is installed as
+  {olm} diff --extension my-operator               # what the next upgrade would change
   {olm} validate ./catalog"
 )]
 pub(crate) struct Cli {
@@ -43,9 +48,24 @@ pub(crate) enum Command {
     /// Tells whether new CustomResourceDefinitions break what exists
     #[command(long_about = crd_check::ABOUT)]
     CrdCheck(CrdCheckArgs),
+    /// Shows what a bundle changes: objects, permissions, CRDs, configuration
+    #[command(long_about = diff::ABOUT)]
+    Diff(Box<DiffArgs>),
+    /// Prints the objects that a bundle is installed as
+    #[command(long_about = render::ABOUT)]
+    Render(Box<RenderArgs>),
     /// Checks a catalog; the same as `catalog validate`
     #[command(long_about = validate::ABOUT)]
     Validate(ValidateArgs),
+    /// Checks bundles
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Examples:
+  {olm} bundle validate ./bundle
+  {olm} bundle validate --rules"
+    )]
+    Bundle(BundleCommand),
     /// Reads, checks and makes catalogs
     #[command(
         subcommand,

@@ -56,26 +56,28 @@ struct CrdCheck {
     crds: Vec<CrdResult>,
 }
 
+/// What replacing one CustomResourceDefinition means.
 #[derive(Debug, Serialize)]
-struct CrdResult {
-    name: String,
-    result: Verdict,
+pub(crate) struct CrdResult {
+    pub(crate) name: String,
+    pub(crate) result: Verdict,
     /// What a ClusterExtension would say.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    findings: Vec<FindingDetails>,
+    pub(crate) findings: Vec<FindingDetails>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-enum Verdict {
+pub(crate) enum Verdict {
     Safe,
     Unsafe,
     OnlyInOld,
     OnlyInNew,
 }
 
+/// A finding, as programs get it.
 #[derive(Debug, Serialize)]
-struct FindingDetails {
+pub(crate) struct FindingDetails {
     section: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
@@ -83,7 +85,8 @@ struct FindingDetails {
     property: Option<String>,
     check: &'static str,
     text: String,
-    line: String,
+    /// The whole finding in the words of a ClusterExtension.
+    pub(crate) line: String,
 }
 
 impl From<Finding> for FindingDetails {
@@ -156,7 +159,11 @@ fn listed(crds: &BTreeMap<String, Value>) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-fn compare(name: &str, old: Option<&Value>, new: Option<&Value>) -> Result<CrdResult, Failure> {
+/// Judges replacing `old` with `new`.
+///
+/// # Errors
+/// One of them is no CustomResourceDefinition that can be compared.
+pub(crate) fn compare(name: &str, old: Option<&Value>, new: Option<&Value>) -> Result<CrdResult, Failure> {
     let findings = match new {
         Some(new) => check(old, new).map_err(|error| Failure::operational(error.to_string()))?,
         None => Vec::new(),

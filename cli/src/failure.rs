@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-/// Exit codes other than 0 (spec 07 §7). 5 and 6 belong to commands that do not exist yet.
+/// Exit codes other than 0 (spec 07 §7). 6 belongs to a command that does not exist yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Code {
     /// Something did not work: network, disk, access rights, content that cannot be read.
@@ -14,6 +14,8 @@ pub(crate) enum Code {
     Findings = 3,
     /// What was asked for does not exist: catalog, package, version, bundle, channel.
     NoCandidate = 4,
+    /// Something would change, and the user wants to be told so.
+    Changes = 5,
     /// Ended by Ctrl-C or a termination signal.
     Interrupted = 130,
 }

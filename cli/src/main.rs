@@ -4,15 +4,19 @@
 //! functions that catalogd and operator-controller call. Exit codes: [`failure::Code`].
 
 mod author;
+mod bundle;
+mod bundle_source;
 mod catalog;
 mod classic_kinds;
 mod cluster_check;
 mod command;
 mod crd_check;
+mod diff;
 mod failure;
 mod manifest;
 mod output;
 mod progress;
+mod render;
 mod resolve;
 mod session;
 mod source;
@@ -67,7 +71,10 @@ fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
             Command::Resolve(args) => resolve::run(*args, &mut session).await,
             Command::ClusterCheck(args) => cluster_check::run(args, &mut session).await,
             Command::CrdCheck(args) => crd_check::run(args, &mut session).await,
+            Command::Diff(args) => diff::run(*args, &mut session).await,
+            Command::Render(args) => render::run(*args, &mut session).await,
             Command::Validate(args) => validate::run(args, &mut session).await,
+            Command::Bundle(command) => bundle::run(command, &mut session).await,
             Command::Catalog(command) => catalog::run(command, &mut session).await,
         };
         // What has been printed counts, whatever happened then.

@@ -190,7 +190,7 @@ fn real_bundles_are_in_real_catalogs_as_we_make_them() {
                 continue;
             };
             compared += 1;
-            let files = crate::author::render::read_bundle_dir(&bundle.folder).unwrap();
+            let files = crate::bundle_source::read_bundle_dir(&bundle.folder).unwrap();
             let actual = catalog_bundle(&files, expected["image"].as_str().unwrap()).unwrap().object;
             if actual != expected {
                 wrong.push(format!("{}\nours {actual:#}\ntheirs {expected:#}", bundle.name));
@@ -210,7 +210,7 @@ struct Known {
 
 fn bundles_of(data: &Path) -> Vec<Known> {
     let known = |folder: PathBuf| {
-        let files = crate::author::render::read_bundle_dir(&folder).unwrap();
+        let files = crate::bundle_source::read_bundle_dir(&folder).unwrap();
         let bundle =
             catalog_bundle(&files, "").unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         Known { folder, package: bundle.package, name: bundle.name }

@@ -86,8 +86,8 @@ impl CatalogDir {
     }
 }
 
-/// Whether `name` can be the name of a package: a DNS label (spec 02 §A8.1).
-pub(super) fn is_package_name(name: &str) -> bool {
+/// Whether `name` is a DNS label, as the names of packages (spec 02 §A8.1) and namespaces are.
+pub(crate) fn is_label(name: &str) -> bool {
     let inner = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
     (1..=63).contains(&name.len())
         && name.bytes().all(inner)
@@ -144,9 +144,9 @@ mod tests {
             ("foo-", false),
             ("../x", false),
         ] {
-            assert_eq!(is_package_name(name), expected, "{name}");
+            assert_eq!(is_label(name), expected, "{name}");
         }
-        assert!(is_package_name(&"a".repeat(63)) && !is_package_name(&"a".repeat(64)));
+        assert!(is_label(&"a".repeat(63)) && !is_label(&"a".repeat(64)));
     }
 
     #[test]

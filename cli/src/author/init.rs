@@ -9,7 +9,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use super::Notation;
-use super::catalog_dir::{CatalogDir, failed, is_package_name, write_whole};
+use super::catalog_dir::{CatalogDir, failed, is_label, write_whole};
 use super::catalog_text::object_text;
 use crate::failure::Failure;
 use crate::session::Session;
@@ -84,7 +84,7 @@ pub(crate) async fn run(args: InitArgs, session: &mut Session) -> Result<(), Fai
 }
 
 fn package_object(args: &InitArgs) -> Result<Value, Failure> {
-    if !is_package_name(&args.package) {
+    if !is_label(&args.package) {
         return Err(Failure::usage(format!(
             "package name {}: expected at most 63 lower-case letters, digits and `-`, with a letter or digit at both ends",
             olm_version::quote(&args.package)

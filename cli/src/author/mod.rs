@@ -18,9 +18,10 @@ mod template;
 
 pub(crate) use add::{ABOUT as ADD_ABOUT, AddArgs};
 pub(crate) use build::{ABOUT as BUILD_ABOUT, BuildArgs};
+pub(crate) use catalog_dir::is_label;
 pub(crate) use init::{ABOUT as INIT_ABOUT, InitArgs};
 pub(crate) use push::{ABOUT as PUSH_ABOUT, PushArgs};
-pub(crate) use render::{bundle_dir as render_bundle_dir, image as render_image, is_bundle_dir};
+pub(crate) use render::{bundle_dir as render_bundle_dir, image as render_image};
 pub(crate) use template::TemplateCommand;
 
 pub(crate) use {

@@ -1,16 +1,14 @@
 //! Bundles and catalogs by where they are: a directory of this machine or an image, as `opm render` takes them (spec 07 §3.1).
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
-use std::fs;
-use std::io::Read;
 use std::path::Path;
 
-use olm_oci::{BUNDLE_FOLDERS, ImageLabels, Limits, Puller, Reference};
+use olm_oci::{ImageLabels, Reference};
 use serde_json::Value;
 
 use super::bundle::{BundleError, CatalogBundle, catalog_bundle};
-use super::catalog_dir::{at, failed};
+use super::catalog_dir::at;
+use crate::bundle_source::{self, of_image, read_bundle_dir};
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::source::{DirectoryFolder, ImageArgs};
@@ -18,58 +16,6 @@ use crate::source::{DirectoryFolder, ImageArgs};
 /// Label that every bundle image has (spec 07 §3.1).
 const PACKAGE_LABEL: &str = "operators.operatorframework.io.bundle.package.v1";
 const DATABASE_LABEL: &str = "operators.operatorframework.io.index.database.v1";
-/// Largest bundle directory, all files together: a larger one no cluster would pull.
-const MAX_BUNDLE: u64 = Limits::BUNDLE.kept_bytes;
-
-/// Whether `path` is the directory of a bundle rather than of a catalog.
-pub(crate) fn is_bundle_dir(path: &Path) -> bool {
-    BUNDLE_FOLDERS.iter().all(|folder| path.join(folder).is_dir())
-}
-
-/// The files of the bundle in `root`, by slash-separated path from there.
-///
-/// # Errors
-/// `root` is no bundle directory, or something in it cannot be read.
-pub(crate) fn read_bundle_dir(root: &Path) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
-    if !is_bundle_dir(root) {
-        let expected = "expected a bundle directory, which has the directories manifests and metadata";
-        return Err(Failure::operational(format!("{}: {expected}", root.display())));
-    }
-    let mut files = BTreeMap::new();
-    let mut left = MAX_BUNDLE;
-    for folder in BUNDLE_FOLDERS {
-        let path = root.join(folder);
-        let listing = fs::read_dir(&path).map_err(|error| failed("read", &path, &error))?;
-        for entry in listing {
-            let entry = entry.map_err(|error| failed("read", &path, &error))?;
-            let path = entry.path();
-            let Some(name) = entry.file_name().to_str().map(str::to_owned) else {
-                return Err(Failure::operational(format!("{}: the name is not UTF-8", path.display())));
-            };
-            let metadata = fs::metadata(&path).map_err(|error| failed("read", &path, &error))?;
-            if metadata.is_dir() {
-                // Stands for the directory, which the bundle's own rules judge.
-                files.insert(format!("{folder}/{name}/"), Vec::new());
-                continue;
-            }
-            if !metadata.is_file() {
-                return Err(Failure::operational(format!("{} is not a regular file", path.display())));
-            }
-            let mut content = Vec::new();
-            let file = fs::File::open(&path).map_err(|error| failed("read", &path, &error))?;
-            file.take(left + 1).read_to_end(&mut content).map_err(|error| failed("read", &path, &error))?;
-            let size = content.len() as u64;
-            if size > left {
-                let why = format!("the bundle is larger than {MAX_BUNDLE} bytes");
-                return Err(Failure::operational(format!("{}: {why}", root.display())));
-            }
-            left -= size;
-            files.insert(format!("{folder}/{name}"), content);
-        }
-    }
-    Ok(files)
-}
-
 /// What an image holds, as objects of a catalog.
 #[derive(Debug)]
 pub(crate) enum Rendered {
@@ -113,13 +59,13 @@ pub(crate) async fn image(
     match images.pull(reference, catalog, session).await {
         Ok(content) => {
             let folder = DirectoryFolder::open(content.path())?;
-            let objects = objects(&folder, session).map_err(|failure| named(reference, failure))?;
+            let objects = objects(&folder, session).map_err(|failure| of_image(reference, failure))?;
             Ok(Rendered::Catalog(objects))
         }
         Err(failure) => match kind.into_inner() {
             Ok(false) => Err(failure),
             Ok(true) => bundle_image(reference, images, session).await.map(Box::new).map(Rendered::Bundle),
-            Err(why) => Err(named(reference, Failure::operational(why))),
+            Err(why) => Err(of_image(reference, Failure::operational(why))),
         },
     }
 }
@@ -133,15 +79,8 @@ pub(super) async fn bundle_image(
     images: &ImageArgs,
     session: &Session,
 ) -> Result<CatalogBundle, Failure> {
-    let puller = Puller::new(images.config(reference, Limits::BUNDLE)?);
-    let step = session.progress.step(format!("resolving {reference}"));
-    let pull = async {
-        let image = puller.resolve(reference).await?;
-        step.update(format!("pulling {reference}"));
-        puller.pull_files(&image, &BUNDLE_FOLDERS).await
-    };
-    let files = session.unless_interrupted(pull).await.map_err(|failure| named(reference, failure))?;
-    catalog_bundle(&files, &reference.to_string()).map_err(|error| named(reference, error.into()))
+    let (files, _) = bundle_source::pull(reference, images, session).await?;
+    catalog_bundle(&files, &reference.to_string()).map_err(|error| of_image(reference, error.into()))
 }
 
 /// The bundle in the directory `root`, whose image will be what `image` says of it.
@@ -186,15 +125,6 @@ fn undetermined(reference: &Reference, labels: &ImageLabels) -> String {
     let labels: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let labels = crate::output::printable(&labels.join(", "));
     format!("render {reference}: image type could not be determined, found labels {labels}")
-}
-
-fn named(reference: &Reference, failure: Failure) -> Failure {
-    match failure {
-        Failure::Told(code, message) if !message.contains(&reference.to_string()) => {
-            Failure::Told(code, format!("image {reference}: {message}"))
-        }
-        other => other,
-    }
 }
 
 impl From<BundleError> for Failure {

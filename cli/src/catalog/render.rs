@@ -6,6 +6,7 @@ use olm_fbc::{Meta, SCHEMA_BUNDLE, WriteError};
 use serde_json::Value;
 
 use crate::author::{self, Notation};
+use crate::bundle_source::is_bundle_dir;
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::source::{Source, SourceArgs};
@@ -36,7 +37,7 @@ pub(crate) struct RenderArgs {
 /// Those of the source.
 pub(crate) async fn run(args: RenderArgs, session: &mut Session) -> Result<(), Failure> {
     let metas = match Source::parse(&args.source.source)? {
-        Source::Directory(root) if author::is_bundle_dir(&root) => {
+        Source::Directory(root) if is_bundle_dir(&root) => {
             let bundle = author::render_bundle_dir(&root, |_| String::new())?;
             vec![meta(&bundle.object)?]
         }

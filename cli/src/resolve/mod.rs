@@ -7,6 +7,7 @@ mod answer;
 mod answer_text;
 mod ask;
 mod catalogs;
+mod choose;
 mod loosen;
 mod plan;
 mod rules;
@@ -23,6 +24,7 @@ use self::answer::{Answer, Known};
 use self::answer_text::{List, text};
 use self::ask::Ask;
 use self::catalogs::{Catalogs, Reading};
+pub(crate) use self::choose::choose;
 use self::plan::Printing;
 use self::rules::RuleArgs;
 use self::world::{World, split_with};
@@ -269,12 +271,16 @@ fn failure(list: &List) -> Result<(), Failure> {
     let several = list.items.len() > 1;
     let message = |(answer, _): &(&Answer, Code)| {
         let name = answer.extension.as_deref().filter(|_| several);
-        let mut text = name.map(|name| format!("{name}: ")).unwrap_or_default();
-        text += answer.error.as_deref().unwrap_or_default();
-        for hint in &answer.hints {
-            text += &format!("\nhint: {hint}");
-        }
-        text
+        format!("{}{}", name.map(|name| format!("{name}: ")).unwrap_or_default(), failure_text(answer))
     };
     Err(Failure::Told(*code, failed.iter().map(message).collect::<Vec<_>>().join("\nerror: ")))
+}
+
+/// Why nothing is chosen, and what helps.
+fn failure_text(answer: &Answer) -> String {
+    let mut text = answer.error.clone().unwrap_or_default();
+    for hint in &answer.hints {
+        text += &format!("\nhint: {hint}");
+    }
+    text
 }

@@ -10,7 +10,7 @@ use olm_resolve::{DependencyMode, Indexing, UpgradeScope};
 use crate::failure::Failure;
 
 /// Flags that make the answer that of a controller which is not configured as by default.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(super) struct RuleArgs {
     /// What becomes of bundles with dependencies: Reject, Report or Check, as the controller's flag and the annotation of an
     /// extension; default: Reject
@@ -27,7 +27,19 @@ pub(super) struct RuleArgs {
     feature_gates: Vec<String>,
 }
 
+/// Gates of the controller that matter for a choice.
+const GATES: [&str; 3] = ["BestEffortResolution", "BundleReleaseSupport", "ClusterConstraints"];
+
 impl RuleArgs {
+    /// No flags but these gates; those that do not matter for a choice are left out.
+    pub(super) fn of_gates(gates: impl Iterator<Item = (&'static str, bool)>) -> Self {
+        let mattering = gates.filter(|(name, _)| GATES.contains(name));
+        Self {
+            feature_gates: mattering.map(|(name, on)| format!("{name}={on}")).collect(),
+            ..Self::default()
+        }
+    }
+
     /// A controller with the gates that are on.
     ///
     /// # Errors

@@ -35,7 +35,7 @@ pub(crate) struct ClusterArgs {
     /// Context of the kubeconfig file; default: its current one
     #[arg(long, value_name = "NAME", help_heading = "Cluster")]
     context: Option<String>,
-    /// Namespace that catalogd runs in
+    /// Namespace that catalogd and operator-controller run in
     #[arg(long, value_name = "NAMESPACE", default_value = "olmv1-system", help_heading = "Cluster")]
     catalogd_namespace: String,
 }
@@ -115,7 +115,10 @@ impl Cluster {
     }
 
     /// A call to the API server, with a deadline.
-    pub(super) async fn call<T>(
+    ///
+    /// # Errors
+    /// `what` cannot be read, or a signal came.
+    pub(crate) async fn call<T>(
         &self,
         what: &str,
         call: impl Future<Output = Result<T, kube::Error>>,
@@ -127,9 +130,14 @@ impl Cluster {
         session.unless_interrupted(async { within(call).await.map_err(failed) }).await
     }
 
-    /// The client, for the calls of this module's neighbours.
-    pub(super) fn client(&self) -> &Client {
+    /// The client, for calls that are not here.
+    pub(crate) fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// The namespace of OLM's own objects.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
     }
 
     /// Names of the catalogs that are served, or of the one that is asked for.

@@ -26,10 +26,21 @@ impl Cluster {
     /// # Errors
     /// There is none, or the API server does not give it.
     pub(crate) async fn extension(&self, name: &str, session: &Session) -> Result<ClusterExtension, Failure> {
+        let found = self.find_extension(name, session).await?;
+        found.ok_or_else(|| Failure::no_candidate(format!("there is no ClusterExtension {}", quote(name))))
+    }
+
+    /// The ClusterExtension `name`, `None` if there is none.
+    ///
+    /// # Errors
+    /// The API server does not say.
+    pub(crate) async fn find_extension(
+        &self,
+        name: &str,
+        session: &Session,
+    ) -> Result<Option<ClusterExtension>, Failure> {
         let api: Api<ClusterExtension> = Api::all(self.client().clone());
-        let what = format!("ClusterExtension {}", quote(name));
-        let found = self.call(&what, api.get_opt(name), session).await?;
-        found.ok_or_else(|| Failure::no_candidate(format!("there is no {what}")))
+        self.call(&format!("ClusterExtension {}", quote(name)), api.get_opt(name), session).await
     }
 
     /// All ClusterExtensions, by name.

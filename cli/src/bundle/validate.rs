@@ -1,0 +1,144 @@
+//! `olm bundle validate`: everything that is wrong with a bundle, with file, line and field.
+
+use clap::Args;
+use olm_bundle_check::{CheckOptions, Finding, Identity, KubernetesMinor, Level, RULES, Report, Rule, check};
+use serde::Serialize;
+
+use crate::bundle_source;
+use crate::failure::Failure;
+use crate::output::{Format, FormatArgs, Table, printable};
+use crate::progress::say;
+use crate::session::Session;
+use crate::source::ImageArgs;
+
+/// The first lines of the command's help.
+pub(crate) const ABOUT: &str = "Checks a bundle before it is published
+
+An error says that the bundle cannot be installed, or that opm or operator-sdk refuse it; a warning, that it works but not \
+as one may think. The bundle is rendered for every install mode that it supports, by the function that operator-controller \
+calls: what passes is installed.
+
+All findings are printed, with file, line and field, to standard error. Each names its rule in brackets; --rules explains \
+them. Without errors the exit code is 0, else 3.";
+
+/// Arguments of the command.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes:
+  0 no errors   1 something did not work   2 wrong usage   3 there are errors, or with --strict any findings
+
+Examples:
+  {olm} bundle validate ./bundle
+  {olm} bundle validate ./bundle --strict            # warnings fail the check, too
+  {olm} bundle validate quay.io/example/operator-bundle:v1.2.0
+  {olm} bundle validate ./bundle --k8s-version 1.31
+  {olm} bundle validate ./bundle -o json | jq -r '.findings[] | .rule + \" \" + .message'
+  {olm} bundle validate --rules")]
+pub(crate) struct ValidateArgs {
+    /// The bundle: a directory with the directories manifests and metadata, or an image reference
+    #[arg(value_name = "DIR|IMAGE", required_unless_present = "rules")]
+    bundle: Option<String>,
+    /// Warnings fail the check, too
+    #[arg(long)]
+    strict: bool,
+    /// Kubernetes version that the bundle is for; without it, APIs are refused that no supported version serves
+    #[arg(long, value_name = "VERSION")]
+    k8s_version: Option<KubernetesMinor>,
+    /// List the rules instead of checking a bundle; -o json tells their reasons, too
+    #[arg(long, conflicts_with_all = ["bundle", "strict", "k8s_version"])]
+    rules: bool,
+    #[command(flatten)]
+    format: FormatArgs,
+    #[command(flatten)]
+    images: ImageArgs,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The bundle cannot be had, or has findings that count.
+pub(crate) async fn run(args: ValidateArgs, session: &mut Session) -> Result<(), Failure> {
+    let Some(bundle) = &args.bundle else {
+        return session.output.result(args.format.output, "BundleRules", &Rules { rules: RULES }, rules_text);
+    };
+    let source = bundle_source::read(bundle, &args.images, session).await?;
+    let report = {
+        let _step = session.progress.step(format!("checking {bundle}"));
+        check(&source.files, &CheckOptions { kubernetes: args.k8s_version })
+    };
+    session.check()?;
+    let validation = Validation::new(&report, args.strict, source.digest.as_deref());
+    match args.format.output {
+        Format::Json | Format::Yaml => {
+            session.output.result(args.format.output, "BundleValidation", &validation, |_| String::new())?;
+        }
+        Format::Table => tell(&source.origin, &report, &validation),
+    }
+    if validation.passed { Ok(()) } else { Err(Failure::Findings) }
+}
+
+fn tell(origin: &str, report: &Report, validation: &Validation<'_>) {
+    for finding in &report.findings {
+        say(&format!("{}: {}", finding.level.name(), printable(&finding.to_string())));
+    }
+    if !report.findings.is_empty() {
+        say(&format!("{origin}: {}", summary(validation)));
+    }
+}
+
+/// `2 errors, 1 warning`
+fn summary(validation: &Validation<'_>) -> String {
+    let count = |count: usize, what: &str| match count {
+        0 => None,
+        1 => Some(format!("1 {what}")),
+        _ => Some(format!("{count} {what}s")),
+    };
+    let omitted = (validation.omitted > 0).then(|| format!("{} more not told", validation.omitted));
+    let parts = [count(validation.errors, "error"), count(validation.warnings, "warning"), omitted];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// The result, as programs get it.
+#[derive(Debug, Serialize)]
+struct Validation<'a> {
+    /// Whether the exit code is 0.
+    passed: bool,
+    /// Digest of the image, where one was checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    digest: Option<&'a str>,
+    /// Who the bundle is, where it can be loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bundle: Option<&'a Identity>,
+    errors: usize,
+    warnings: usize,
+    /// Findings that are not listed, since there are very many of their rule.
+    omitted: usize,
+    findings: &'a [Finding],
+}
+
+impl<'a> Validation<'a> {
+    fn new(report: &'a Report, strict: bool, digest: Option<&'a str>) -> Self {
+        let (errors, warnings) = (report.of(Level::Error).count(), report.of(Level::Warning).count());
+        Self {
+            passed: errors == 0 && (warnings == 0 || !strict),
+            digest,
+            bundle: report.identity.as_ref(),
+            errors,
+            warnings,
+            omitted: report.omitted,
+            findings: &report.findings,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Rules {
+    rules: &'static [&'static Rule],
+}
+
+fn rules_text(rules: &Rules) -> String {
+    let mut table = Table::new(&["RULE", "LEVEL", "WHAT MUST HOLD"]);
+    for rule in rules.rules {
+        table.row([rule.id, rule.level.name(), rule.demand]);
+    }
+    table.text()
+}

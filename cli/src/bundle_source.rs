@@ -1,0 +1,253 @@
+//! The files of a bundle, by where it is: a directory of this machine or an image in a registry.
+//!
+//! What the files mean is not judged here.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use olm_oci::{BUNDLE_FOLDERS, CATALOG_LABEL, ImageLabels, Limits, PullError, Puller, Reference};
+use olm_version::quote;
+
+use crate::classic_kinds;
+use crate::failure::{Code, Failure};
+use crate::session::Session;
+use crate::source::ImageArgs;
+
+/// Largest bundle directory, all files together: a larger one no cluster would pull.
+const MAX_BUNDLE: u64 = Limits::BUNDLE.kept_bytes;
+
+/// A bundle before anything in it is understood.
+#[derive(Debug)]
+pub(crate) struct BundleFiles {
+    /// Content by slash-separated path from the bundle's root. A directory below `manifests` or `metadata` may stand there
+    /// with a final slash and no content.
+    pub(crate) files: BTreeMap<String, Vec<u8>>,
+    /// Where it is from, as the user said it.
+    pub(crate) origin: String,
+    /// Digest of the image; `None` for a directory.
+    pub(crate) digest: Option<String>,
+}
+
+/// Reads the bundle that `reference` names: an existing directory, else an image.
+///
+/// # Errors
+/// It is neither, cannot be read or pulled, or is a catalog. The text names it.
+pub(crate) async fn read(
+    reference: &str,
+    images: &ImageArgs,
+    session: &Session,
+) -> Result<BundleFiles, Failure> {
+    let path = PathBuf::from(reference);
+    if olm_pack::is_layout(&path) {
+        return Err(Failure::usage(format!(
+            "{} is an OCI image layout: name the directory that it was built from, or the image in a registry",
+            quote(reference)
+        )));
+    }
+    if path.is_dir() {
+        let files = read_bundle_dir(&path)?;
+        return Ok(BundleFiles { files, origin: reference.to_owned(), digest: None });
+    }
+    if path.exists() {
+        let hint = classic_kinds::hint_for_file(&path).map(|hint| format!("\n{hint}")).unwrap_or_default();
+        return Err(Failure::usage(format!("{} is not a directory{hint}", quote(reference))));
+    }
+    let image: Reference = reference.parse().map_err(|error: olm_oci::ReferenceError| {
+        Failure::usage(format!(
+            "{} is no existing directory and no image reference such as registry.example.com/team/operator-bundle:v1: \
+             {error}",
+            quote(reference)
+        ))
+    })?;
+    let (files, digest) = pull(&image, images, session).await?;
+    Ok(BundleFiles { files, origin: reference.to_owned(), digest: Some(digest) })
+}
+
+/// Whether `path` is the directory of a bundle rather than of a catalog.
+pub(crate) fn is_bundle_dir(path: &Path) -> bool {
+    BUNDLE_FOLDERS.iter().all(|folder| path.join(folder).is_dir())
+}
+
+/// The files of the bundle in `root`, by slash-separated path from there.
+///
+/// # Errors
+/// `root` is no bundle directory, or something in it cannot be read.
+pub(crate) fn read_bundle_dir(root: &Path) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
+    if !is_bundle_dir(root) {
+        // Who may not look sees no directories.
+        fs::read_dir(root).map_err(|error| unreadable(root, &error))?;
+        let expected = "expected a bundle directory, which has the directories manifests and metadata";
+        return Err(Failure::operational(format!("{}: {expected}", root.display())));
+    }
+    let inside = fs::canonicalize(root).map_err(|error| unreadable(root, &error))?;
+    let mut files = BTreeMap::new();
+    let mut left = MAX_BUNDLE;
+    for folder in BUNDLE_FOLDERS {
+        let path = root.join(folder);
+        check_link(&path, &inside)?;
+        for entry in fs::read_dir(&path).map_err(|error| unreadable(&path, &error))? {
+            let path = entry.map_err(|error| unreadable(&path, &error))?.path();
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+                return Err(Failure::operational(format!("{}: the name is not UTF-8", path.display())));
+            };
+            if files.len() as u64 == Limits::BUNDLE.files {
+                let why = format!("the bundle has more than {} files", Limits::BUNDLE.files);
+                return Err(Failure::operational(format!("{}: {why}", root.display())));
+            }
+            check_link(&path, &inside)?;
+            let metadata = fs::metadata(&path).map_err(|error| unreadable(&path, &error))?;
+            if metadata.is_dir() {
+                // Stands for the directory, which the bundle's own rules judge.
+                files.insert(format!("{folder}/{name}/"), Vec::new());
+                continue;
+            }
+            // Asked before opening: a pipe would block.
+            if !metadata.is_file() {
+                return Err(Failure::operational(format!("{} is not a regular file", path.display())));
+            }
+            let mut content = Vec::new();
+            let file = fs::File::open(&path).map_err(|error| unreadable(&path, &error))?;
+            file.take(left + 1).read_to_end(&mut content).map_err(|error| unreadable(&path, &error))?;
+            let size = content.len() as u64;
+            if size > left {
+                let why = format!("the bundle is larger than {MAX_BUNDLE} bytes");
+                return Err(Failure::operational(format!("{}: {why}", root.display())));
+            }
+            left -= size;
+            files.insert(format!("{folder}/{name}"), content);
+        }
+    }
+    Ok(files)
+}
+
+/// Refuses a link that leads out of the bundle's directory: what it leads to is none of the bundle's, which may be of
+/// somebody who would like to see it.
+fn check_link(path: &Path, inside: &Path) -> Result<(), Failure> {
+    if !path.is_symlink() {
+        return Ok(());
+    }
+    let target = fs::canonicalize(path).map_err(|error| unreadable(path, &error))?;
+    if target.starts_with(inside) {
+        return Ok(());
+    }
+    Err(Failure::operational(format!(
+        "{} is a link that leads out of the bundle's directory",
+        path.display()
+    )))
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::operational(format!("cannot read {}: {error}", path.display()))
+}
+
+/// Pulls the files of the bundle image `reference`; with its digest.
+///
+/// # Errors
+/// Those of the registry; the image has no bundle. The text names the image.
+pub(crate) async fn pull(
+    reference: &Reference,
+    images: &ImageArgs,
+    session: &Session,
+) -> Result<(BTreeMap<String, Vec<u8>>, String), Failure> {
+    let puller = Puller::new(images.config(reference, Limits::BUNDLE)?);
+    let step = session.progress.step(format!("resolving {reference}"));
+    let pull = async {
+        let image = puller.resolve(reference).await?;
+        step.update(format!("pulling {reference}"));
+        let files = puller.pull_files(&image, &BUNDLE_FOLDERS).await?;
+        Ok::<_, PullError>((image, files))
+    };
+    let pulled = session.unless_interrupted(pull).await;
+    let (image, files) = pulled.map_err(|failure| of_image(reference, failure))?;
+    if !files.is_empty() {
+        return Ok((files, image.digest().to_string()));
+    }
+    let mut is_catalog = false;
+    let look = |labels: &ImageLabels| {
+        is_catalog = labels.contains_key(CATALOG_LABEL);
+        Err("not a bundle".to_owned())
+    };
+    // Nothing is pulled: the labels alone are wanted.
+    let _ = session.unless_interrupted(puller.pull_folder(&image, look, Path::new(""))).await;
+    let found = if is_catalog {
+        "the image is a catalog, not a bundle; `catalog render` and `catalog ls` read it"
+    } else {
+        "the image is no bundle: it has neither a manifests nor a metadata directory"
+    };
+    Err(of_image(reference, Failure::operational(found)))
+}
+
+/// The failure, with the name of the image unless it has it.
+pub(crate) fn of_image(reference: &Reference, failure: Failure) -> Failure {
+    match failure {
+        Failure::Told(code, message)
+            if code != Code::Interrupted && !message.contains(&reference.to_string()) =>
+        {
+            Failure::Told(code, format!("image {reference}: {message}"))
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// What reading a bundle directory says after `change` was made to it.
+    fn read_after(change: impl FnOnce(&Path)) -> Result<Vec<String>, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("bundle");
+        for (path, content) in
+            [("bundle/manifests/csv.yaml", "csv"), ("bundle/metadata/annotations.yaml", "a"), ("secret", "s")]
+        {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        change(&root);
+        let files = read_bundle_dir(&root).map(|files| files.into_keys().collect());
+        files.map_err(|failure| match failure {
+            Failure::Told(_, text) => text.replace(root.to_str().unwrap(), "."),
+            other => format!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn links_stay_inside_the_directory() {
+        let manifests = |root: &Path| root.join("manifests");
+        let inside = read_after(|root| symlink("csv.yaml", manifests(root).join("l.yaml")).unwrap());
+        let files = ["manifests/csv.yaml", "manifests/l.yaml", "metadata/annotations.yaml"];
+        assert_eq!(inside.unwrap(), files);
+        for target in ["../../secret", "/etc/passwd", "/etc", "../.."] {
+            let error = read_after(|root| symlink(target, manifests(root).join("l.yaml")).unwrap());
+            let expected = "./manifests/l.yaml is a link that leads out of the bundle's directory";
+            assert_eq!(error.unwrap_err(), expected, "{target}");
+        }
+        let error = read_after(|root| symlink("l.yaml", manifests(root).join("l.yaml")).unwrap());
+        assert!(error.unwrap_err().starts_with("cannot read ./manifests/l.yaml: "));
+        let error = read_after(|root| {
+            fs::rename(manifests(root), root.with_file_name("elsewhere")).unwrap();
+            symlink("../elsewhere", manifests(root)).unwrap();
+        });
+        assert_eq!(error.unwrap_err(), "./manifests is a link that leads out of the bundle's directory");
+    }
+
+    #[test]
+    fn a_directory_has_the_limits_of_an_image() {
+        let many = read_after(|root| {
+            for number in 0..Limits::BUNDLE.files {
+                fs::write(root.join(format!("manifests/{number}.yaml")), "").unwrap();
+            }
+        });
+        assert_eq!(many.unwrap_err(), ".: the bundle has more than 20000 files");
+        let large = read_after(|root| {
+            let file = fs::File::create(root.join("manifests/large.yaml")).unwrap();
+            file.set_len(MAX_BUNDLE + 1).unwrap();
+        });
+        assert_eq!(large.unwrap_err(), format!(".: the bundle is larger than {MAX_BUNDLE} bytes"));
+    }
+}

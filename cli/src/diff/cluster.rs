@@ -1,0 +1,320 @@
+//! What a cluster has of an extension, and what its API server would make of other objects. Reads and dry runs only.
+
+use std::collections::BTreeMap;
+
+use futures::{StreamExt, stream};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, ResourceExt};
+use olm_api::cluster_object_set::{CollisionProtection, LifecycleState};
+use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
+use olm_bundle::{BUILTIN_CA_ANNOTATION, Bundle, Certificates, distinct};
+use olm_revision::canonical::Numbers;
+use olm_revision::cluster::{Cluster as _, ClusterError, Reason};
+use olm_revision::content::{ContentObject, resolve_as_is, secrets};
+use olm_revision::generate::{BundleIdentity, Draft, Extension};
+use olm_revision::kube_cluster::KubeCluster;
+use olm_revision::object::ObjectKey;
+use olm_revision::plan::{Owner, Plan, check_body, desired, plan};
+use serde_json::Value;
+
+use super::fields::applied;
+use super::objects::{self, Happening, ObjectChange, ObjectName};
+use super::report::Side;
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::source::Cluster;
+
+/// Reads and dry runs that are under way at a time.
+const CONCURRENT_CALLS: usize = 8;
+
+/// What an extension has on the cluster.
+#[derive(Debug)]
+pub(super) struct Installed {
+    /// The newest revision; `None` where there is none.
+    owner: Option<Owner>,
+    /// UIDs of the other revisions in force.
+    siblings: Vec<String>,
+    /// What the revisions in force hold, the newest one's last.
+    pub(super) objects: Vec<Value>,
+    /// How the newest revision is called.
+    pub(super) side: Side,
+}
+
+/// What would happen on the cluster.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) changes: Vec<ObjectChange>,
+    /// The CustomResourceDefinitions as they are.
+    pub(super) definitions: Vec<Value>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// `spec.config.inline` of an extension.
+pub(super) fn config(extension: &ClusterExtension) -> Option<Value> {
+    let config = extension.spec.as_ref()?.config.as_ref()?;
+    config.inline.clone().map(Value::Object)
+}
+
+/// Who issues the certificates of these objects' webhooks; `None` where they have none.
+pub(super) fn certificates(objects: &[Value]) -> Option<Certificates> {
+    let has = |key: &str| {
+        let annotated = |object: &Value| object["metadata"]["annotations"].get(key).is_some();
+        objects.iter().any(annotated)
+    };
+    [
+        ("cert-manager.io/inject-ca-from", Certificates::CertManager),
+        ("service.beta.openshift.io/inject-cabundle", Certificates::OpenshiftServiceCa),
+        (BUILTIN_CA_ANNOTATION, Certificates::Builtin),
+    ]
+    .into_iter()
+    .find_map(|(key, provider)| has(key).then_some(provider))
+}
+
+/// Reads the revisions in force of an extension, and what they hold.
+///
+/// # Errors
+/// The API server does not give them.
+pub(super) async fn installed(
+    cluster: &Cluster,
+    extension: &ClusterExtension,
+    session: &Session,
+) -> Result<Installed, Failure> {
+    let name = extension.name_any();
+    let mut sets = cluster.object_sets(session).await?;
+    sets.retain(|set| olm_extension::owner(set) == Some(&name) && is_in_force(set));
+    sets.sort_by_key(number);
+    let mut held = Vec::new();
+    for set in &sets {
+        held.extend(content(cluster, set, session).await?);
+    }
+    let mut siblings: Vec<String> = sets.iter().filter_map(ResourceExt::uid).collect();
+    siblings.pop();
+    let newest = sets.last();
+    let owner = newest.map(|set| Owner {
+        name: set.name_any(),
+        uid: set.uid().unwrap_or_default(),
+        number: number(set),
+        extension: name.clone(),
+    });
+    let side = newest.map_or_else(
+        || Side { origin: "nothing is installed".to_owned(), ..Side::default() },
+        |set| {
+            let annotation = |key: &str| set.annotations().get(key).cloned().unwrap_or_default();
+            Side {
+                origin: format!("revision {} on the cluster", set.name_any()),
+                bundle: annotation(annotations::BUNDLE_NAME),
+                version: annotation(annotations::BUNDLE_VERSION),
+                digest: None,
+            }
+        },
+    );
+    Ok(Installed { owner, siblings, objects: held, side })
+}
+
+fn number(set: &ClusterObjectSet) -> i64 {
+    set.spec.as_ref().map_or(0, |spec| spec.revision)
+}
+
+fn is_in_force(set: &ClusterObjectSet) -> bool {
+    let archived = set.spec.as_ref().is_none_or(|spec| spec.lifecycle_state == LifecycleState::Archived);
+    !archived && set.metadata.deletion_timestamp.is_none()
+}
+
+/// The objects of a revision.
+async fn content(
+    cluster: &Cluster,
+    set: &ClusterObjectSet,
+    session: &Session,
+) -> Result<Vec<Value>, Failure> {
+    let Some(spec) = &set.spec else { return Ok(Vec::new()) };
+    let mut found = BTreeMap::new();
+    for key in secrets(spec, cluster.namespace()) {
+        let api: Api<Secret> = Api::namespaced(cluster.client().clone(), &key.namespace);
+        let what = format!("Secret {key}, which holds objects of revision {}", set.name_any());
+        if let Some(secret) = cluster.call(&what, api.get_opt(&key.name), session).await? {
+            found.insert(key, secret);
+        }
+    }
+    let phases = resolve_as_is(spec, cluster.namespace(), &found)
+        .map_err(|error| Failure::operational(format!("revision {}: {error}", set.name_any())))?;
+    Ok(phases.into_iter().flat_map(|phase| phase.objects).map(|content| content.object).collect())
+}
+
+/// What would happen if `rendered` became the next revision of the extension.
+///
+/// # Errors
+/// The API server does not answer.
+pub(super) async fn compare(
+    cluster: &Cluster,
+    extension: &ClusterExtension,
+    installed: &Installed,
+    bundle: &Bundle,
+    rendered: Vec<Value>,
+    session: &Session,
+) -> Result<Found, Failure> {
+    let _step = session.progress.step("asking the API server what would change");
+    let identity = BundleIdentity {
+        name: bundle.name().to_owned(),
+        package: bundle.package_name().to_owned(),
+        version: bundle.version().unwrap_or_default().to_owned(),
+        ..BundleIdentity::default()
+    };
+    let owner = Extension {
+        name: extension.name_any(),
+        uid: extension.uid().unwrap_or_default(),
+        progress_deadline_minutes: None,
+    };
+    let draft = Draft::new(owner, &identity, distinct(rendered))
+        .map_err(|error| Failure::operational(error.to_string()))?;
+    let wanted: Vec<Value> = draft.phases().iter().flat_map(|phase| phase.objects.clone()).collect();
+    let asking = Asking { cluster: KubeCluster::new(cluster.client().clone()), installed };
+    session.unless_interrupted(asking.all(&wanted)).await
+}
+
+/// A comparison that is under way.
+struct Asking<'a> {
+    cluster: KubeCluster,
+    installed: &'a Installed,
+}
+
+/// What is known of one object.
+enum Seen {
+    /// As it is, and what happens to it.
+    Object(Option<Value>, Option<ObjectChange>),
+    /// It cannot be read; why.
+    Unreadable(String),
+}
+
+impl Asking<'_> {
+    async fn all(&self, wanted: &[Value]) -> Result<Found, Failure> {
+        let before = objects::by_name(&self.installed.objects);
+        let after = objects::by_name(wanted);
+        let gone = before.iter().filter(|(name, _)| !after.contains_key(name));
+        let mut steps: Vec<_> = gone.map(|(name, object)| (name, *object, None)).collect();
+        steps.extend(after.iter().map(|(name, object)| (name, *object, Some(before.get(name).copied()))));
+        let calls: Vec<_> = steps
+            .into_iter()
+            .map(|(name, object, becomes)| async move {
+                let seen = match becomes {
+                    Some(old) => self.becoming(name, old, object).await,
+                    None => self.going(name, object).await,
+                };
+                (name, seen)
+            })
+            .collect();
+        let all: Vec<_> = stream::iter(calls).buffered(CONCURRENT_CALLS).collect().await;
+        let mut found = Found::default();
+        for (name, seen) in all {
+            match seen? {
+                Seen::Object(live, change) => {
+                    let is_definition = name.kind == "CustomResourceDefinition";
+                    found.definitions.extend(live.filter(|_| is_definition));
+                    found.changes.extend(change);
+                }
+                Seen::Unreadable(why) => found.warnings.push(format!("{name} cannot be read: {why}")),
+            }
+        }
+        objects::sort(&mut found.changes);
+        found.warnings.sort();
+        Ok(found)
+    }
+
+    /// The object as it is. Of a kind that is not served there is none.
+    async fn live(&self, object: &Value) -> Result<Result<Option<Value>, String>, Failure> {
+        match self.cluster.get(&ObjectKey::of(object)).await {
+            Ok(live) => Ok(Ok(live)),
+            Err(error) if error.reason == Reason::UnknownKind => Ok(Ok(None)),
+            Err(error) if error.reason == Reason::Rejected => Ok(Err(error.message)),
+            Err(error) => Err(Failure::operational(format!("{}: {error}", ObjectName::of(object)))),
+        }
+    }
+
+    /// On whose behalf the engine would act. Without a revision nothing is ours yet.
+    fn owner(&self) -> Owner {
+        let none = || Owner { name: String::new(), uid: String::new(), number: 1, extension: String::new() };
+        self.installed.owner.clone().unwrap_or_else(none)
+    }
+
+    fn plan(&self, live: Option<&Value>) -> Result<Plan, String> {
+        let protection = CollisionProtection::Prevent;
+        plan(live, &self.owner(), &self.installed.siblings, &protection).map_err(|error| error.to_string())
+    }
+
+    /// An object that the new bundle does not have.
+    async fn going(&self, name: &ObjectName, old: &Value) -> Result<Seen, Failure> {
+        let live = match self.live(old).await? {
+            Ok(live) => live,
+            Err(why) => return Ok(Seen::Unreadable(why)),
+        };
+        let is_ours = |live: &Value| !matches!(self.plan(Some(live)), Ok(Plan::Collide) | Err(_));
+        let goes = live.as_ref().is_some_and(is_ours);
+        let change = goes.then(|| objects::whole(Happening::Deleted, name.clone()));
+        Ok(Seen::Object(live, change))
+    }
+
+    /// An object that the new bundle has; `old` is the same one of the installed bundle.
+    async fn becoming(
+        &self,
+        name: &ObjectName,
+        old: Option<&Value>,
+        wanted: &Value,
+    ) -> Result<Seen, Failure> {
+        let live = match self.live(wanted).await? {
+            Ok(live) => live,
+            Err(why) => return Ok(Seen::Unreadable(why)),
+        };
+        let owner = self.owner();
+        let desired = match &self.installed.owner {
+            Some(owner) => desired(&content_of(wanted), owner),
+            None => wanted.clone(),
+        };
+        let created = || objects::whole(Happening::Created, name.clone());
+        let with_note = |change: ObjectChange, note: String| ObjectChange { notes: vec![note], ..change };
+        let change = match (self.plan(live.as_ref()), &live) {
+            (Err(why), _) => Some(with_note(objects::whole(Happening::Changed, name.clone()), why)),
+            (Ok(_), None) => Some(match self.cluster.apply(&desired, true).await {
+                // The bundle itself brings the kind.
+                Err(error) if error.reason != Reason::UnknownKind && error.reason != Reason::NoDryRun => {
+                    with_note(created(), refused(&error))
+                }
+                _ => created(),
+            }),
+            (Ok(Plan::Collide), Some(_)) => {
+                let note =
+                    "it exists and does not belong to the extension, which would not touch it".to_owned();
+                Some(with_note(objects::whole(Happening::Changed, name.clone()), note))
+            }
+            (Ok(Plan::AwaitDeletion), Some(_)) => {
+                Some(with_note(created(), "it is being deleted, and made again then".to_owned()))
+            }
+            (Ok(_), Some(live)) => {
+                match self.cluster.apply(&check_body(&desired, live, &owner), true).await {
+                    Ok(outcome) => objects::changed(name, live, &outcome),
+                    Err(error) => {
+                        let old = old.unwrap_or(&Value::Null);
+                        let change = objects::changed(name, live, &applied(live, old, &desired));
+                        change.map(|change| {
+                            with_note(
+                                change,
+                                format!("only what the bundle sets is compared: {}", refused(&error)),
+                            )
+                        })
+                    }
+                }
+            }
+        };
+        Ok(Seen::Object(live, change))
+    }
+}
+
+fn content_of(object: &Value) -> ContentObject {
+    ContentObject {
+        object: object.clone(),
+        numbers: Numbers::Exact,
+        collision_protection: CollisionProtection::Prevent,
+    }
+}
+
+fn refused(error: &ClusterError) -> String {
+    format!("the API server's answer to a dry run: {error}")
+}

@@ -1,0 +1,263 @@
+//! `olm diff`: what changes when a bundle takes the place of another, or of what a cluster has (spec 07 §7.3).
+//!
+//! What is compared comes from the functions that operator-controller calls; comparing is pure ([`objects`], [`permissions`],
+//! [`report`]). A cluster is only read and asked for dry runs ([`cluster`]).
+
+mod aggregation;
+mod cluster;
+mod fields;
+mod objects;
+mod permissions;
+mod report;
+
+use std::collections::BTreeSet;
+
+use clap::Args;
+use olm_api::ClusterExtension;
+use olm_bundle::{Bundle, config_schema};
+use serde_json::{Map, Value, json};
+
+use self::fields::FieldChange;
+use self::objects::ObjectChange;
+use self::report::{Diff, Side};
+use crate::bundle_source::{self, BundleFiles};
+use crate::crd_check::{self, CrdResult, Verdict};
+use crate::failure::{Code, Failure};
+use crate::output::FormatArgs;
+use crate::progress::say;
+use crate::render::{self, Rendered, WishArgs, Wishes, check_inputs, only_extension};
+use crate::resolve::choose;
+use crate::session::Session;
+use crate::source::{Access, Cluster};
+
+/// The first lines of the command's help.
+pub(crate) const ABOUT: &str = "Shows what a bundle changes
+
+With OLD and NEW, two bundles are compared as they are installed with the same namespace and configuration. With NEW and a \
+ClusterExtension of the cluster, NEW is compared with what is there: the API server is asked, by a dry run of what \
+operator-controller would apply, what each object would become. Where you may not do that, the fields that the bundle sets \
+are compared. Without any bundle it is the one that operator-controller would choose. Nothing is changed.
+
+Shown are objects that are created, changed or deleted, permissions that service accounts gain or lose, \
+CustomResourceDefinitions that would break what exists, and the configuration. What Secrets hold is never shown.";
+
+/// Arguments of the command.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes:
+  0 success   1 something did not work   2 wrong usage   3 a bundle cannot be installed this way
+  4 what was asked for does not exist   5 something changes, with --exit-code
+
+Examples:
+  {olm} diff ./old ./new --namespace my-operator
+  {olm} diff quay.io/example/bundle:v1.0.0 quay.io/example/bundle:v1.1.0 -n my-operator
+  {olm} diff --extension my-operator                      # what the next upgrade would change
+  {olm} diff ./new --extension my-operator                # what this bundle would change
+  {olm} diff -f extension.yaml --exit-code                # what applying this file would change
+  {olm} diff ./old ./new -n my-operator -o json | jq '.permissions[].gained'")]
+pub(crate) struct DiffArgs {
+    /// OLD and NEW, or NEW alone to compare with a cluster: directories with the directories manifests and metadata, or image
+    /// references
+    #[arg(value_name = "BUNDLE", num_args = 0..=2)]
+    bundles: Vec<String>,
+    /// Compare with what this ClusterExtension has on the cluster
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["file", "namespace"])]
+    extension: Option<String>,
+    /// File with a ClusterExtension that is, or shall be, on the cluster; - is standard input
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<String>,
+    /// Where a bundle that is not named is chosen from: a directory, an image reference, cluster/NAME, or cluster for all
+    /// catalogs of the cluster; may be given several times
+    #[arg(long = "catalog", value_name = "SOURCE", default_value = "cluster", conflicts_with = "bundles")]
+    catalogs: Vec<String>,
+    /// Exit with 5 if anything changes
+    #[arg(long)]
+    exit_code: bool,
+    #[command(flatten)]
+    wishes: WishArgs,
+    /// File with the configuration of OLD, where it is not that of NEW
+    #[arg(long, value_name = "FILE", help_heading = "Rendering")]
+    old_config: Option<String>,
+    #[command(flatten)]
+    access: Access,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// A bundle or the cluster cannot be read; with `--exit-code`, there are changes.
+pub(crate) async fn run(args: DiffArgs, session: &mut Session) -> Result<(), Failure> {
+    check_inputs(&[args.file.as_deref(), args.wishes.config_file(), args.old_config.as_deref()])?;
+    let diff = match args.bundles.as_slice() {
+        [old, new] => of_bundles(old, new, &args, session).await?,
+        rest => against_cluster(rest.first().map(String::as_str), &args, session).await?,
+    };
+    session.output.result(args.format.output, "BundleDiff", &diff, Diff::text)?;
+    if args.exit_code && !diff.empty { Err(Failure::Shown(Code::Changes as u8)) } else { Ok(()) }
+}
+
+async fn of_bundles(old: &str, new: &str, args: &DiffArgs, session: &Session) -> Result<Diff, Failure> {
+    let extension = match (&args.file, &args.extension) {
+        (Some(file), _) => Some(only_extension(file, session).await?),
+        (None, Some(name)) => Some(args.access.cluster.connect().await?.extension(name, session).await?),
+        (None, None) => None,
+    };
+    let new_wishes = args.wishes.read(extension.as_ref(), session).await?;
+    let mut old_wishes = new_wishes.clone();
+    if let Some(file) = &args.old_config {
+        old_wishes.config = render::config(file, session).await?;
+    }
+    let old_files = bundle_source::read(old, &args.access.images, session).await?;
+    let new_files = bundle_source::read(new, &args.access.images, session).await?;
+    let (old, new) = (render::objects(&old_files, &old_wishes)?, render::objects(&new_files, &new_wishes)?);
+    let objects = objects::changes(&old.objects, &new.objects);
+    let mut diff = Diff::new(&old.objects, &new.objects, &old.objects, objects);
+    diff.old = side(&old_files, &old.bundle);
+    diff.new = side(&new_files, &new.bundle);
+    diff.add_config(&accepted(&old.bundle, &old_wishes), &accepted(&new.bundle, &new_wishes));
+    Ok(diff)
+}
+
+async fn against_cluster(new: Option<&str>, args: &DiffArgs, session: &Session) -> Result<Diff, Failure> {
+    if args.file.is_none() && args.extension.is_none() {
+        return Err(Failure::usage(
+            "name OLD and NEW, or a ClusterExtension with --extension or -f to compare with the cluster",
+        ));
+    }
+    if args.old_config.is_some() {
+        return Err(Failure::usage(
+            "--old-config is for two bundles; the cluster knows its own configuration",
+        ));
+    }
+    let cluster = args.access.cluster.connect().await?;
+    let (extension, live) = extensions(args, &cluster, session).await?;
+    let mut wishes = args.wishes.read(Some(&extension), session).await?;
+    let installed = cluster::installed(&cluster, &extension, session).await?;
+    wishes.certificates = wishes.certificates.or_else(|| cluster::certificates(&installed.objects));
+    let new = match new {
+        Some(new) => new.to_owned(),
+        None => {
+            let choice = choose(&extension, &args.catalogs, wishes.gates(), &args.access, session).await?;
+            say(&format!("{} of catalog {}: {}", choice.bundle, choice.catalog, choice.image));
+            choice.image
+        }
+    };
+    let files = bundle_source::read(&new, &args.access.images, session).await?;
+    let Rendered { bundle, objects } = render::objects(&files, &wishes)?;
+    let found = cluster::compare(&cluster, &extension, &installed, &bundle, objects.clone(), session).await?;
+    // What is live tells which versions are stored, and what somebody changed.
+    let mut diff = Diff::new(&installed.objects, &objects, &found.definitions, found.changes);
+    diff.warnings.extend(found.warnings);
+    diff.old = installed.side;
+    diff.new = side(&files, &bundle);
+    let before = live.as_ref().and_then(cluster::config).unwrap_or_default();
+    if live.is_some() {
+        diff.add_config(&json!({ "inline": before }), &json!({ "inline": wishes.config }));
+    }
+    Ok(diff)
+}
+
+/// The extension as it shall be, with the status of the one that is on the cluster, and that one.
+async fn extensions(
+    args: &DiffArgs,
+    cluster: &Cluster,
+    session: &Session,
+) -> Result<(ClusterExtension, Option<ClusterExtension>), Failure> {
+    match (&args.file, &args.extension) {
+        (Some(file), _) => {
+            let wanted = only_extension(file, session).await?;
+            let name = wanted.metadata.name.clone().unwrap_or_default();
+            let live = cluster.find_extension(&name, session).await?;
+            let status = live.as_ref().and_then(|live| live.status.clone());
+            let mut metadata = wanted.metadata.clone();
+            metadata.uid = live.as_ref().and_then(|live| live.metadata.uid.clone());
+            Ok((ClusterExtension { metadata, status, ..wanted }, live))
+        }
+        (None, name) => {
+            let live = cluster.extension(name.as_deref().unwrap_or_default(), session).await?;
+            Ok((live.clone(), Some(live)))
+        }
+    }
+}
+
+fn side(files: &BundleFiles, bundle: &Bundle) -> Side {
+    Side {
+        origin: files.origin.clone(),
+        bundle: bundle.name().to_owned(),
+        version: bundle.version().unwrap_or_default().to_owned(),
+        digest: files.digest.clone(),
+    }
+}
+
+/// The configuration of a bundle and what it could be.
+fn accepted(bundle: &Bundle, wishes: &Wishes) -> Value {
+    let options = wishes.options();
+    let schema = config_schema(bundle, options.deployment_config, options.multi_watch_namespaces);
+    let required =
+        |name: &str| schema["required"].as_array().is_some_and(|names| names.iter().any(|one| one == name));
+    let state = |name: &String| json!(if required(name) { "required" } else { "optional" });
+    let fields = schema["properties"].as_object().into_iter().flatten();
+    let fields: Map<String, Value> = fields.map(|(name, _)| (name.clone(), state(name))).collect();
+    let modes = bundle.install_modes().into_iter();
+    let modes: Map<String, Value> = modes.map(|mode| (mode.name().to_owned(), json!("supported"))).collect();
+    json!({ "installModes": modes, "accepted": fields, "inline": wishes.config.clone().unwrap_or_else(|| json!({})) })
+}
+
+impl Diff {
+    /// The difference that `objects` make between `old` and `new`, whose sides are still to be named. `definitions` has the
+    /// CustomResourceDefinitions that those of `new` replace.
+    fn new(old: &[Value], new: &[Value], definitions: &[Value], objects: Vec<ObjectChange>) -> Self {
+        let mut warnings = Vec::new();
+        let permissions = permissions::changes(old, new).unwrap_or_else(|error| {
+            warnings.push(error.to_string());
+            Vec::new()
+        });
+        let crds = crds(definitions, new, &objects, &mut warnings);
+        Self {
+            empty: objects.is_empty() && permissions.is_empty(),
+            old: Side::default(),
+            new: Side::default(),
+            objects,
+            permissions,
+            crds,
+            config: Vec::new(),
+            warnings,
+        }
+    }
+
+    fn add_config(&mut self, old: &Value, new: &Value) {
+        let differs = |change: &FieldChange| change.old != change.new;
+        self.config = fields::changes(old, new).into_iter().filter(differs).collect();
+        self.empty &= self.config.is_empty();
+    }
+}
+
+/// The CustomResourceDefinitions among `changes`, and those that are not safe to replace although nothing in them changes.
+fn crds(
+    old: &[Value],
+    new: &[Value],
+    changes: &[ObjectChange],
+    warnings: &mut Vec<String>,
+) -> Vec<CrdResult> {
+    let (old, new) = (objects::by_name(old), objects::by_name(new));
+    let names = old
+        .keys()
+        .chain(new.keys())
+        .filter(|name| name.kind == "CustomResourceDefinition" && name.group == "apiextensions.k8s.io");
+    let mut results = Vec::new();
+    for name in names.collect::<BTreeSet<_>>() {
+        let judged = crd_check::compare(&name.name, old.get(name).copied(), new.get(name).copied());
+        match judged {
+            Ok(result)
+                if result.result == Verdict::Unsafe
+                    || changes.iter().any(|change| change.object == *name) =>
+            {
+                results.push(result);
+            }
+            Ok(_) => {}
+            Err(failure) => warnings.push(format!("{name} is not judged: {failure}")),
+        }
+    }
+    results
+}

@@ -1,0 +1,253 @@
+//! Which objects are created, changed and deleted.
+//!
+//! Pure. What is in a Secret never leaves this module.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use olm_api::{annotations, labels};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::fields::{self, FieldChange};
+
+/// Identity of an object, whatever the version of its API.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) struct ObjectName {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) group: String,
+    pub(crate) kind: String,
+    /// Empty where the object is in none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl ObjectName {
+    /// Of `object`; what is missing is empty.
+    pub(crate) fn of(object: &Value) -> Self {
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        Self {
+            group: text("/apiVersion").split_once('/').map_or("", |(group, _)| group).to_owned(),
+            kind: text("/kind").to_owned(),
+            namespace: text("/metadata/namespace").to_owned(),
+            name: text("/metadata/name").to_owned(),
+        }
+    }
+
+    fn is_secret(&self) -> bool {
+        self.group.is_empty() && self.kind == "Secret"
+    }
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, namespace, name, .. } = self;
+        let separator = if namespace.is_empty() { "" } else { "/" };
+        write!(f, "{kind} {namespace}{separator}{name}")
+    }
+}
+
+/// What happens to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) enum Happening {
+    Created,
+    Changed,
+    Deleted,
+}
+
+/// An object to which something happens.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct ObjectChange {
+    pub(crate) change: Happening,
+    #[serde(flatten)]
+    pub(crate) object: ObjectName,
+    /// The fields of a changed object.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) fields: Vec<FieldChange>,
+    /// What people should know about it, such as why nothing will come of the change.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) notes: Vec<String>,
+}
+
+/// Objects by their identity. Of several with the same one the last counts, as it does on a cluster.
+pub(crate) fn by_name(objects: &[Value]) -> BTreeMap<ObjectName, &Value> {
+    objects.iter().map(|object| (ObjectName::of(object), object)).collect()
+}
+
+/// What happens when `new` takes the place of `old`, sorted.
+pub(crate) fn changes(old: &[Value], new: &[Value]) -> Vec<ObjectChange> {
+    let (old, new) = (by_name(old), by_name(new));
+    let deleted = old.keys().filter(|name| !new.contains_key(name));
+    let mut changes: Vec<_> = deleted.map(|name| whole(Happening::Deleted, name.clone())).collect();
+    for (name, object) in &new {
+        match old.get(name) {
+            None => changes.push(whole(Happening::Created, name.clone())),
+            Some(before) => changes.extend(changed(name, before, object)),
+        }
+    }
+    sort(&mut changes);
+    changes
+}
+
+/// Created ones first, then as they are named.
+pub(crate) fn sort(changes: &mut [ObjectChange]) {
+    changes.sort_by(|a, b| (a.change, &a.object).cmp(&(b.change, &b.object)));
+}
+
+/// An object that comes or goes.
+pub(crate) fn whole(change: Happening, object: ObjectName) -> ObjectChange {
+    ObjectChange { change, object, fields: Vec::new(), notes: Vec::new() }
+}
+
+/// How the object differs; `None` where it does not.
+pub(crate) fn changed(name: &ObjectName, old: &Value, new: &Value) -> Option<ObjectChange> {
+    let mut fields = fields::changes(&comparable(old), &comparable(new));
+    if name.is_secret() {
+        fields.iter_mut().for_each(hide);
+    }
+    (!fields.is_empty()).then(|| ObjectChange { fields, ..whole(Happening::Changed, name.clone()) })
+}
+
+/// Data of a Secret, and annotations, where `kubectl apply` keeps a copy of it.
+fn hide(change: &mut FieldChange) {
+    let parts = ["data", "stringData", "metadata.annotations"];
+    if parts.iter().any(|part| change.path.starts_with(part)) {
+        *change = FieldChange { path: change.path.clone(), old: None, new: None, secret: true };
+    }
+}
+
+/// The object as an API server keeps it: texts of a Secret become data.
+pub(crate) fn stored(object: &Value) -> Value {
+    let mut object = object.clone();
+    if !ObjectName::of(&object).is_secret() {
+        return object;
+    }
+    let texts = object.as_object_mut().and_then(|secret| secret.remove("stringData"));
+    let Some(Value::Object(texts)) = texts else { return object };
+    let Some(secret) = object.as_object_mut() else { return object };
+    let data = secret.entry("data").or_insert_with(|| json!({}));
+    if let Some(data) = data.as_object_mut() {
+        let encoded = |text: &str| Value::from(BASE64_STANDARD.encode(text));
+        data.extend(texts.iter().filter_map(|(key, text)| Some((key.clone(), encoded(text.as_str()?)))));
+    }
+    object
+}
+
+/// The object without the fields that only the API server or a revision writes: other versions of a bundle differ in them on
+/// every object. Its namespace goes too: an object that is in none may name one, which the API server drops.
+fn comparable(object: &Value) -> Value {
+    let mut object = stored(object);
+    if let Some(root) = object.as_object_mut() {
+        root.remove("status");
+    }
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return object };
+    for field in [
+        "namespace",
+        "managedFields",
+        "resourceVersion",
+        "generation",
+        "uid",
+        "creationTimestamp",
+        "selfLink",
+        "ownerReferences",
+    ] {
+        metadata.remove(field);
+    }
+    let marks = [
+        ("annotations", [annotations::REVISION, annotations::BUNDLE_VERSION, annotations::PACKAGE_NAME]),
+        ("labels", [labels::MANAGED_BY, labels::OWNER_KIND, labels::OWNER_NAME]),
+    ];
+    for (field, keys) in marks {
+        if let Some(map) = metadata.get_mut(field).and_then(Value::as_object_mut) {
+            map.retain(|key, _| !keys.contains(&key.as_str()));
+            if map.is_empty() {
+                metadata.remove(field);
+            }
+        }
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(kind: &str, name: &str, spec: &Value) -> Value {
+        json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "ns"}, "spec": spec})
+    }
+
+    #[test]
+    fn objects_come_change_and_go() {
+        let old = [
+            object("A", "same", &json!(1)),
+            object("A", "other", &json!({"x": 1})),
+            object("A", "gone", &json!(1)),
+        ];
+        let new = [
+            object("A", "new", &json!(1)),
+            object("A", "other", &json!({"x": 2})),
+            object("A", "same", &json!(1)),
+        ];
+        let told: Vec<_> = changes(&old, &new)
+            .into_iter()
+            .map(|change| (change.change, change.object.to_string(), change.fields.len()))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                (Happening::Created, "A ns/new".to_owned(), 0),
+                (Happening::Changed, "A ns/other".to_owned(), 1),
+                (Happening::Deleted, "A ns/gone".to_owned(), 0)
+            ]
+        );
+    }
+
+    #[test]
+    fn another_version_of_the_api_is_the_same_object() {
+        let old =
+            json!({"apiVersion": "policy/v1beta1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"}});
+        let new =
+            json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"}});
+        let changes = changes(&[old], &[new]);
+        assert_eq!((changes.len(), changes[0].fields[0].path.as_str()), (1, "apiVersion"));
+    }
+
+    #[test]
+    fn what_a_secret_holds_is_never_told() {
+        let secret = |data: &str, label: &str| {
+            json!({"apiVersion": "v1", "kind": "Secret", "data": {"password": data}, "stringData": {"text": data},
+                "metadata": {"name": "s", "labels": {"l": label}, "annotations": {"last": data}}})
+        };
+        let changes = changes(&[secret("b2xk", "a")], &[secret("bmV3", "b")]);
+        let text = serde_json::to_string(&changes).unwrap();
+        assert!(!text.contains("b2xk") && !text.contains("bmV3"), "{text}");
+        let paths: Vec<_> =
+            changes[0].fields.iter().map(|field| (field.path.as_str(), field.secret)).collect();
+        assert_eq!(
+            paths,
+            [
+                ("data.password", true),
+                ("data.text", true),
+                ("metadata.annotations.last", true),
+                ("metadata.labels.l", false)
+            ]
+        );
+    }
+
+    #[test]
+    fn marks_of_revisions_and_of_the_server_do_not_count() {
+        let plain = object("A", "a", &json!(1));
+        let mut live = plain.clone();
+        live["status"] = json!({"ready": true});
+        let unlike = json!({"apiVersion": "v1", "kind": "A", "metadata": {"name": "a"}, "spec": 1});
+        assert_eq!(changed(&ObjectName::of(&plain), &unlike, &plain), None);
+        live["metadata"]["uid"] = json!("u");
+        live["metadata"]["ownerReferences"] = json!([{"uid": "x"}]);
+        live["metadata"]["labels"] = json!({labels::OWNER_NAME: "e", labels::OWNER_KIND: "ClusterExtension"});
+        live["metadata"]["annotations"] = json!({annotations::BUNDLE_VERSION: "1.0.0"});
+        assert_eq!(changes(&[live], &[plain]), []);
+    }
+}

@@ -1,0 +1,412 @@
+//! Who may do what with one list of objects that they may not do with another: the difference that RBAC objects make.
+//!
+//! Pure. Roles that are in neither list count as a whole, by their name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::aggregation::aggregated;
+
+/// Single permissions in one list of objects: real bundles have some thousands.
+const MAX_GRANTS: usize = 200_000;
+/// Longest URL that is held against wildcards.
+const MAX_URL: usize = 1024;
+/// Namespaces that are named as those where a permission still holds.
+const MAX_KEPT: usize = 100;
+const RBAC: &str = "rbac.authorization.k8s.io";
+/// Labels by which a ClusterRole becomes part of another.
+const AGGREGATION: &str = "rbac.authorization.k8s.io/aggregate-to-";
+
+/// Who has permissions.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) struct Subject {
+    /// ServiceAccount, User or Group; ClusterRole for everybody who has it.
+    pub(crate) kind: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+/// What a subject gains and loses.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct SubjectChange {
+    pub(crate) subject: Subject,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) gained: Vec<Permission>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) lost: Vec<Permission>,
+}
+
+/// Permissions that belong together, in the form of a rule.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Permission {
+    /// Where they hold; `None` in the whole cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) namespace: Option<String>,
+    /// Everything that this role allows, `<Kind> <name>`; the role itself is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) role: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) api_group: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) resources: Vec<String>,
+    /// Only these objects.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) resource_names: Vec<String>,
+    #[serde(rename = "nonResourceURLs", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) urls: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) verbs: Vec<String>,
+    /// Where all verbs are lost: those that are named from now on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) kept: Vec<String>,
+    /// Where what is lost in the whole cluster still holds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) kept_in: Vec<String>,
+}
+
+/// More permissions than anybody grants; nothing is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("permissions are not compared: the rules of all roles are more than {MAX_GRANTS} single permissions")]
+pub(crate) struct TooMany;
+
+/// A single permission.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Grant {
+    /// `None` in the whole cluster.
+    namespace: Option<String>,
+    what: What,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    Resource { group: String, resource: String, name: Option<String>, verb: String },
+    Url { path: String, verb: String },
+    Role(String),
+}
+
+type Grants = BTreeMap<Subject, BTreeSet<Grant>>;
+
+/// What every subject gains and loses when `new` takes the place of `old`, by subject. What a wildcard allowed already is
+/// no gain.
+///
+/// # Errors
+/// See [`TooMany`].
+pub(crate) fn changes(old: &[Value], new: &[Value]) -> Result<Vec<SubjectChange>, TooMany> {
+    let (old, new) = (grants(old)?, grants(new)?);
+    let none = BTreeSet::new();
+    let mut changes = Vec::new();
+    for subject in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
+        let (old, new) = (old.get(subject).unwrap_or(&none), new.get(subject).unwrap_or(&none));
+        let (gained, lost) = (beyond(new, old, &none), beyond(old, new, new));
+        if !gained.is_empty() || !lost.is_empty() {
+            changes.push(SubjectChange { subject: subject.clone(), gained, lost });
+        }
+    }
+    Ok(changes)
+}
+
+/// The permissions among `grants` that `others` do not include, with what is left of them in `kept`.
+fn beyond(grants: &BTreeSet<Grant>, others: &BTreeSet<Grant>, kept: &BTreeSet<Grant>) -> Vec<Permission> {
+    let more: BTreeSet<Grant> = grants
+        .iter()
+        .filter(|grant| !grant.generalizations().any(|wider| others.contains(&wider)))
+        .cloned()
+        .collect();
+    let is_widest =
+        |grant: &&Grant| !grant.generalizations().any(|wider| wider != **grant && more.contains(&wider));
+    joined(more.iter().filter(is_widest), kept)
+}
+
+impl Grant {
+    /// This permission, and every one that includes it.
+    fn generalizations(&self) -> impl Iterator<Item = Self> + '_ {
+        let mut namespaces = vec![self.namespace.clone()];
+        if self.namespace.is_some() {
+            namespaces.push(None);
+        }
+        let whats = self.what.generalizations();
+        namespaces.into_iter().flat_map(move |namespace| {
+            let grant = move |what: &What| Self { namespace: namespace.clone(), what: what.clone() };
+            whats.iter().map(grant).collect::<Vec<_>>()
+        })
+    }
+}
+
+impl What {
+    fn generalizations(&self) -> Vec<Self> {
+        match self {
+            Self::Role(_) => vec![self.clone()],
+            Self::Url { path, .. } if path.len() > MAX_URL => vec![self.clone()],
+            Self::Url { path, verb } => {
+                let ends = path.char_indices().map(|(at, _)| at).chain([path.len()]);
+                let mut paths: Vec<String> = ends.map(|end| format!("{}*", &path[..end])).collect();
+                paths.push(path.clone());
+                let of_path = |path: String| {
+                    either(verb, "*").into_iter().map(move |verb| Self::Url { path: path.clone(), verb })
+                };
+                paths.into_iter().flat_map(of_path).collect()
+            }
+            Self::Resource { group, resource, name, verb } => {
+                let mut resources = either(resource, "*");
+                if let Some((_, part)) = resource.split_once('/') {
+                    resources.push(format!("*/{part}"));
+                }
+                let names = if name.is_some() { vec![name.clone(), None] } else { vec![None] };
+                let mut all = Vec::new();
+                for group in either(group, "*") {
+                    for resource in &resources {
+                        for name in &names {
+                            for verb in either(verb, "*") {
+                                let (group, resource, name) = (group.clone(), resource.clone(), name.clone());
+                                all.push(Self::Resource { group, resource, name, verb });
+                            }
+                        }
+                    }
+                }
+                all
+            }
+        }
+    }
+}
+
+fn either(own: &str, wildcard: &str) -> Vec<String> {
+    if own == wildcard { vec![own.to_owned()] } else { vec![own.to_owned(), wildcard.to_owned()] }
+}
+
+/// What roles allow, by kind, namespace and name.
+type Roles<'a> = BTreeMap<(&'a str, &'a str, &'a str), Vec<What>>;
+
+/// Who has which permissions with these objects.
+fn grants(objects: &[Value]) -> Result<Grants, TooMany> {
+    let rbac = |object: &&Value| text(object, "/apiVersion").split('/').next() == Some(RBAC);
+    let objects: Vec<&Value> = objects.iter().filter(rbac).collect();
+    let mut count = 0;
+    let roles = roles(&objects, &mut count)?;
+    let mut grants = Grants::new();
+    for object in objects {
+        let (kind, name, own) =
+            (text(object, "/kind"), text(object, "/metadata/name"), text(object, "/metadata/namespace"));
+        let namespace = match kind {
+            "ClusterRole" => {
+                let whats = roles.get(&(kind, "", name)).map_or(&[][..], Vec::as_slice);
+                for aggregating in aggregating(object) {
+                    let kind = kind.to_owned();
+                    let subject = Subject { kind, namespace: String::new(), name: aggregating.to_owned() };
+                    add(&mut grants, subject, None, whats, &mut count)?;
+                }
+                continue;
+            }
+            "RoleBinding" => Some(own),
+            "ClusterRoleBinding" => None,
+            _ => continue,
+        };
+        let (kind, name) = (text(object, "/roleRef/kind"), text(object, "/roleRef/name"));
+        let of = if kind == "Role" { namespace.unwrap_or_default() } else { "" };
+        let unknown = [What::Role(format!("{kind} {name}"))];
+        let whats = roles.get(&(kind, of, name)).map_or(unknown.as_slice(), Vec::as_slice);
+        for subject in list(object, "/subjects") {
+            let part = |field: &str| text(subject, field).to_owned();
+            let subject = Subject { kind: part("/kind"), namespace: part("/namespace"), name: part("/name") };
+            add(&mut grants, subject, namespace, whats, &mut count)?;
+        }
+    }
+    Ok(grants)
+}
+
+fn roles<'a>(objects: &[&'a Value], count: &mut usize) -> Result<Roles<'a>, TooMany> {
+    let mut roles = Roles::new();
+    let mut cluster_roles = BTreeMap::new();
+    for &object in objects {
+        let (kind, name) = (text(object, "/kind"), text(object, "/metadata/name"));
+        let namespace = match kind {
+            "Role" => text(object, "/metadata/namespace"),
+            "ClusterRole" => {
+                cluster_roles.insert(name, object);
+                ""
+            }
+            _ => continue,
+        };
+        roles.insert((kind, namespace, name), rules(object, count)?);
+    }
+    for (name, sources) in aggregated(&cluster_roles, count)? {
+        let mut whats = Vec::new();
+        for source in sources {
+            let more = roles.get(&("ClusterRole", "", source)).map_or(&[][..], Vec::as_slice);
+            counted(count, more.len())?;
+            whats.extend_from_slice(more);
+        }
+        roles.insert(("ClusterRole", "", name), whats);
+    }
+    Ok(roles)
+}
+
+fn add(
+    grants: &mut Grants,
+    subject: Subject,
+    namespace: Option<&str>,
+    whats: &[What],
+    count: &mut usize,
+) -> Result<(), TooMany> {
+    counted(count, whats.len())?;
+    // URLs are in no namespace: a RoleBinding does not grant them.
+    let holds = |what: &&What| namespace.is_none() || !matches!(what, What::Url { .. });
+    let grant = |what: &What| Grant { namespace: namespace.map(str::to_owned), what: what.clone() };
+    grants.entry(subject).or_default().extend(whats.iter().filter(holds).map(grant));
+    Ok(())
+}
+
+/// Adds `more` to what was looked at.
+///
+/// # Errors
+/// See [`TooMany`].
+pub(super) fn counted(count: &mut usize, more: usize) -> Result<(), TooMany> {
+    *count = count.saturating_add(more);
+    if *count > MAX_GRANTS { Err(TooMany) } else { Ok(()) }
+}
+
+/// The ClusterRoles that take this one's rules in.
+fn aggregating(role: &Value) -> impl Iterator<Item = &str> {
+    let labels = role.pointer("/metadata/labels").and_then(Value::as_object);
+    let set = labels.into_iter().flatten().filter(|(_, value)| *value == "true");
+    set.filter_map(|(key, _)| key.strip_prefix(AGGREGATION))
+}
+
+/// The single permissions of a role.
+fn rules(role: &Value, count: &mut usize) -> Result<Vec<What>, TooMany> {
+    let mut whats = Vec::new();
+    for rule in list(role, "/rules") {
+        let texts = |field: &str| list(rule, field).iter().filter_map(Value::as_str).collect::<Vec<_>>();
+        let (groups, resources, verbs) = (texts("/apiGroups"), texts("/resources"), texts("/verbs"));
+        let (names, urls) = (texts("/resourceNames"), texts("/nonResourceURLs"));
+        let product = [&groups, &resources, &verbs].into_iter().map(|list| list.len());
+        let product = product.fold(names.len().max(1), usize::saturating_mul);
+        counted(count, product.saturating_add(urls.len().saturating_mul(verbs.len())))?;
+        let names: Vec<Option<&str>> =
+            if names.is_empty() { vec![None] } else { names.into_iter().map(Some).collect() };
+        for verb in verbs {
+            let verb = || verb.to_owned();
+            whats.extend(urls.iter().map(|&path| What::Url { path: path.to_owned(), verb: verb() }));
+            for &group in &groups {
+                for &resource in &resources {
+                    whats.extend(names.iter().map(|name| What::Resource {
+                        group: group.to_owned(),
+                        resource: resource.to_owned(),
+                        name: name.map(str::to_owned),
+                        verb: verb(),
+                    }));
+                }
+            }
+        }
+    }
+    Ok(whats)
+}
+
+/// The verbs that `others` name for what `grant` allows every verb on.
+fn kept_verbs<'a>(grant: &Grant, others: &'a BTreeSet<Grant>) -> impl Iterator<Item = &'a str> {
+    let named = |verb: &str| Grant {
+        namespace: grant.namespace.clone(),
+        what: match &grant.what {
+            What::Resource { group, resource, name, .. } => {
+                let (group, resource, name) = (group.clone(), resource.clone(), name.clone());
+                What::Resource { group, resource, name, verb: verb.to_owned() }
+            }
+            other => other.clone(),
+        },
+    };
+    let is_all = matches!(&grant.what, What::Resource { verb, .. } if verb == "*");
+    let range = is_all.then(|| others.range(named("")..));
+    let verbs = range.into_iter().flatten().map(|other| match &other.what {
+        What::Resource { verb, .. } => (other, verb.as_str()),
+        What::Url { .. } | What::Role(_) => (other, ""),
+    });
+    verbs.take_while(move |(other, verb)| **other == named(verb)).map(|(_, verb)| verb)
+}
+
+/// The namespaces in which `others` allow what `grant` allows in the whole cluster.
+fn kept_namespaces<'a>(
+    grant: &Grant,
+    others: &BTreeSet<Grant>,
+    namespaces: &BTreeSet<&'a str>,
+) -> BTreeSet<&'a str> {
+    let holds = |namespace: &&&str| {
+        let there = Grant { namespace: Some((**namespace).to_owned()), what: grant.what.clone() };
+        others.contains(&there)
+    };
+    if grant.namespace.is_some() {
+        BTreeSet::new()
+    } else {
+        namespaces.iter().filter(holds).copied().collect()
+    }
+}
+
+/// Single permissions as rules: first by verb, then what has the same verbs. `others` are those
+/// that stay.
+fn joined<'a>(grants: impl Iterator<Item = &'a Grant>, others: &BTreeSet<Grant>) -> Vec<Permission> {
+    /// Where, group, name, and where it still holds.
+    type Key<'a> = (Option<&'a str>, &'a str, Option<&'a str>, BTreeSet<&'a str>);
+    type Verbs<'a> = (BTreeSet<&'a str>, BTreeSet<&'a str>);
+    let namespaces = others.iter().filter_map(|other| other.namespace.as_deref());
+    let namespaces: BTreeSet<&str> = namespaces.collect::<BTreeSet<_>>().into_iter().take(MAX_KEPT).collect();
+    let mut permissions = Vec::new();
+    let mut resources: BTreeMap<(Key<'_>, &str), Verbs<'_>> = BTreeMap::new();
+    let mut urls: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for grant in grants {
+        let namespace = grant.namespace.as_deref();
+        match &grant.what {
+            What::Role(role) => permissions.push(Permission {
+                namespace: namespace.map(str::to_owned),
+                role: Some(role.clone()),
+                ..Permission::default()
+            }),
+            What::Url { path, verb } => {
+                urls.entry(path).or_default().insert(verb);
+            }
+            What::Resource { group, resource, name, verb } => {
+                let still = kept_namespaces(grant, others, &namespaces);
+                let entry =
+                    resources.entry(((namespace, group, name.as_deref(), still), resource)).or_default();
+                entry.0.insert(verb);
+                entry.1.extend(kept_verbs(grant, others));
+            }
+        }
+    }
+    let mut rules: BTreeMap<(Key<'_>, Verbs<'_>), BTreeSet<&str>> = BTreeMap::new();
+    for ((key, resource), verbs) in resources {
+        rules.entry((key, verbs)).or_default().insert(resource);
+    }
+    let owned = |texts: BTreeSet<&str>| texts.into_iter().map(str::to_owned).collect::<Vec<_>>();
+    permissions.extend(rules.into_iter().map(
+        |(((namespace, group, name, still), (verbs, kept)), resources)| Permission {
+            namespace: namespace.map(str::to_owned),
+            api_group: Some(group.to_owned()),
+            resources: owned(resources),
+            resource_names: name.map(str::to_owned).into_iter().collect(),
+            verbs: owned(verbs),
+            kept: owned(kept),
+            kept_in: owned(still),
+            ..Permission::default()
+        },
+    ));
+    permissions.extend(urls.into_iter().map(|(path, verbs)| Permission {
+        urls: vec![path.to_owned()],
+        verbs: owned(verbs),
+        ..Permission::default()
+    }));
+    permissions
+}
+
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
+    object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+#[cfg(test)]
+#[path = "permissions_tests.rs"]
+mod tests;

@@ -1,0 +1,178 @@
+use serde_json::json;
+
+use super::*;
+
+/// A ClusterRole with these rules, bound in the whole cluster or in a namespace, to service account `ns/sa`.
+fn role(rules: &Value, namespace: Option<&str>) -> Vec<Value> {
+    let subjects = json!([{"kind": "ServiceAccount", "namespace": "ns", "name": "sa"}]);
+    let role_ref = json!({"apiGroup": RBAC, "kind": "ClusterRole", "name": "r"});
+    let version = "rbac.authorization.k8s.io/v1";
+    let binding = match namespace {
+        None => json!({"apiVersion": version, "kind": "ClusterRoleBinding", "metadata": {"name": "b"}}),
+        Some(namespace) => {
+            json!({"apiVersion": version, "kind": "RoleBinding", "metadata": {"name": "b", "namespace": namespace}})
+        }
+    };
+    let mut binding = binding;
+    binding["subjects"] = subjects;
+    binding["roleRef"] = role_ref;
+    vec![
+        json!({"apiVersion": version, "kind": "ClusterRole", "metadata": {"name": "r"}, "rules": rules}),
+        binding,
+    ]
+}
+
+fn rule(group: &str, resource: &str, verbs: &[&str]) -> Value {
+    json!({"apiGroups": [group], "resources": [resource], "verbs": verbs})
+}
+
+fn told(old: &[Value], new: &[Value]) -> Vec<String> {
+    let mut told = Vec::new();
+    for change in changes(old, new).unwrap() {
+        let subject = format!("{} {}/{}", change.subject.kind, change.subject.namespace, change.subject.name);
+        for (sign, permissions) in [('+', change.gained), ('-', change.lost)] {
+            for one in permissions {
+                let place = one.namespace.unwrap_or_else(|| "*".to_owned());
+                let what = one.role.unwrap_or_else(|| {
+                    let parts = [one.resources, one.resource_names, one.urls].concat().join(",");
+                    format!("{}/{parts}: {}", one.api_group.unwrap_or_default(), one.verbs.join(","))
+                });
+                told.push(format!("{sign} {subject} in {place}: {what}"));
+            }
+        }
+    }
+    told
+}
+
+#[test]
+fn verbs_are_gained_and_lost() {
+    let old = role(&json!([rule("", "pods", &["get", "list"]), rule("apps", "deployments", &["get"])]), None);
+    let new = role(&json!([rule("", "pods", &["get", "delete"]), rule("", "secrets", &["delete"])]), None);
+    assert_eq!(
+        told(&old, &new),
+        [
+            "+ ServiceAccount ns/sa in *: /pods,secrets: delete",
+            "- ServiceAccount ns/sa in *: /pods: list",
+            "- ServiceAccount ns/sa in *: apps/deployments: get",
+        ]
+    );
+    assert_eq!(told(&old, &old), [""; 0]);
+}
+
+#[test]
+fn what_a_wildcard_includes_is_neither_gained_nor_lost() {
+    let all = rule("*", "*", &["*"]);
+    for (old, new, expected) in [
+        (
+            all.clone(),
+            rule("apps", "deployments/scale", &["get"]),
+            vec!["- ServiceAccount ns/sa in *: */*: *"],
+        ),
+        (rule("apps", "deployments", &["get"]), all.clone(), vec!["+ ServiceAccount ns/sa in *: */*: *"]),
+        (
+            rule("apps", "*/scale", &["get"]),
+            rule("apps", "*", &["get"]),
+            vec!["+ ServiceAccount ns/sa in *: apps/*: get"],
+        ),
+        (
+            rule("apps", "*/scale", &["get"]),
+            rule("apps", "x/scale", &["get"]),
+            vec!["- ServiceAccount ns/sa in *: apps/*/scale: get"],
+        ),
+        (rule("", "pods", &["*"]), rule("", "pods", &["get", "*"]), vec![]),
+        (
+            rule("", "secrets", &["get"]),
+            json!({"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["a"], "verbs": ["get", "update"]}),
+            vec![
+                "+ ServiceAccount ns/sa in *: /secrets,a: update",
+                "- ServiceAccount ns/sa in *: /secrets: get",
+            ],
+        ),
+        (
+            json!({"nonResourceURLs": ["/healthz/*"], "verbs": ["get"]}),
+            json!({"nonResourceURLs": ["/healthz/live", "/metrics"], "verbs": ["get"]}),
+            vec![
+                "+ ServiceAccount ns/sa in *: //metrics: get",
+                "- ServiceAccount ns/sa in *: //healthz/*: get",
+            ],
+        ),
+        (
+            json!({"nonResourceURLs": ["/metrics*", "*"], "verbs": ["get"]}),
+            json!({"nonResourceURLs": ["/metrics"], "verbs": ["get"]}),
+            vec!["- ServiceAccount ns/sa in *: /*: get"],
+        ),
+        (
+            json!({"nonResourceURLs": ["/metrics*"], "verbs": ["*"]}),
+            json!({"nonResourceURLs": ["/metrics", "/metrics*"], "verbs": ["get", "*"]}),
+            vec![],
+        ),
+    ] {
+        let (old, new) = (role(&json!([old]), None), role(&json!([new]), None));
+        assert_eq!(told(&old, &new), expected);
+    }
+}
+
+#[test]
+fn who_loses_a_wildcard_may_keep_some_verbs() {
+    let old = role(&json!([rule("", "pods", &["*"])]), None);
+    let new = role(&json!([rule("", "pods", &["list", "get"])]), None);
+    let changes = super::changes(&old, &new).unwrap();
+    assert_eq!((changes[0].gained.len(), &changes[0].lost[0].verbs[..]), (0, &["*".to_owned()][..]));
+    assert_eq!(changes[0].lost[0].kept, ["get", "list"]);
+    let back = super::changes(&new, &old).unwrap();
+    assert!(back[0].lost.is_empty() && back[0].gained[0].kept.is_empty());
+}
+
+#[test]
+fn the_cluster_includes_its_namespaces() {
+    let rules = json!([rule("", "pods", &["get"])]);
+    let (everywhere, here) = (role(&rules, None), role(&rules, Some("apps")));
+    assert_eq!(told(&here, &everywhere), ["+ ServiceAccount ns/sa in *: /pods: get"]);
+    assert_eq!(told(&everywhere, &here), ["- ServiceAccount ns/sa in *: /pods: get"]);
+    assert_eq!(changes(&everywhere, &here).unwrap()[0].lost[0].kept_in, ["apps"]);
+    let both = [everywhere.clone(), here].concat();
+    assert_eq!(told(&everywhere, &both), [""; 0]);
+}
+
+#[test]
+fn roles_of_others_count_by_name_and_unbound_ones_not_at_all() {
+    let mut binding = role(&json!([]), Some("apps"));
+    let role_alone = binding.remove(0);
+    assert_eq!(told(&[], &[role_alone]), [""; 0]);
+    assert_eq!(told(&[], &binding), ["+ ServiceAccount ns/sa in apps: ClusterRole r"]);
+}
+
+#[test]
+fn aggregated_roles_are_gained_by_all_who_have_the_role() {
+    let mut role = role(&json!([rule("x.io", "widgets", &["get"])]), None);
+    role.truncate(1);
+    role[0]["metadata"]["labels"] = json!({"rbac.authorization.k8s.io/aggregate-to-view": "true", "rbac.authorization.k8s.io/aggregate-to-edit": "no"});
+    assert_eq!(told(&[], &role), ["+ ClusterRole /view in *: x.io/widgets: get"]);
+}
+
+#[test]
+fn an_aggregated_role_has_the_rules_of_those_that_it_finds() {
+    let mut objects = role(&json!([]), None);
+    objects[0]["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": {"to-r": "true"}}]});
+    objects[0]["metadata"]["labels"] = json!({"rbac.authorization.k8s.io/aggregate-to-admin": "true"});
+    let mut part = role(&json!([rule("x.io", "widgets", &["get"])]), None).remove(0);
+    part["metadata"] = json!({"name": "part", "labels": {"to-r": "true"}});
+    let both = [objects.clone(), vec![part]].concat();
+    assert_eq!(
+        told(&objects, &both),
+        ["+ ClusterRole /admin in *: x.io/widgets: get", "+ ServiceAccount ns/sa in *: x.io/widgets: get"]
+    );
+}
+
+#[test]
+fn urls_are_in_no_namespace() {
+    let rules = json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]);
+    assert_eq!(told(&[], &role(&rules, Some("apps"))), [""; 0]);
+}
+
+#[test]
+fn rules_that_explode_are_refused() {
+    let many: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
+    let rules = json!([{"apiGroups": many, "resources": many, "verbs": many}]);
+    assert_eq!(changes(&[], &role(&rules, None)), Err(TooMany));
+}

@@ -1,0 +1,303 @@
+//! What `olm diff` says, for programs and for people.
+//!
+//! Pure.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::fields::FieldChange;
+use super::objects::{Happening, ObjectChange};
+use super::permissions::{Permission, SubjectChange};
+use crate::crd_check::{CrdResult, Verdict};
+
+/// Fields of one object that are shown to people; programs get all.
+const SHOWN_FIELDS: usize = 25;
+/// Characters of a value that are shown to people.
+const SHOWN_VALUE: usize = 120;
+
+/// The answer, as programs get it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Diff {
+    pub(crate) old: Side,
+    pub(crate) new: Side,
+    /// Whether nothing would change.
+    pub(crate) empty: bool,
+    pub(crate) objects: Vec<ObjectChange>,
+    pub(crate) permissions: Vec<SubjectChange>,
+    /// Those that come, go, change or are not safe to replace.
+    pub(crate) crds: Vec<CrdResult>,
+    /// How the configuration, and what the bundle accepts as one, differ.
+    pub(crate) config: Vec<FieldChange>,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// What is compared.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Side {
+    /// The directory, image or revision; empty where there is nothing yet.
+    pub(crate) origin: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) bundle: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) version: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) digest: Option<String>,
+}
+
+impl Side {
+    fn text(&self) -> String {
+        match (self.bundle.as_str(), self.version.as_str()) {
+            ("", _) => self.origin.clone(),
+            (bundle, "") => format!("{bundle} ({})", self.origin),
+            (bundle, version) => format!("{bundle}, version {version} ({})", self.origin),
+        }
+    }
+}
+
+impl Diff {
+    /// The form for people.
+    pub(crate) fn text(&self) -> String {
+        let mut text = format!("Old:  {}\nNew:  {}\n", self.old.text(), self.new.text());
+        let count = |wanted| self.objects.iter().filter(|object| object.change == wanted).count();
+        let counts = format!(
+            "{} created, {} changed, {} deleted",
+            count(Happening::Created),
+            count(Happening::Changed),
+            count(Happening::Deleted)
+        );
+        let counts = if self.objects.is_empty() { String::new() } else { counts };
+        let (roles, others): (Vec<_>, Vec<_>) =
+            self.objects.iter().partition(|change| is_told_by_permissions(change));
+        section(&mut text, "Objects", &counts, &others, |change| object(change));
+        text += &counted(&roles);
+        let subjects = match self.permissions.len() {
+            0 => String::new(),
+            1 => "of 1 subject".to_owned(),
+            many => format!("of {many} subjects"),
+        };
+        section(&mut text, "Permissions", &subjects, &self.permissions, subject);
+        let breaking = self.crds.iter().filter(|crd| crd.result == Verdict::Unsafe).count();
+        let breaking = if breaking == 0 { String::new() } else { format!("{breaking} not safe") };
+        section(&mut text, "CRDs", &breaking, &self.crds, crd);
+        section(&mut text, "Config", "", &self.config, |field| field_line(field, 2));
+        section(&mut text, "Warnings", "", &self.warnings, |warning| format!("  {warning}\n"));
+        text
+    }
+}
+
+/// A heading with its lines. Without any it says so, unless that goes without saying.
+fn section<T>(text: &mut String, title: &str, summary: &str, items: &[T], line: impl Fn(&T) -> String) {
+    if items.is_empty() && summary.is_empty() {
+        if title != "Warnings" {
+            let _ = write!(text, "\n{title}: no difference\n");
+        }
+        return;
+    }
+    let separator = if summary.is_empty() { "" } else { ": " };
+    let _ = write!(text, "\n{title}{separator}{summary}\n");
+    for item in items {
+        text.push_str(&line(item));
+    }
+}
+
+fn object(change: &ObjectChange) -> String {
+    let sign = match change.change {
+        Happening::Created => '+',
+        Happening::Changed => '~',
+        Happening::Deleted => '-',
+    };
+    let mut text = format!("  {sign} {}\n", change.object);
+    for note in &change.notes {
+        let _ = writeln!(text, "      ! {note}");
+    }
+    for field in change.fields.iter().take(SHOWN_FIELDS) {
+        text += &field_line(field, 6);
+    }
+    if change.fields.len() > SHOWN_FIELDS {
+        let _ = writeln!(
+            text,
+            "      and {} more fields; -o yaml shows them",
+            change.fields.len() - SHOWN_FIELDS
+        );
+    }
+    text
+}
+
+fn field_line(field: &FieldChange, indent: usize) -> String {
+    let path = &field.path;
+    let values = match (&field.old, &field.new) {
+        _ if field.secret => "differs (not shown)".to_owned(),
+        (None, Some(new)) => format!("added {}", value(new)),
+        (Some(old), None) => format!("removed {}", value(old)),
+        (old, new) => {
+            let shown = |side: &Option<Value>| side.as_ref().map(value).unwrap_or_default();
+            format!("{} -> {}", shown(old), shown(new))
+        }
+    };
+    format!("{:indent$}{path}: {values}\n", "")
+}
+
+/// The value on one line, cut where it is long.
+fn value(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(SHOWN_VALUE) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+fn subject(change: &SubjectChange) -> String {
+    let subject = &change.subject;
+    let separator = if subject.namespace.is_empty() { "" } else { "/" };
+    let everybody = if subject.kind == "ClusterRole" { "everybody with " } else { "" };
+    let mut text =
+        format!("  {everybody}{} {}{separator}{}\n", subject.kind, subject.namespace, subject.name);
+    for (sign, permissions) in [('+', &change.gained), ('-', &change.lost)] {
+        for one in permissions {
+            let _ = writeln!(text, "    {sign} {}", permission(one));
+        }
+    }
+    text
+}
+
+/// Roles and bindings have other names in every version: whether they come or go says less than what they allow.
+fn is_told_by_permissions(change: &ObjectChange) -> bool {
+    let kinds = ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
+    change.change != Happening::Changed
+        && change.notes.is_empty()
+        && change.object.group == "rbac.authorization.k8s.io"
+        && kinds.contains(&change.object.kind.as_str())
+}
+
+/// `  + 2 ClusterRoles and 1 RoleBinding, see Permissions`
+fn counted(roles: &[&ObjectChange]) -> String {
+    let mut text = String::new();
+    for (sign, happening) in [('+', Happening::Created), ('-', Happening::Deleted)] {
+        let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+        for change in roles.iter().filter(|change| change.change == happening) {
+            *kinds.entry(&change.object.kind).or_default() += 1;
+        }
+        let kinds: Vec<_> = kinds
+            .iter()
+            .map(|(kind, count)| format!("{count} {kind}{}", if *count == 1 { "" } else { "s" }))
+            .collect();
+        if !kinds.is_empty() {
+            let _ = writeln!(text, "  {sign} {}: see Permissions", kinds.join(", "));
+        }
+    }
+    text
+}
+
+/// `get, list on deployments.apps in namespace apps`
+fn permission(one: &Permission) -> String {
+    let place = match &one.namespace {
+        Some(namespace) => format!("in namespace {namespace}"),
+        None => "in the whole cluster".to_owned(),
+    };
+    if let Some(role) = &one.role {
+        return format!("{place}: everything that {role} allows");
+    }
+    let verbs = one.verbs.join(", ");
+    if !one.urls.is_empty() {
+        return format!("{verbs} on URLs {} {place}", one.urls.join(", "));
+    }
+    let group = one.api_group.as_deref().unwrap_or_default();
+    let resources: Vec<String> = one.resources.iter().map(|resource| full_name(resource, group)).collect();
+    let names = if one.resource_names.is_empty() {
+        String::new()
+    } else {
+        format!(" named {}", one.resource_names.join(", "))
+    };
+    let kept = match (one.kept.is_empty(), one.kept_in.is_empty()) {
+        (true, true) => String::new(),
+        (false, _) => format!(", but keeps {}", one.kept.join(", ")),
+        (true, false) => format!(", but keeps them in {}", one.kept_in.join(", ")),
+    };
+    format!("{verbs} on {}{names} {place}{kept}", resources.join(", "))
+}
+
+/// The resource as kubectl writes it: `deployments.apps/scale`.
+fn full_name(resource: &str, group: &str) -> String {
+    let (name, part) = match resource.split_once('/') {
+        Some((name, part)) => (name, format!("/{part}")),
+        None => (resource, String::new()),
+    };
+    if group.is_empty() { format!("{name}{part}") } else { format!("{name}.{group}{part}") }
+}
+
+fn crd(result: &CrdResult) -> String {
+    let name = &result.name;
+    let mut text = match result.result {
+        Verdict::Safe => format!("  ~ {name}: nothing breaks\n"),
+        Verdict::OnlyInNew => format!("  + {name}\n"),
+        Verdict::OnlyInOld => format!("  - {name}: all objects of this kind are deleted with it\n"),
+        Verdict::Unsafe => {
+            format!("  ~ {name}: not safe, an upgrade is refused unless enforcement is None\n")
+        }
+    };
+    for finding in &result.findings {
+        let _ = writeln!(text, "      {}", finding.line);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permissions_read_as_sentences() {
+        let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
+        let rule = Permission {
+            namespace: Some("apps".to_owned()),
+            api_group: Some("apps".to_owned()),
+            resources: texts(&["deployments/scale", "*"]),
+            verbs: texts(&["get", "list"]),
+            ..Permission::default()
+        };
+        for (one, expected) in [
+            (rule.clone(), "get, list on deployments.apps/scale, *.apps in namespace apps"),
+            (
+                Permission {
+                    namespace: None,
+                    api_group: Some(String::new()),
+                    resource_names: texts(&["a"]),
+                    ..rule
+                },
+                "get, list on deployments/scale, * named a in the whole cluster",
+            ),
+            (
+                Permission { urls: texts(&["/metrics"]), verbs: texts(&["get"]), ..Permission::default() },
+                "get on URLs /metrics in the whole cluster",
+            ),
+            (
+                Permission { role: Some("ClusterRole view".to_owned()), ..Permission::default() },
+                "in the whole cluster: everything that ClusterRole view allows",
+            ),
+        ] {
+            assert_eq!(permission(&one), expected);
+        }
+    }
+
+    #[test]
+    fn long_values_are_cut_and_secret_ones_not_shown() {
+        let field = |old: Option<&str>, new: Option<&str>, secret| FieldChange {
+            path: "a".to_owned(),
+            old: old.map(Value::from),
+            new: new.map(Value::from),
+            secret,
+        };
+        assert_eq!(field_line(&field(None, None, true), 2), "  a: differs (not shown)\n");
+        assert_eq!(field_line(&field(Some("x"), Some("y"), false), 0), "a: \"x\" -> \"y\"\n");
+        let long = "é".repeat(SHOWN_VALUE + 10);
+        assert_eq!(
+            field_line(&field(None, Some(&long), false), 0),
+            format!("a: added \"{}…\n", "é".repeat(SHOWN_VALUE - 1))
+        );
+    }
+}

@@ -1,0 +1,185 @@
+//! What a bundle is rendered for: namespace, configuration, certificates and gates, as flags or as a ClusterExtension says.
+
+use clap::{Args, ValueEnum};
+use olm_api::ClusterExtension;
+use olm_bundle::{Bundle, Certificates, RenderOptions};
+use olm_service::gates::{FeatureGates, Gate, Stage};
+use olm_version::quote;
+use serde_json::Value;
+
+use crate::author::is_label;
+use crate::failure::Failure;
+use crate::manifest;
+use crate::session::Session;
+
+/// Largest configuration; the API server takes no larger object.
+const MAX_CONFIG: u64 = 3 << 20;
+
+const OWN_NAMESPACE: &str = "SingleOwnNamespaceInstallSupport";
+const DEPLOYMENT_CONFIG: &str = "DeploymentConfig";
+const MULTI_WATCH: &str = "MultiWatchNamespaces";
+
+/// The gates of operator-controller, so that its arguments can be repeated here. Those that let more be rendered are on, as
+/// far as the reference has them.
+const KNOWN: [Gate; 11] = [
+    gate("BestEffortResolution", false),
+    gate("BoxcutterRuntime", true),
+    gate("BundleReleaseSupport", false),
+    gate("ClusterConstraints", false),
+    gate("ClusterUpgradeStatus", true),
+    gate(DEPLOYMENT_CONFIG, true),
+    gate(MULTI_WATCH, false),
+    gate(OWN_NAMESPACE, true),
+    gate("WebhookProviderBuiltin", true),
+    gate("WebhookProviderCertManager", false),
+    gate("WebhookProviderOpenshiftServiceCA", false),
+];
+
+const fn gate(name: &'static str, default: bool) -> Gate {
+    Gate { name, default, stage: Stage::Alpha }
+}
+
+/// Flags that say what a bundle is rendered for.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct WishArgs {
+    /// Namespace that the operator is installed into; default: that of the ClusterExtension
+    #[arg(short, long, value_name = "NAMESPACE", conflicts_with = "file", help_heading = "Rendering")]
+    namespace: Option<String>,
+    /// File (YAML or JSON) with the configuration, as in spec.config.inline of a ClusterExtension; - is standard input;
+    /// default: that of the ClusterExtension
+    #[arg(long, value_name = "FILE", help_heading = "Rendering")]
+    config: Option<String>,
+    /// Who issues the certificates of webhooks; default: builtin, or who does it for what a cluster has, where that is compared
+    #[arg(long, value_enum, value_name = "PROVIDER", help_heading = "Rendering")]
+    cert_provider: Option<CertProvider>,
+    /// Gates of operator-controller, separated by commas; here DeploymentConfig and SingleOwnNamespaceInstallSupport are on
+    /// unless set to false
+    #[arg(long, value_name = "GATE=BOOL", help_heading = "Rendering")]
+    feature_gates: Vec<String>,
+}
+
+/// Who issues the certificates of webhooks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum CertProvider {
+    /// operator-controller itself
+    Builtin,
+    /// cert-manager
+    CertManager,
+    /// The service CA of OpenShift
+    OpenshiftServiceCa,
+    /// Nobody: bundles with webhooks are refused
+    None,
+}
+
+impl From<CertProvider> for Certificates {
+    fn from(provider: CertProvider) -> Self {
+        match provider {
+            CertProvider::Builtin => Self::Builtin,
+            CertProvider::CertManager => Self::CertManager,
+            CertProvider::OpenshiftServiceCa => Self::OpenshiftServiceCa,
+            CertProvider::None => Self::None,
+        }
+    }
+}
+
+/// What a bundle is rendered for.
+#[derive(Debug, Clone)]
+pub(crate) struct Wishes {
+    /// Namespace that the operator is installed into.
+    pub(crate) namespace: String,
+    /// Its configuration; `None` where it has none.
+    pub(crate) config: Option<Value>,
+    /// `None` where nobody was named.
+    pub(crate) certificates: Option<Certificates>,
+    gates: FeatureGates,
+}
+
+impl WishArgs {
+    /// The file that holds the configuration.
+    pub(crate) fn config_file(&self) -> Option<&str> {
+        self.config.as_deref()
+    }
+
+    /// Reads the flags and the file that they name. What they leave open the extension says.
+    ///
+    /// # Errors
+    /// No namespace is known, the file cannot be read, or a gate is not known.
+    pub(crate) async fn read(
+        &self,
+        extension: Option<&ClusterExtension>,
+        session: &Session,
+    ) -> Result<Wishes, Failure> {
+        let gates = FeatureGates::parse(&KNOWN, &self.feature_gates).map_err(|error| {
+            let names = KNOWN.map(|gate| gate.name).join(", ");
+            Failure::usage(format!(
+                "{error}\nevery gate is given as NAME=true or NAME=false; there are {names}"
+            ))
+        })?;
+        let spec = extension.and_then(|extension| extension.spec.as_ref());
+        let namespace = self.namespace.clone().or_else(|| spec.map(|spec| spec.namespace.clone()));
+        let namespace = namespace.filter(|namespace| !namespace.is_empty()).ok_or_else(|| {
+            Failure::usage(
+                "no namespace is known: say with --namespace which one the operator is installed into",
+            )
+        })?;
+        let config = match &self.config {
+            Some(file) => config(file, session).await?,
+            None => spec.and_then(|spec| spec.config.as_ref()?.inline.clone()).map(Value::Object),
+        };
+        Ok(Wishes { namespace, config, certificates: self.cert_provider.map(Into::into), gates })
+    }
+}
+
+impl Wishes {
+    /// What the renderer is called with.
+    pub(crate) fn options(&self) -> RenderOptions<'_> {
+        RenderOptions {
+            install_namespace: &self.namespace,
+            config: self.config.as_ref(),
+            certificates: self.certificates.unwrap_or(Certificates::Builtin),
+            single_own_namespace: self.gates.enabled(OWN_NAMESPACE),
+            deployment_config: self.gates.enabled(DEPLOYMENT_CONFIG),
+            multi_watch_namespaces: self.gates.enabled(MULTI_WATCH),
+        }
+    }
+
+    /// What will not do what its author meant: the namespace, and what the configuration holds.
+    pub(crate) fn warnings(&self, bundle: &Bundle) -> Vec<String> {
+        let config = self.config.as_ref();
+        let mut warnings =
+            config.map(|config| olm_bundle::config_warnings(bundle, config)).unwrap_or_default();
+        if !is_label(&self.namespace) {
+            warnings.push(format!(
+                "namespace {} cannot exist: expected at most 63 lower-case letters, digits and `-`, with a letter or digit \
+                 at both ends",
+                quote(&self.namespace)
+            ));
+        }
+        warnings
+    }
+
+    /// The gates, also those that do not matter for rendering, as a flag would give them.
+    pub(crate) fn gates(&self) -> impl Iterator<Item = (&'static str, bool)> + '_ {
+        self.gates.iter()
+    }
+}
+
+/// The configuration in a file; `None` where the file holds nothing.
+///
+/// # Errors
+/// The file cannot be read, or holds no configuration.
+pub(crate) async fn config(file: &str, session: &Session) -> Result<Option<Value>, Failure> {
+    let text = session.unless_interrupted(manifest::text(file.to_owned(), MAX_CONFIG)).await?;
+    let failed = |problem: &str| Failure::usage(format!("--config {}: {problem}", quote(file)));
+    let config = olm_yaml::from_slice(text.as_bytes()).map_err(|error| failed(&error.to_string()))?;
+    let documents = olm_yaml::all_from_slice(text.as_bytes()).map_or(0, |documents| documents.len());
+    if documents > 1 {
+        return Err(failed(&format!("expected one document, found {documents}")));
+    }
+    if config.get("kind").is_some_and(|kind| kind == "ClusterExtension") {
+        return Err(failed(
+            "expected what stands in spec.config.inline of a ClusterExtension; -f takes the whole object",
+        ));
+    }
+    Ok(Some(config).filter(|config| !config.is_null()))
+}

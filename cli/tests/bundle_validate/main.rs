@@ -1,0 +1,160 @@
+//! `olm bundle validate`, as users run it: the real binary on a good bundle and on one with many faults, in a directory and in
+//! a registry.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use olm_image::Image;
+use olm_image::registry::Registry;
+use serde_json::Value;
+
+/// What a run printed, and its exit code.
+#[derive(Debug)]
+struct Ran {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bundle_validate")
+}
+
+/// Runs `olm bundle validate` beside the bundles, without anything of the environment of the tests.
+fn validate(args: &[&str]) -> Ran {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_olm"));
+    command.args(["bundle", "validate"]).args(args).current_dir(folder().join("data"));
+    let output = command.env_clear().env("HOME", "/nonexistent").output().unwrap();
+    Ran {
+        code: output.status.code().unwrap(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// Compares with a file of `golden`, which `OLM_GOLDEN_WRITE=1` writes anew; read what it wrote.
+fn compare(name: &str, printed: &str) {
+    let file = folder().join("golden").join(name);
+    if std::env::var_os("OLM_GOLDEN_WRITE").is_some() {
+        std::fs::write(&file, printed).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap_or_default(), printed, "{name}");
+}
+
+// spec 08 S0-6
+#[test]
+fn a_good_bundle_passes_in_silence() {
+    for args in [&["good"][..], &["good", "--strict"], &["good", "--k8s-version", "v1.31.2"]] {
+        let ran = validate(args);
+        assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (0, "", ""), "{args:?}");
+    }
+    let ran = validate(&["good", "-o", "json"]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    compare("good.json", &ran.stdout);
+}
+
+#[test]
+fn everything_wrong_is_told_at_once() {
+    let ran = validate(&["broken"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (3, ""));
+    compare("broken.txt", &ran.stderr);
+    for format in ["json", "yaml"] {
+        let ran = validate(&["broken", "-o", format]);
+        assert_eq!((ran.code, ran.stderr.as_str()), (3, ""));
+        compare(&format!("broken.{format}"), &ran.stdout);
+    }
+}
+
+#[test]
+fn warnings_fail_the_check_where_that_is_asked_for() {
+    let bundle = tempfile::tempdir().unwrap();
+    let path = bundle.path().to_str().unwrap();
+    for (name, text) in files("good") {
+        let file = bundle.path().join(&name);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        let text = String::from_utf8(text).unwrap().replace("  minKubeVersion: 1.30.0\n", "");
+        std::fs::write(file, text).unwrap();
+    }
+    let told = format!(
+        "warning: manifests/lamp.clusterserviceversion.yaml:7: ClusterServiceVersion lamp.v1.2.0: spec.minKubeVersion: the \
+         oldest Kubernetes that the operator runs on is not named; expected a version such as 1.26.0 [CSV-6]\n{path}: 1 \
+         warning\n"
+    );
+    for (args, code) in [(&[path][..], 0), (&[path, "--strict"], 3)] {
+        let ran = validate(args);
+        assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (code, "", told.as_str()));
+    }
+    let passed =
+        |args: &[&str]| serde_json::from_str::<Value>(&validate(args).stdout).unwrap()["passed"].clone();
+    assert_eq!(passed(&[path, "-o", "json"]), true);
+    assert_eq!(passed(&[path, "-o", "json", "--strict"]), false);
+}
+
+#[test]
+fn rules_and_help() {
+    for (name, args) in [
+        ("help.txt", &["--help"][..]),
+        ("rules.txt", &["--rules"]),
+        ("rules.json", &["--rules", "-o", "json"]),
+    ] {
+        let ran = validate(args);
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{args:?}");
+        compare(name, &ran.stdout);
+    }
+}
+
+#[test]
+fn wrong_usage() {
+    for (args, code, told) in [
+        (&[][..], 2, "required arguments were not provided"),
+        (&["--rules", "good"], 2, "cannot be used with"),
+        (&["good", "--k8s-version", "new"], 2, "\"new\": expected a Kubernetes version such as 1.31"),
+        (&["nowhere"], 2, "\"nowhere\" is no existing directory and no image reference"),
+        (&["good/manifests"], 1, "which has the directories manifests and metadata"),
+        (&["good/manifests/lamps.crd.yaml"], 2, "is not a directory"),
+    ] {
+        let ran = validate(args);
+        assert_eq!((ran.code, ran.stdout.as_str()), (code, ""), "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(told), "{args:?}: {}", ran.stderr);
+    }
+}
+
+/// The files of a bundle by path.
+fn files(bundle: &str) -> BTreeMap<String, Vec<u8>> {
+    let root = folder().join("data").join(bundle);
+    let mut files = BTreeMap::new();
+    for part in ["manifests", "metadata"] {
+        for entry in root.join(part).read_dir().unwrap() {
+            let path = entry.unwrap().path();
+            let name = format!("{part}/{}", path.file_name().unwrap().to_str().unwrap());
+            files.insert(name, std::fs::read(path).unwrap());
+        }
+    }
+    files
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_image_is_checked_like_its_directory() {
+    let registry = Registry::start().await.unwrap();
+    let cas = tempfile::tempdir().unwrap();
+    registry.write_ca(cas.path()).unwrap();
+    registry.add_image("team/lamp-bundle", "broken", &Image::bundle(&files("broken")).unwrap());
+    let reference = format!("{}/team/lamp-bundle:broken", registry.host());
+    let args = [
+        reference.clone(),
+        "--ca-dir".into(),
+        cas.path().to_str().unwrap().into(),
+        "-o".into(),
+        "json".into(),
+    ];
+    let ran =
+        tokio::task::spawn_blocking(move || validate(&args.each_ref().map(String::as_str))).await.unwrap();
+    assert_eq!((ran.code, ran.stderr.as_str()), (3, ""));
+    let image: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let directory: Value = serde_json::from_str(&validate(&["broken", "-o", "json"]).stdout).unwrap();
+    assert_eq!(image["findings"], directory["findings"]);
+    assert!(image["digest"].as_str().unwrap().starts_with("sha256:"));
+}

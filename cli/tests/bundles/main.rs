@@ -1,0 +1,9 @@
+//! `olm render` and `olm diff`, as users run them: the real binary on small bundles, real bundles, a registry and an API server.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+mod cluster;
+mod diff;
+mod real;
+mod render;
+mod setting;

@@ -1,0 +1,73 @@
+//! Where the commands run, and the files that hold what they print. `OLM_GOLDEN_WRITE=1` writes these anew; read what it wrote.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// The bundles of these tests.
+pub(crate) fn data() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bundles/data")
+}
+
+/// A command that runs beside the bundles and sees nothing of the environment of the tests.
+pub(crate) fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_olm"));
+    command.args(args).current_dir(data()).env_clear().env("HOME", "/nonexistent");
+    command
+}
+
+/// What a run printed, and its exit code.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+/// The files of a bundle by path.
+pub(crate) fn files(bundle: &str) -> BTreeMap<String, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    for folder in ["manifests", "metadata"] {
+        for entry in data().join(bundle).join(folder).read_dir().unwrap() {
+            let entry = entry.unwrap();
+            let name = format!("{folder}/{}", entry.file_name().to_str().unwrap());
+            files.insert(name, std::fs::read(entry.path()).unwrap());
+        }
+    }
+    files
+}
+
+/// Runs `olm`.
+pub(crate) fn olm(args: &[&str]) -> Ran {
+    command(args).output().unwrap().into()
+}
+
+/// Runs `olm` with this on standard input.
+pub(crate) fn olm_with(args: &[&str], input: &str) -> Ran {
+    let mut command = command(args);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap().into()
+}
+
+/// Compares with a golden file.
+pub(crate) fn compare(name: &str, printed: &str) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bundles/golden").join(name);
+    if std::env::var_os("OLM_GOLDEN_WRITE").is_some() {
+        std::fs::write(&file, printed).unwrap();
+    }
+    let golden = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(golden == printed, "{name} differs; printed was:\n{printed}");
+}
