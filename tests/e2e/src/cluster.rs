@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
@@ -155,6 +155,27 @@ impl Cluster {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             Err(error) => Err(error).with_context(|| format!("deleting {name}")),
+        }
+    }
+}
+
+/// Asks again and again until there is an answer: for what no watch of one object shows. The error shows what was found
+/// instead the last time.
+pub async fn eventually<T>(
+    what: &str,
+    patience: Duration,
+    mut ask: impl AsyncFnMut() -> Result<T>,
+) -> Result<T> {
+    let until = Instant::now() + patience;
+    let mut again = tokio::time::interval(Duration::from_millis(200));
+    loop {
+        again.tick().await;
+        match ask().await {
+            Err(error) if Instant::now() >= until => {
+                return Err(error.context(format!("not within {} s: {what}", patience.as_secs())));
+            }
+            Err(_) => {}
+            answer => return answer,
         }
     }
 }

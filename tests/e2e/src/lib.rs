@@ -6,8 +6,10 @@
 
 mod cluster;
 mod extension;
+mod forward;
 mod scenario;
 
-pub use cluster::{Cluster, PATIENCE};
+pub use cluster::{Cluster, PATIENCE, eventually};
 pub use extension::{condition, describe, extension, is_installed};
-pub use scenario::Scenario;
+pub use forward::Forward;
+pub use scenario::{Scenario, replace_in};

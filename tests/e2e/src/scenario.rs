@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use k8s_openapi::api::events::v1::Event;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use olm_api::{ClusterCatalog, ClusterExtension};
 use olm_image::Image;
 use sample_operator::content::Sample;
 use serde_json::{Value, json};
 
 use crate::cluster::one_file;
-use crate::{Cluster, PATIENCE, condition, describe, extension, is_installed};
+use crate::{Cluster, PATIENCE, condition, describe, eventually, extension, is_installed};
 
 /// A package, a catalog, a namespace and an extension, all named after one test.
 pub struct Scenario {
@@ -26,12 +27,17 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// A namespace and bundles of these versions, pushed. Nothing of OLM exists yet.
+    /// A namespace and bundles of these versions, pushed. Nothing of OLM exists yet. The operator is idle.
     pub async fn new(test: &str, versions: &[&str]) -> Result<Self> {
+        Self::of(test, Sample::idle, versions).await
+    }
+
+    /// As [`Scenario::new`] with another operator, such as [`Sample::webhooks`].
+    pub async fn of(test: &str, sample: fn(&str, &str) -> Sample, versions: &[&str]) -> Result<Self> {
         let cluster = Cluster::connect().await?;
         let ending: String = uuid::Uuid::new_v4().simple().to_string().chars().take(5).collect();
         let name = format!("{test}-{ending}");
-        let sample = Sample::idle(&name, &cluster.operator_image);
+        let sample = sample(&name, &cluster.operator_image);
         cluster.create_namespace(&name).await?;
         let mut scenario = Self { cluster, name, sample, bundles: BTreeMap::new() };
         for version in versions {
@@ -202,6 +208,46 @@ impl Scenario {
         Ok(describe(&self.extensions().get(&self.name).await?, type_))
     }
 
+    /// Waits for an event of this reason about the extension; returns its note.
+    pub async fn wait_event(&self, reason: &str) -> Result<String> {
+        let events: Api<Event> = self.cluster.within("default");
+        let about = ListParams::default().fields(&format!("regarding.name={},reason={reason}", self.name));
+        let what = format!("event {reason} of {}", self.name);
+        eventually(&what, PATIENCE, async || {
+            let event = events.list(&about).await?.items.pop();
+            event.and_then(|event| event.note).context("there is none")
+        })
+        .await
+    }
+
+    /// Replaces `spec.config.inline` of the extension.
+    pub async fn configure(&self, inline: Value) -> Result<()> {
+        let config = json!({"configType": "Inline", "inline": inline});
+        let patch = serde_json::from_value(json!([{"op": "add", "path": "/spec/config", "value": config}]))?;
+        let patch: Patch<()> = Patch::Json(patch);
+        self.extensions().patch(&self.name, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
+    /// The package's greetings in a namespace, as this version of their API shows them.
+    pub fn greetings(&self, version: &str, namespace: &str) -> Api<DynamicObject> {
+        let resource = sample_operator::greetings(&self.sample.group, version);
+        Api::namespaced_with(self.cluster.client.clone(), namespace, &resource)
+    }
+
+    /// Creates a greeting with this `spec` in that version.
+    pub async fn greet(
+        &self,
+        version: &str,
+        namespace: &str,
+        name: &str,
+        spec: Value,
+    ) -> kube::Result<DynamicObject> {
+        let resource = sample_operator::greetings(&self.sample.group, version);
+        let greeting = DynamicObject::new(name, &resource).data(json!({ "spec": spec }));
+        self.greetings(version, namespace).create(&PostParams::default(), &greeting).await
+    }
+
     /// Removes all that the scenario made, and waits until it is gone.
     pub async fn finish(self) -> Result<()> {
         self.cluster.delete(&self.extensions(), &self.name).await?;
@@ -220,4 +266,14 @@ impl Scenario {
     pub fn catalogs(&self) -> Api<ClusterCatalog> {
         self.cluster.all()
     }
+}
+
+/// Replaces text in a file of a bundle.
+///
+/// # Panics
+/// The file or the text is not there.
+pub fn replace_in(files: &mut BTreeMap<String, Vec<u8>>, path: &str, from: &str, to: &str) {
+    let text = files.get(path).map(|bytes| String::from_utf8_lossy(bytes).into_owned()).unwrap_or_default();
+    assert!(text.contains(from), "{path} does not contain {from:?}");
+    files.insert(path.to_owned(), text.replace(from, to).into_bytes());
 }

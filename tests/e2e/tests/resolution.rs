@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
@@ -246,21 +246,7 @@ async fn an_annotation_with_a_wrong_value_is_told() -> Result<()> {
     scenario.install(json!({})).await?;
     scenario.wait_installed("1.0.0").await?;
     scenario.annotate(json!({"upgrade-scope": "sideways"})).await?;
-    let events: Api<Event> = scenario.cluster.within("default");
-    let name = scenario.name.clone();
-    let told = async {
-        let mut again = tokio::time::interval(std::time::Duration::from_millis(200));
-        loop {
-            again.tick().await;
-            let about =
-                ListParams::default().fields(&format!("regarding.name={name},reason=InvalidAnnotation"));
-            if let Some(event) = events.list(&about).await?.items.pop() {
-                return anyhow::Ok(event.note.unwrap_or_default());
-            }
-        }
-    };
-    let note =
-        tokio::time::timeout(olm_e2e::PATIENCE, told).await.context("no event InvalidAnnotation")??;
+    let note = scenario.wait_event("InvalidAnnotation").await?;
     ensure!(note.contains("sideways") && note.contains("patch"), "{note}");
     let extension = scenario.extensions().get(&scenario.name).await?;
     ensure!(describe(&extension, "UpgradeAvailable") == "-", "a wrong value has an effect");

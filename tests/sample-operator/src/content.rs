@@ -4,41 +4,87 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-/// API group that the operator serves.
+/// API group of the greetings that [`Sample::serving`] answers.
 pub const GROUP: &str = "sample.olm.example";
+/// Path of the CSV in a bundle.
+pub const CSV: &str = "manifests/operator.clusterserviceversion.yaml";
 
-const TEMPLATES: [(&str, &str); 4] = [
-    ("metadata/annotations.yaml", include_str!("../bundle/metadata/annotations.yaml")),
-    (
-        "manifests/operator.clusterserviceversion.yaml",
-        include_str!("../bundle/manifests/operator.clusterserviceversion.yaml"),
-    ),
-    ("manifests/greetings.crd.yaml", include_str!("../bundle/manifests/greetings.crd.yaml")),
+/// A file's path in the bundle, and its template.
+type Template = (&'static str, &'static str);
+
+const ANNOTATIONS: Template =
+    ("metadata/annotations.yaml", include_str!("../bundle/metadata/annotations.yaml"));
+const CRD: Template =
+    ("manifests/greetings.crd.yaml", include_str!("../bundle/manifests/greetings.crd.yaml"));
+const PLAIN: [Template; 4] = [
+    ANNOTATIONS,
+    (CSV, include_str!("../bundle/manifests/operator.clusterserviceversion.yaml")),
+    CRD,
     ("manifests/settings.configmap.yaml", include_str!("../bundle/manifests/settings.configmap.yaml")),
 ];
+const WEBHOOKS: [Template; 3] = [
+    ANNOTATIONS,
+    (CSV, include_str!("../bundle/webhooks/operator.clusterserviceversion.yaml")),
+    (CRD.0, include_str!("../bundle/webhooks/greetings.crd.yaml")),
+];
+const SCOPED: [Template; 5] = [
+    ANNOTATIONS,
+    (CSV, include_str!("../bundle/scoped/operator.clusterserviceversion.yaml")),
+    CRD,
+    ("manifests/scripts.configmap.yaml", include_str!("../bundle/scoped/scripts.configmap.yaml")),
+    ("manifests/operator.networkpolicy.yaml", include_str!("../bundle/scoped/operator.networkpolicy.yaml")),
+];
+
+/// What the operator of a package does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    Serving,
+    Idle,
+    Webhooks,
+    Scoped,
+}
 
 /// A package of the sample operator.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// Package name.
     pub package: String,
-    /// API group of its CRD. Only [`GROUP`] is served; any other makes the package independent of all others.
+    /// API group of its CRD. All but [`Sample::serving`] have a group of their own.
     pub group: String,
     /// Image of the operator.
     pub image: String,
+    work: Work,
 }
 
 impl Sample {
-    /// The package that really answers greetings.
+    /// The package that answers greetings of [`GROUP`] in all namespaces.
     #[must_use]
     pub fn serving(package: &str, image: &str) -> Self {
-        Self { package: package.to_owned(), group: GROUP.to_owned(), image: image.to_owned() }
+        Self { group: GROUP.to_owned(), ..Self::of(package, image, Work::Serving) }
     }
 
-    /// A package with a CRD of its own, whose operator runs and does nothing.
+    /// A package whose operator runs and does nothing.
     #[must_use]
     pub fn idle(package: &str, image: &str) -> Self {
-        Self { package: package.to_owned(), group: format!("{package}.{GROUP}"), image: image.to_owned() }
+        Self::of(package, image, Work::Idle)
+    }
+
+    /// A package with two versions of its API and all three types of webhooks, for all namespaces only.
+    #[must_use]
+    pub fn webhooks(package: &str, image: &str) -> Self {
+        Self::of(package, image, Work::Webhooks)
+    }
+
+    /// A package of every install mode that answers greetings in the namespaces that it is told to watch. It also has a
+    /// NetworkPolicy, a ConfigMap with text that looks like a template, and a script that must be executable.
+    #[must_use]
+    pub fn scoped(package: &str, image: &str) -> Self {
+        Self::of(package, image, Work::Scoped)
+    }
+
+    fn of(package: &str, image: &str, work: Work) -> Self {
+        let group = format!("{package}.{GROUP}");
+        Self { package: package.to_owned(), group, image: image.to_owned(), work }
     }
 
     /// Name of the bundle of this version.
@@ -50,7 +96,12 @@ impl Sample {
     /// Files of the bundle of this version, by path.
     #[must_use]
     pub fn bundle(&self, version: &str) -> BTreeMap<String, Vec<u8>> {
-        let mode = if self.group == GROUP { "serve" } else { "idle" };
+        let templates: &[Template] = match self.work {
+            Work::Serving | Work::Idle => &PLAIN,
+            Work::Webhooks => &WEBHOOKS,
+            Work::Scoped => &SCOPED,
+        };
+        let mode = if self.work == Work::Serving { "serve" } else { "idle" };
         let values = [
             ("${PACKAGE}", self.package.as_str()),
             ("${GROUP}", &self.group),
@@ -60,7 +111,7 @@ impl Sample {
         ];
         let fill =
             |text: &str| values.iter().fold(text.to_owned(), |text, (key, value)| text.replace(key, value));
-        TEMPLATES.iter().map(|(path, text)| ((*path).to_owned(), fill(text).into_bytes())).collect()
+        templates.iter().map(|(path, text)| ((*path).to_owned(), fill(text).into_bytes())).collect()
     }
 
     /// The package in catalog form, one JSON object a line: `bundles` are (version, image of the bundle), and each
@@ -90,16 +141,22 @@ mod tests {
 
     #[test]
     fn nothing_of_the_template_is_left() {
-        let sample = Sample::idle("garden", "r.example/sample:1");
-        let files = sample.bundle("1.2.3");
-        assert_eq!(files.len(), TEMPLATES.len());
-        for (path, bytes) in &files {
-            let text = String::from_utf8(bytes.clone()).unwrap();
-            assert!(!text.contains("${"), "{path}: {text}");
+        let image = "r.example/sample:1";
+        for (sample, count, argument) in [
+            (Sample::serving("garden", image), PLAIN.len(), "[\"serve\"]"),
+            (Sample::idle("garden", image), PLAIN.len(), "[\"idle\"]"),
+            (Sample::webhooks("garden", image), WEBHOOKS.len(), "[webhooks]"),
+            (Sample::scoped("garden", image), SCOPED.len(), "[serve]"),
+        ] {
+            let files = sample.bundle("1.2.3");
+            assert_eq!(files.len(), count);
+            for (path, bytes) in &files {
+                let text = String::from_utf8(bytes.clone()).unwrap();
+                assert!(!text.contains("${"), "{path}: {text}");
+            }
+            let csv = String::from_utf8(files[CSV].clone()).unwrap();
+            assert!(csv.contains("name: garden.v1.2.3\n") && csv.contains(&format!("args: {argument}")));
         }
-        let csv = String::from_utf8(files["manifests/operator.clusterserviceversion.yaml"].clone()).unwrap();
-        assert!(csv.contains("name: garden.v1.2.3\n") && csv.contains("args: [\"idle\"]"));
-        assert!(!csv.contains("args: [\"serve\"]"));
     }
 
     #[test]

@@ -1,32 +1,31 @@
-//! The `Greeting` API of the sample operator, and the operator as OLM content.
+//! The `Greeting` API of the sample operator, its webhooks, and the operator as OLM content.
 //!
 //! A greeting names somebody; the operator answers in its status. The version that answered is part of the
 //! answer, so that a test can see which version of the operator runs.
 
+pub mod certificates;
 pub mod content;
+pub mod webhooks;
 
-use kube::CustomResource;
-use schemars::JsonSchema;
+use kube::api::{ApiResource, Object};
+use kube::core::GroupVersionKind;
 use serde::{Deserialize, Serialize};
 
+/// Version of the API that the operator answers.
+pub const ANSWERED: &str = "v1";
+
+/// Somebody to greet. The group depends on the package: [`greetings`] has it.
+pub type Greeting = Object<GreetingSpec, GreetingStatus>;
+
 /// Whom to greet.
-#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
-#[kube(
-    group = "sample.olm.example",
-    version = "v1",
-    kind = "Greeting",
-    namespaced,
-    status = "GreetingStatus",
-    derive = "PartialEq"
-)]
-#[derive(PartialEq, Eq)]
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 pub struct GreetingSpec {
     /// The name to greet.
     pub name: String,
 }
 
 /// The operator's answer.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct GreetingStatus {
     /// The greeting.
@@ -35,6 +34,13 @@ pub struct GreetingStatus {
     /// Version of the operator that answered.
     #[serde(default)]
     pub operator_version: String,
+}
+
+/// The resource `greetings` of the group in this version.
+#[must_use]
+pub fn greetings(group: &str, version: &str) -> ApiResource {
+    let kind = GroupVersionKind::gvk(group, version, "Greeting");
+    ApiResource::from_gvk_with_plural(&kind, "greetings")
 }
 
 /// The answer of operator version `version` to `spec`.

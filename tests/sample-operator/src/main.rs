@@ -1,24 +1,29 @@
-//! The sample operator: answers every `Greeting` in its status.
+//! The sample operator: answers every `Greeting` in its status, or serves the webhooks of greetings.
 //!
-//! Arguments: `serve` answers greetings; `idle` only runs, for packages whose API nobody uses; `ready` tells by its
-//! exit code whether the running operator is ready, for the readiness probe of an image without a shell.
-//! Environment: `OPERATOR_VERSION`, the version to report.
+//! Arguments: `serve` answers greetings; `webhooks` serves the webhooks; `idle` only runs, for packages whose API nobody
+//! uses; `ready` tells by its exit code whether the running operator is ready, for the readiness probe of an image
+//! without a shell.
+//! Environment: `OPERATOR_VERSION`, the version to report; `GREETING_GROUP`, the API group of the package's greetings;
+//! `TARGET_NAMESPACES`, where to look for greetings, comma separated: everywhere if it is empty.
 
-use std::{sync::Arc, time::Duration};
+use std::{env, fs, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use futures::StreamExt as _;
+use axum_server::Handle;
+use futures::{StreamExt as _, future::join_all};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{Patch, PatchParams},
+    api::{ApiResource, ListParams, Patch, PatchParams},
     runtime::{Controller, controller::Action, watcher},
 };
-use sample_operator::{Greeting, answer};
+use sample_operator::{ANSWERED, Greeting, answer, certificates, greetings, webhooks};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// What every reconcile needs.
 struct Context {
     client: Client,
+    resource: ApiResource,
     version: String,
 }
 
@@ -26,7 +31,7 @@ async fn reconcile(greeting: Arc<Greeting>, context: Arc<Context>) -> Result<Act
     let status = answer(&greeting.spec, &context.version);
     if greeting.status.as_ref() != Some(&status) {
         let namespace = greeting.namespace().unwrap_or_default();
-        let api: Api<Greeting> = Api::namespaced(context.client.clone(), &namespace);
+        let api: Api<Greeting> = Api::namespaced_with(context.client.clone(), &namespace, &context.resource);
         let patch = serde_json::json!({ "status": status });
         api.patch_status(&greeting.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await?;
         tracing::info!(greeting = greeting.name_any(), namespace, "greeted");
@@ -41,37 +46,81 @@ fn retry(_: Arc<Greeting>, error: &kube::Error, _: Arc<Context>) -> Action {
 
 /// Exists once the operator is ready.
 const READY: &str = "/tmp/ready";
+/// Port of the webhooks.
+const PORT: u16 = 9443;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    match std::env::args().nth(1).as_deref() {
-        Some("serve") => serve().await,
-        Some("idle") => {
-            std::fs::write(READY, "ready\n").with_context(|| format!("writing {READY}"))?;
-            let mut end = signal(SignalKind::terminate()).context("waiting for SIGTERM")?;
-            end.recv().await;
-            Ok(())
-        }
-        Some("ready") => std::fs::metadata(READY).map(drop).with_context(|| format!("not ready: {READY}")),
-        other => anyhow::bail!("the argument must be serve, idle or ready, not {other:?}"),
-    }
-}
-
-async fn serve() -> anyhow::Result<()> {
     tracing_subscriber::fmt().init();
     rustls::crypto::aws_lc_rs::default_provider()
         .install_default()
         .map_err(|_| anyhow::anyhow!("a TLS provider was already installed"))?;
-    let version = std::env::var("OPERATOR_VERSION").context("OPERATOR_VERSION must name the version")?;
+    match env::args().nth(1).as_deref() {
+        Some("serve") => serve().await,
+        Some("webhooks") => serve_webhooks().await,
+        Some("idle") => {
+            is_ready()?;
+            terminated().await
+        }
+        Some("ready") => fs::metadata(READY).map(drop).with_context(|| format!("not ready: {READY}")),
+        other => anyhow::bail!("the argument must be serve, webhooks, idle or ready, not {other:?}"),
+    }
+}
+
+fn is_ready() -> anyhow::Result<()> {
+    fs::write(READY, "ready\n").with_context(|| format!("writing {READY}"))
+}
+
+async fn terminated() -> anyhow::Result<()> {
+    signal(SignalKind::terminate()).context("waiting for SIGTERM")?.recv().await;
+    Ok(())
+}
+
+async fn serve_webhooks() -> anyhow::Result<()> {
+    let handle = Handle::new();
+    let address = ([0, 0, 0, 0], PORT).into();
+    let serving =
+        certificates::serve(address, Path::new(certificates::MOUNTED), webhooks::router(), handle.clone());
+    let ready = async {
+        if handle.listening().await.is_some() {
+            is_ready()?;
+            tracing::info!(%address, "serving webhooks");
+        }
+        terminated().await
+    };
+    tokio::select! {
+        ended = serving => ended,
+        ended = ready => ended,
+    }
+}
+
+async fn serve() -> anyhow::Result<()> {
+    let variable = |name: &str| env::var(name).with_context(|| format!("{name} must be set"));
+    let version = variable("OPERATOR_VERSION")?;
+    let resource = greetings(&variable("GREETING_GROUP")?, ANSWERED);
+    let targets = env::var("TARGET_NAMESPACES").unwrap_or_default();
     let client = Client::try_default().await.context("connecting to the API server")?;
-    let greetings: Api<Greeting> = Api::all(client.clone());
-    greetings.list(&kube::api::ListParams::default()).await.context("listing greetings")?;
-    std::fs::write(READY, "ready\n").with_context(|| format!("writing {READY}"))?;
-    tracing::info!(version, "serving greetings");
-    Controller::new(greetings, watcher::Config::default())
-        .shutdown_on_signal()
-        .run(reconcile, retry, Arc::new(Context { client, version }))
-        .for_each(|_| futures::future::ready(()))
-        .await;
+    let mut apis: Vec<Api<Greeting>> = Vec::new();
+    for target in targets.split(',').filter(|target| !target.is_empty()) {
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        namespaces.get(target).await.with_context(|| format!("looking for namespace {target}"))?;
+        apis.push(Api::namespaced_with(client.clone(), target, &resource));
+    }
+    if apis.is_empty() {
+        apis.push(Api::all_with(client.clone(), &resource));
+    }
+    for api in &apis {
+        api.list(&ListParams::default()).await.context("listing greetings")?;
+    }
+    is_ready()?;
+    tracing::info!(version, targets, "serving greetings");
+    let context = Arc::new(Context { client, resource: resource.clone(), version });
+    let controllers = apis.into_iter().map(|api| {
+        Controller::new_with(api, watcher::Config::default(), resource.clone())
+            .shutdown_on_signal()
+            .run(reconcile, retry, context.clone())
+            .for_each(|_| futures::future::ready(()))
+    });
+    join_all(controllers).await;
     Ok(())
 }

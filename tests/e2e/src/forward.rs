@@ -1,0 +1,70 @@
+//! A way from this machine to a port of a pod, wherever the cluster is.
+
+use std::net::{SocketAddr, TcpStream};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+
+/// `kubectl port-forward`, for as long as this lives.
+pub struct Forward {
+    address: SocketAddr,
+    _kubectl: Child,
+    /// Where kubectl names every connection; it ends when it cannot.
+    _output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Forward {
+    /// To a port of one pod of the Service.
+    pub async fn to_service(namespace: &str, service: &str, port: u16) -> Result<Self> {
+        let mut kubectl = Command::new("kubectl")
+            .args(["--namespace", namespace, "port-forward", "--address", "127.0.0.1"])
+            .args([format!("service/{service}"), format!(":{port}")])
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .context("kubectl")?;
+        let output = kubectl.stdout.take().context("kubectl's output")?;
+        let mut output = BufReader::new(output).lines();
+        let line = output.next_line().await?.context("kubectl ended")?;
+        // "Forwarding from 127.0.0.1:40123 -> 9443"
+        let address = line.split_whitespace().nth(2).and_then(|word| word.parse().ok());
+        let address = address.with_context(|| format!("kubectl port-forward says {line:?}"))?;
+        Ok(Self { address, _kubectl: kubectl, _output: output })
+    }
+
+    /// The certificate that a TLS client is shown which asks for `name` and trusts only `roots`, as the API server does
+    /// with a webhook's `caBundle`.
+    ///
+    /// # Errors
+    /// The certificate is not trusted, among others.
+    pub async fn certificate(
+        &self,
+        name: &str,
+        roots: &[CertificateDer<'static>],
+    ) -> Result<CertificateDer<'static>> {
+        let mut trusted = RootCertStore::empty();
+        for root in roots {
+            trusted.add(root.clone())?;
+        }
+        let config = ClientConfig::builder().with_root_certificates(trusted).with_no_client_auth();
+        let name = ServerName::try_from(name.to_owned())?;
+        let address = self.address;
+        let shake = move || {
+            let mut connection = ClientConnection::new(Arc::new(config), name)?;
+            let mut stream = TcpStream::connect(address)?;
+            stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+            while connection.is_handshaking() {
+                connection.complete_io(&mut stream)?;
+            }
+            let leaf = connection.peer_certificates().and_then(|chain| chain.first());
+            Ok(leaf.context("no certificate was shown")?.clone().into_owned())
+        };
+        tokio::task::spawn_blocking(shake).await?
+    }
+}

@@ -1,0 +1,220 @@
+//! What bundles may contain, where their operators work, and what is refused before anything is applied.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
+use kube::ResourceExt;
+use kube::api::{DynamicObject, ListParams};
+use olm_api::ClusterObjectSet;
+use olm_e2e::{PATIENCE, Scenario, describe, eventually, replace_in};
+use sample_operator::content::{CSV, Sample};
+use serde_json::json;
+
+/// Objects of the extension.
+fn owned(scenario: &Scenario) -> ListParams {
+    ListParams::default().labels(&format!("olm.operatorframework.io/owner-name={}", scenario.name))
+}
+
+/// Waits until the operator is one pod that was told these namespaces, the former pod being gone.
+async fn works_in(scenario: &Scenario, targets: &str) -> Result<()> {
+    let pods = scenario.cluster.within::<Pod>(&scenario.name);
+    let ours = ListParams::default().labels(&format!("app={}", scenario.name));
+    eventually("one pod", PATIENCE, async || {
+        let pods = pods.list(&ours).await?.items;
+        let told: Vec<_> = pods
+            .iter()
+            .map(|pod| pod.annotations().get("olm.targetNamespaces").map(String::as_str))
+            .collect();
+        ensure!(told == [Some(targets)], "pods for {told:?}");
+        Ok(())
+    })
+    .await
+}
+
+/// Greets in both lists of namespaces, and waits until those in the first are answered; nobody answers the others.
+async fn answers(scenario: &Scenario, name: &str, within: &[&str], without: &[&str]) -> Result<()> {
+    for namespace in without.iter().chain(within) {
+        scenario.greet("v1", namespace, name, json!({"name": "world"})).await?;
+    }
+    for namespace in within {
+        let answered = |found: Option<&DynamicObject>| {
+            found.is_some_and(|found| found.data["status"]["message"] == "Hello, world!")
+        };
+        let greetings = scenario.greetings("v1", namespace);
+        scenario.cluster.wait(&greetings, name, &format!("answered in {namespace}"), answered).await?;
+    }
+    for namespace in without {
+        let greeting = scenario.greetings("v1", namespace).get(name).await?;
+        ensure!(greeting.data["status"].is_null(), "answered in {namespace}: {:?}", greeting.data);
+    }
+    Ok(())
+}
+
+/// Waits until the extension's Roles stand in these namespaces only, each bound to the operator.
+async fn permitted_in(scenario: &Scenario, namespaces: &[&str]) -> Result<()> {
+    let ours = owned(scenario);
+    eventually("Roles where the operator works", PATIENCE, async || {
+        let roles = scenario.cluster.all::<Role>().list(&ours).await?.items;
+        let mut found: Vec<_> = roles.iter().filter_map(ResourceExt::namespace).collect();
+        found.sort_unstable();
+        ensure!(found == namespaces, "Roles in {found:?}");
+        Ok(())
+    })
+    .await?;
+    for namespace in namespaces {
+        let bindings = scenario.cluster.within::<RoleBinding>(namespace).list(&ours).await?.items;
+        let subjects = bindings.iter().flat_map(|binding| binding.subjects.iter().flatten());
+        let subjects: Vec<_> = subjects.map(|one| (one.namespace.as_deref(), one.name.as_str())).collect();
+        let operator = scenario.name.as_str();
+        ensure!(subjects == [(Some(operator), operator)], "{namespace}: {subjects:?}");
+    }
+    Ok(())
+}
+
+// spec 04 acceptance 43, 46, 59; spec 07 A-38
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_works_where_it_is_told_to() -> Result<()> {
+    let scenario = Scenario::of("scoped", Sample::scoped, &["1.0.0"]).await?;
+    let [first, second] = ["a", "b"].map(|ending| format!("{}-{ending}", scenario.name));
+    let own = scenario.name.as_str();
+    for namespace in [&first, &second] {
+        scenario.cluster.create_namespace(namespace).await?;
+    }
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
+    scenario.install(json!({})).await?;
+    scenario.wait_installed("1.0.0").await?;
+    has_its_objects(&scenario).await?;
+    works_in(&scenario, "").await?;
+    permitted_in(&scenario, &[]).await?;
+    let roles = scenario.cluster.all::<ClusterRole>().list(&owned(&scenario)).await?.items.len();
+    ensure!(roles == 2, "{roles} ClusterRoles");
+    answers(&scenario, "all", &[own, &first], &[]).await?;
+
+    scenario.configure(json!({"watchNamespace": first})).await?;
+    scenario.wait_installed("1.0.0").await?;
+    works_in(&scenario, &first).await?;
+    permitted_in(&scenario, &[&first]).await?;
+    answers(&scenario, "single", &[&first], &[own, &second]).await?;
+
+    scenario.configure(json!({"watchNamespaces": [second, first]})).await?;
+    scenario.wait_installed("1.0.0").await?;
+    works_in(&scenario, &format!("{first},{second}")).await?;
+    permitted_in(&scenario, &[&first, &second]).await?;
+    answers(&scenario, "several", &[&first, &second], &[own]).await?;
+
+    for namespace in [&first, &second] {
+        scenario.cluster.delete(&scenario.cluster.all::<Namespace>(), namespace).await?;
+    }
+    scenario.finish().await
+}
+
+/// The objects as the bundle has them: nothing fills in what looks like a template.
+async fn has_its_objects(scenario: &Scenario) -> Result<()> {
+    let (cluster, name) = (&scenario.cluster, scenario.name.as_str());
+    let scripts = cluster.within::<ConfigMap>(name).get(&format!("{name}-scripts")).await?;
+    let template = scripts.data.unwrap_or_default().remove("template");
+    ensure!(template.as_deref() == Some("{{ .Values.a }}"), "{template:?}");
+    let policy = cluster.within::<NetworkPolicy>(name).get(name).await?;
+    let types = policy.spec.and_then(|spec| spec.policy_types).unwrap_or_default();
+    ensure!(types == ["Ingress", "Egress"], "{types:?}");
+    let deployment = cluster.within::<Deployment>(name).get(name).await?;
+    let pod = deployment.spec.and_then(|spec| spec.template.spec).unwrap_or_default();
+    let mode = pod.volumes.unwrap_or_default().into_iter().find_map(|volume| volume.config_map?.default_mode);
+    ensure!(mode == Some(0o755), "{mode:?}");
+    Ok(())
+}
+
+/// That nothing of the extension is on the cluster.
+async fn nothing_is_applied(scenario: &Scenario) -> Result<()> {
+    let ours = owned(scenario);
+    let sets = scenario.cluster.all::<ClusterObjectSet>().list(&ours).await?.items;
+    ensure!(sets.is_empty(), "there is a revision: {sets:?}");
+    let accounts = scenario.cluster.within::<ServiceAccount>(&scenario.name);
+    ensure!(accounts.get_opt(&scenario.name).await?.is_none(), "there is a service account");
+    let shown = scenario.condition_now("Installed").await?;
+    ensure!(shown == "False/Failed: No bundle installed", "{shown}");
+    Ok(())
+}
+
+// spec 04 acceptance 21, 22; spec 07 A-45
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bundle_that_asks_for_too_much_is_not_applied() -> Result<()> {
+    let mut scenario = Scenario::of("hostile", Sample::webhooks, &[]).await?;
+    let object = |version: &str, kind: &str, name: &str| {
+        let object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}});
+        (format!("manifests/{name}.yaml"), object.to_string().into_bytes())
+    };
+    let forbidden = [object("v1", "Pod", "miner"), object("v1", "Namespace", "kube-public")];
+    scenario.push_bundle("1.0.0", |files| files.extend(forbidden)).await?;
+    let role = object("rbac.authorization.k8s.io/v1", "ClusterRole", "cluster-admin");
+    scenario.push_bundle("1.1.0", |files| files.extend([role])).await?;
+    let group = format!("apiGroups: [\"{}\"], apiVersions: [v2]", scenario.sample.group);
+    let all = "apiGroups: [\"*\"], apiVersions: [v2]";
+    scenario.push_bundle("1.2.0", |files| replace_in(files, CSV, &group, all)).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.1.0", "1.2.0"]))]).await?;
+    let roles = scenario.cluster.all::<ClusterRole>();
+    let before = roles.get("cluster-admin").await?;
+
+    let rule = |webhook: &str| {
+        format!(
+            "webhook \"{webhook}.greetings.{}\" contains forbidden rule: admission webhook rules cannot reference API \
+             group \"*\"",
+            scenario.sample.group
+        )
+    };
+    let kinds = "unsupported resource \"kube-public\" with kind \"Namespace\"\n\
+                 unsupported resource \"miner\" with kind \"Pod\"";
+    let name =
+        "bundle cannot be applied: ClusterRole \"cluster-admin\" belongs to the cluster: choose another name";
+    let refused = [
+        ("1.0.0", "True/Retrying", kinds.to_owned()),
+        ("1.1.0", "False/Blocked", name.to_owned()),
+        ("1.2.0", "True/Retrying", format!("{}\n{}", rule("default"), rule("validate"))),
+    ];
+    scenario.install(json!({"version": "1.0.0"})).await?;
+    for (version, class, why) in refused {
+        scenario.edit(json!({ "version": version })).await?;
+        let bundle = scenario.sample.bundle_name(version);
+        let text =
+            format!("{class}: error for resolved bundle \"{bundle}\" with version \"{version}\": {why}");
+        let found = scenario.wait_condition("Progressing", &text).await?;
+        ensure!(describe(&found, "Progressing") == text);
+        nothing_is_applied(&scenario).await?;
+    }
+    ensure!(roles.get("cluster-admin").await?.resource_version() == before.resource_version());
+    scenario.finish().await
+}
+
+// spec 07 A-37
+#[tokio::test(flavor = "multi_thread")]
+async fn the_only_namespace_that_an_operator_can_watch_is_named() -> Result<()> {
+    let mut scenario = Scenario::new("own", &[]).await?;
+    let modes = ["{type: OwnNamespace, supported: false}", "{type: AllNamespaces, supported: true}"];
+    let change = |files: &mut BTreeMap<_, _>| {
+        replace_in(files, CSV, modes[0], "{type: OwnNamespace, supported: true}");
+        replace_in(files, CSV, modes[1], "{type: AllNamespaces, supported: false}");
+    };
+    scenario.push_bundle("1.0.0", change).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
+    scenario.install(json!({})).await?;
+    let refused = |why: &str| {
+        format!(
+            "False/InvalidConfiguration: error for resolved bundle \"{}\" with version \"1.0.0\": invalid \
+             ClusterExtension configuration: invalid configuration: {why}",
+            scenario.sample.bundle_name("1.0.0")
+        )
+    };
+    scenario.wait_condition("Progressing", &refused("required field \"watchNamespace\" is missing")).await?;
+    scenario.configure(json!({"watchNamespace": "elsewhere"})).await?;
+    let only = format!("invalid value \"elsewhere\": must be \"{}\"", scenario.name);
+    let found = scenario.wait_condition("Progressing", &refused("")).await?;
+    ensure!(describe(&found, "Progressing").contains(&only), "{}", describe(&found, "Progressing"));
+    nothing_is_applied(&scenario).await?;
+    scenario.configure(json!({"watchNamespace": scenario.name})).await?;
+    scenario.wait_installed("1.0.0").await?;
+    scenario.finish().await
+}

@@ -1,0 +1,140 @@
+//! HTTPS with the certificate files that OLM mounts, taken up again when they change, without a restart.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use axum::Router;
+use axum_server::Handle;
+use axum_server::tls_rustls::RustlsConfig;
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// Where OLM mounts the pair `tls.crt` and `tls.key`.
+pub const MOUNTED: &str = "/tmp/k8s-webhook-server/serving-certs";
+/// Wait between two looks at the files.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The two files of a pair.
+type Pair = (Vec<u8>, Vec<u8>);
+
+/// Serves `router` at `address` with the pair in `folder` until `handle` ends it.
+///
+/// # Errors
+/// There is no usable pair at the start, or the address cannot be bound.
+pub async fn serve(
+    address: SocketAddr,
+    folder: &Path,
+    router: Router,
+    handle: Handle<SocketAddr>,
+) -> Result<()> {
+    let pair = read(folder)?;
+    let config = RustlsConfig::from_config(server_config(&pair)?);
+    let reloading = tokio::spawn(reload(config.clone(), folder.to_owned(), pair));
+    let served = axum_server::bind_rustls(address, config).handle(handle).http1_only();
+    let ended = served.serve(router.into_make_service()).await;
+    reloading.abort();
+    ended.with_context(|| format!("serving at {address}"))
+}
+
+async fn reload(config: RustlsConfig, folder: PathBuf, mut pair: Pair) {
+    let mut again = tokio::time::interval(LOOK);
+    loop {
+        again.tick().await;
+        // The kubelet replaces both files at once, but our two reads may stand on either side of that.
+        let found = match read(&folder) {
+            Ok(found) if found != pair => found,
+            Ok(_) => continue,
+            Err(error) => {
+                tracing::warn!("the certificate is kept: {error:#}");
+                continue;
+            }
+        };
+        match server_config(&found) {
+            Ok(new) => {
+                config.reload_from_config(new);
+                pair = found;
+                tracing::info!("the certificate was replaced");
+            }
+            Err(error) => tracing::warn!("the certificate is kept: {error:#}"),
+        }
+    }
+}
+
+fn read(folder: &Path) -> Result<Pair> {
+    let file = |name: &str| {
+        let path = folder.join(name);
+        std::fs::read(&path).with_context(|| format!("reading {}", path.display()))
+    };
+    Ok((file("tls.crt")?, file("tls.key")?))
+}
+
+fn server_config((certificate, key): &Pair) -> Result<Arc<ServerConfig>> {
+    let chain: Vec<_> =
+        CertificateDer::pem_slice_iter(certificate).collect::<Result<_, _>>().context("reading tls.crt")?;
+    let key = PrivateKeyDer::from_pem_slice(key).context("reading tls.key")?;
+    let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key);
+    Ok(Arc::new(config.context("tls.crt and tls.key are no pair")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+    use std::net::TcpStream;
+
+    use rustls::pki_types::ServerName;
+    use rustls::{ClientConfig, ClientConnection, RootCertStore};
+
+    /// A self-signed pair in the folder; returns its certificate.
+    fn write_pair(folder: &Path) -> CertificateDer<'static> {
+        let made = rcgen::generate_simple_self_signed(["webhooks.test".to_owned()]).unwrap();
+        std::fs::write(folder.join("tls.crt"), made.cert.pem()).unwrap();
+        std::fs::write(folder.join("tls.key"), made.signing_key.serialize_pem()).unwrap();
+        made.cert.der().clone()
+    }
+
+    /// What a client that trusts only `root` sees.
+    fn handshake(address: SocketAddr, root: &CertificateDer<'static>) -> Result<()> {
+        let mut roots = RootCertStore::empty();
+        roots.add(root.clone())?;
+        let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        let name = ServerName::try_from("webhooks.test")?;
+        let mut connection = ClientConnection::new(Arc::new(config), name)?;
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        rustls::Stream::new(&mut connection, &mut stream).write_all(b"GET / HTTP/1.1\r\n\r\n")?;
+        Ok(())
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_new_pair_is_served_without_a_restart() {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let folder = tempfile::tempdir().unwrap();
+        let first = write_pair(folder.path());
+        let handle = Handle::new();
+        let (path, theirs) = (folder.path().to_owned(), handle.clone());
+        let server =
+            tokio::spawn(
+                async move { serve(([127, 0, 0, 1], 0).into(), &path, Router::new(), theirs).await },
+            );
+        let address = handle.listening().await.unwrap();
+        handshake(address, &first).unwrap();
+
+        // Half a pair is not taken up.
+        std::fs::write(folder.path().join("tls.crt"), "half").unwrap();
+        let second = write_pair(folder.path());
+        let until = std::time::Instant::now() + Duration::from_secs(30);
+        let mut again = tokio::time::interval(Duration::from_millis(50));
+        while let Err(error) = handshake(address, &second) {
+            assert!(std::time::Instant::now() < until, "{error:#}");
+            again.tick().await;
+        }
+        assert!(handshake(address, &first).is_err());
+        handle.shutdown();
+        server.await.unwrap().unwrap();
+    }
+}

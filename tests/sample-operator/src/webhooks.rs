@@ -1,0 +1,141 @@
+//! What the webhooks of `greetings` answer: one sets a default, one refuses what names nobody, and one converts between
+//! v1 and v2, which call the same field `name` and `who`. Pure: [`router`] only reads and writes JSON.
+//!
+//! Both admission webhooks see v2 alone: the API server converts for them.
+
+use axum::http::header::CONNECTION;
+use axum::http::{HeaderName, StatusCode};
+use axum::routing::post;
+use axum::{Json, Router};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use kube::core::Status;
+use kube::core::conversion::{ConversionRequest, ConversionResponse, ConversionReview};
+use serde_json::{Value, json};
+
+/// Salutation of a greeting that has none.
+pub const SALUTATION: &str = "Hello";
+/// What is said of a greeting that names nobody.
+pub const NOBODY: &str = "spec.who must name somebody: it is blank";
+
+/// After every answer the connection is closed, so that each call makes a new handshake: a certificate that the API
+/// server does not trust is noticed at the next call.
+const CLOSE: [(HeaderName, &str); 1] = [(CONNECTION, "close")];
+
+/// The three webhooks, at the paths that the bundle names.
+pub fn router() -> Router {
+    Router::new()
+        .route("/mutate", post(async |Json(review): Json<Value>| (CLOSE, Json(default_salutation(&review)))))
+        .route("/validate", post(async |Json(review): Json<Value>| (CLOSE, Json(validate(&review)))))
+        .route("/convert", post(convert))
+}
+
+async fn convert(
+    Json(review): Json<ConversionReview>,
+) -> Result<impl axum::response::IntoResponse, StatusCode> {
+    let request = ConversionRequest::from_review(review).map_err(|_| StatusCode::BAD_REQUEST)?;
+    Ok((CLOSE, Json(converted(request).into_review())))
+}
+
+/// The review with a response that sets `spec.salutation` where it is missing.
+fn default_salutation(review: &Value) -> Value {
+    let mut response = json!({"uid": review["request"]["uid"], "allowed": true});
+    if review["request"]["object"]["spec"]["salutation"].is_null() {
+        let patch = json!([{"op": "add", "path": "/spec/salutation", "value": SALUTATION}]);
+        response["patchType"] = "JSONPatch".into();
+        response["patch"] = BASE64_STANDARD.encode(patch.to_string()).into();
+    }
+    admission(response)
+}
+
+/// The review with a response that refuses a greeting of nobody.
+fn validate(review: &Value) -> Value {
+    let who = review["request"]["object"]["spec"]["who"].as_str().unwrap_or_default();
+    let mut response = json!({"uid": review["request"]["uid"], "allowed": true});
+    if who.trim().is_empty() {
+        response["allowed"] = false.into();
+        response["status"] = json!({"code": 422, "reason": "Invalid", "message": NOBODY});
+    }
+    admission(response)
+}
+
+fn admission(response: Value) -> Value {
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+}
+
+/// All objects in the version asked for, or why one cannot be converted.
+fn converted(mut request: ConversionRequest) -> ConversionResponse {
+    let objects = std::mem::take(&mut request.objects);
+    let wanted = request.desired_api_version.clone();
+    let response = ConversionResponse::for_request(request);
+    match objects.into_iter().map(|object| in_version(object, &wanted)).collect() {
+        Ok(objects) => response.success(objects),
+        Err(why) => response.failure(Status::failure(&why, "BadRequest")),
+    }
+}
+
+/// The greeting with its field renamed as `api_version` (group and version) calls it.
+fn in_version(mut object: Value, api_version: &str) -> Result<Value, String> {
+    let (from, to) = match api_version.rsplit_once('/').map(|(_, version)| version) {
+        Some("v1") => ("who", "name"),
+        Some("v2") => ("name", "who"),
+        _ => return Err(format!("greetings have versions v1 and v2, not {api_version}")),
+    };
+    if let Some(spec) = object["spec"].as_object_mut()
+        && let Some(value) = spec.remove(from)
+    {
+        spec.insert(to.to_owned(), value);
+    }
+    object["apiVersion"] = api_version.into();
+    Ok(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn review(spec: Value) -> Value {
+        json!({"request": {"uid": "u1", "object": {"apiVersion": "g/v2", "kind": "Greeting", "spec": spec}}})
+    }
+
+    #[test]
+    fn a_missing_salutation_is_set() {
+        let answered = default_salutation(&review(json!({"who": "world"})));
+        assert_eq!(answered["response"]["uid"], "u1");
+        let patch = BASE64_STANDARD.decode(answered["response"]["patch"].as_str().unwrap()).unwrap();
+        let patch: Value = serde_json::from_slice(&patch).unwrap();
+        assert_eq!(patch, json!([{"op": "add", "path": "/spec/salutation", "value": "Hello"}]));
+        let answered = default_salutation(&review(json!({"who": "world", "salutation": "Good day"})));
+        assert_eq!(answered["response"], json!({"uid": "u1", "allowed": true}));
+    }
+
+    #[test]
+    fn nobody_is_refused() {
+        assert_eq!(validate(&review(json!({"who": "world"})))["response"]["allowed"], true);
+        for spec in [json!({"who": " "}), json!({})] {
+            let answered = validate(&review(spec));
+            assert_eq!(answered["response"]["allowed"], false);
+            assert_eq!(answered["response"]["status"]["message"], NOBODY);
+        }
+    }
+
+    #[test]
+    fn the_renamed_field_survives_both_ways() {
+        let convert = |version: &str, object: Value| {
+            let request = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
+                "request": {"uid": "u2", "desiredAPIVersion": version, "objects": [object]}});
+            let review: ConversionReview = serde_json::from_value(request).unwrap();
+            let answered = converted(ConversionRequest::from_review(review).unwrap()).into_review();
+            serde_json::to_value(answered.response.unwrap()).unwrap()
+        };
+        let old = json!({"apiVersion": "g/v1", "kind": "Greeting", "metadata": {"name": "a"}, "spec": {"name": "b"}});
+        let new = json!({"apiVersion": "g/v2", "kind": "Greeting", "metadata": {"name": "a"}, "spec": {"who": "b"}});
+        let answered = convert("g/v2", old.clone());
+        assert_eq!((&answered["uid"], &answered["result"]["status"]), (&json!("u2"), &json!("Success")));
+        assert_eq!(answered["convertedObjects"], json!([new]));
+        assert_eq!(convert("g/v1", new)["convertedObjects"], json!([old.clone()]));
+        let refused = convert("g/v3", old);
+        assert_eq!(refused["result"]["status"], "Failure");
+        assert_eq!(refused["result"]["message"], "greetings have versions v1 and v2, not g/v3");
+    }
+}
