@@ -22,6 +22,7 @@ fuzz_target!(|input: (&[u8], &[u8])| {
             certificates: Certificates::CertManager,
             single_own_namespace: true,
             deployment_config: true,
+            multi_watch_namespaces: false,
         };
         let _ = render(&bundle, &options);
     }

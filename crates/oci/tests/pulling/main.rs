@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed step of a test ends it")]
 
 mod archives;
+mod bundles;
 mod faults;
 mod network;
 mod registries;

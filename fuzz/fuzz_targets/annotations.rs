@@ -1,0 +1,23 @@
+//! `metadata/annotations.yaml`: any bytes give a package name or an error of that file.
+
+#![no_main]
+
+use std::collections::BTreeMap;
+
+use libfuzzer_sys::fuzz_target;
+use olm_bundle::{Bundle, LoadError};
+
+const CSV: &[u8] = b"{kind: ClusterServiceVersion, metadata: {name: a.v1}, spec: {}}";
+
+fuzz_target!(|input: &[u8]| {
+    let files = BTreeMap::from([
+        ("metadata/annotations.yaml".to_owned(), input.to_vec()),
+        ("manifests/csv.yaml".to_owned(), CSV.to_vec()),
+    ]);
+    match Bundle::load(&files) {
+        Ok(bundle) => assert_eq!(bundle.name(), "a.v1"),
+        Err(error) => {
+            assert!(matches!(error, LoadError::Annotations(_) | LoadError::TooLarge { .. }), "{error}");
+        }
+    }
+});

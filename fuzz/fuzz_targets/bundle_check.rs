@@ -1,0 +1,27 @@
+//! What `olm bundle validate` says: any files give the same report each time.
+//!
+//! The files stand one after the other, each begun by a line `== PATH`; what is before the first is the
+//! ClusterServiceVersion.
+
+#![no_main]
+
+use std::collections::BTreeMap;
+
+use libfuzzer_sys::fuzz_target;
+use olm_bundle_check::{CheckOptions, check};
+
+fuzz_target!(|input: &str| {
+    let mut files = BTreeMap::from([(
+        "metadata/annotations.yaml".to_owned(),
+        b"annotations: {operators.operatorframework.io.bundle.package.v1: demo}".to_vec(),
+    )]);
+    for (number, part) in input.split("\n== ").enumerate() {
+        let (path, content) = match number {
+            0 => ("manifests/csv.yaml", part),
+            _ => part.split_once('\n').unwrap_or((part, "")),
+        };
+        files.insert(path.to_owned(), content.as_bytes().to_vec());
+    }
+    let report = check(&files, &CheckOptions::default());
+    assert_eq!(report, check(&files, &CheckOptions::default()));
+});

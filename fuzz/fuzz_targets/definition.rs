@@ -1,0 +1,41 @@
+//! Manifests: any bytes beside a well-formed ClusterServiceVersion give objects or an error, the same ones each time, and
+//! what was rendered has its normal form already.
+
+#![no_main]
+
+use std::collections::BTreeMap;
+
+use libfuzzer_sys::fuzz_target;
+use olm_bundle::{Bundle, Certificates, RenderOptions, render};
+
+const ANNOTATIONS: &str = "annotations: {operators.operatorframework.io.bundle.package.v1: demo}";
+const CSV: &str = "{kind: ClusterServiceVersion, metadata: {name: a.v1}, spec: {installModes: [{type: AllNamespaces, \
+                   supported: true}]}}";
+
+fuzz_target!(|input: &[u8]| {
+    let Some(objects) = rendered(input) else { return };
+    assert_eq!(rendered(input).as_ref(), Some(&objects));
+    let text: Vec<String> = objects.iter().map(ToString::to_string).collect();
+    assert_eq!(rendered(text.join("\n---\n").as_bytes()).as_ref(), Some(&objects), "{text:?}");
+});
+
+fn rendered(manifest: &[u8]) -> Option<Vec<serde_json::Value>> {
+    let files = BTreeMap::from([
+        ("metadata/annotations.yaml".to_owned(), ANNOTATIONS.into()),
+        ("manifests/a-csv.yaml".to_owned(), CSV.into()),
+        ("manifests/b.yaml".to_owned(), manifest.to_vec()),
+    ]);
+    let options = RenderOptions {
+        install_namespace: "ns",
+        config: None,
+        certificates: Certificates::CertManager,
+        single_own_namespace: true,
+        deployment_config: true,
+        multi_watch_namespaces: false,
+    };
+    let bundle = Bundle::load(&files).ok()?;
+    if bundle.csv_files().len() > 1 {
+        return None;
+    }
+    render(&bundle, &options).ok()
+}

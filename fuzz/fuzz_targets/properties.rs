@@ -1,0 +1,48 @@
+//! Properties of a bundle: any text of the annotation with any file beside it is merged to JSON, or is an error.
+
+#![no_main]
+
+use std::collections::BTreeMap;
+
+use libfuzzer_sys::fuzz_target;
+use olm_bundle::{Bundle, LoadError};
+use olm_yaml::json::canonicalize;
+use serde_json::json;
+
+const ANNOTATIONS: &str = "annotations: {operators.operatorframework.io.bundle.package.v1: demo}";
+
+fuzz_target!(|input: (&str, &[u8])| {
+    let (annotation, file) = input;
+    let csv = json!({
+        "kind": "ClusterServiceVersion",
+        "metadata": {"name": "a.v1", "annotations": {"olm.properties": annotation}},
+        "spec": {},
+    });
+    let files = BTreeMap::from([
+        ("metadata/annotations.yaml".to_owned(), ANNOTATIONS.into()),
+        ("metadata/properties.yaml".to_owned(), file.to_vec()),
+        ("manifests/csv.yaml".to_owned(), csv.to_string().into_bytes()),
+    ]);
+    match Bundle::load(&files) {
+        Ok(bundle) => {
+            let merged = bundle.properties().expect("the annotation is there");
+            if !file.is_empty() {
+                // Halves of a surrogate pair, which Go lets pass, stay as they are.
+                assert!(
+                    canonicalize(merged.as_bytes()).is_ok() && merged.starts_with(['[', 'n']),
+                    "{merged}"
+                );
+            }
+            let _ = bundle.max_openshift_version();
+        }
+        Err(error) => assert!(
+            matches!(
+                error,
+                LoadError::PropertiesAnnotation(_)
+                    | LoadError::PropertiesFile(_)
+                    | LoadError::TooLarge { .. }
+            ),
+            "{error}"
+        ),
+    }
+});

@@ -1,0 +1,75 @@
+//! Rendering: any bundle that can be loaded gives the same objects or the same error each time, in the same order; objects
+//! are read back from their text as they were, and whatever looks at them comes to an end.
+
+#![no_main]
+
+use std::collections::BTreeMap;
+
+use libfuzzer_sys::arbitrary::{Result, Unstructured};
+use libfuzzer_sys::fuzz_target;
+use olm_bundle::{Bundle, Certificates, RenderOptions, faults, injections, losses, obstacles, render};
+use serde_json::Value;
+
+mod shapes;
+use shapes::Shapes;
+
+const ANNOTATIONS: &str = "annotations: {operators.operatorframework.io.bundle.package.v1: demo}";
+
+fuzz_target!(|input: &[u8]| {
+    // Input that is too short chooses nothing.
+    let _ = run(&mut Unstructured::new(input));
+});
+
+fn run(input: &mut Unstructured<'_>) -> Result<()> {
+    let certificates = *input.choose(&[
+        Certificates::Builtin,
+        Certificates::CertManager,
+        Certificates::OpenshiftServiceCa,
+        Certificates::None,
+    ])?;
+    let mut shapes = Shapes(input);
+    let (single_own_namespace, deployment_config, multi_watch_namespaces) =
+        (shapes.flag()?, shapes.flag()?, shapes.flag()?);
+    let config = if shapes.flag()? { Some(shapes.config()?) } else { None };
+    let csv = shapes.service_version()?;
+    let others = [shapes.definition()?, shapes.definition()?, shapes.other()?];
+    let others: Vec<String> = others.iter().map(Value::to_string).collect();
+    let files = BTreeMap::from([
+        ("metadata/annotations.yaml".to_owned(), ANNOTATIONS.into()),
+        ("manifests/csv.yaml".to_owned(), csv.to_string().into_bytes()),
+        ("manifests/others.yaml".to_owned(), others.join("\n---\n").into_bytes()),
+    ]);
+    let loaded = Bundle::load(&files);
+    losses(&csv, 10);
+    let Ok(bundle) = loaded else {
+        assert_eq!(loaded.err(), Bundle::load(&files).err());
+        return Ok(());
+    };
+    let options = RenderOptions {
+        install_namespace: "ns",
+        config: config.as_ref(),
+        certificates,
+        single_own_namespace,
+        deployment_config,
+        multi_watch_namespaces,
+    };
+    let rendered = render(&bundle, &options);
+    let again = Bundle::load(&files).ok();
+    let again = again.as_ref().map(|bundle| render(bundle, &options));
+    assert_eq!(again.as_ref(), Some(&rendered));
+    if let Err(error) = &rendered {
+        assert!(!error.to_string().is_empty());
+    }
+    let Ok(objects) = rendered else { return Ok(()) };
+    assert!(faults(&bundle).is_empty());
+    for object in &objects {
+        assert!(object["kind"].is_string() && object["metadata"].is_object(), "{object}");
+        let text = serde_json::to_vec(object).expect("objects have a text");
+        assert_eq!(&serde_json::from_slice::<Value>(&text).expect("it is JSON"), object);
+    }
+    let found = obstacles(&bundle, &objects, "ns");
+    assert!(found.is_sorted() && found.iter().all(|text| !text.is_empty()), "{found:?}");
+    let injections = injections(&objects.iter().collect::<Vec<_>>());
+    assert!(certificates == Certificates::Builtin || injections.is_empty(), "{injections:?}");
+    Ok(())
+}
