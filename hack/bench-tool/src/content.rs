@@ -100,9 +100,13 @@ const WORDS: [&str; 64] = [
 ];
 
 /// Numbers that look random and are the same for the same seed (splitmix64).
-struct Numbers(u64);
+pub(crate) struct Numbers(u64);
 
 impl Numbers {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -115,22 +119,22 @@ impl Numbers {
         self.next() % limit
     }
 
-    fn word(&mut self) -> &'static str {
+    pub(crate) fn word(&mut self) -> &'static str {
         WORDS[(self.next() % WORDS.len() as u64) as usize]
     }
 
-    fn text(&mut self, words: usize) -> String {
+    pub(crate) fn text(&mut self, words: usize) -> String {
         (0..words).map(|_| self.word()).collect::<Vec<_>>().join(" ")
     }
 
-    fn digest(&mut self) -> String {
+    pub(crate) fn digest(&mut self) -> String {
         format!("sha256:{}", (0..4).map(|_| format!("{:016x}", self.next())).collect::<String>())
     }
 }
 
 /// A catalog of `shape`: one folder and file per package, JSON as `opm render` writes it.
 pub(crate) fn generate(shape: Shape, seed: u64) -> Result<Files> {
-    let mut numbers = Numbers(seed);
+    let mut numbers = Numbers::new(seed);
     let mut files = Files::new();
     let mut left = shape.bundles - PACKAGE_BUNDLES;
     for number in 0..shape.packages {

@@ -6,6 +6,7 @@ mod content;
 mod controller;
 mod load;
 mod process;
+mod render;
 mod resolve;
 mod setup;
 mod table;
@@ -29,6 +30,8 @@ enum What {
     Catalogd(CatalogdArguments),
     /// Resolution: from a catalog's content to the chosen bundle
     Resolve(ResolveArguments),
+    /// Rendering: from a bundle's files to its objects
+    Render(RenderArguments),
 }
 
 /// What is measured, and with what.
@@ -71,6 +74,17 @@ pub(crate) struct ResolveArguments {
     log: bool,
 }
 
+/// What is rendered.
+#[derive(clap::Args)]
+pub(crate) struct RenderArguments {
+    /// Folder with real bundles
+    #[arg(long, env = "OLM_FIELD_DATA", value_name = "DIR")]
+    field_data: Option<PathBuf>,
+    /// Another one makes another bundle of the same shape
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    seed: u64,
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let measured = tokio::runtime::Runtime::new().map_err(anyhow::Error::from).and_then(|runtime| {
@@ -78,6 +92,7 @@ fn main() -> ExitCode {
             match &arguments.what {
                 What::Catalogd(arguments) => catalogd::measure(arguments).await,
                 What::Resolve(arguments) => resolve::measure(arguments).await,
+                What::Render(arguments) => render::measure(arguments),
             }
         })
     });

@@ -1,0 +1,295 @@
+//! The cases of rendering: from the files of a bundle to its objects.
+
+use std::fmt::Write;
+use std::hint::black_box;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use olm_bundle::{Bundle, Certificates, RenderOptions, render};
+use serde_json::{Map, Value, json};
+
+use crate::RenderArguments;
+use crate::content::{Files, Numbers, read};
+use crate::process::memory;
+use crate::table::{Bar, Row, Table, Unit};
+
+/// How often everything is done; the median counts.
+const ROUNDS: usize = 31;
+/// Real bundles of about the size that the bar speaks of.
+const REAL: [&str; 2] = ["pulp-operator", "vault-config-operator"];
+/// What the reference took for a bundle of this size: milliseconds and megabytes (performance.md).
+const REFERENCE: (f64, f64) = (140.0, 43.0);
+
+/// Measures all cases.
+pub(crate) fn measure(arguments: &RenderArguments) -> Result<Table> {
+    let mut table = Table::default();
+    let generated = generate(arguments.seed);
+    bench(&mut table, "generated", &generated, None)?;
+    for name in REAL {
+        match &arguments.field_data {
+            Some(data) => {
+                let folder = data.join("bundles").join(name);
+                let (files, config) = bundle_of(&folder).with_context(|| folder.display().to_string())?;
+                bench(&mut table, name, &files, config.as_ref())?;
+            }
+            None => table.remarks.push(format!("{name} is skipped: OLM_FIELD_DATA is not set")),
+        }
+    }
+    Ok(table)
+}
+
+/// The files of a real bundle, and the configuration that its case names.
+fn bundle_of(folder: &Path) -> Result<(Files, Option<Value>)> {
+    let mut files = read(folder)?;
+    let case: Value = serde_json::from_slice(files.get("case.json").context("no case.json")?)?;
+    files.retain(|path, _| path.starts_with("manifests/") || path.starts_with("metadata/"));
+    Ok((files, case.get("config").filter(|config| !config.is_null()).cloned()))
+}
+
+fn bench(table: &mut Table, name: &str, files: &Files, config: Option<&Value>) -> Result<()> {
+    let bytes: usize = files.values().map(Vec::len).sum();
+    // Peaks of earlier cases are forgotten.
+    std::fs::write("/proc/self/clear_refs", "5").context("/proc/self/clear_refs")?;
+    let before = memory(std::process::id(), "VmRSS")?;
+    let bundle = Bundle::load(files).with_context(|| name.to_owned())?;
+    let options = RenderOptions {
+        install_namespace: "install-ns",
+        config,
+        certificates: Certificates::CertManager,
+        single_own_namespace: true,
+        deployment_config: true,
+        multi_watch_namespaces: false,
+    };
+    let objects = render(&bundle, &options).with_context(|| name.to_owned())?.len();
+    drop(bundle);
+    let both = median(|| {
+        let bundle = Bundle::load(black_box(files))?;
+        Ok(black_box(render(&bundle, &options)?).len())
+    })?;
+    let peak = memory(std::process::id(), "VmHWM")?;
+    let bundle = Bundle::load(files)?;
+    let once_read = median(|| Ok(black_box(render(black_box(&bundle), &options)?).len()))?;
+
+    let note = format!("{:.1} MB in {} files, {objects} objects", bytes as f64 / 1e6, files.len());
+    let row = |case: &str, ours, unit, reference, bar, note: &str| Row {
+        case: format!("{name}: {case}"),
+        ours,
+        unit,
+        reference,
+        bar,
+        note: note.to_owned(),
+    };
+    let (time, space) = REFERENCE;
+    table.rows.push(row("read and render", both, Unit::Milliseconds, Some(time), Bar::Limit(20.0), &note));
+    table.rows.push(row("render, once read", once_read, Unit::Milliseconds, None, Bar::Limit(5.0), ""));
+    let grown = (peak - before).max(0.0);
+    let note = format!("growth of the process over {ROUNDS} rounds, beyond what earlier cases left free");
+    table.rows.push(row("memory", grown, Unit::Megabytes, Some(space), Bar::TimesAtMost(1.0), &note));
+    Ok(())
+}
+
+/// Milliseconds that one round takes.
+fn median(mut round: impl FnMut() -> Result<usize>) -> Result<f64> {
+    let mut times = Vec::with_capacity(ROUNDS);
+    for _ in 0..ROUNDS {
+        let started = Instant::now();
+        ensure!(round()? > 0, "nothing was rendered");
+        times.push(started.elapsed().as_secs_f64() * 1e3);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times[ROUNDS / 2])
+}
+
+const CRDS: usize = 12;
+/// Bytes of one CRD; the rest of 1.3 MB is in the ClusterServiceVersion.
+const CRD_SIZE: usize = 68_000;
+const DESCRIPTION_SIZE: usize = 120_000;
+
+/// A bundle of 1.3 MB as operators ship it: most of it schemas with descriptions.
+fn generate(seed: u64) -> Files {
+    let mut numbers = Numbers::new(seed);
+    let mut files = Files::new();
+    let kinds: Vec<String> = (0..CRDS).map(|number| format!("Kind{number}")).collect();
+    let plural = |kind: &str| format!("{}s", kind.to_lowercase());
+    for kind in &kinds {
+        let schema = schema(&mut numbers, CRD_SIZE);
+        let crd = json!({
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{}.bench.example", plural(kind))},
+            "spec": {
+                "group": "bench.example",
+                "names": {"kind": kind, "listKind": format!("{kind}List"), "plural": plural(kind), "singular": kind.to_lowercase()},
+                "scope": "Namespaced",
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+            },
+        });
+        files.insert(format!("manifests/{}.yaml", plural(kind)), yaml(&crd));
+    }
+    let csv = service_version(&mut numbers, &kinds, &plural);
+    files.insert("manifests/operator.clusterserviceversion.yaml".to_owned(), yaml(&csv));
+    let annotations =
+        json!({"annotations": {"operators.operatorframework.io.bundle.package.v1": "bench-operator"}});
+    files.insert("metadata/annotations.yaml".to_owned(), yaml(&annotations));
+    files
+}
+
+/// A schema of about so many bytes of YAML.
+fn schema(numbers: &mut Numbers, bytes: usize) -> Value {
+    let mut sections = Map::new();
+    let mut written = 0;
+    while written < bytes {
+        let mut properties = Map::new();
+        for number in 0..8 {
+            let description = numbers.text(14);
+            written += description.len() + 90;
+            let kind = ["string", "integer", "boolean"][number % 3];
+            properties.insert(
+                format!("{}{number}", numbers.word()),
+                json!({"description": description, "type": kind}),
+            );
+        }
+        let list = json!({"type": "array", "items": {"type": "object", "properties": properties, "required": ["none"]}});
+        sections.insert(format!("{}{}", numbers.word(), sections.len()), list);
+    }
+    json!({"type": "object", "properties": {"spec": {"type": "object", "properties": sections}, "status": {"type": "object"}}})
+}
+
+fn service_version(numbers: &mut Numbers, kinds: &[String], plural: &dyn Fn(&str) -> String) -> Value {
+    let rules: Vec<Value> = kinds
+        .iter()
+        .map(|kind| json!({"apiGroups": ["bench.example"], "resources": [plural(kind)], "verbs": ["get", "list", "watch", "patch"]}))
+        .collect();
+    let examples: Vec<Value> = kinds
+        .iter()
+        .map(|kind| json!({"apiVersion": "bench.example/v1", "kind": kind, "metadata": {"name": "sample"}, "spec": {"note": numbers.text(200)}}))
+        .collect();
+    let webhook = |kind: &str, name: &str, path: &str| {
+        json!({
+            "type": kind, "generateName": name, "deploymentName": "controller", "containerPort": 443, "targetPort": 9443,
+            "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail", "webhookPath": path,
+            "rules": [{"apiGroups": ["bench.example"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["*"]}],
+        })
+    };
+    let container = json!({
+        "name": "manager", "image": format!("registry.example/bench/controller@{}", numbers.digest()),
+        "args": ["--leader-elect"], "resources": {"limits": {"cpu": "500m", "memory": "128Mi"}},
+        "env": (0..20).map(|number| json!({"name": format!("SETTING_{number}"), "value": numbers.text(3)})).collect::<Vec<_>>(),
+    });
+    json!({
+        "apiVersion": "operators.coreos.com/v1alpha1",
+        "kind": "ClusterServiceVersion",
+        "metadata": {"name": "bench-operator.v1.0.0", "annotations": {"alm-examples": Value::from(examples).to_string()}},
+        "spec": {
+            "displayName": "Bench", "version": "1.0.0", "description": numbers.text(DESCRIPTION_SIZE / 8),
+            "icon": [{"mediatype": "image/png", "base64data": "QUJD".repeat(30_000 / 4)}],
+            "installModes": [{"type": "AllNamespaces", "supported": true}],
+            "customresourcedefinitions": {"owned": kinds.iter().map(|kind| json!({
+                "kind": kind, "name": format!("{}.bench.example", plural(kind)), "version": "v1", "description": numbers.text(30),
+                "specDescriptors": (0..20).map(|_| json!({"path": numbers.word(), "description": numbers.text(8)})).collect::<Vec<_>>(),
+            })).collect::<Vec<_>>()},
+            "install": {"strategy": "deployment", "spec": {
+                "clusterPermissions": [{"serviceAccountName": "controller", "rules": rules}],
+                "deployments": [{"name": "controller", "spec": {
+                    "replicas": 1, "selector": {"matchLabels": {"app": "bench"}},
+                    "template": {"metadata": {"labels": {"app": "bench"}}, "spec": {"serviceAccountName": "controller", "containers": [container]}},
+                }}],
+            }},
+            "webhookdefinitions": [
+                webhook("ValidatingAdmissionWebhook", "check.bench.example", "/check"),
+                webhook("MutatingAdmissionWebhook", "fill.bench.example", "/fill"),
+            ],
+        },
+    })
+}
+
+fn yaml(value: &Value) -> Vec<u8> {
+    let mut text = String::from("---\n");
+    block(value, 0, &mut text);
+    text.into_bytes()
+}
+
+/// Block style with two spaces, long strings as literal blocks: what generators of manifests write.
+fn block(value: &Value, indent: usize, out: &mut String) {
+    let pad = " ".repeat(indent);
+    match value {
+        Value::Object(members) if !members.is_empty() => {
+            for (key, member) in members {
+                let _ = write!(out, "{pad}{key}:");
+                below(member, indent, out);
+            }
+        }
+        Value::Array(items) if !items.is_empty() => {
+            for item in items {
+                let _ = write!(out, "{pad}-");
+                match item {
+                    Value::Object(members) if !members.is_empty() => {
+                        let mut text = String::new();
+                        block(item, indent + 2, &mut text);
+                        let _ = write!(out, " {}", text.trim_start());
+                    }
+                    other => below(other, indent, out),
+                }
+            }
+        }
+        other => {
+            let _ = writeln!(out, "{pad}{other}");
+        }
+    }
+}
+
+fn below(value: &Value, indent: usize, out: &mut String) {
+    match value {
+        Value::Object(members) if !members.is_empty() => {
+            out.push('\n');
+            block(value, indent + 2, out);
+        }
+        Value::Array(items) if !items.is_empty() => {
+            out.push('\n');
+            block(value, indent, out);
+        }
+        Value::String(text) if text.len() > 100 && text.contains(' ') && !text.starts_with('[') => {
+            out.push_str(" |-\n");
+            let words: Vec<&str> = text.split(' ').collect();
+            for line in words.chunks(10) {
+                let _ = writeln!(out, "{}{}", " ".repeat(indent + 2), line.join(" "));
+            }
+        }
+        Value::String(text)
+            if text.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b' ') && !text.is_empty() =>
+        {
+            let _ = writeln!(out, " {text}");
+        }
+        other => {
+            let _ = writeln!(out, " {other}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bundle_has_the_size_of_the_bar_and_renders() {
+        let files = generate(1);
+        assert_eq!(files, generate(1));
+        let bytes: usize = files.values().map(Vec::len).sum();
+        assert!((1_200_000..1_450_000).contains(&bytes), "{bytes}");
+        let mut table = Table::default();
+        bench(&mut table, "generated", &files, None).unwrap();
+        assert_eq!(table.rows.len(), 3);
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let value = json!({"a": [{"b": 1, "c": ["x", {"d": {}}]}, "two words"], "text": "word ".repeat(40).trim_end(), "e": []});
+        let read = olm_yaml::from_slice(&yaml(&value)).unwrap();
+        let folded = value["text"].as_str().unwrap().split(' ').collect::<Vec<_>>();
+        let lines: Vec<String> = folded.chunks(10).map(|line| line.join(" ")).collect();
+        let mut expect = value.clone();
+        expect["text"] = lines.join("\n").into();
+        assert_eq!(read, expect);
+    }
+}
