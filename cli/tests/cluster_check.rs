@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-use std::process::Command;
+use std::path::Path;
 
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
@@ -10,24 +10,16 @@ use olm_api::ClusterObjectSet;
 use olm_control_plane::ControlPlane;
 use serde_json::{Value, json};
 
+mod program;
+
+use program::{Ran, olm_in};
+
 const OPENSHIFT_CRDS: &str = include_str!("../../tests/e2e/data/openshift-crds.yaml");
 
-struct Ran {
-    code: i32,
-    stdout: String,
-    stderr: String,
-}
-
 async fn check(plane: &ControlPlane, args: &[&str]) -> Ran {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_olm"));
-    command.arg("cluster-check").arg("--kubeconfig").arg(plane.kubeconfig()).args(args);
-    command.env_clear().env("HOME", "/nonexistent");
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    Ran {
-        code: output.status.code().unwrap(),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
+    let mut command = olm_in(Path::new("."), &["cluster-check"]);
+    command.arg("--kubeconfig").arg(plane.kubeconfig()).args(args);
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap().into()
 }
 
 async fn install(plane: &ControlPlane, extension: &str, properties: &str) {

@@ -19,6 +19,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::config::Kubeconfig;
 use olm_api::{ClusterCatalog, annotations, crds::crds};
 use olm_control_plane::ControlPlane;
+pub(crate) use olm_control_plane::{PATIENCE, eventually};
 use olm_image::Image;
 use olm_image::registry::Registry;
 use olm_service::ca_pool::{CaPool, CaSources};
@@ -26,8 +27,6 @@ use olm_service::tls_profile::{ProfileName, TlsProfile, Version};
 use serde_json::{Value, json};
 
 pub(crate) const NAMESPACE: &str = "olmv1-system";
-/// Generous, because tests share the machine with compilers.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(20);
 /// Lines of a log that a failed test shows.
 const LOG_LINES: usize = 60;
@@ -40,18 +39,6 @@ pub(crate) fn image(yaml: &str) -> Image {
 /// An image with these files as catalog content.
 pub(crate) fn image_of(files: &BTreeMap<String, Vec<u8>>) -> Image {
     Image::catalog(files).unwrap()
-}
-
-/// Asks again and again until there is an answer.
-pub(crate) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(answer) = ask().await {
-            return answer;
-        }
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
-        tokio::time::sleep(LOOK).await;
-    }
 }
 
 /// Everything around catalogd.

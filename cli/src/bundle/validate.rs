@@ -18,7 +18,8 @@ An error says that the bundle cannot be installed, or that opm or operator-sdk r
 as one may think. The bundle is rendered for every install mode that it supports, by the function that operator-controller \
 calls: what passes is installed.
 
-All findings are printed, with file, line and field, to standard error. Each names its rule in brackets; --rules explains \
+All findings are printed, with file, line and field, to standard error; while a manifest cannot be read, those that need \
+the whole bundle wait. Each names its rule in brackets; --rules explains \
 them. Without errors the exit code is 0, else 3.";
 
 /// Arguments of the command.

@@ -5,19 +5,15 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use olm_image::Image;
 use olm_image::registry::Registry;
 use serde_json::Value;
 
-/// What a run printed, and its exit code.
-#[derive(Debug)]
-struct Ran {
-    code: i32,
-    stdout: String,
-    stderr: String,
-}
+#[path = "../program/mod.rs"]
+mod program;
+
+use program::{Ran, olm_in};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bundle_validate")
@@ -25,14 +21,8 @@ fn folder() -> PathBuf {
 
 /// Runs `olm bundle validate` beside the bundles, without anything of the environment of the tests.
 fn validate(args: &[&str]) -> Ran {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_olm"));
-    command.args(["bundle", "validate"]).args(args).current_dir(folder().join("data"));
-    let output = command.env_clear().env("HOME", "/nonexistent").output().unwrap();
-    Ran {
-        code: output.status.code().unwrap(),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
+    let args = [&["bundle", "validate"], args].concat();
+    olm_in(&folder().join("data"), &args).output().unwrap().into()
 }
 
 /// Compares with a file of `golden`, which `OLM_GOLDEN_WRITE=1` writes anew; read what it wrote.

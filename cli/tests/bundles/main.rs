@@ -4,6 +4,8 @@
 
 mod cluster;
 mod diff;
+#[path = "../program/mod.rs"]
+mod program;
 mod real;
 mod render;
 mod setting;

@@ -3,36 +3,19 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
+
+pub(crate) use crate::program::Ran;
+use crate::program::olm_in;
 
 /// The bundles of these tests.
 pub(crate) fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bundles/data")
 }
 
-/// A command that runs beside the bundles and sees nothing of the environment of the tests.
+/// A command that runs beside the bundles.
 pub(crate) fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_olm"));
-    command.args(args).current_dir(data()).env_clear().env("HOME", "/nonexistent");
-    command
-}
-
-/// What a run printed, and its exit code.
-#[derive(Debug)]
-pub(crate) struct Ran {
-    pub(crate) code: i32,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
-}
-
-impl From<Output> for Ran {
-    fn from(output: Output) -> Self {
-        Self {
-            code: output.status.code().unwrap_or(-1),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
-        }
-    }
+    olm_in(&data(), args)
 }
 
 /// The files of a bundle by path.

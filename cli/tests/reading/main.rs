@@ -8,6 +8,8 @@ mod exit_codes;
 mod field_data;
 mod golden;
 mod images;
+#[path = "../program/mod.rs"]
+mod program;
 mod resolve;
 mod resolve_vectors;
 mod run;

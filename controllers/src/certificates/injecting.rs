@@ -9,7 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 use olm_api::labels;
 use olm_api::names::{REVISION_ENGINE_MANAGER, WEBHOOK_CERTIFICATES_MANAGER};
 use olm_bundle::{BUILTIN_CA_ANNOTATION, Injection, InjectionKind};
-use serde_json::{Map, Value, json};
+use olm_revision::managed_fields::union;
+use serde_json::{Value, json};
 
 /// The server-side apply that puts `bundle` into an object as it is now; `None` where there is nothing to do. An object
 /// that is not marked for it, such as somebody else's of the same name, is left alone.
@@ -73,21 +74,8 @@ pub(super) fn handed_over(live: &Value) -> Option<Value> {
     };
     // Without an engine that has applied it, the object is not ours to mend.
     let engine = entries.iter_mut().find(is_engine)?;
-    unite(&mut engine["fieldsV1"], &ours["fieldsV1"]);
+    union(&mut engine["fieldsV1"], &ours["fieldsV1"]);
     Some(json!({"metadata": {"resourceVersion": metadata["resourceVersion"], "managedFields": entries}}))
-}
-
-/// Adds one set of fields, a tree of maps, to another.
-fn unite(into: &mut Value, from: &Value) {
-    let Some(from) = from.as_object() else { return };
-    if !into.is_object() {
-        *into = Value::Object(Map::new());
-    }
-    if let Some(into) = into.as_object_mut() {
-        for (key, below) in from {
-            unite(into.entry(key.clone()).or_insert_with(|| json!({})), below);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -159,8 +159,8 @@ mod tests {
             let Finding::Is(state) = upgrade else { panic!("{upgrade:?}") };
             assert_eq!((state.status, state.reason), (Some(true), "CRDCheckFailed"));
             let message = "bundle demo.v2.0.0 version 2.0.0 is available and held back: no; to release it, change \
-                           annotation ext.olm.operatorframework.io/crd-check or set \
-                           spec.install.preflight.crdUpgradeSafety.enforcement to None";
+                           annotation ext.olm.operatorframework.io/crd-check (no help where a stored version or \
+                           the scope is at stake) or set spec.install.preflight.crdUpgradeSafety.enforcement to None";
             assert_eq!(state.message, message);
         }
         // Nothing newer waits where nothing, or the same, is installed.

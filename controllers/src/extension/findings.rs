@@ -131,8 +131,8 @@ pub(super) fn upgrade(held: &[Held]) -> ConditionState {
 pub(super) fn held_by_definitions(bundle: &BundleMetadata, why: &str) -> ConditionState {
     let BundleMetadata { name, version, .. } = bundle;
     let message = format!(
-        "bundle {name} version {version} is available and held back: {why}; to release it, change annotation {} or \
-         set spec.install.preflight.crdUpgradeSafety.enforcement to None",
+        "bundle {name} version {version} is available and held back: {why}; to release it, change annotation {} (no help \
+         where a stored version or the scope is at stake) or set spec.install.preflight.crdUpgradeSafety.enforcement to None",
         annotations::EXT_CRD_CHECK
     );
     ConditionState { status: Some(true), reason: reasons::CRD_CHECK_FAILED, message }

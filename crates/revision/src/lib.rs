@@ -15,7 +15,7 @@ pub mod digest;
 pub mod engine;
 pub mod generate;
 pub mod kube_cluster;
-mod managed_fields;
+pub mod managed_fields;
 pub mod object;
 pub mod packing;
 pub mod phases;

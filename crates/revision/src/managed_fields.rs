@@ -46,7 +46,8 @@ pub(crate) fn taken_over(object: &Value, managers: &[&str]) -> Option<Vec<Value>
     Some(list)
 }
 
-fn union(into: &mut Value, from: &Value) {
+/// Adds one set of fields to another.
+pub fn union(into: &mut Value, from: &Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
             for (key, value) in from {

@@ -30,6 +30,11 @@ const PROBE_DEADLINE: Duration = Duration::from_secs(5);
 /// Pause between two such questions.
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
+/// How long [`eventually`] waits; generous for the same reason.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+/// Pause between two of its questions.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// Why a control plane is not to be had.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -79,6 +84,21 @@ pub struct ControlPlane {
     client: Client,
     kubeconfig: PathBuf,
     _directory: TempDir,
+}
+
+/// Asks again and again until there is an answer.
+///
+/// # Panics
+/// There is none for [`PATIENCE`].
+pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 impl ControlPlane {

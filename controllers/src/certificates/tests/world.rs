@@ -2,7 +2,6 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use axum::http::header::CONNECTION;
 use axum::routing::post;
@@ -17,6 +16,7 @@ use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations, labels};
 use olm_bundle::{BUILTIN_CA_ANNOTATION, Injection, InjectionKind, injections};
 use olm_control_plane::ControlPlane;
+pub(super) use olm_control_plane::eventually;
 use olm_service::Component;
 use olm_service::certificate::{CertificateSource, PemPair, ServingCertificate};
 use olm_service::events::Events;
@@ -36,20 +36,6 @@ pub(super) const SYSTEM: &str = "olmv1-system";
 pub(super) const LEAF: &str = "d-service-cert";
 pub(super) const CA: &str = "d-service-ca";
 pub(super) const CRD: &str = "widgets.example.com";
-/// Generous, because tests share the machine with compilers.
-const PATIENCE: Duration = Duration::from_secs(120);
-const LOOK: Duration = Duration::from_millis(50);
-
-pub(super) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(answer) = ask().await {
-            return answer;
-        }
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
-        tokio::time::sleep(LOOK).await;
-    }
-}
 
 pub(super) struct World {
     plane: ControlPlane,

@@ -1,7 +1,6 @@
 //! A real API server, the objects on it, and controllers that end with the test.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
@@ -10,6 +9,7 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use olm_api::conditions::find;
 use olm_api::{ClusterObjectSet, ClusterUpgradeStatus};
 use olm_control_plane::ControlPlane;
+pub(super) use olm_control_plane::eventually;
 use olm_platform::{ClusterOperatorCondition, ClusterOperatorMode};
 use olm_service::Component;
 use olm_service::events::Events;
@@ -21,9 +21,6 @@ use tokio_util::sync::CancellationToken;
 use crate::platform::{NAME, Settings, run};
 
 const OPENSHIFT_CRDS: &str = include_str!("../../../../tests/e2e/data/openshift-crds.yaml");
-/// Generous, because tests share the machine with compilers.
-const PATIENCE: Duration = Duration::from_secs(90);
-const LOOK: Duration = Duration::from_millis(50);
 
 pub(super) struct World {
     pub(super) plane: ControlPlane,
@@ -52,17 +49,6 @@ impl Running {
 
     pub(super) async fn until_passes(&self, count: u64) {
         eventually("a pass", async || (self.passes() >= count).then_some(())).await;
-    }
-}
-
-pub(super) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(answer) = ask().await {
-            return answer;
-        }
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
-        tokio::time::sleep(LOOK).await;
     }
 }
 
