@@ -1,0 +1,1 @@
+//! Our servers as real processes on a real control plane, for tests and measurements.
