@@ -181,7 +181,6 @@ impl Clients {
         let (authorities, identities) = (kind.folder.authorities(), kind.folder.identities()?);
         let tls = tls_config(Arc::clone(provider), system, authorities, identities, kind.insecure)
             .map_err(|error| format!("building the registry client: {error}"))?;
-        let proxies = Arc::clone(&self.proxies);
         reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
             .http1_only()
@@ -190,7 +189,7 @@ impl Clients {
             .user_agent(USER_AGENT)
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(self.read_timeout)
-            .proxy(reqwest::Proxy::custom(move |url| proxies.proxy_for(url).cloned()))
+            .proxy(self.proxies.chooser())
             .build()
             .map_err(|error| format!("building the registry client: {error}"))
     }

@@ -12,6 +12,7 @@
 
 mod authorization;
 mod certificates;
+mod chain;
 mod challenge;
 mod client;
 mod config;

@@ -3,8 +3,11 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::LazyLock;
 
 use reqwest::Url;
+
+use crate::refusal;
 
 /// Which requests go through which proxy. [`Proxies::default`] has none.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -59,6 +62,27 @@ impl Proxies {
             proxy
         };
         Self::new(proxy("HTTP_PROXY"), proxy("HTTPS_PROXY"), &variable("NO_PROXY"))
+    }
+
+    /// [`Proxies::from_env`], read once: what this process uses as long as it runs.
+    #[must_use]
+    pub fn of_process() -> &'static Self {
+        static OF_PROCESS: LazyLock<Proxies> = LazyLock::new(Proxies::from_env);
+        &OF_PROCESS
+    }
+
+    /// The choice in the form that an HTTP client takes.
+    #[must_use]
+    pub fn chooser(&self) -> reqwest::Proxy {
+        let proxies = self.clone();
+        reqwest::Proxy::custom(move |url| proxies.proxy_for(url).cloned())
+    }
+
+    /// Why a request for `url` through these proxies got no answer, in the words of Go programs:
+    /// `proxyconnect tcp: dial tcp 10.0.0.1:3128: connect: connection refused`.
+    #[must_use]
+    pub fn why_unanswered(&self, url: &Url, error: &reqwest::Error) -> String {
+        refusal::cause(error, url.as_str(), self.proxy_for(url).filter(|_| error.is_connect())).0
     }
 
     /// Proxies for `http` and `https` URLs, and a list of exemptions in the form of `NO_PROXY`.

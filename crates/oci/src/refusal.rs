@@ -179,7 +179,7 @@ pub(crate) async fn read_capped(mut response: Response, max: u64) -> Result<Byte
 
 /// The innermost cause in the words of the field, and whether another attempt may help. `proxy` is what a request that found
 /// no connection was to go through.
-fn cause(error: &reqwest::Error, url: &str, proxy: Option<&Url>) -> (String, bool) {
+pub(crate) fn cause(error: &reqwest::Error, url: &str, proxy: Option<&Url>) -> (String, bool) {
     if error.is_timeout() {
         return ("i/o timeout".to_owned(), true);
     }

@@ -1,7 +1,8 @@
 //! Whom a TLS connection trusts and which client certificate it shows, as Go programs decide it.
 //!
-//! Two things differ from rustls' own choice: a server's certificate that is itself in the CA folder is trusted, though it
-//! signed nothing (the usual self-signed registry), and a registry that is configured as insecure is trusted whatever it shows.
+//! Three things differ from rustls' own choice: a server's certificate that is itself in the CA folder is trusted, though it
+//! signed nothing (the usual self-signed registry), one that may be a CA may be a server's as well ([`crate::chain`]), and a
+//! registry that is configured as insecure is trusted whatever it shows.
 
 use std::sync::Arc;
 
@@ -14,9 +15,10 @@ use rustls::server::ParsedCertificate;
 use rustls::sign::CertifiedKey;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
-use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::certificates::Identity;
+use crate::chain;
 
 /// TLS for the registries of one folder of certificates.
 ///
@@ -68,7 +70,9 @@ impl ServerCertVerifier for Verifier {
         }
         let certificate = ParsedCertificate::try_from(end_entity)?;
         if self.authorities.iter().any(|authority| authority == end_entity) {
-            check_validity(end_entity, now)?;
+            chain::check_validity(end_entity, now)?;
+        } else if chain::is_authority(end_entity) {
+            chain::check(end_entity, intermediates, &self.roots, self.algorithms, now)?;
         } else {
             self.check_issuer(&certificate, intermediates, now)?;
         }
@@ -116,19 +120,6 @@ impl Verifier {
                 error => error,
             })
     }
-}
-
-fn check_validity(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), Error> {
-    let refused = |why| Err(Error::InvalidCertificate(why));
-    let now = i64::try_from(now.as_secs()).ok().and_then(|seconds| ASN1Time::from_timestamp(seconds).ok());
-    let (Ok((_, certificate)), Some(now)) = (X509Certificate::from_der(certificate), now) else {
-        return refused(CertificateError::BadEncoding);
-    };
-    let validity = certificate.validity();
-    if now < validity.not_before {
-        return refused(CertificateError::NotValidYet);
-    }
-    if now > validity.not_after { refused(CertificateError::Expired) } else { Ok(()) }
 }
 
 /// Client certificates, of which the first that the server accepts is shown.

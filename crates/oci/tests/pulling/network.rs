@@ -234,6 +234,25 @@ async fn registries_are_reached_through_a_proxy() {
     );
 }
 
+// spec 06 §6.4
+#[tokio::test]
+async fn other_clients_choose_proxies_alike() {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let proxies =
+        Proxies::new(None, Some(format!("http://user:s3cret@{free}").parse().unwrap()), ".exempt.test");
+    let client = reqwest::Client::builder().no_proxy().proxy(proxies.chooser()).build().unwrap();
+    let why = async |url: &str| {
+        let url = url.parse().unwrap();
+        let error = client.get(reqwest::Url::clone(&url)).send().await.unwrap_err();
+        proxies.why_unanswered(&url, &error)
+    };
+    let refused = format!("proxyconnect tcp: dial tcp {free}: connect: connection refused");
+    assert_eq!(why("https://catalogd.test/api/v1/all").await, refused);
+    let exempt = why("https://catalogd.exempt.test/api/v1/all").await;
+    assert!(exempt.starts_with("dial tcp: lookup catalogd.exempt.test: "), "{exempt}");
+}
+
 /// A registry's certificate in the CA folder is trusted, whether it is a CA or not.
 #[tokio::test]
 async fn a_certificate_that_signed_itself_is_trusted_by_itself() {
@@ -258,6 +277,38 @@ async fn a_certificate_that_signed_itself_is_trusted_by_itself() {
         let error = error.unwrap_err().to_string();
         assert!(error.ends_with("x509: certificate is not valid for localhost"), "{error}");
     }
+}
+
+/// As a registry shows it whose certificate was requested as a CA's: no subject, and signed by the CA of the folder.
+#[tokio::test]
+async fn a_server_may_show_the_certificate_of_a_ca() {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let authority = || rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let (mut ca, ca_key) =
+        (rcgen::CertificateParams::new(vec![]).unwrap(), rcgen::KeyPair::generate().unwrap());
+    ca.is_ca = authority();
+    ca.distinguished_name.push(rcgen::DnType::CommonName, "the CA");
+    let ca_pem = ca.self_signed(&ca_key).unwrap().pem();
+    let ca = rcgen::Issuer::new(ca, ca_key);
+    let (mut leaf, key) = (
+        rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap(),
+        rcgen::KeyPair::generate().unwrap(),
+    );
+    leaf.is_ca = authority();
+    leaf.distinguished_name = rcgen::DistinguishedName::new();
+    let leaf = leaf.signed_by(&key, &ca).unwrap();
+    let registry = Registry::start_with(&leaf.pem(), &key.serialize_pem()).await.unwrap();
+    registry.add_image("a/cat", "v1", &catalog());
+    let setting = Setting::new().await;
+    let port = registry.host().rsplit_once(':').unwrap().1.to_owned();
+    let resolve =
+        async |host: &str| setting.puller.resolve(&format!("{host}:{port}/a/cat:v1").parse().unwrap()).await;
+    let error = resolve("127.0.0.1").await.unwrap_err().to_string();
+    assert!(error.ends_with("x509: certificate signed by unknown authority"), "{error}");
+    std::fs::write(setting.cas_dir().join("ca.crt"), ca_pem).unwrap();
+    resolve("127.0.0.1").await.unwrap();
+    let error = resolve("localhost").await.unwrap_err().to_string();
+    assert!(error.ends_with("x509: certificate is not valid for localhost"), "{error}");
 }
 
 const REFERENCE: &str = "OLM_TEST_REFERENCE";
