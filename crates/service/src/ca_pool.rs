@@ -69,6 +69,7 @@ pub struct CaSources {
 pub struct CaPool {
     sources: CaSources,
     profile: TlsProfile,
+    proxy: Option<reqwest::Proxy>,
     client: ArcSwap<reqwest::Client>,
 }
 
@@ -78,8 +79,17 @@ impl CaPool {
     /// # Errors
     /// A source that cannot be read, or a directory without any certificate.
     pub fn load(sources: CaSources, profile: TlsProfile) -> Result<Self, CaPoolError> {
-        let client = build(&sources, &profile)?;
-        Ok(Self { sources, profile, client: ArcSwap::from_pointee(client) })
+        let client = build(&sources, &profile, None)?;
+        Ok(Self { sources, profile, proxy: None, client: ArcSwap::from_pointee(client) })
+    }
+
+    /// Sends requests through what `proxy` chooses; without this they go through none.
+    ///
+    /// # Errors
+    /// As [`CaPool::load`].
+    pub fn through(self, proxy: reqwest::Proxy) -> Result<Self, CaPoolError> {
+        let client = build(&self.sources, &self.profile, Some(&proxy))?;
+        Ok(Self { proxy: Some(proxy), client: ArcSwap::from_pointee(client), ..self })
     }
 
     /// The client of the current pool: HTTP/1.1, connections pooled, 5 minutes for a whole request.
@@ -109,7 +119,7 @@ impl CaPool {
             if !is_new_bundle && fingerprint == seen {
                 continue;
             }
-            match build(&self.sources, &self.profile) {
+            match build(&self.sources, &self.profile, self.proxy.as_ref()) {
                 Ok(client) => {
                     self.client.store(Arc::new(client));
                     seen = fingerprint;
@@ -135,7 +145,11 @@ impl CaPool {
     }
 }
 
-fn build(sources: &CaSources, profile: &TlsProfile) -> Result<reqwest::Client, CaPoolError> {
+fn build(
+    sources: &CaSources,
+    profile: &TlsProfile,
+    proxy: Option<&reqwest::Proxy>,
+) -> Result<reqwest::Client, CaPoolError> {
     let mut certificates = Certificates { roots: RootCertStore::empty(), seen: HashSet::new() };
     add_system_roots(&mut certificates);
     if let Some(directory) = &sources.directory {
@@ -156,12 +170,13 @@ fn build(sources: &CaSources, profile: &TlsProfile) -> Result<reqwest::Client, C
         .with_root_certificates(certificates.roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(reqwest::Client::builder()
+    let client = reqwest::Client::builder()
         .tls_backend_preconfigured(config)
         .http1_only()
+        .no_proxy()
         .connect_timeout(CONNECT_DEADLINE)
-        .timeout(REQUEST_DEADLINE)
-        .build()?)
+        .timeout(REQUEST_DEADLINE);
+    Ok(proxy.cloned().into_iter().fold(client, reqwest::ClientBuilder::proxy).build()?)
 }
 
 /// Root certificates, each once.
@@ -243,5 +258,24 @@ mod tests {
         let before = pool.fingerprint();
         std::fs::write(dir.path().join("second.crt"), made.cert.pem()).unwrap();
         assert_ne!(pool.fingerprint(), before);
+    }
+
+    #[tokio::test]
+    async fn requests_go_through_the_proxy_that_was_given() {
+        let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
+        let pool = CaPool::load(CaSources { directory: None, bundle: None }, profile).unwrap();
+        let proxy = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", proxy.local_addr().unwrap());
+        let pool = pool.through(reqwest::Proxy::all(address).unwrap()).unwrap();
+        let asked = async {
+            let (mut stream, _) = proxy.accept().await.unwrap();
+            let mut start = [0; 32];
+            tokio::io::AsyncReadExt::read_exact(&mut stream, &mut start).await.unwrap();
+            String::from_utf8_lossy(&start).into_owned()
+        };
+        let client = pool.client();
+        let (answer, asked) = tokio::join!(client.get("https://catalogd.test/").send(), asked);
+        assert!(answer.is_err());
+        assert_eq!(asked, "CONNECT catalogd.test:443 HTTP/1");
     }
 }

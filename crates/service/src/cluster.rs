@@ -9,16 +9,27 @@ use futures::future::BoxFuture;
 use futures::{Stream, TryStreamExt};
 use http::{Request, Response};
 use kube::client::ClientBuilder;
+use kube::client::retry::RetryPolicy;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher;
 use kube::{Client, Config};
 use tokio_util::sync::CancellationToken;
+use tower::buffer::BufferLayer;
+use tower::retry::RetryLayer;
 use tower::{Layer, Service};
 
 use crate::metrics::Metrics;
 
 /// Longest wait for one answer of the API server. Watches are not calls: they have their own idle guard.
 pub const CALL_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Calls that wait for a connection at most.
+const WAITING_CALLS: usize = 1024;
+/// How often the client itself makes a call again that was answered with 429, 503 or 504. More would hide that answer
+/// behind [`CALL_DEADLINE`]; the caller tries again anyway, and says why.
+const RETRIES: u32 = 3;
+const FIRST_RETRY: Duration = Duration::from_millis(50);
+const LONGEST_RETRY: Duration = Duration::from_secs(2);
 
 /// Why no client could be made.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +48,9 @@ pub enum ConnectError {
     /// The configuration does not make a client.
     #[error("cluster client: {0}")]
     Client(#[from] kube::Error),
+    /// The times between two attempts contradict each other.
+    #[error("cluster client: {0}")]
+    Retry(#[from] kube::client::retry::InvalidBackoff),
 }
 
 /// Reads the cluster configuration: `kubeconfig` if given, else as `kubectl` and pods do (spec 06 §2.2).
@@ -56,14 +70,17 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
     Ok(config)
 }
 
-/// A client for general use, which retries what the API server asks to retry. Its requests are counted.
+/// A client for general use, which makes a call a few times again where the API server asks for that, and not before
+/// the time that it names. Its requests are counted. Must be called within a Tokio runtime.
 ///
 /// # Errors
 /// A configuration that does not make a client.
 pub fn client(config: &Config, metrics: &Arc<Metrics>) -> Result<Client, ConnectError> {
-    let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
-    let count = CountRequests { metrics: Arc::clone(metrics), host: host.into() };
-    Ok(ClientBuilder::try_from(config.clone())?.with_layer(&count).build())
+    let policy = RetryPolicy::new(FIRST_RETRY, LONGEST_RETRY, RETRIES, true)?;
+    let (config, count) = counted(config, metrics);
+    let counting = ClientBuilder::try_from(config)?.with_layer(&count);
+    // What is tried again has to be cloned, and only a buffered service can be.
+    Ok(counting.with_layer(&BufferLayer::new(WAITING_CALLS)).with_layer(&RetryLayer::new(policy)).build())
 }
 
 /// A client that never retries by itself: a lease renewal must not outlive its deadline inside a retry.
@@ -71,9 +88,16 @@ pub fn client(config: &Config, metrics: &Arc<Metrics>) -> Result<Client, Connect
 /// # Errors
 /// A configuration that does not make a client.
 pub fn client_without_retry(config: &Config, metrics: &Arc<Metrics>) -> Result<Client, ConnectError> {
+    let (config, count) = counted(config, metrics);
+    Ok(ClientBuilder::try_from(config)?.with_layer(&count).build())
+}
+
+/// The configuration without retries of the client library, and what counts the requests of its client.
+fn counted(config: &Config, metrics: &Arc<Metrics>) -> (Config, CountRequests) {
     let mut config = config.clone();
     config.default_retry = false;
-    client(&config, metrics)
+    let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
+    (config, CountRequests { metrics: Arc::clone(metrics), host: host.into() })
 }
 
 /// Counts requests to the API server by code, method and host.
@@ -183,4 +207,45 @@ pub async fn within<T>(
         let message = format!("the API server did not answer within {} s", limit.as_secs_f32());
         Err(kube::Error::Service(std::io::Error::new(std::io::ErrorKind::TimedOut, message).into()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Instant;
+
+    use axum::Router;
+    use axum::http::StatusCode;
+    use k8s_openapi::api::core::v1::Namespace;
+    use kube::Api;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_the_api_server_says_about_its_load_is_heard_after_a_few_attempts() {
+        let calls = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&calls);
+        let answer = async move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let status =
+                r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"too busy","code":429}"#;
+            (StatusCode::TOO_MANY_REQUESTS, status)
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async { axum::serve(listener, Router::new().fallback(answer)).await });
+        let config = Config::new(format!("http://{address}").parse().unwrap());
+        let metrics = Arc::new(Metrics::new());
+
+        let began = Instant::now();
+        let namespaces: Api<Namespace> = Api::all(client(&config, &metrics).unwrap());
+        let error = within_deadline(namespaces.get("default")).await.unwrap_err();
+        assert_eq!(describe(&error), "too busy");
+        assert_eq!(calls.swap(0, Ordering::Relaxed), 1 + RETRIES);
+        assert!(began.elapsed() < CALL_DEADLINE / 3);
+
+        let namespaces: Api<Namespace> = Api::all(client_without_retry(&config, &metrics).unwrap());
+        assert_eq!(describe(&namespaces.get("default").await.unwrap_err()), "too busy");
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
+    }
 }

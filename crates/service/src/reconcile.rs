@@ -108,6 +108,20 @@ impl Reconciles {
         name: &str,
         attempt: impl Future<Output = Result<Action, Failure>>,
     ) -> Result<Action, Infallible> {
+        self.run_by(name, None, attempt).await
+    }
+
+    /// As [`Self::run`]; a failed attempt is repeated no later than `by`, when there is something to say about it. Once
+    /// that has passed it sets no limit.
+    ///
+    /// # Errors
+    /// None.
+    pub async fn run_by(
+        &self,
+        name: &str,
+        by: Option<Instant>,
+        attempt: impl Future<Output = Result<Action, Failure>>,
+    ) -> Result<Action, Infallible> {
         tracing::info!(controller = self.controller, kind = self.kind, name, "reconcile starting");
         self.metrics.reconcile_started(self.controller);
         let started = Instant::now();
@@ -128,7 +142,7 @@ impl Reconciles {
                     error = failure.message,
                     "reconcile failed for good"
                 );
-                (self.retry(name, Some(RESYNC)), ReconcileResult::TerminalError)
+                (self.retry(name, by, Some(RESYNC)), ReconcileResult::TerminalError)
             }
             Ok(Err(failure)) => {
                 tracing::error!(
@@ -137,11 +151,11 @@ impl Reconciles {
                     error = failure.message,
                     "reconcile failed"
                 );
-                (self.retry(name, None), ReconcileResult::Error)
+                (self.retry(name, by, None), ReconcileResult::Error)
             }
             Err(_) => {
                 tracing::error!(controller = self.controller, name, "reconcile panicked: this is a defect");
-                (self.retry(name, None), ReconcileResult::Panic)
+                (self.retry(name, by, None), ReconcileResult::Panic)
             }
         };
         self.metrics.reconcile_ended(self.controller, result, started.elapsed());
@@ -149,9 +163,11 @@ impl Reconciles {
         Ok(action)
     }
 
-    fn retry(&self, name: &str, after: Option<Duration>) -> Action {
+    fn retry(&self, name: &str, by: Option<Instant>, after: Option<Duration>) -> Action {
         let mut failing = self.failing();
         let delay = after.unwrap_or_else(|| failing.backoff.next(name.to_owned()).min(self.longest_delay));
+        let left = by.and_then(|by| by.checked_duration_since(Instant::now())).filter(|left| !left.is_zero());
+        let delay = left.map_or(delay, |left| delay.min(left));
         let generation = failing.attempted.get(name).copied().flatten();
         failing.due.insert(name.to_owned(), (generation, Instant::now() + delay));
         Action::requeue(delay)
@@ -204,6 +220,20 @@ mod tests {
         assert!(delays[13..].iter().all(|delay| *delay == Action::requeue(limit)));
         let Ok(action) = reconciles.run("a", async { Err(Failure::terminal("x")) }).await;
         assert_eq!(action, Action::requeue(RESYNC));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_attempt_is_repeated_in_time() {
+        let reconciles = Reconciles::new("c", "K", 1, Arc::new(Metrics::new()));
+        let by = Instant::now() + Duration::from_millis(12);
+        let fail = async || {
+            let Ok(action) = reconciles.run_by("a", Some(by), async { Err(Failure::retry("x")) }).await;
+            action
+        };
+        let millis = |n| Action::requeue(Duration::from_millis(n));
+        assert_eq!((fail().await, fail().await, fail().await), (millis(5), millis(10), millis(12)));
+        tokio::time::advance(Duration::from_millis(12)).await;
+        assert_eq!(fail().await, millis(40));
     }
 
     #[tokio::test(start_paused = true)]
