@@ -43,6 +43,12 @@ pub const EXT_EXCLUDE_SKIPPED: &str = "ext.olm.operatorframework.io/exclude-skip
 /// `Strict`, `Live` or `Warn`, on ClusterExtensions: what becomes of an upgrade that may endanger custom resources
 /// (spec 07 §4.13).
 pub const EXT_CRD_CHECK: &str = "ext.olm.operatorframework.io/crd-check";
+/// `true` or `false`, on ClusterExtensions: while `true` nothing of the extension is applied or upgraded; its status is
+/// still told (spec 07 §7.2). Mirrored onto its active revisions, which are then only observed.
+pub const EXT_PAUSED: &str = "ext.olm.operatorframework.io/paused";
+/// `Delete`, `KeepCRDs` or `BlockIfInUse`, on ClusterExtensions: what an uninstallation does to definitions and their
+/// custom resources (spec 07 §4.14). Mirrored onto its active revisions.
+pub const EXT_UNINSTALL_POLICY: &str = "ext.olm.operatorframework.io/uninstall-policy";
 /// When somebody asked for new webhook certificates, on ClusterExtensions: a changed value renews CA and serving
 /// certificates of the built-in provider once. On the Secret of a CA: the value that was last honoured.
 pub const EXT_RENEW_WEBHOOK_CERTIFICATES_AT: &str =

@@ -30,6 +30,9 @@ pub mod types {
     pub const UPGRADE_AVAILABLE: &str = "UpgradeAvailable";
     /// Extension: what the bundle requires is there (spec 07 §5.5). Only where dependencies are judged.
     pub const DEPENDENCIES_SATISFIED: &str = "DependenciesSatisfied";
+    /// Extension: nothing is applied or upgraded (spec 07 §7.2). Only while annotation
+    /// [`EXT_PAUSED`](crate::annotations::EXT_PAUSED) says so.
+    pub const PAUSED: &str = "Paused";
     /// Cluster upgrade status: the platform may be upgraded (spec 06 §9.7).
     pub const UPGRADEABLE: &str = "Upgradeable";
 }
@@ -73,6 +76,8 @@ pub mod reasons {
     /// Catalog content is not served because the catalog is switched off.
     pub const USER_SPECIFIED_UNAVAILABLE: &str = "UserSpecifiedUnavailable";
 
+    /// Somebody asked for it.
+    pub const PAUSED: &str = "Paused";
     /// No newer version is held back.
     pub const UP_TO_DATE: &str = "UpToDate";
     /// The newer version is beyond the allowed scope of an upgrade.

@@ -5,6 +5,7 @@
 //!                        ▲ catalogs: content fetched from catalogd
 //! ```
 
+mod adoption;
 mod bundles;
 mod catalogs;
 mod certificates;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 
 use clap::Parser;
 use olm_oci::policy::PolicySource;
-use olm_oci::{Config, Limits, Puller};
+use olm_oci::{Config, Limits, Proxies, Puller};
 use olm_resolve::DependencyMode;
 use olm_service::ca_pool::{CaPool, CaSources};
 use olm_service::component::version_text;
@@ -99,7 +100,8 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
         directory: (!cas_dir.is_empty()).then(|| PathBuf::from(cas_dir)),
         bundle: service.builtin_certificates().map(|certificates| certificates.ca_bundle()),
     };
-    let pool = Arc::new(CaPool::load(sources, service.tls_profile.clone())?);
+    let pool = CaPool::load(sources, service.tls_profile.clone())?;
+    let pool = Arc::new(pool.through(Proxies::of_process().chooser())?);
     tokio::spawn(Arc::clone(&pool).follow(service.shutdown.clone()));
     let catalogs = Arc::new(Catalogs::open(cache.join("catalogs"), pool)?);
     let mut secrets =
@@ -114,7 +116,7 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
     pulling
         .override_limits(limits)
         .map_err(|error| format!("invalid argument {limits:?} for \"--image-limits\" flag: {error}"))?;
-    let bundles = Bundles::open(cache.join("unpack"), Puller::new(pulling))?;
+    let bundles = Bundles::open(&cache.join("unpack"), Puller::new(pulling))?;
     // Pulls that need credentials fail and are retried once those are there.
     if let Err(error) = secrets.sync().await {
         tracing::error!(%error, "registry credentials not read");

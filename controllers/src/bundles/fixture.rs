@@ -40,12 +40,12 @@ pub(crate) fn image(files: &Files) -> String {
 
 /// Bundles below this directory.
 pub(crate) fn open(directory: &Path) -> Bundles {
-    Bundles::open(directory.to_owned(), Puller::new(Config::new(Limits::BUNDLE))).unwrap()
+    Bundles::open(directory, Puller::new(Config::new(Limits::BUNDLE))).unwrap()
 }
 
 impl Bundles {
-    /// Keeps the files as if they had been pulled for the extension.
-    pub(crate) fn keep_pulled(&self, extension: &str, files: &Files) {
-        write_files(&self.place(extension, FILES), &digest(files), files).unwrap();
+    /// Keeps the files as if they had been pulled.
+    pub(crate) fn keep_pulled(&self, files: &Files) {
+        self.images.write(&digest(files), files).unwrap();
     }
 }

@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
 
@@ -27,10 +28,12 @@ pub(super) fn read(place: &Path, key: &str) -> Option<Vec<u8>> {
 pub(super) fn write(place: &Path, key: &str, content: &[u8]) -> io::Result<()> {
     let folder = place.parent().ok_or(io::ErrorKind::InvalidInput)?;
     fs::create_dir_all(folder)?;
-    let staging = place.with_extension("new");
+    // Two may write the same at once.
+    static WRITTEN: AtomicU64 = AtomicU64::new(0);
+    let staging = place.with_extension(WRITTEN.fetch_add(1, Ordering::Relaxed).to_string());
     let written = stage(&staging, key, content).and_then(|()| fs::rename(&staging, place));
     if written.is_err() {
-        // Where it cannot be removed either, the next attempt overwrites it.
+        // Where it cannot be removed either, it goes with the folder, or when nobody needs its name.
         let _ = fs::remove_file(&staging);
     }
     written

@@ -7,11 +7,13 @@
 //!                           └ kept files, or else pull ─ rendering ───►┘ (kept)
 //! ```
 //!
-//! Of each extension two files are kept: the files and the rendering of the content in force. What is damaged, foreign,
-//! or of another program is made again.
+//! Of each extension one rendering is kept, that of the content wanted last; the files of images are kept by digest
+//! ([`images`]), for all extensions, while one of them has them installed, or wants to. What is damaged, foreign, or of
+//! another program is made again.
 
 #[cfg(test)]
 pub(crate) mod fixture;
+mod images;
 mod kept;
 mod rendering;
 #[cfg(test)]
@@ -25,22 +27,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
 use std::time::UNIX_EPOCH;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use olm_oci::{BUNDLE_FOLDERS, CanonicalRef, Class, PullError, Puller, Reference};
 use olm_service::component::version_text;
 use tokio::sync::Semaphore;
 use tokio::task::{block_in_place, spawn_blocking};
 
 use crate::failure::Failure;
+use images::Images;
 pub(crate) use rendering::{Rendered, Wishes};
 
 /// Files of a bundle by their path in the image.
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// Name of the file that keeps the files of an image.
-const FILES: &str = "files";
-/// Name of the file that keeps what was made of them.
+/// Name of the folder with the files of images.
+const IMAGES: &str = "images";
+/// Name of the folder with a folder for each extension.
+const EXTENSIONS: &str = "extensions";
+/// Name of the file there that keeps what was made for it.
 const RENDERED: &str = "rendered";
 
 /// Why there is no rendered bundle.
@@ -55,6 +58,8 @@ pub(crate) enum Unusable {
 /// The bundles of all extensions.
 pub(crate) struct Bundles {
     puller: Puller,
+    images: Images,
+    /// A folder for each extension.
     directory: PathBuf,
     /// Which program renders: another one might render otherwise.
     program: String,
@@ -66,11 +71,29 @@ pub(crate) struct Bundles {
 
 impl Bundles {
     /// Bundles kept below `directory`.
-    pub(crate) fn open(directory: PathBuf, puller: Puller) -> io::Result<Self> {
+    pub(crate) fn open(directory: &Path, puller: Puller) -> io::Result<Self> {
+        let images = directory.join(IMAGES);
+        fs::create_dir_all(&images)?;
+        let directory = directory.join(EXTENSIONS);
         fs::create_dir_all(&directory)?;
         let processors = available_parallelism().map_or(1, usize::from);
         let rendering = Semaphore::new(processors);
-        Ok(Self { puller, directory, program: program(), rendering, faults: Mutex::default() })
+        let (images, program) = (Images::new(images), program());
+        Ok(Self { puller, images, directory, program, rendering, faults: Mutex::default() })
+    }
+
+    /// The extension has these images installed, or is rolling them out; files of others that it needed before may go.
+    pub(crate) fn need<'a>(&self, extension: &str, images: impl Iterator<Item = &'a str>) {
+        let digest =
+            |image: &str| Some(CanonicalRef::from_digest(&image.parse().ok()?)?.digest().to_string());
+        self.images.need(extension, images.filter_map(digest).collect());
+    }
+
+    /// Removes the files of images that none of all these extensions needs.
+    pub(crate) fn sweep<'a>(&self, extensions: impl Iterator<Item = &'a str>) {
+        if let Err(error) = block_in_place(|| self.images.sweep(extensions)) {
+            tracing::warn!(%error, "files of bundles that nobody needs stay on disk");
+        }
     }
 
     /// The bundle of an image, rendered as the extension wishes.
@@ -82,11 +105,12 @@ impl Bundles {
     ) -> Result<Rendered, Unusable> {
         let reference: Reference = image.parse().map_err(|error| unavailable(PullError::from(error)))?;
         let pinned = self.puller.resolve(&reference).await.map_err(unavailable)?;
+        self.images.need_also(extension, pinned.digest().as_str());
         let key = wishes.key(pinned.digest().as_str(), &self.program);
         if let Some((_, failure)) = self.faults().get(extension).filter(|(faulty, _)| *faulty == key) {
             return Err(Unusable::Faulty(failure.clone()));
         }
-        let place = self.place(extension, RENDERED);
+        let place = self.directory.join(extension).join(RENDERED);
         if let Some(rendered) = block_in_place(|| read_rendered(&place, &key)) {
             return Ok(rendered);
         }
@@ -107,9 +131,10 @@ impl Bundles {
         Ok(rendered)
     }
 
-    /// Forgets what was kept for the extension.
+    /// Forgets what was kept for the extension; files that it alone needed go with the next [`sweep`](Self::sweep).
     pub(crate) fn remove(&self, extension: &str) -> io::Result<()> {
         self.faults().remove(extension);
+        self.images.need_nothing(extension);
         match fs::remove_dir_all(self.directory.join(extension)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             result => result,
@@ -117,17 +142,13 @@ impl Bundles {
     }
 
     async fn files(&self, extension: &str, image: &CanonicalRef) -> Result<Files, Unusable> {
-        let (place, digest) = (self.place(extension, FILES), image.digest().as_str());
-        if let Some(files) = block_in_place(|| read_files(&place, digest)) {
+        let digest = image.digest().as_str();
+        if let Some(files) = block_in_place(|| self.images.read(digest)) {
             return Ok(files);
         }
         let files = self.puller.pull_files(image, &BUNDLE_FOLDERS).await.map_err(unavailable)?;
-        keep(extension, || write_files(&place, digest, &files));
+        keep(extension, || self.images.write(digest, &files));
         Ok(files)
-    }
-
-    fn place(&self, extension: &str, name: &str) -> PathBuf {
-        self.directory.join(extension).join(name)
     }
 
     fn faults(&self) -> MutexGuard<'_, HashMap<String, (String, Failure)>> {
@@ -144,17 +165,6 @@ fn keep(extension: &str, write: impl FnOnce() -> io::Result<()>) {
 
 fn read_rendered(place: &Path, key: &str) -> Option<Rendered> {
     serde_json::from_slice(&kept::read(place, key)?).ok()
-}
-
-fn read_files(place: &Path, digest: &str) -> Option<Files> {
-    let stored: BTreeMap<String, String> = serde_json::from_slice(&kept::read(place, digest)?).ok()?;
-    stored.into_iter().map(|(path, text)| Some((path, BASE64_STANDARD.decode(text).ok()?))).collect()
-}
-
-fn write_files(place: &Path, digest: &str, files: &Files) -> io::Result<()> {
-    let stored: BTreeMap<&String, String> =
-        files.iter().map(|(path, bytes)| (path, BASE64_STANDARD.encode(bytes))).collect();
-    kept::write(place, digest, &serde_json::to_vec(&stored)?)
 }
 
 /// What tells this program from any other, builds of one version included.

@@ -1,5 +1,6 @@
 use olm_bundle::Certificates;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::fixture::{digest, files, image, open};
 use super::*;
@@ -22,6 +23,11 @@ fn wishes(config: Option<Value>) -> Wishes {
     Wishes { namespace: "ns".to_owned(), config, features: features() }
 }
 
+/// Where the rendering for the extension `demo` is.
+fn demo(directory: &TempDir) -> PathBuf {
+    directory.path().join(EXTENSIONS).join("demo")
+}
+
 fn config_map() -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"x": "<\u{2028}&>"}})
 }
@@ -29,21 +35,23 @@ fn config_map() -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bundle_is_rendered_once_for_each_digest_and_wish() {
     let directory = tempfile::tempdir().unwrap();
-    let (place, files) = (directory.path().join("demo"), files("1.0.0", &[config_map()]));
+    let files = files("1.0.0", &[config_map()]);
+    let (place, kept) =
+        (demo(&directory), directory.path().join(IMAGES).join(digest(&files).replace(':', "-")));
     let image = image(&files);
     let bundles = open(directory.path());
-    bundles.keep_pulled("demo", &files);
+    bundles.keep_pulled(&files);
     let first = bundles.rendered("demo", &image, wishes(None)).await.unwrap();
     assert_eq!(first.objects[0]["metadata"], json!({"name": "settings", "namespace": "ns"}));
     assert_eq!((&first.obstacles, &first.warnings), (&Vec::new(), &Vec::new()));
 
     // Neither registry nor files are there to make it again from.
-    fs::remove_file(place.join(FILES)).unwrap();
+    fs::remove_file(&kept).unwrap();
     assert_eq!(bundles.rendered("demo", &image, wishes(None)).await.unwrap(), first);
     let mut restarted = open(directory.path());
     assert_eq!(restarted.rendered("demo", &image, wishes(None)).await.unwrap(), first);
 
-    restarted.keep_pulled("demo", &files);
+    restarted.keep_pulled(&files);
     let moved = Wishes { namespace: "other".to_owned(), ..wishes(None) };
     let other = restarted.rendered("demo", &image, moved).await.unwrap();
     assert_eq!(other.objects[0]["metadata"]["namespace"], "other");
@@ -56,19 +64,18 @@ async fn a_bundle_is_rendered_once_for_each_digest_and_wish() {
     restarted.program = "newer".to_owned();
     assert_eq!(restarted.rendered("demo", &image, wishes(None)).await.unwrap(), first);
 
-    let count = || fs::read_dir(&place).map_or(0, Iterator::count);
-    assert_eq!(count(), 2, "one file for the content, one for what was made of it");
+    assert_eq!(fs::read_dir(&place).unwrap().count(), 1, "what was made of the content last");
     restarted.remove("demo").unwrap();
     restarted.remove("demo").unwrap();
-    assert_eq!(count(), 0);
+    assert!(!place.exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_damaged_is_made_again() {
     let directory = tempfile::tempdir().unwrap();
-    let (place, files) = (directory.path().join("demo").join(RENDERED), files("1.0.0", &[config_map()]));
+    let (place, files) = (demo(&directory).join(RENDERED), files("1.0.0", &[config_map()]));
     let bundles = open(directory.path());
-    bundles.keep_pulled("demo", &files);
+    bundles.keep_pulled(&files);
     let first = bundles.rendered("demo", &image(&files), wishes(None)).await.unwrap();
     let whole = fs::read(&place).unwrap();
     for damaged in [b"".to_vec(), whole[..whole.len() - 1].to_vec(), [whole.as_slice(), b" "].concat()] {
@@ -85,15 +92,15 @@ async fn a_fault_is_found_once() {
     let bundles = open(directory.path());
     let unsupported = json!({"apiVersion": "example.com/v1", "kind": "Gadget", "metadata": {"name": "g"}});
     let (faulty, whole) = (files("1.0.0", &[unsupported]), files("1.0.0", &[]));
-    bundles.keep_pulled("demo", &faulty);
+    bundles.keep_pulled(&faulty);
     let rendered = async |config| bundles.rendered("demo", &image(&faulty), wishes(config)).await;
     let failure = rendered(None).await.unwrap_err();
     let Unusable::Faulty(Failure { class: Class::Retry, message }) = &failure else { panic!("{failure:?}") };
     assert!(message.contains("Gadget"), "{message}");
-    assert!(!directory.path().join("demo").join(RENDERED).exists());
+    assert!(!demo(&directory).join(RENDERED).exists());
 
     // Other files under the same digest would do, if anybody looked at them.
-    let mend = || write_files(&directory.path().join("demo").join(FILES), &digest(&faulty), &whole).unwrap();
+    let mend = || bundles.images.write(&digest(&faulty), &whole).unwrap();
     mend();
     assert_eq!(rendered(None).await.unwrap_err(), failure);
     let invalid = rendered(Some(json!({"unknown": 1}))).await.unwrap_err();
@@ -103,13 +110,71 @@ async fn a_fault_is_found_once() {
     assert!(rendered(Some(json!({}))).await.is_ok());
     // Only the last fault is remembered.
     assert!(rendered(None).await.is_ok());
-    bundles.keep_pulled("demo", &faulty);
-    fs::remove_file(directory.path().join("demo").join(RENDERED)).unwrap();
+    bundles.keep_pulled(&faulty);
+    fs::remove_file(demo(&directory).join(RENDERED)).unwrap();
     assert_eq!(rendered(None).await.unwrap_err(), failure);
     bundles.remove("demo").unwrap();
-    fs::create_dir_all(directory.path().join("demo")).unwrap();
     mend();
     assert!(rendered(None).await.is_ok());
+}
+
+// issue 7: by digest, for all extensions, while one needs them
+#[tokio::test(flavor = "multi_thread")]
+async fn images_are_kept_while_an_extension_needs_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let versions = ["1.0.0", "2.0.0", "3.0.0"].map(|version| files(version, &[config_map()]));
+    let bundles = open(directory.path());
+    versions.iter().for_each(|files| bundles.keep_pulled(files));
+    let [first, second, third] = versions.each_ref().map(image);
+    let left = || fs::read_dir(directory.path().join(IMAGES)).unwrap().count();
+    // What has been pulled for one is there for all.
+    bundles.rendered("a", &first, wishes(None)).await.unwrap();
+    bundles.rendered("b", &first, wishes(None)).await.unwrap();
+    bundles.sweep(["a", "b", "late"].into_iter());
+    assert_eq!(left(), 3, "nobody knows yet what the last one needs");
+    bundles.need("late", [third.as_str(), "r.example/tagged:1", "not an image"].into_iter());
+    bundles.sweep(["a", "b", "late"].into_iter());
+    assert_eq!(left(), 2);
+    // An upgrade keeps what is installed until it is not any more.
+    bundles.keep_pulled(&versions[1]);
+    bundles.need("a", [first.as_str()].into_iter());
+    bundles.rendered("a", &second, wishes(None)).await.unwrap();
+    bundles.remove("b").unwrap();
+    bundles.sweep(["a", "late"].into_iter());
+    assert_eq!(left(), 3);
+    bundles.need("a", [second.as_str()].into_iter());
+    bundles.sweep(["a", "late"].into_iter());
+    assert_eq!(left(), 2);
+    // A restart knows nothing until all have been looked at.
+    let restarted = open(directory.path());
+    restarted.need("a", [second.as_str()].into_iter());
+    restarted.sweep(["a", "late"].into_iter());
+    assert_eq!(left(), 2);
+    restarted.sweep(["a"].into_iter());
+    assert_eq!(left(), 1);
+}
+
+// spec 05 §3.7, spec 01 §7.1 rule 6: the same text again, so that status does not churn
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unreachable_registry_is_told_in_the_same_words_each_time() {
+    let directory = tempfile::tempdir().unwrap();
+    // A port that nobody listens on any more, and one that hangs up: its side of the connection has another port each time.
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let rude = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let hangs_up = rude.local_addr().unwrap();
+    std::thread::spawn(move || rude.incoming().for_each(drop));
+    for address in [closed, hangs_up] {
+        let bundles = open(directory.path());
+        let image = format!("{address}/demo@sha256:{}", "0".repeat(64));
+        let attempt = async || match bundles.rendered("demo", &image, wishes(None)).await.unwrap_err() {
+            Unusable::Unavailable(failure) => failure,
+            Unusable::Faulty(failure) => panic!("{failure}"),
+        };
+        let (first, second) = (attempt().await, attempt().await);
+        assert_eq!(first.class, Class::Retry);
+        assert!(!first.message.contains('\n') && first.message.contains(&address.to_string()), "{first}");
+        assert_eq!(first, second);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -171,7 +236,7 @@ async fn real_bundles_are_read_back_as_they_were_rendered() {
             }
         }
         let name = root.file_name().unwrap().to_str().unwrap();
-        bundles.keep_pulled(name, &files);
+        bundles.keep_pulled(&files);
         let certificates = Certificates::CertManager;
         let wishes = Wishes {
             features: Features { certificates, single_own_namespace: true, ..features() },

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::time::Duration;
 
 use futures::stream;
+use olm_oci::Proxies;
 use olm_service::cluster::with_causes;
 use reqwest::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use reqwest::{Client, Response, StatusCode, Url};
@@ -145,7 +146,7 @@ impl Source {
         }
         match answer {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => Err(failed(&with_causes(&error.without_url()))),
+            Ok(Err(error)) => Err(failed(&Proxies::of_process().why_unanswered(&asked, &error))),
             Err(_) => Err(failed(&silence())),
         }
     }

@@ -58,7 +58,7 @@ struct Manners {
 }
 
 /// A catalogd.
-pub(super) struct Catalogd {
+pub(crate) struct Catalogd {
     store: Arc<Store>,
     manners: Manners,
     server: HttpServer,
@@ -67,7 +67,7 @@ pub(super) struct Catalogd {
 }
 
 impl Catalogd {
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let cache = tempfile::tempdir().unwrap();
         let store = Arc::new(Store::open(cache.path()).unwrap());
         let manners = Manners::default();
@@ -114,7 +114,7 @@ impl Catalogd {
     }
 
     /// Serves a folder of catalog files.
-    pub(super) fn publish_folder(&self, name: &str, version: u32, folder: &Path) -> ClusterCatalog {
+    pub(crate) fn publish_folder(&self, name: &str, version: u32, folder: &Path) -> ClusterCatalog {
         let digest = hex::encode(Sha256::digest(format!("{name} {version}")));
         let reference = format!("r.example/{name}@sha256:{digest}");
         self.store.replace(name, folder, reference.clone()).unwrap();

@@ -16,7 +16,7 @@ mod controller;
 mod fault_tests;
 mod fetch;
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;
 mod generation;
 mod supply;
 #[cfg(test)]

@@ -1,18 +1,21 @@
 //! Makes the wanted content the newest revision of an extension (spec 05 §§4.4–4.6). Idempotent: every step may
 //! have been done by an attempt that ended before the next.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterObjectSet, labels, names};
-use olm_revision::content::{ContentPhase, resolve, secrets};
-use olm_revision::generate::{Decision, Draft, GenerateError, decide, newest, outdated, secret_owner};
+use olm_revision::content::{SecretKey, resolve, secrets};
+use olm_revision::generate::{
+    Decision, Draft, GenerateError, NumberedRevision, decide, newest, outdated, secret_owner,
+};
 use olm_service::cluster::within_deadline;
 use serde_json::json;
 
+use super::revisions::is_of;
 use crate::failure::Failure;
 
 /// Where revisions are written.
@@ -24,24 +27,31 @@ pub(crate) struct Revisions {
 }
 
 /// What was done.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Applied {
-    /// A revision was made.
+    /// It was made now.
     pub created: bool,
-    /// UID and generation of the revision in force.
-    pub newest: (Option<String>, Option<i64>),
+    /// The revision in force.
+    pub set: ClusterObjectSet,
 }
 
 /// What is to be done, and what it was decided from.
 pub(crate) struct Plan {
     decision: Decision,
     existing: Vec<ClusterObjectSet>,
+    /// The owners of the Secrets of the newest revision, as far as those exist.
+    owners: BTreeMap<SecretKey, Vec<OwnerReference>>,
 }
 
 impl Plan {
     /// Whether there will be another revision.
     pub(crate) fn makes_revision(&self) -> bool {
         matches!(self.decision, Decision::New { .. })
+    }
+
+    /// The revision that was the newest so far.
+    pub(crate) fn newest(&self) -> Option<&ClusterObjectSet> {
+        newest(&self.existing)
     }
 }
 
@@ -60,17 +70,25 @@ impl Revisions {
     pub(crate) async fn list(&self, extension: &str) -> Result<Vec<ClusterObjectSet>, Failure> {
         let selector = ListParams::default().labels(&format!("{}={extension}", labels::OWNER_NAME));
         let list = within_deadline(self.sets.list(&selector)).await;
-        Ok(list.map_err(|error| Failure::api(&error).context("listing revisions"))?.items)
+        let mut all = list.map_err(|error| Failure::api(&error).context("listing revisions"))?.items;
+        all.retain(|set| is_of(set, extension));
+        Ok(all)
     }
 
     /// What is to be done so that the draft becomes the newest revision.
     pub(crate) async fn plan(&self, extension: &str, draft: &Draft) -> Result<Plan, Failure> {
         let existing = self.list(extension).await?;
-        let content = self.content(newest(&existing)).await?;
+        let newest = newest(&existing);
+        let found = self.content(newest).await?;
         let decision = tokio::task::block_in_place(|| {
+            let spec = newest.and_then(|set| set.spec.as_ref());
+            // Lost content says nothing about what it was.
+            let content = spec.and_then(|spec| resolve(spec, &self.system_namespace, &found).ok());
             decide(draft, &existing, content.as_deref(), &self.system_namespace)
         });
-        Ok(Plan { decision: decision.map_err(invalid)?, existing })
+        let decision = decision.map_err(invalid)?;
+        let owners = found.into_iter().map(|(key, secret)| (key, secret.owner_references().to_vec()));
+        Ok(Plan { decision, owners: owners.collect(), existing })
     }
 
     /// Makes the draft the newest revision, unless it is.
@@ -80,29 +98,51 @@ impl Revisions {
         draft: &Draft,
         plan: Plan,
     ) -> Result<Applied, Failure> {
-        let Plan { decision, existing } = plan;
-        let (current, created) = match (decision, newest(&existing)) {
-            (Decision::Keep, Some(current)) => (current.clone(), false),
+        let Plan { decision, existing, owners } = plan;
+        self.own_orphans(draft, &existing).await?;
+        let set = match (decision, newest(&existing)) {
+            (Decision::Keep, Some(current)) => current.clone(),
             (Decision::Patch(set), _) => {
                 let name = set.name_any();
                 let patched = self.server_side_apply(&set).await;
-                (patched.map_err(|e| e.context(format!("patching {name} Revision")))?, false)
+                patched.map_err(|error| error.context(format!("patching {name} Revision")))?
             }
-            (Decision::New { number }, _) => (self.create(extension, draft, number, &existing).await?, true),
+            (Decision::New { number }, _) => {
+                let set = self.create(extension, draft, number, &existing).await?;
+                return Ok(Applied { created: true, set });
+            }
             // Kept is only what exists.
             (Decision::Keep, None) => return Err(Failure::retry("no revision to keep")),
         };
-        if !created {
-            self.ensure_secrets(draft, &current).await?;
-        }
-        Ok(Applied { created, newest: (current.uid(), current.metadata.generation) })
+        self.ensure_secrets(draft, &set, &owners).await?;
+        Ok(Applied { created: false, set })
     }
 
-    /// Content of the revision; `None` where it is lost. A read that fails is no answer: content that is merely out of
-    /// reach must not be taken for different.
-    async fn content(&self, set: Option<&ClusterObjectSet>) -> Result<Option<Vec<ContentPhase>>, Failure> {
-        let Some(spec) = set.and_then(|set| set.spec.as_ref()) else { return Ok(None) };
+    /// Makes revisions that an extension of the same name left behind ours, so that they go with this one. The newest is
+    /// left to the decision about it.
+    async fn own_orphans(&self, draft: &Draft, existing: &[ClusterObjectSet]) -> Result<(), Failure> {
+        let newest = newest(existing).map(ResourceExt::name_any);
+        for set in existing.iter().filter(|set| set.owner_references().is_empty()) {
+            let name = set.name_any();
+            if newest.as_ref() == Some(&name) || set.metadata.deletion_timestamp.is_some() {
+                continue;
+            }
+            let metadata =
+                json!({"ownerReferences": [draft.owner()], "resourceVersion": set.metadata.resource_version});
+            let patch = Patch::Merge(json!({ "metadata": metadata }));
+            let patched = within_deadline(self.sets.patch(&name, &PatchParams::default(), &patch)).await;
+            ignore(patched, |status| status.is_not_found()).map_err(|error| {
+                Failure::api(&error).context(format!("patching ownerReference on Revision {name}"))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The Secrets of the revision that exist. A read that fails is no answer: content that is merely out of reach must
+    /// not be taken for lost.
+    async fn content(&self, set: Option<&ClusterObjectSet>) -> Result<BTreeMap<SecretKey, Secret>, Failure> {
         let mut found = BTreeMap::new();
+        let Some(spec) = set.and_then(|set| set.spec.as_ref()) else { return Ok(found) };
         for key in secrets(spec, &self.system_namespace) {
             let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
             let read = within_deadline(api.get_opt(&key.name)).await;
@@ -111,7 +151,7 @@ impl Revisions {
                 found.insert(key, secret);
             }
         }
-        Ok(resolve(spec, &self.system_namespace, &found).ok())
+        Ok(found)
     }
 
     async fn create(
@@ -129,21 +169,63 @@ impl Revisions {
                 Failure::api(&error).context("garbage collecting old revisions: deleting archived revision")
             })?;
         }
+        let set = self.write(&revision).await?;
+        tracing::info!(extension, revision = set.name_any(), "new revision");
+        Ok(set)
+    }
+
+    /// Writes a numbered revision: its Secrets, the set, and then the owner of the Secrets.
+    pub(crate) async fn write(&self, revision: &NumberedRevision) -> Result<ClusterObjectSet, Failure> {
+        self.refuse_foreign(&revision.set).await?;
         for secret in &revision.secrets {
-            let created = within_deadline(self.secrets.create(&PostParams::default(), secret)).await;
-            ignore(created, |status| status.is_already_exists()).map_err(|error| {
-                Failure::api(&error).context(format!("creating ref Secret {:?}", secret.name_any()))
-            })?;
+            self.put(secret).await?;
         }
         let set =
             self.server_side_apply(&revision.set).await.map_err(|e| e.context("creating new Revision"))?;
-        tracing::info!(extension, revision = set.name_any(), "new revision");
         for secret in &revision.secrets {
             self.own(&secret.name_any(), secret.owner_references(), &set)
                 .await
                 .map_err(|error| error.context("patching ownerReferences on ref Secrets"))?;
         }
         Ok(set)
+    }
+
+    /// Refuses to write over a ClusterObjectSet that is somebody else's (spec 05 §17.2). One of ours may exist: from an
+    /// attempt that ended early, or without the label that somebody took away.
+    async fn refuse_foreign(&self, wanted: &ClusterObjectSet) -> Result<(), Failure> {
+        let name = wanted.name_any();
+        let found = within_deadline(self.sets.get_opt(&name)).await;
+        let found = found.map_err(|error| Failure::api(&error).context("creating new Revision"))?;
+        match found.and_then(|found| foreign(&found, wanted)) {
+            Some(why) => Err(Failure::retry(format!(
+                "creating new Revision: ClusterObjectSet {name:?} exists and is not of this extension: {why}"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Creates the Secret; one that exists with the same content was left by an attempt that ended early.
+    async fn put(&self, secret: &Secret) -> Result<(), Failure> {
+        let name = secret.name_any();
+        let failed =
+            |error: &kube::Error| Failure::api(error).context(format!("creating ref Secret {name:?}"));
+        match within_deadline(self.secrets.create(&PostParams::default(), secret)).await {
+            Ok(_) => return Ok(()),
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+            Err(error) => return Err(failed(&error)),
+        }
+        let found = within_deadline(self.secrets.get_opt(&name)).await.map_err(|error| failed(&error))?;
+        let is_same = found.is_some_and(|found| {
+            found.data == secret.data
+                && found.immutable == Some(true)
+                && found.metadata.deletion_timestamp.is_none()
+        });
+        if is_same {
+            return Ok(());
+        }
+        Err(Failure::retry(format!(
+            "creating ref Secret {name:?}: one of this name exists that is going, not immutable, or of other content"
+        )))
     }
 
     async fn server_side_apply(&self, set: &ClusterObjectSet) -> Result<ClusterObjectSet, Failure> {
@@ -153,23 +235,33 @@ impl Revisions {
     }
 
     /// Sees that every Secret of the revision exists and goes with it; one that is gone is made again from the draft,
-    /// whose names are content hashes (spec 05 §18.25).
-    async fn ensure_secrets(&self, draft: &Draft, set: &ClusterObjectSet) -> Result<(), Failure> {
+    /// whose names are content hashes (spec 05 §18.25). `owners` are those of the Secrets that were found.
+    async fn ensure_secrets(
+        &self,
+        draft: &Draft,
+        set: &ClusterObjectSet,
+        owners: &BTreeMap<SecretKey, Vec<OwnerReference>>,
+    ) -> Result<(), Failure> {
         let Some(spec) = &set.spec else { return Ok(()) };
-        let referenced: BTreeSet<String> = secrets(spec, &self.system_namespace)
-            .into_iter()
-            .filter(|key| key.namespace == self.system_namespace)
-            .map(|key| key.name)
-            .collect();
-        let context = |error: Failure| error.context("ensuring ownerReferences on ref Secrets");
-        for name in referenced {
-            let found = within_deadline(self.secrets.get_opt(&name)).await;
-            match found.map_err(|error| context(Failure::api(&error)))? {
-                Some(secret) => self.own(&name, secret.owner_references(), set).await.map_err(context)?,
-                None => self.restore(draft, set, &name).await?,
+        let referenced = secrets(spec, &self.system_namespace);
+        for key in referenced.into_iter().filter(|key| key.namespace == self.system_namespace) {
+            match owners.get(&key) {
+                Some(owners) => {
+                    let owned = self.own(&key.name, owners, set).await;
+                    owned.map_err(|error| error.context("ensuring ownerReferences on ref Secrets"))?;
+                }
+                None => self.restore(draft, set, &key.name).await?,
             }
         }
         Ok(())
+    }
+
+    /// Sees that every Secret of the newest revision exists, if the draft is what it was made from; else does nothing.
+    pub(crate) async fn restore_secrets(&self, draft: &Draft, plan: &Plan) -> Result<(), Failure> {
+        match plan.newest().filter(|_| !plan.makes_revision()) {
+            Some(set) => self.ensure_secrets(draft, set, &plan.owners).await,
+            None => Ok(()),
+        }
     }
 
     async fn restore(&self, draft: &Draft, set: &ClusterObjectSet, name: &str) -> Result<(), Failure> {
@@ -181,9 +273,7 @@ impl Revisions {
         };
         secret.metadata.owner_references = secret_owner(set).map(|owner| vec![owner]);
         tracing::info!(revision = set.name_any(), secret = name, "missing ref Secret is made again");
-        let created = within_deadline(self.secrets.create(&PostParams::default(), &secret)).await;
-        ignore(created, |status| status.is_already_exists())
-            .map_err(|error| Failure::api(&error).context(format!("creating ref Secret {name:?}")))
+        self.put(&secret).await
     }
 
     /// Adds the revision as owner of the Secret, unless it is.
@@ -211,6 +301,24 @@ impl Revisions {
 /// The bundle, or the extension's name, does not make a revision; another one is needed.
 pub(crate) fn invalid(error: GenerateError) -> Failure {
     Failure::blocked(error)
+}
+
+/// Why a ClusterObjectSet of the wanted name is somebody else's, if it is: it neither says that it is a revision of the
+/// extension nor is owned by it.
+fn foreign(found: &ClusterObjectSet, wanted: &ClusterObjectSet) -> Option<String> {
+    let label = |set: &ClusterObjectSet| set.labels().get(labels::OWNER_NAME).cloned().unwrap_or_default();
+    let (says, extension) = (label(found), label(wanted));
+    let mut ours = wanted.owner_references().iter();
+    let is_owned = ours.any(|ours| found.owner_references().iter().any(|owner| owner.uid == ours.uid));
+    if is_owned || says == extension && is_of(found, &extension) {
+        return None;
+    }
+    let owners = found.owner_references().iter().filter(|owner| owner.controller == Some(true));
+    let owners: Vec<String> = owners.map(|owner| format!("{} {:?}", owner.kind, owner.name)).collect();
+    Some(match owners.is_empty() {
+        true => format!("its label {} is {says:?}", labels::OWNER_NAME),
+        false => format!("it is controlled by {}", owners.join(", ")),
+    })
 }
 
 /// Success, or an answer that means the same.

@@ -1,14 +1,17 @@
 //! What one pass over an extension comes to, from what was chosen and what came of it. Pure.
 
-use olm_api::ClusterExtensionStatus;
 use olm_api::cluster_extension::BundleMetadata;
+use olm_api::{ClusterExtensionStatus, ClusterObjectSet};
 use olm_extension::ExtensionRules;
 
-use super::install::Installation;
+use super::findings::Findings;
+use super::install::{Installation, Made};
+use super::milestones;
 use super::notices::{self, Notice};
-use super::revisions::RevisionStates;
+use super::revisions::{Revision, RevisionStates};
 use super::status::{Knowledge, Pass};
 use super::wanted::{Choice, Refusal};
+use crate::failure::Failure;
 use crate::preflight::CrdVerdict;
 
 /// What one pass over an extension came to.
@@ -19,17 +22,20 @@ pub(super) struct Attempted {
     pub notices: Vec<Notice>,
     /// Reasons of Events whose last note holds no longer.
     pub over: Vec<&'static str>,
+    /// The revision that was made.
+    pub made: Option<ClusterObjectSet>,
     /// It depends on the rest of the cluster.
     pub look_again: bool,
 }
 
 impl Attempted {
-    /// A bundle was chosen, and this came of it.
+    /// A bundle was chosen, and this came of it. `edited`: the extension was, since a revision was last made for it.
     pub(super) fn chosen(
         choice: Choice,
         installation: Installation,
         rules: &ExtensionRules,
         states: &RevisionStates,
+        edited: bool,
         old: Option<&ClusterExtensionStatus>,
     ) -> Self {
         let Choice { wanted, deprecation, mut findings, mut notices, look_again } = choice;
@@ -48,17 +54,30 @@ impl Attempted {
             failure.context(format!("error for resolved bundle {name:?} with version {version:?}"))
         });
         let look_again = installation.look_again || look_again && applied.is_ok();
-        Self { pass: Pass { applied, deprecation, findings }, notices, over, look_again }
+        let made = installation.made.map(|Made { set, before }| {
+            let (made, installed) = (Revision::of(&set), states.installed.as_ref());
+            notices.extend(milestones::started(&made, installed, before.as_ref(), edited));
+            set
+        });
+        Self { pass: Pass { applied, deprecation, findings }, notices, over, made, look_again }
+    }
+
+    /// It broke before a bundle could be chosen.
+    pub(super) fn stopped(failure: Failure, rules: &ExtensionRules) -> Self {
+        let (deprecation, findings) = (Knowledge::Unchanged, Findings::unchanged(rules));
+        let pass = Pass { applied: Err(failure), deprecation, findings };
+        Self { pass, notices: Vec::new(), over: Vec::new(), made: None, look_again: false }
     }
 
     /// No bundle was chosen.
     pub(super) fn refused(refusal: Refusal, old: Option<&ClusterExtensionStatus>) -> Self {
-        let Refusal { failure, findings, look_again, .. } = refusal;
+        let Refusal { failure, awaits_content: _, deprecation, findings, look_again } = refusal;
         let told =
             [notices::of_refusal(old, &failure.message, &findings), notices::of_left_out(old, &findings)];
         let notices = told.into_iter().flatten().collect();
-        let pass = Pass { applied: Err(failure), deprecation: Knowledge::None, findings };
-        Self { pass, notices, over: vec![notices::RESOLVED, notices::OVERRIDE_USED], look_again }
+        let pass = Pass { applied: Err(failure), deprecation, findings };
+        let over = vec![notices::RESOLVED, notices::OVERRIDE_USED];
+        Self { pass, notices, over, made: None, look_again }
     }
 }
 
@@ -67,11 +86,10 @@ mod tests {
     use olm_extension::CrdCheck;
     use olm_resolve::{CatalogError, Deprecations, LeftOut};
 
-    use super::super::findings::{Finding, Findings};
+    use super::super::findings::Finding;
     use super::super::revisions::{states, tests::set};
     use super::super::wanted::Wanted;
     use super::*;
-    use crate::failure::Failure;
 
     fn choice(notices: Vec<Notice>, deprecation: Knowledge, left_out: Vec<LeftOut>) -> Choice {
         let bundle = BundleMetadata { name: "demo.v2.0.0".into(), version: "2.0.0".into(), release: None };
@@ -91,11 +109,11 @@ mod tests {
 
     fn chosen(choice: Choice, installation: Installation, crd_check: Option<CrdCheck>) -> Attempted {
         let rules = ExtensionRules { crd_check, ..ExtensionRules::default() };
-        Attempted::chosen(choice, installation, &rules, &states(&[set(1, "Active", true)]), None)
+        Attempted::chosen(choice, installation, &rules, &states(&[set(1, "Active", true)]), false, None)
     }
 
-    fn installation(applied: Result<bool, Failure>, definitions: CrdVerdict) -> Installation {
-        Installation { applied, definitions, warnings: Vec::new(), look_again: false }
+    fn installation(applied: Result<(), Failure>, definitions: CrdVerdict) -> Installation {
+        Installation { applied, ..Installation::unchanged(definitions) }
     }
 
     const NAMED: &str = "error for resolved bundle \"demo.v2.0.0\" with version \"2.0.0\": no";
@@ -125,7 +143,7 @@ mod tests {
             ),
         ];
         for (choice, over) in rows {
-            assert_eq!(chosen(choice, installation(Ok(false), CrdVerdict::Safe), None).over, over);
+            assert_eq!(chosen(choice, installation(Ok(()), CrdVerdict::Safe), None).over, over);
         }
         let refusal = *Refusal::other(Failure::retry("no"), &ExtensionRules::default());
         assert_eq!(Attempted::refused(refusal, None).over, [RESOLVED, OVERRIDE_USED]);
@@ -138,7 +156,7 @@ mod tests {
         assert_eq!(attempted.pass.applied, Err(Failure::retry(NAMED)));
         assert!(!attempted.look_again);
         assert!(chosen(plain(), Installation { look_again: true, ..failed }, None).look_again);
-        assert!(chosen(plain(), installation(Ok(false), CrdVerdict::Safe), None).look_again);
+        assert!(chosen(plain(), installation(Ok(()), CrdVerdict::Safe), None).look_again);
     }
 
     // spec 07 §§1.1, 4.13, A-01
@@ -166,7 +184,7 @@ mod tests {
         // Nothing newer waits where nothing, or the same, is installed.
         let rules = ExtensionRules { crd_check: Some(CrdCheck::Live), ..ExtensionRules::default() };
         for sets in [vec![], vec![set(2, "Active", true)]] {
-            let attempted = Attempted::chosen(plain(), held(), &rules, &states(&sets), None);
+            let attempted = Attempted::chosen(plain(), held(), &rules, &states(&sets), false, None);
             assert_eq!(attempted.pass.findings.upgrade, Finding::NotInForce);
         }
     }
@@ -174,18 +192,18 @@ mod tests {
     // spec 07 §4.13, A-46
     #[test]
     fn accepted_findings_are_told() {
-        let accepted = || installation(Ok(true), CrdVerdict::Accepted("no".to_owned()));
+        let accepted = || installation(Ok(()), CrdVerdict::Accepted("no".to_owned()));
         let rows = [(CrdCheck::Live, ""), (CrdCheck::Warn, "; accepted: no")];
         for (annotated, suffix) in rows {
             let attempted = chosen(plain(), accepted(), Some(annotated));
             let notice = Notice::warning(notices::CRD_CHECK_FAILED, "accepted: no".to_owned());
             assert_eq!(attempted.notices, [notice], "{annotated:?}");
             assert_eq!(attempted.pass.findings.suffix(), suffix, "{annotated:?}");
-            assert_eq!(attempted.pass.applied, Ok(true));
+            assert_eq!(attempted.pass.applied, Ok(()));
         }
         let warned = Installation {
             warnings: vec!["a".to_owned(), "b".to_owned()],
-            ..installation(Ok(true), CrdVerdict::Safe)
+            ..installation(Ok(()), CrdVerdict::Safe)
         };
         let notice = Notice::warning(notices::APPLIED_WITH_WARNINGS, "a; b".to_owned());
         assert_eq!(chosen(plain(), warned, None).notices, [notice]);

@@ -1,5 +1,5 @@
-//! What our own rules say about an extension: the conditions `UpgradeAvailable` and `DependenciesSatisfied`, and the end
-//! of the message about progress (spec 07 §§1.1, 4.5, 5.5, 6.3). Pure.
+//! What our own rules say about an extension: the conditions `UpgradeAvailable`, `DependenciesSatisfied` and `Paused`, and
+//! the end of the message about progress (spec 07 §§1.1, 4.5, 5.5, 6.3, 7.2). Pure.
 
 use olm_api::annotations;
 use olm_api::cluster_extension::BundleMetadata;
@@ -32,6 +32,8 @@ pub(crate) struct Findings {
     pub upgrade: Finding,
     /// Condition `DependenciesSatisfied`.
     pub dependencies: Finding,
+    /// Condition `Paused`.
+    pub paused: Finding,
     /// Catalogs that were left out.
     pub left_out: Vec<LeftOut>,
     /// What was found about definitions, and does not count where the extension says so.
@@ -54,8 +56,8 @@ impl Findings {
         Self {
             upgrade: finding(rules.can_hold()),
             dependencies: finding(rules.judges_dependencies()),
-            left_out: Vec::new(),
-            accepted: None,
+            paused: finding(rules.paused),
+            ..Self::default()
         }
     }
 
@@ -136,6 +138,13 @@ pub(super) fn held_by_definitions(bundle: &BundleMetadata, why: &str) -> Conditi
         annotations::EXT_CRD_CHECK
     );
     ConditionState { status: Some(true), reason: reasons::CRD_CHECK_FAILED, message }
+}
+
+/// That nothing is applied, and what `waits`.
+pub(super) fn paused(waits: Option<String>) -> ConditionState {
+    let waits = waits.map_or_else(String::new, |waits| format!("; {waits} waits"));
+    let message = format!("annotation {}: nothing is applied or upgraded{waits}", annotations::EXT_PAUSED);
+    ConditionState { status: Some(true), reason: reasons::PAUSED, message }
 }
 
 /// Whether what `bundle` requires is there.

@@ -1,17 +1,22 @@
 //! Makes the wanted bundle the revision in force: has it rendered, looks at what a new revision would endanger, and hands
 //! it on (spec 05 §§3.5–3.6). Where nothing of that would have another result than before, nothing is done.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use futures::FutureExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
-use olm_api::ClusterExtension;
+use olm_api::cluster_extension::BundleMetadata;
 use olm_api::conditions::{self, reasons, types};
-use olm_extension::CrdCheck;
+use olm_api::{ClusterExtension, ClusterObjectSet};
+use olm_extension::{CrdCheck, ExtensionRules};
 use olm_revision::generate::{BundleIdentity, Draft, Extension};
 use serde_json::Value;
 use tokio::task::block_in_place;
 
 use super::apply::{Applied, invalid};
-use super::revisions::{self, RevisionStates};
+use super::mirroring::MIRRORED;
+use super::revisions::{self, Revision, RevisionStates};
 use super::wanted::Wanted;
 use super::{Context, lock};
 use crate::bundles::{Rendered, Unusable, Wishes};
@@ -21,8 +26,10 @@ use crate::preflight::{CrdVerdict, crd_check, refuse_obstacles};
 /// What came of the wanted bundle.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Installation {
-    /// Whether a revision was made, or why the bundle is not in force.
-    pub applied: Result<bool, Failure>,
+    /// Whether the bundle is in force, or why not.
+    pub applied: Result<(), Failure>,
+    /// The revision that was made.
+    pub made: Option<Made>,
     /// What its definitions mean for what exists, as far as that was looked at.
     pub definitions: CrdVerdict,
     /// What is worth a look, where a revision was made.
@@ -31,12 +38,30 @@ pub(super) struct Installation {
     pub look_again: bool,
 }
 
+/// A revision that was made.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Made {
+    /// The revision.
+    pub set: ClusterObjectSet,
+    /// What was the newest revision before.
+    pub before: Option<Revision>,
+}
+
 /// Inputs that were found to be what the newest revision was made from.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Settled {
     inputs: Inputs,
-    newest: (Option<String>, Option<i64>),
+    newest: Newest,
     definitions: CrdVerdict,
+}
+
+/// The newest revision, and all of it that we decide.
+#[derive(Clone, Debug, PartialEq)]
+struct Newest {
+    uid: Option<String>,
+    generation: Option<i64>,
+    /// Digest of its labels, annotations and owners.
+    marks: u64,
 }
 
 /// All that a revision is made from.
@@ -54,8 +79,8 @@ impl Installation {
         Self { applied: Err(failure), ..Self::unchanged(CrdVerdict::Safe) }
     }
 
-    fn unchanged(definitions: CrdVerdict) -> Self {
-        Self { applied: Ok(false), definitions, warnings: Vec::new(), look_again: false }
+    pub(super) fn unchanged(definitions: CrdVerdict) -> Self {
+        Self { applied: Ok(()), made: None, definitions, warnings: Vec::new(), look_again: false }
     }
 }
 
@@ -74,15 +99,7 @@ impl Context {
         if let Some(settled) = self.settled(&name, &inputs) {
             return Installation::unchanged(settled.definitions);
         }
-        let wishes = Wishes {
-            namespace: inputs.namespace.clone(),
-            config: inputs.config.clone(),
-            features: self.parts.features,
-        };
-        let rendered = match check_name(&name) {
-            Ok(()) => self.parts.bundles.rendered(&name, &wanted.image, wishes).boxed().await,
-            Err(failure) => Err(Unusable::Faulty(failure)),
-        };
+        let rendered = self.rendered(&name, wanted, &inputs).await;
         match rendered {
             Ok(rendered) => {
                 let check = crd_check(extension, annotated);
@@ -96,6 +113,16 @@ impl Context {
         }
     }
 
+    async fn rendered(&self, name: &str, wanted: &Wanted, inputs: &Inputs) -> Result<Rendered, Unusable> {
+        check_name(name).map_err(Unusable::Faulty)?;
+        let wishes = Wishes {
+            namespace: inputs.namespace.clone(),
+            config: inputs.config.clone(),
+            features: self.parts.features,
+        };
+        self.parts.bundles.rendered(name, &wanted.image, wishes).boxed().await
+    }
+
     /// Makes what was rendered the newest revision, unless it is.
     async fn make_newest(
         &self,
@@ -105,16 +132,11 @@ impl Context {
         check: Option<CrdCheck>,
     ) -> Result<Installation, Failure> {
         let name = extension.name_any();
-        let Rendered { objects, properties, max_openshift_version, obstacles, mut warnings } = rendered;
-        let owner = Extension {
-            name: name.clone(),
-            uid: extension.uid().unwrap_or_default(),
-            progress_deadline_minutes: inputs.deadline,
-        };
-        let identity = BundleIdentity { properties, max_openshift_version, ..inputs.bundle.clone() };
-        let draft = block_in_place(|| Draft::new(owner, &identity, olm_bundle::distinct(objects)))
-            .map_err(invalid)?;
+        let obstacles = rendered.obstacles.clone();
+        let mut warnings = rendered.warnings.clone();
+        let draft = draft(&name, &inputs, rendered)?;
         let plan = self.revisions.plan(&name, &draft).boxed().await?;
+        let before = plan.newest().map(Revision::of);
         let mut installation = Installation::unchanged(self.known_verdict(&name, &inputs));
         if plan.makes_revision() {
             refuse_obstacles(&obstacles)?;
@@ -123,17 +145,56 @@ impl Context {
                 return Ok(installation);
             }
         }
-        let Applied { created, newest } = self.revisions.carry_out(&name, &draft, plan).boxed().await?;
-        installation.applied = Ok(created);
+        let Applied { created, set } = self.revisions.carry_out(&name, &draft, plan).boxed().await?;
+        let (newest, definitions) = (Newest::of(&set), installation.definitions.clone());
         if created {
             self.preflight.forget(&name);
             warnings.extend(draft.warning);
             warnings.iter().for_each(|warning| tracing::warn!(extension = name, "{warning}"));
             installation.warnings = warnings;
+            installation.made = Some(Made { set, before });
         }
-        let definitions = installation.definitions.clone();
         lock(&self.settled).insert(name, Settled { inputs, newest, definitions });
         Ok(installation)
+    }
+
+    /// Makes lost Secrets of the newest revision again, though no bundle could be chosen: the revision that is in force
+    /// stays so (spec 05 §18.25). Where the extension was edited since, there is nothing to make them from.
+    pub(super) async fn restore_content(
+        &self,
+        extension: &ClusterExtension,
+        rules: &ExtensionRules,
+        states: &RevisionStates,
+    ) -> Result<(), Failure> {
+        let Some(newest) = states.rolling_out.last().or(states.installed.as_ref()) else { return Ok(()) };
+        let (name, wanted) = (extension.name_any(), Wanted::revision(newest, rules));
+        let inputs = inputs(extension, &wanted);
+        let rendered = self.rendered(&name, &wanted, &inputs).await;
+        let rendered = rendered.map_err(|unusable| match unusable {
+            Unusable::Faulty(failure) | Unusable::Unavailable(failure) => failure,
+        })?;
+        let draft = draft(&name, &inputs, rendered)?;
+        let plan = self.revisions.plan(&name, &draft).boxed().await?;
+        self.revisions.restore_secrets(&draft, &plan).boxed().await
+    }
+
+    /// What waits while nothing is applied, in words.
+    pub(super) fn waits(
+        &self,
+        extension: &ClusterExtension,
+        wanted: &Wanted,
+        states: &RevisionStates,
+        changed: bool,
+    ) -> Option<String> {
+        let newest = states.rolling_out.last().or(states.installed.as_ref());
+        if !newest.is_some_and(|newest| newest.bundle == wanted.bundle && newest.image == wanted.image) {
+            let BundleMetadata { name, version, .. } = &wanted.bundle;
+            return Some(format!("bundle {name} version {version}"));
+        }
+        let settled = lock(&self.settled).get(&extension.name_any()).cloned();
+        let inputs = inputs(extension, wanted);
+        let is_edited = settled.map_or(changed, |settled| settled.inputs != inputs);
+        is_edited.then(|| "what was changed in spec".to_owned())
     }
 
     /// What comes before a revision is made: a look at the cluster, and the Secrets that its pods mount.
@@ -198,7 +259,7 @@ impl Context {
     /// What is known of the newest revision if it is made from these inputs, and is doing well.
     fn settled(&self, name: &str, inputs: &Inputs) -> Option<Settled> {
         let settled = lock(&self.settled).get(name).filter(|settled| settled.inputs == *inputs).cloned()?;
-        let all = self.revisions_in_store(name);
+        let all = self.known.of(name);
         let newest = all.iter().max_by_key(|set| revisions::number(set))?;
         let progressing = newest
             .status
@@ -206,8 +267,22 @@ impl Context {
             .and_then(|status| conditions::find(&status.conditions, types::PROGRESSING))
             .map(|condition| condition.reason.as_str());
         let is_well = matches!(progressing, None | Some(reasons::ROLLING_OUT | reasons::SUCCEEDED));
-        Some(settled)
-            .filter(|settled| is_well && settled.newest == (newest.uid(), newest.metadata.generation))
+        Some(settled).filter(|settled| is_well && settled.newest == Newest::of(newest))
+    }
+}
+
+impl Newest {
+    fn of(set: &ClusterObjectSet) -> Self {
+        let mut hasher = DefaultHasher::new();
+        set.labels().hash(&mut hasher);
+        for entry in set.annotations().iter().filter(|(key, _)| !MIRRORED.contains(&key.as_str())) {
+            entry.hash(&mut hasher);
+        }
+        for owner in set.owner_references() {
+            let OwnerReference { api_version, kind, name, uid, controller, block_owner_deletion } = owner;
+            (api_version, kind, name, uid, controller, block_owner_deletion).hash(&mut hasher);
+        }
+        Self { uid: set.uid(), generation: set.metadata.generation, marks: hasher.finish() }
     }
 }
 
@@ -217,6 +292,18 @@ impl Inputs {
         let listed = self.config.as_ref().and_then(|config| config.get("watchNamespaces"));
         listed.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
     }
+}
+
+/// What is to become a revision.
+fn draft(name: &str, inputs: &Inputs, rendered: Rendered) -> Result<Draft, Failure> {
+    let Rendered { objects, properties, max_openshift_version, obstacles: _, warnings: _ } = rendered;
+    let owner = Extension {
+        name: name.to_owned(),
+        uid: inputs.uid.clone().unwrap_or_default(),
+        progress_deadline_minutes: inputs.deadline,
+    };
+    let identity = BundleIdentity { properties, max_openshift_version, ..inputs.bundle.clone() };
+    block_in_place(|| Draft::new(owner, &identity, olm_bundle::distinct(objects))).map_err(invalid)
 }
 
 fn inputs(extension: &ClusterExtension, wanted: &Wanted) -> Inputs {

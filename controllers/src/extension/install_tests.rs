@@ -2,53 +2,36 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Namespace, Secret};
-use kube::api::{ListParams, PostParams};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::reflector;
-use kube::{Api, Client};
 use olm_api::cluster_extension::BundleMetadata;
-use olm_bundle::Certificates;
 use olm_control_plane::ControlPlane;
-use olm_extension::Settings;
-use olm_service::Component;
-use olm_service::ca_pool::{CaPool, CaSources};
-use olm_service::events::Events;
-use olm_service::tls_profile::{ProfileName, TlsProfile, Version};
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::super::{
-    Arc, CancellationToken, Catalogs, ClusterObjectSet, Dependencies, Features, Mutex, Parts,
-};
+use super::super::world::{self, SYSTEM};
 use super::*;
 use crate::bundles::fixture;
-use crate::certificates::WebhookCertificates;
-use crate::extension::apply::Revisions;
 use crate::failure::Class;
-use crate::preflight::Preflight;
 
-const SYSTEM: &str = "olmv1-system";
 const CRD: &str = "widgets.example.com";
 
 /// An API server, and the controller's view of it.
 struct World {
     plane: ControlPlane,
     context: Context,
-    _cache: TempDir,
+    cache: TempDir,
 }
 
 impl World {
     async fn start() -> Self {
-        let plane = ControlPlane::start().await.unwrap();
-        plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
-        let namespaces: Api<Namespace> = Api::all(plane.client());
-        for name in [SYSTEM, "ns"] {
-            let namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
-            namespaces.create(&PostParams::default(), &namespace).await.unwrap();
-        }
+        let plane = world::plane(Default::default()).await;
         let cache = tempfile::tempdir().unwrap();
-        let context = context(plane.client(), &cache);
-        Self { plane, context, _cache: cache }
+        let parts = world::parts(plane.client(), cache.path(), reflector::store().0);
+        let context = Context::new(parts, reflector::store().0, reflector::store().0);
+        Self { plane, context, cache }
     }
 
     /// What the extension `demo` with these annotations and more of `spec` would be on the API server.
@@ -85,7 +68,7 @@ impl World {
         more: &Value,
         annotated: Option<CrdCheck>,
     ) -> Installation {
-        self.context.parts.bundles.keep_pulled("demo", files);
+        self.context.parts.bundles.keep_pulled(files);
         let bundle =
             BundleMetadata { name: format!("demo.v{version}"), version: version.to_owned(), release: None };
         let (package, image) = ("demo".to_owned(), fixture::image(files));
@@ -107,47 +90,6 @@ impl World {
     }
 }
 
-fn context(client: Client, cache: &TempDir) -> Context {
-    let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
-    let pool = CaPool::load(CaSources { directory: None, bundle: None }, profile).unwrap();
-    let (sets, _) = reflector::store();
-    let features = Features {
-        single_own_namespace: false,
-        deployment_config: true,
-        multi_watch_namespaces: true,
-        releases: false,
-        best_effort: false,
-        cluster_constraints: false,
-        certificates: Certificates::CertManager,
-    };
-    let events = Events::new(client.clone(), Component::OperatorController);
-    let parts = Parts {
-        client: client.clone(),
-        system_namespace: SYSTEM.to_owned(),
-        features,
-        dependency_mode: Default::default(),
-        events: events.clone(),
-        catalogs: Arc::new(Catalogs::open(cache.path().join("catalogs"), Arc::new(pool)).unwrap()),
-        catalog_store: reflector::store().0,
-        bundles: fixture::open(&cache.path().join("unpack")),
-        certificates: WebhookCertificates::new(client.clone(), SYSTEM, events),
-    };
-    Context {
-        parts,
-        settings: Settings::default(),
-        extensions: Api::all(client.clone()),
-        extensions_in_store: reflector::store().0,
-        dependencies: Arc::new(Dependencies::new(client.clone(), sets.clone())),
-        sets,
-        sets_listed: CancellationToken::new(),
-        revisions: Revisions::new(client.clone(), SYSTEM),
-        preflight: Preflight::new(client),
-        settled: Mutex::default(),
-        honoured: Mutex::default(),
-        waiting: Mutex::default(),
-    }
-}
-
 /// A CRD whose version v1 has these fields in `spec`.
 fn crd(fields: &Value) -> Value {
     let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": fields}}});
@@ -164,7 +106,11 @@ async fn an_upgrade_that_endangers_custom_resources_makes_no_revision() {
     let (before, after) = (crd(&json!({"x": text(), "y": text()})), crd(&json!({"y": text(), "z": text()})));
     let plain = json!({});
     let first = world.install("1.0.0", std::slice::from_ref(&before), &plain, None).await;
-    assert_eq!(first, Installation { applied: Ok(true), ..Installation::unchanged(CrdVerdict::Safe) });
+    let made = |installation: &Installation| {
+        let Installation { applied, made, definitions, .. } = installation;
+        (applied.clone(), made.is_some(), definitions.clone())
+    };
+    assert_eq!(made(&first), (Ok(()), true, CrdVerdict::Safe));
     world.plane.apply_crds(std::slice::from_ref(&before)).await.unwrap();
     let written = world.written().await;
     assert_eq!(written.0, ["demo-1"]);
@@ -185,19 +131,19 @@ async fn an_upgrade_that_endangers_custom_resources_makes_no_revision() {
     let patched = world.install("1.0.0", std::slice::from_ref(&after), &settings, None).await;
     assert_eq!(patched.applied, Err(Failure::retry(&text)));
     let patched = world.install("1.0.0", std::slice::from_ref(&before), &settings, None).await;
-    assert_eq!(patched.applied, Ok(false));
+    assert_eq!((patched.applied, patched.made), (Ok(()), None));
 
     let unchecked = json!({"install": {"preflight": {"crdUpgradeSafety": {"enforcement": "None"}}}});
-    let made = upgrade(&unchecked, None).await;
-    assert_eq!(made, Installation { applied: Ok(true), ..Installation::unchanged(CrdVerdict::Safe) });
+    let upgraded = upgrade(&unchecked, None).await;
+    assert_eq!(made(&upgraded), (Ok(()), true, CrdVerdict::Safe));
     assert_eq!(world.written().await.0, ["demo-1", "demo-2"]);
     // Nothing is made twice.
-    assert_eq!(upgrade(&plain, None).await.applied, Ok(false));
+    assert_eq!(made(&upgrade(&plain, None).await), (Ok(()), false, CrdVerdict::Safe));
 
     // What was accepted is told as long as the revision is the newest.
-    for made in [true, false] {
+    for is_made in [true, false] {
         let third = world.install("3.0.0", std::slice::from_ref(&after), &plain, Some(CrdCheck::Warn)).await;
-        assert_eq!((third.applied, third.definitions), (Ok(made), CrdVerdict::Accepted(text.clone())));
+        assert_eq!(made(&third), (Ok(()), is_made, CrdVerdict::Accepted(text.clone())));
     }
 }
 
@@ -238,4 +184,94 @@ async fn what_cannot_be_applied_makes_no_revision() {
     let text = "namespaces to watch do not exist: gone";
     assert_eq!((refused.applied, refused.look_again), (Err(Failure::retry(text)), true));
     assert_eq!(world.written().await, nothing);
+}
+
+impl World {
+    async fn archive(&self, name: &str) {
+        let sets: Api<ClusterObjectSet> = Api::all(self.plane.client());
+        let patch = Patch::Merge(json!({"spec": {"lifecycleState": "Archived"}}));
+        sets.patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// A controller that has just started.
+    fn restart(&mut self) {
+        let parts = world::parts(self.plane.client(), self.cache.path(), reflector::store().0);
+        self.context = Context::new(parts, reflector::store().0, reflector::store().0);
+    }
+}
+
+// spec 05 §4.5, acceptance 14, spec 01 acceptance 49; spec 05 §12: archived and deleted by hand
+#[tokio::test(flavor = "multi_thread")]
+async fn revisions_are_numbered_and_forgotten() {
+    let world = World::start().await;
+    let settings = [json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}})];
+    let install = async |version: &str| world.install(version, &settings, &json!({}), None).await;
+    for number in 1..=8 {
+        let made = install(&format!("{number}.0.0")).await;
+        assert_eq!(made.made.unwrap().set.name_any(), format!("demo-{number}"));
+        if number > 1 {
+            world.archive(&format!("demo-{}", number - 1)).await;
+        }
+    }
+    assert_eq!(world.written().await.0, ["demo-3", "demo-4", "demo-5", "demo-6", "demo-7", "demo-8"]);
+    // An archived one cannot be revived: it is installed anew.
+    world.archive("demo-8").await;
+    let again = install("8.0.0").await.made.unwrap();
+    assert_eq!(
+        (again.set.name_any(), again.before.unwrap().name),
+        ("demo-9".to_owned(), "demo-8".to_owned())
+    );
+    let sets: Api<ClusterObjectSet> = Api::all(world.plane.client());
+    sets.delete("demo-9", &DeleteParams::default()).await.unwrap();
+    let again = install("8.0.0").await.made.unwrap();
+    assert_eq!(again.set.name_any(), "demo-9");
+}
+
+// spec 05 acceptance 66: whichever step an attempt ended after, the next one ends well
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_that_ended_early_is_taken_up() {
+    let mut world = World::start().await;
+    let settings =
+        [json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"x": "y"}})];
+    let secrets: Api<Secret> = Api::namespaced(world.plane.client(), SYSTEM);
+    let sets: Api<ClusterObjectSet> = Api::all(world.plane.client());
+    let install = async |world: &World| world.install("1.0.0", &settings, &json!({}), None).await;
+    let set = install(&world).await.made.unwrap().set;
+    let [name] = <[String; 1]>::try_from(world.written().await.1).unwrap();
+    let whole = secrets.get(&name).await.unwrap();
+    assert_eq!(whole.owner_references()[0].uid, set.uid().unwrap());
+
+    // After the set, before its Secrets had an owner.
+    let disowned = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
+    secrets.patch(&name, &PatchParams::default(), &disowned).await.unwrap();
+    world.restart();
+    let kept = install(&world).await;
+    assert_eq!((kept.applied, kept.made), (Ok(()), None));
+    assert_eq!(secrets.get(&name).await.unwrap().owner_references(), whole.owner_references());
+    assert_eq!(sets.get("demo-1").await.unwrap().metadata.generation, set.metadata.generation);
+
+    // After the Secrets, before the set: without a garbage collector they stay.
+    sets.delete("demo-1", &DeleteParams::default()).await.unwrap();
+    world.restart();
+    let again = install(&world).await.made.unwrap().set;
+    assert_ne!(again.uid(), set.uid());
+    let reused = secrets.get(&name).await.unwrap();
+    assert_eq!(reused.uid(), whole.uid());
+    assert_eq!(reused.owner_references()[0].uid, again.uid().unwrap());
+
+    // One of that name with other content is not taken for ours.
+    sets.delete("demo-1", &DeleteParams::default()).await.unwrap();
+    secrets.delete(&name, &DeleteParams::default()).await.unwrap();
+    let other = Secret {
+        data: None,
+        metadata: kube::core::ObjectMeta { resource_version: None, uid: None, ..whole.metadata },
+        ..whole
+    };
+    secrets.create(&PostParams::default(), &other).await.unwrap();
+    world.restart();
+    let text = format!(
+        "creating ref Secret {name:?}: one of this name exists that is going, not immutable, or of other content"
+    );
+    assert_eq!(install(&world).await.applied, Err(Failure::retry(text)));
+    assert_eq!(world.written().await.0, [""; 0]);
 }

@@ -1,18 +1,23 @@
 //! The end of an extension: what is kept for it goes, then its finalizers (spec 05 §12). It waits while an installed
-//! extension whose dependencies are checked needs it (spec 07 §5.5).
+//! extension whose dependencies are checked needs it (spec 07 §5.5), or while what it defines is in use, if its policy says
+//! so (spec 07 §4.14).
 
 use std::sync::Arc;
 
+use futures::FutureExt;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use olm_api::{ClusterExtension, annotations, finalizers};
+use olm_extension::UninstallPolicy;
 use olm_resolve::{DependencyMode, Dependent, Surroundings, Verdict};
 use olm_service::cluster::{describe, within_deadline};
 use olm_service::reconcile::Failure as Attempt;
 use serde_json::json;
 
+use super::in_use::in_use;
+use super::mirroring::mirror;
 use super::notices::{self, Notice};
 use super::revisions;
 use super::status::Outcome;
@@ -35,10 +40,10 @@ impl Context {
             self.forget(&name);
             return Ok(Action::await_change());
         }
-        match self.needed(extension).await {
+        match self.held(extension).boxed().await {
             Ok(None) => {}
-            Ok(Some(needed)) => {
-                self.cannot_go(extension, Failure::retry(needed)).await?;
+            Ok(Some(held)) => {
+                self.cannot_go(extension, held).await?;
                 return Ok(Action::requeue(LOOK_AGAIN));
             }
             Err(failure) => {
@@ -48,9 +53,17 @@ impl Context {
         }
         self.forget(&name);
         if let Err(error) = tokio::task::block_in_place(|| self.parts.bundles.remove(&name)) {
-            let failure =
-                Failure::retry(format!("finalizer {:?} failed: {error}", finalizers::CLEANUP_UNPACK_CACHE));
+            let failed = finalizers::CLEANUP_UNPACK_CACHE;
+            let failure = Failure::retry(format!("finalizer {failed:?} failed: {error}"));
             self.cannot_go(extension, failure.clone()).await?;
+            // The other one has done what it is for.
+            let is_left = |name: &&String| name.as_str() == failed || !is_ours(name);
+            let left: Vec<String> = extension.finalizers().iter().filter(is_left).cloned().collect();
+            if left.len() < extension.finalizers().len() {
+                // Where the status was just written this is a conflict, and the next attempt does it.
+                let dropped = self.set_finalizers(extension, &left).await;
+                dropped.unwrap_or_else(|error| tracing::debug!(name, error = error.message, "for later"));
+            }
             return Err(Attempt::retry(failure));
         }
         self.set_finalizers(extension, &rest).await?;
@@ -62,19 +75,45 @@ impl Context {
         Ok(Action::await_change())
     }
 
+    /// Why the extension has to stay yet, if it has to.
+    async fn held(&self, extension: &ClusterExtension) -> Result<Option<Failure>, Failure> {
+        if let Some(needed) = self.needed(extension).await? {
+            return Ok(Some(Failure::retry(needed)));
+        }
+        let (name, rules) = (extension.name_any(), self.rules(extension));
+        let Some(policy) = rules.uninstall_policy else { return Ok(None) };
+        // What the watch does not show yet goes as well.
+        let sets = self.revisions.list(&name).await?;
+        if policy == UninstallPolicy::BlockIfInUse
+            && let Some(in_use) = in_use(&self.parts.client, &name, &sets).await?
+        {
+            return Ok(Some(Failure::blocked(in_use)));
+        }
+        // Whatever goes now goes by this policy.
+        mirror(&self.sets, sets.iter(), &rules).await?;
+        Ok(None)
+    }
+
     fn forget(&self, name: &str) {
         lock(&self.settled).remove(name);
         lock(&self.honoured).remove(name);
         lock(&self.waiting).remove(name);
+        lock(&self.tended).remove(name);
+        self.ref_secrets.forget(name);
         self.preflight.forget(name);
     }
 
-    async fn cannot_go(&self, extension: &ClusterExtension, failure: Failure) -> Result<(), Attempt> {
-        let states = revisions::states(&self.revisions_in_store(&extension.name_any()));
-        self.write(extension, &states, &Outcome::CannotGo(failure)).await.map(drop)
+    pub(super) async fn cannot_go(
+        &self,
+        extension: &ClusterExtension,
+        failure: Failure,
+    ) -> Result<(), Attempt> {
+        let states = revisions::states(&self.known.of(&extension.name_any()));
+        let generation = extension.metadata.generation;
+        self.write(extension, generation, &states, &Outcome::CannotGo(failure)).await.map(drop)
     }
 
-    /// Why the extension has to stay yet, if it has to.
+    /// Who needs the extension, if anybody does.
     async fn needed(&self, extension: &ClusterExtension) -> Result<Option<String>, Failure> {
         let name = extension.name_any();
         let checks =
@@ -189,3 +228,7 @@ mod tests {
         assert_eq!(needed_by(&nothing, &[]), None);
     }
 }
+
+#[cfg(test)]
+#[path = "removal_tests.rs"]
+mod going;

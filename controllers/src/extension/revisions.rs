@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use olm_api::cluster_extension::BundleMetadata;
 use olm_api::cluster_object_set::LifecycleState;
-use olm_api::conditions::{self, types};
-use olm_api::{ClusterObjectSet, Condition, annotations};
+use olm_api::conditions::{self, reasons, types};
+use olm_api::{ClusterObjectSet, Condition, annotations, labels, names};
 
 /// A revision that is in force.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,12 +22,15 @@ pub(crate) struct Revision {
     pub image: String,
     /// What it records of the bundle's catalog entry.
     pub catalog_properties: Option<String>,
+    /// It is not archived.
+    pub is_active: bool,
     /// Conditions of the ClusterObjectSet.
     pub conditions: Vec<Condition>,
 }
 
 impl Revision {
-    fn of(set: &ClusterObjectSet) -> Self {
+    /// What the ClusterObjectSet says.
+    pub(crate) fn of(set: &ClusterObjectSet) -> Self {
         let annotation = |key: &str| set.metadata.annotations.as_ref().and_then(|all| all.get(key)).cloned();
         Self {
             name: set.metadata.name.clone().unwrap_or_default(),
@@ -40,6 +43,7 @@ impl Revision {
             package: annotation(annotations::PACKAGE_NAME).unwrap_or_default(),
             image: annotation(annotations::BUNDLE_REFERENCE).unwrap_or_default(),
             catalog_properties: annotation(annotations::EXT_CATALOG_PROPERTIES),
+            is_active: !is_archived(set),
             conditions: set.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default(),
         }
     }
@@ -59,9 +63,36 @@ pub(crate) struct RevisionStates {
     pub rolling_out: Vec<Revision>,
 }
 
+impl RevisionStates {
+    /// Whether what an extension's status says about progress is what a revision says, or said. If not, it is about
+    /// something that was wanted and is not in force.
+    pub(crate) fn say(&self, progressing: &Condition) -> bool {
+        let Condition { status, reason, message, .. } = progressing;
+        // Nobody else says these.
+        let of_revisions = [reasons::SUCCEEDED, reasons::ROLLING_OUT, reasons::PROGRESS_DEADLINE_EXCEEDED];
+        let all = self.installed.iter().chain(&self.rolling_out);
+        let mut said = all.filter_map(|revision| revision.condition(types::PROGRESSING));
+        of_revisions.contains(&reason.as_str())
+            || said.any(|one| {
+                (&one.status, &one.reason) == (status, reason) && message.starts_with(&one.message)
+            })
+    }
+}
+
 /// Number of a revision; 0 for one without a spec.
 pub(crate) fn number(set: &ClusterObjectSet) -> i64 {
     set.spec.as_ref().map_or(0, |spec| spec.revision)
+}
+
+/// Whether a ClusterObjectSet that is labelled as this extension's may be its: no controller owns it, or an extension of
+/// that name, be it the one that was deleted without its revisions and made again (spec 05 §§12, 18.24).
+pub(crate) fn is_of(set: &ClusterObjectSet, extension: &str) -> bool {
+    let mut owners = set.metadata.owner_references.iter().flatten();
+    owners.find(|owner| owner.controller == Some(true)).is_none_or(|owner| {
+        owner.kind == labels::OWNER_KIND_EXTENSION
+            && owner.api_version.starts_with(&format!("{}/", names::GROUP))
+            && owner.name == extension
+    })
 }
 
 /// Whether the revision is archived.
@@ -78,6 +109,8 @@ pub(crate) fn states(sets: &[Arc<ClusterObjectSet>]) -> RevisionStates {
         let revision = Revision::of(set);
         if conditions::is_true(&revision.conditions, types::SUCCEEDED) {
             states.installed = Some(revision);
+            // What came before is superseded, though it may not be archived yet.
+            states.rolling_out.clear();
         } else {
             states.rolling_out.push(revision);
         }
@@ -133,6 +166,8 @@ pub(super) mod tests {
                 vec![2, 3],
             ),
             (vec![set(1, "Archived", true), set(2, "Active", false)], None, vec![2]),
+            // A stuck one whose successor has rolled out is no target any more.
+            (vec![set(1, "Active", true), set(2, "Active", false), set(3, "Active", true)], Some(3), vec![]),
         ];
         for (sets, installed, rolling_out) in rows {
             let states = states(&sets);
@@ -142,6 +177,52 @@ pub(super) mod tests {
                 rolling_out
             );
         }
+    }
+
+    #[test]
+    fn what_revisions_say_is_told_from_what_stands_in_the_way() {
+        let condition = |status: Status, reason: &str, message: &str| {
+            let mut all = Vec::new();
+            let now = jiff::Timestamp::UNIX_EPOCH;
+            conditions::set(&mut all, types::PROGRESSING, status, reason, message, None, now);
+            all.remove(0)
+        };
+        let mut rolling = set(2, "Active", false);
+        let collides = condition(Status::True, "Retrying", "collision");
+        Arc::make_mut(&mut rolling).status.as_mut().unwrap().conditions.push(collides);
+        let states = states(&[set(1, "Active", true), rolling]);
+        let rows = [
+            (Status::True, "Succeeded", "Revision 1.0.0 has rolled out.", true),
+            (Status::True, "RollingOut", "x", true),
+            (Status::False, "ProgressDeadlineExceeded", "x", true),
+            (Status::True, "Retrying", "collision", true),
+            (Status::True, "Retrying", "collision; skipped unavailable catalogs: [x]", true),
+            (Status::True, "Retrying", "error for resolved bundle", false),
+            (Status::False, "Blocked", "collision", false),
+            (Status::False, "InvalidConfiguration", "x", false),
+        ];
+        for (status, reason, message, expected) in rows {
+            assert_eq!(states.say(&condition(status, reason, message)), expected, "{reason} {message}");
+        }
+    }
+
+    // spec 05 §18.24
+    #[test]
+    fn revisions_of_other_controllers_are_not_ours() {
+        let owned = |kind: &str, api_version: &str, name: &str, controller: bool| {
+            let mut set = (*set(1, "Active", true)).clone();
+            let owner = json!([{"apiVersion": api_version, "kind": kind, "name": name, "uid": "u",
+                "controller": controller}]);
+            set.metadata.owner_references = serde_json::from_value(owner).unwrap();
+            is_of(&set, "demo")
+        };
+        let v1 = "olm.operatorframework.io/v1";
+        assert!(is_of(&set(1, "Active", true), "demo"));
+        assert!(owned("ClusterExtension", v1, "demo", true));
+        assert!(owned("Whatever", "example.com/v1", "demo", false));
+        assert!(!owned("ClusterExtension", v1, "other", true));
+        assert!(!owned("ClusterExtension", "example.com/v1", "demo", true));
+        assert!(!owned("Whatever", v1, "demo", true));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use olm_api::{ClusterExtensionStatus, Condition};
 use olm_resolve::{ConditionState, DeprecationConditions, Deprecations};
 
 use super::findings::{Finding, Findings};
-use super::revisions::RevisionStates;
+use super::revisions::{Revision, RevisionStates};
 use crate::failure::{Class, Failure};
 
 /// What is known of the deprecation of a package.
@@ -34,15 +34,15 @@ pub(crate) enum Outcome {
 /// A pass that chose a bundle, or could not, and applied it, or could not.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Pass {
-    /// Whether this pass made a revision, or why the wanted one is not in force.
-    pub applied: Result<bool, Failure>,
+    /// Whether the wanted bundle is in force, or why not.
+    pub applied: Result<(), Failure>,
     /// What is known of deprecation.
     pub deprecation: Knowledge,
     /// What our own rules say.
     pub findings: Findings,
 }
 
-/// The next status. Conditions that the outcome says nothing about stay.
+/// The next status. A revision that this pass made is among the states. Conditions that the outcome says nothing about stay.
 pub(crate) fn next(
     old: &ClusterExtensionStatus,
     generation: Option<i64>,
@@ -58,12 +58,13 @@ pub(crate) fn next(
             let suffix = findings.suffix();
             match applied {
                 Err(failure) => next.progressing(failure, &suffix),
-                Ok(_) => next.mirror(states, &suffix),
+                Ok(()) => next.mirror(states, &suffix),
             }
-            next.installed(states, *applied == Ok(true));
+            next.installed(states);
             next.deprecation(deprecation);
             next.finding(types::UPGRADE_AVAILABLE, &findings.upgrade);
             next.finding(types::DEPENDENCIES_SATISFIED, &findings.dependencies);
+            next.finding(types::PAUSED, &findings.paused);
         }
     }
     next.status
@@ -98,19 +99,22 @@ impl Draft {
         self.set(types::PROGRESSING, status, reason, &format!("{}{suffix}", failure.message));
     }
 
-    /// `created`: this pass made a revision, which is not among the states yet.
-    fn installed(&mut self, states: &RevisionStates, created: bool) {
+    fn installed(&mut self, states: &RevisionStates) {
+        const NONE: &str = "No bundle installed";
         let Some(installed) = &states.installed else {
             self.status.install = None;
-            let retrying = states.rolling_out.last().map(|revision| {
+            let retrying = |revision: &Revision| {
                 revision.condition(types::PROGRESSING).is_some_and(|c| c.reason == reasons::RETRYING)
-            });
-            let reason = match retrying {
-                Some(true) => reasons::FAILED,
-                None if !created => reasons::FAILED,
-                _ => reasons::ABSENT,
             };
-            self.set(types::INSTALLED, Status::False, reason, "No bundle installed");
+            let reason = match states.rolling_out.last() {
+                Some(rolling) if !retrying(rolling) => reasons::ABSENT,
+                _ => reasons::FAILED,
+            };
+            self.set(types::INSTALLED, Status::False, reason, NONE);
+            // What was available once is not installed any more (spec 05 §18.17).
+            if conditions::find(&self.status.conditions, types::AVAILABLE).is_some() {
+                self.set(types::AVAILABLE, Status::Unknown, reasons::RECONCILING, NONE);
+            }
             return;
         };
         self.status.install = Some(InstallStatus { bundle: installed.bundle.clone() });
@@ -131,20 +135,31 @@ impl Draft {
             self.status.active_revisions.push(entry(&revision.name, conditions));
         }
         let available = installed.and_then(|revision| revision.condition(types::AVAILABLE));
-        let progressing = states
-            .rolling_out
-            .last()
-            .and_then(|revision| revision.condition(types::PROGRESSING))
-            .or_else(|| installed.and_then(|revision| revision.condition(types::PROGRESSING)));
+        let progressing = match states.rolling_out.last() {
+            // While it says nothing, what its predecessor reached is not about what is wanted.
+            Some(rolling) => {
+                Some(rolling.condition(types::PROGRESSING).cloned().unwrap_or_else(|| self.starting(rolling)))
+            }
+            None => installed.and_then(|revision| revision.condition(types::PROGRESSING)).cloned(),
+        };
         if let Some(condition) = available {
             self.copy(condition.clone());
         }
-        if let Some(mut condition) = progressing.cloned() {
+        if let Some(mut condition) = progressing {
             if !suffix.is_empty() {
                 condition.message = conditions::truncate(&format!("{}{suffix}", condition.message));
             }
             self.copy(condition);
         }
+    }
+
+    /// What a revision that nobody has looked at yet will say (spec 05 §6.5).
+    fn starting(&self, revision: &Revision) -> Condition {
+        let message = format!("Revision {} is rolling out.", revision.bundle.version);
+        let mut all = Vec::new();
+        let (reason, generation) = (reasons::ROLLING_OUT, self.generation);
+        conditions::set(&mut all, types::PROGRESSING, Status::True, reason, &message, generation, self.now);
+        all.remove(0)
     }
 
     /// Takes over a revision's condition with its transition time, and our generation.
@@ -224,12 +239,12 @@ mod tests {
         status.conditions.iter().filter(|c| shown.contains(&c.type_.as_str())).map(line).collect()
     }
 
-    fn tried(applied: Result<bool, Failure>, deprecation: Knowledge) -> Outcome {
+    fn tried(applied: Result<(), Failure>, deprecation: Knowledge) -> Outcome {
         Outcome::Tried(Box::new(Pass { applied, deprecation, findings: Findings::default() }))
     }
 
-    fn applied(created: bool) -> Outcome {
-        tried(Ok(created), Knowledge::None)
+    fn applied() -> Outcome {
+        tried(Ok(()), Knowledge::None)
     }
 
     // spec 05 §3.9, spec 01 E11–E16
@@ -243,17 +258,30 @@ mod tests {
             (types::AVAILABLE, Status::True, "ProbesSucceeded", "Objects are available and pass all probes."),
         ];
         let rows = [
-            (vec![], applied(true), vec!["Installed False/Absent No bundle installed"], vec![]),
-            (vec![], applied(false), vec!["Installed False/Failed No bundle installed"], vec![]),
+            (vec![], applied(), vec!["Installed False/Failed No bundle installed"], vec![]),
+            // It has just been made: neither a failure nor what the one before it reached.
             (
                 vec![with(1, false, &[])],
-                applied(false),
-                vec!["Installed False/Absent No bundle installed"],
+                applied(),
+                vec![
+                    "Progressing True/RollingOut Revision 1.0.0 is rolling out.",
+                    "Installed False/Absent No bundle installed",
+                ],
                 vec!["demo-1"],
             ),
             (
+                vec![with(1, true, done), with(2, false, &[])],
+                applied(),
+                vec![
+                    "Available True/ProbesSucceeded Objects are available and pass all probes.",
+                    "Progressing True/RollingOut Revision 2.0.0 is rolling out.",
+                    "Installed True/Succeeded Installed bundle r.example/demo:v1 successfully",
+                ],
+                vec!["demo-1", "demo-2"],
+            ),
+            (
                 vec![with(1, false, rolling)],
-                applied(false),
+                applied(),
                 vec![
                     "Progressing True/RollingOut Revision 1.0.0 is rolling out.",
                     "Installed False/Absent No bundle installed",
@@ -262,13 +290,13 @@ mod tests {
             ),
             (
                 vec![with(1, false, retrying)],
-                applied(false),
+                applied(),
                 vec!["Progressing True/Retrying collision", "Installed False/Failed No bundle installed"],
                 vec!["demo-1"],
             ),
             (
                 vec![with(1, true, done)],
-                applied(false),
+                applied(),
                 vec![
                     "Available True/ProbesSucceeded Objects are available and pass all probes.",
                     "Progressing True/Succeeded Revision 1.0.0 has rolled out.",
@@ -278,7 +306,7 @@ mod tests {
             ),
             (
                 vec![with(1, true, done), with(2, false, retrying)],
-                applied(false),
+                applied(),
                 vec![
                     "Available True/ProbesSucceeded Objects are available and pass all probes.",
                     "Progressing True/Retrying collision",
@@ -332,11 +360,11 @@ mod tests {
     fn the_same_pass_again_changes_nothing() {
         let states = states(&[with(1, true, &[])]);
         let later = NOW + jiff::SignedDuration::from_secs(60);
-        let first = next(&ClusterExtensionStatus::default(), Some(1), &states, &applied(false), NOW);
-        assert_eq!(next(&first, Some(1), &states, &applied(false), later), first);
+        let first = next(&ClusterExtensionStatus::default(), Some(1), &states, &applied(), NOW);
+        assert_eq!(next(&first, Some(1), &states, &applied(), later), first);
     }
 
-    fn ruled(applied: Result<bool, Failure>, findings: Findings) -> Outcome {
+    fn ruled(applied: Result<(), Failure>, findings: Findings) -> Outcome {
         Outcome::Tried(Box::new(Pass { applied, deprecation: Knowledge::None, findings }))
     }
 
@@ -356,7 +384,7 @@ mod tests {
         let done: &[_] = &[(types::PROGRESSING, Status::True, "Succeeded", "Revision 1.0.0 has rolled out.")];
         let states = states(&[with(1, true, done)]);
         let step = |old: &ClusterExtensionStatus, findings: Findings| {
-            next(old, Some(1), &states, &ruled(Ok(false), findings), NOW)
+            next(old, Some(1), &states, &ruled(Ok(()), findings), NOW)
         };
         let held = Findings {
             upgrade: state(Some(true), "OutsideScope"),
@@ -393,7 +421,7 @@ mod tests {
         };
         let states = states(&[with(1, true, done), with(2, false, rolling)]);
         let suffix = "; skipped unavailable catalogs: [x]";
-        let message = |applied: Result<bool, Failure>, findings: &Findings| {
+        let message = |applied: Result<(), Failure>, findings: &Findings| {
             let outcome = ruled(applied, findings.clone());
             let first = next(&ClusterExtensionStatus::default(), Some(1), &states, &outcome, NOW);
             assert_eq!(next(&first, Some(1), &states, &outcome, NOW), first);
@@ -402,16 +430,52 @@ mod tests {
             assert!(mirrored.is_none_or(|condition| !condition.message.contains("skipped")));
             conditions::find(&first.conditions, types::PROGRESSING).unwrap().message.clone()
         };
-        assert_eq!(message(Ok(false), &findings), format!("Revision 2.0.0 is rolling out.{suffix}"));
+        assert_eq!(message(Ok(()), &findings), format!("Revision 2.0.0 is rolling out.{suffix}"));
         assert_eq!(message(Err(Failure::retry("x")), &findings), format!("x{suffix}"));
-        assert_eq!(message(Ok(false), &Findings::default()), "Revision 2.0.0 is rolling out.");
+        assert_eq!(message(Ok(()), &Findings::default()), "Revision 2.0.0 is rolling out.");
+    }
+
+    // spec 05 §18.17, spec 01 W12, W17
+    #[test]
+    fn what_is_not_installed_any_more_is_not_available() {
+        let done: &[_] = &[
+            (types::PROGRESSING, Status::True, "Succeeded", "Revision 1.0.0 has rolled out."),
+            (types::AVAILABLE, Status::True, "ProbesSucceeded", "Objects are available and pass all probes."),
+        ];
+        let installed = states(&[with(1, true, done)]);
+        let before = next(&ClusterExtensionStatus::default(), Some(1), &installed, &applied(), NOW);
+        let anew = states(&[with(2, false, &[])]);
+        let after = next(&before, Some(1), &anew, &applied(), NOW);
+        let expected = [
+            "Available Unknown/Reconciling No bundle installed",
+            "Progressing True/RollingOut Revision 2.0.0 is rolling out.",
+            "Installed False/Absent No bundle installed",
+        ];
+        assert_eq!(lines(&after), expected);
+        assert_eq!(next(&after, Some(1), &anew, &applied(), NOW), after);
+    }
+
+    // spec 07 §7.2
+    #[test]
+    fn a_pause_is_told_while_it_lasts() {
+        let states = states(&[with(1, true, &[])]);
+        let paused = |finding| Findings { paused: finding, ..Findings::default() };
+        let step = |old: &ClusterExtensionStatus, finding| {
+            next(old, Some(1), &states, &ruled(Ok(()), paused(finding)), NOW)
+        };
+        let plain = step(&ClusterExtensionStatus::default(), Finding::NotInForce);
+        let held = step(&plain, state(Some(true), "Paused"));
+        assert!(conditions::is_true(&held.conditions, types::PAUSED));
+        assert_eq!(lines(&held), lines(&plain), "nobody who does not know of pauses is disturbed");
+        assert_eq!(step(&held, Finding::Unchanged), held);
+        assert_eq!(step(&held, Finding::NotInForce), plain);
     }
 
     // spec 07 E-20
     #[test]
     fn an_extension_that_cannot_go_says_so_and_nothing_else_changes() {
         let states = states(&[with(1, true, &[])]);
-        let before = next(&ClusterExtensionStatus::default(), Some(1), &states, &applied(false), NOW);
+        let before = next(&ClusterExtensionStatus::default(), Some(1), &states, &applied(), NOW);
         let after = next(&before, Some(1), &states, &Outcome::CannotGo(Failure::retry("needed")), NOW);
         assert_eq!(lines(&after)[1..], ["Progressing True/Retrying needed"]);
         assert_eq!(lines(&after)[..1], lines(&before));
@@ -422,9 +486,9 @@ mod tests {
     #[test]
     fn known_deprecation_survives_a_rollout() {
         let states = states(&[with(1, true, &[])]);
-        let known = tried(Ok(false), Knowledge::Catalog(Deprecations::default(), Vec::new()));
+        let known = tried(Ok(()), Knowledge::Catalog(Deprecations::default(), Vec::new()));
         let before = next(&ClusterExtensionStatus::default(), Some(1), &states, &known, NOW);
-        let rollout = tried(Ok(false), Knowledge::Unchanged);
+        let rollout = tried(Ok(()), Knowledge::Unchanged);
         assert_eq!(next(&before, Some(1), &states, &rollout, NOW), before);
         let fresh = next(&ClusterExtensionStatus::default(), Some(1), &states, &rollout, NOW);
         let deprecated = conditions::find(&fresh.conditions, types::DEPRECATED).unwrap();

@@ -39,7 +39,8 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    fn revision(revision: &Revision, rules: &ExtensionRules) -> Self {
+    /// The bundle of a revision.
+    pub(super) fn revision(revision: &Revision, rules: &ExtensionRules) -> Self {
         let recorded = revision.catalog_properties.clone();
         Self {
             bundle: revision.bundle.clone(),
@@ -83,6 +84,8 @@ pub(crate) struct Refusal {
     pub failure: Failure,
     /// It is because some catalog's content is not here yet; there will be another look when it is.
     pub awaits_content: bool,
+    /// What is known of deprecation.
+    pub deprecation: Knowledge,
     /// What our own rules say.
     pub findings: Findings,
     /// The refusal depends on what else is on the cluster, and the choice is to be made again soon.
@@ -92,8 +95,13 @@ pub(crate) struct Refusal {
 impl Refusal {
     /// Something else than the choice failed.
     pub(super) fn other(failure: Failure, rules: &ExtensionRules) -> Box<Self> {
-        let findings = Findings::unchanged(rules);
-        Box::new(Self { failure, awaits_content: false, findings, look_again: false })
+        Box::new(Self {
+            failure,
+            awaits_content: false,
+            deprecation: Knowledge::Unchanged,
+            findings: Findings::unchanged(rules),
+            look_again: false,
+        })
     }
 }
 
@@ -220,7 +228,8 @@ impl<'a> Question<'a> {
         }
         let awaits_content = matches!(error, ResolveError::Catalog { fault: CatalogError::NotCached(_), .. });
         let failure = Failure::retry(with_hints(error, hints));
-        Err(Box::new(Refusal { failure, awaits_content, findings, look_again }))
+        let deprecation = Knowledge::None;
+        Err(Box::new(Refusal { failure, awaits_content, deprecation, findings, look_again }))
     }
 
     fn chosen(self, market: &Market, resolved: &Resolved, hints: &Hints) -> Choice {

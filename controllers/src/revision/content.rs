@@ -1,10 +1,13 @@
 //! Reads everything that a pass over a revision works with: its Secrets, its siblings, its probes
 //! (spec 05 §6.2 steps 3–5).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::core::GroupVersionKind;
+use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt};
 use olm_api::cluster_object_set::{LifecycleState, ObservedPhase, Phase};
 use olm_api::{ClusterObjectSet, labels};
@@ -13,8 +16,10 @@ use olm_revision::content::{
 };
 use olm_revision::digest::changed_content;
 use olm_revision::engine::Revision;
+use olm_revision::object::ObjectKey;
 use olm_revision::plan::Owner;
 use olm_revision::probes::Probes;
+use olm_revision::sightings::Stamp;
 use olm_service::cluster::{describe, within_deadline};
 
 use super::Context;
@@ -25,6 +30,21 @@ pub(super) struct Content {
     pub(super) revision: Revision,
     /// Phase digests that are not recorded yet.
     pub(super) to_record: Option<Vec<ObservedPhase>>,
+}
+
+/// What the content of a revision was read from: enough to tell that it is still the same, not the content.
+pub(super) struct Origin {
+    generation: Option<i64>,
+    extension: Option<String>,
+    secrets: Vec<Source>,
+}
+
+/// A Secret that content was read from.
+struct Source {
+    key: SecretKey,
+    stamp: Stamp,
+    /// Whether it is among those that are watched.
+    watched: bool,
 }
 
 /// Why a revision's content cannot be used.
@@ -40,12 +60,15 @@ pub(super) enum Unusable {
 impl Context {
     /// Content to apply: from Secrets that cannot change, and the same as when it was first seen.
     pub(super) async fn content(&self, set: &ClusterObjectSet) -> Result<Content, Unusable> {
+        let uid = set.uid().unwrap_or_default();
+        self.origins().remove(&uid);
         let broken = |error: &dyn std::fmt::Display| Unusable::Broken(error.to_string());
         let Some(spec) = &set.spec else {
             return Err(Unusable::Blocked("spec: Required value: the revision says nothing".to_owned()));
         };
         let found = self.secrets(set).await?;
-        let phases = resolve(spec, &self.system_namespace, &found).map_err(|error| match error {
+        let phases = tokio::task::block_in_place(|| resolve(spec, &self.system_namespace, &found));
+        let phases = phases.map_err(|error| match error {
             ContentError::Mutable(_) => Unusable::Blocked(error.to_string()),
             other => broken(&other),
         })?;
@@ -60,7 +83,60 @@ impl Context {
                 None => None,
             },
         };
+        if let Some(origin) = self.origin(set, &found) {
+            self.origins().insert(uid, Arc::new(origin));
+        }
         Ok(Content { revision: self.revision(set, phases, probes), to_record })
+    }
+
+    /// Where the content comes from; `None` if what it was read from cannot be told from something else.
+    fn origin(&self, set: &ClusterObjectSet, found: &BTreeMap<SecretKey, Secret>) -> Option<Origin> {
+        let sightings = self.engine.sightings();
+        let stamped = |(key, secret): (&SecretKey, &Secret)| {
+            let version = secret.metadata.resource_version.as_deref()?;
+            let stamp = sightings.stamp_of(&secret_kind(), secret.metadata.uid.as_deref()?, version)?;
+            Some(Source {
+                key: key.clone(),
+                stamp,
+                watched: secret.labels().contains_key(labels::OWNER_NAME),
+            })
+        };
+        Some(Origin {
+            generation: set.metadata.generation,
+            extension: set.labels().get(labels::OWNER_NAME).cloned(),
+            secrets: found.iter().map(stamped).collect::<Option<_>>()?,
+        })
+    }
+
+    /// Whether the content is known to be the same as when it was last read and recorded. Secrets that are watched are
+    /// not read for that, of others the metadata.
+    pub(super) async fn is_content_unchanged(&self, set: &ClusterObjectSet) -> bool {
+        let origin = self.origins().get(&set.uid().unwrap_or_default()).cloned();
+        let recorded = set.status.as_ref().is_some_and(|status| !status.observed_phases.is_empty());
+        let Some(origin) = origin.filter(|_| recorded) else { return false };
+        if origin.generation != set.metadata.generation
+            || origin.extension.as_ref() != set.labels().get(labels::OWNER_NAME)
+        {
+            return false;
+        }
+        let sightings = self.engine.sightings();
+        for Source { key, stamp, watched } in &origin.secrets {
+            let SecretKey { namespace, name } = key.clone();
+            if *watched && sightings.vouches(&ObjectKey { gvk: secret_kind(), namespace, name }, stamp) {
+                continue;
+            }
+            let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
+            let Ok(Some(now)) = within_deadline(api.get_metadata_opt(&key.name)).await else { return false };
+            let ObjectMeta { uid, resource_version, .. } = now.metadata;
+            if !stamp.is(&uid.unwrap_or_default(), &resource_version.unwrap_or_default()) {
+                return false;
+            }
+        }
+        true
+    }
+
+    pub(super) fn origins(&self) -> MutexGuard<'_, HashMap<String, Arc<Origin>>> {
+        self.origins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Content to remove, whatever has become of it: a removal touches only what the revision controls.
@@ -75,8 +151,7 @@ impl Context {
     }
 
     fn revision(&self, set: &ClusterObjectSet, phases: Vec<ContentPhase>, probes: Probes) -> Revision {
-        let siblings = self.siblings(set).iter().filter_map(ResourceExt::uid).collect();
-        Revision { owner: owner(set), siblings, phases, probes }
+        Revision { owner: owner(set), siblings: self.sibling_uids(set), phases, probes }
     }
 
     /// The Secrets of the revision that exist.
@@ -103,18 +178,24 @@ impl Context {
     }
 
     /// The other revisions of the same extension that are neither archived nor being deleted.
-    pub(super) fn siblings(&self, set: &ClusterObjectSet) -> Vec<ClusterObjectSet> {
+    pub(super) fn siblings(&self, set: &ClusterObjectSet) -> Vec<Arc<ClusterObjectSet>> {
         let Some(extension) = set.labels().get(labels::OWNER_NAME) else {
             return Vec::new();
         };
-        let counts = |other: &ClusterObjectSet| {
+        let counts = |other: &Arc<ClusterObjectSet>| {
             other.labels().get(labels::OWNER_NAME) == Some(extension)
                 && other.metadata.uid != set.metadata.uid
                 && other.metadata.deletion_timestamp.is_none()
                 && has_same_extension(set, other)
                 && other.spec.as_ref().is_some_and(|spec| spec.lifecycle_state == LifecycleState::Active)
         };
-        self.store.state().iter().filter(|other| counts(other)).map(|other| (**other).clone()).collect()
+        let names = self.families.of(extension);
+        names.iter().filter_map(|name| self.store.get(&ObjectRef::new(name))).filter(counts).collect()
+    }
+
+    /// UIDs of [`Self::siblings`].
+    pub(super) fn sibling_uids(&self, set: &ClusterObjectSet) -> Vec<String> {
+        self.siblings(set).iter().filter_map(|sibling| sibling.uid()).collect()
     }
 }
 
@@ -126,6 +207,11 @@ fn has_same_extension(set: &ClusterObjectSet, other: &ClusterObjectSet) -> bool 
         set.owner_references().iter().find(is_controller).map(|owner| owner.uid.clone())
     };
     extension(set).zip(extension(other)).is_none_or(|(ours, theirs)| ours == theirs)
+}
+
+/// The kind of the Secrets that hold content.
+pub(super) fn secret_kind() -> GroupVersionKind {
+    GroupVersionKind::gvk("", "v1", "Secret")
 }
 
 /// The revision as owner of objects.

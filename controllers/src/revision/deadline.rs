@@ -1,9 +1,13 @@
 //! The progress deadline of a revision (spec 05 §6.6). Pure.
+//!
+//! It does not run out while the revision is paused; one that has run out before stays so.
 
 use jiff::{SignedDuration, Timestamp};
 use olm_api::ClusterObjectSet;
 use olm_api::cluster_object_set::LifecycleState;
-use olm_api::conditions::{self, types};
+use olm_api::conditions::{self, reasons, types};
+
+use super::is_paused;
 
 /// A deadline that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +34,13 @@ impl Deadline {
 pub(crate) fn of(set: &ClusterObjectSet) -> Option<Deadline> {
     let spec = set.spec.as_ref()?;
     let minutes = spec.progress_deadline_minutes.filter(|minutes| *minutes > 0)?;
-    let succeeded =
-        set.status.as_ref().is_some_and(|status| conditions::is_true(&status.conditions, types::SUCCEEDED));
-    if succeeded
+    let conditions = set.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    let has_run_out = || {
+        conditions::find(conditions, types::PROGRESSING)
+            .is_some_and(|progressing| progressing.reason == reasons::PROGRESS_DEADLINE_EXCEEDED)
+    };
+    if conditions::is_true(conditions, types::SUCCEEDED)
+        || is_paused(set) && !has_run_out()
         || spec.lifecycle_state != LifecycleState::Active
         || set.metadata.deletion_timestamp.is_some()
     {
@@ -66,7 +74,8 @@ mod tests {
         assert_eq!(deadline.remaining("2026-01-01T00:09:59Z".parse().unwrap()).unwrap().as_secs(), 1);
         assert_eq!(deadline.exceeded(deadline.at), Some(10));
         assert_eq!(deadline.remaining(deadline.at), None);
-        let off: [fn(&mut serde_json::Value); 4] = [
+        let off: [fn(&mut serde_json::Value); 5] = [
+            |set| set["metadata"]["annotations"] = json!({"ext.olm.operatorframework.io/paused": "true"}),
             |set| set["spec"]["progressDeadlineMinutes"] = json!(null),
             |set| set["spec"]["lifecycleState"] = json!("Archived"),
             |set| set["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"),
@@ -78,5 +87,15 @@ mod tests {
         for change in off {
             assert_eq!(of(&set(change)), None);
         }
+    }
+
+    #[test]
+    fn a_pause_does_not_undo_what_has_happened() {
+        let late = set(|set| {
+            set["metadata"]["annotations"] = json!({"ext.olm.operatorframework.io/paused": "true"});
+            set["status"] = json!({"conditions": [{"type": "Progressing", "status": "False", "message": "",
+                "reason": "ProgressDeadlineExceeded", "lastTransitionTime": "2026-01-01T00:10:00Z"}]});
+        });
+        assert_eq!(of(&late).unwrap().exceeded("2026-01-01T00:11:00Z".parse().unwrap()), Some(10));
     }
 }

@@ -1,78 +1,112 @@
 //! The revision controller: brings the objects of every ClusterObjectSet onto the cluster, keeps them there, and
 //! removes them (spec 05 §§6–12).
 //!
-//! Observe ([`content`]) → the engine decides and acts → one status write ([`status`]).
+//! Observe ([`content`]) → the engine decides and acts → one status write ([`status`]). A pass over a revision that the
+//! watches say nothing new about calls nobody; what has changed is read once. A paused revision is only observed.
 
 mod content;
 mod deadline;
+mod drift;
+mod families;
 mod removal;
 mod status;
+#[cfg(test)]
+mod tests;
 mod watches;
 
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::future::ready;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::{FutureExt, StreamExt};
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
-use kube::core::GroupVersionKind;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::Store;
+use kube::runtime::watcher::Event;
 use kube::runtime::{Controller, Predicate, WatchStreamExt, controller, predicates, reflector, watcher};
 use kube::{Api, Client, ResourceExt};
-use olm_api::cluster_object_set::LifecycleState;
+use olm_api::cluster_object_set::{LifecycleState, ObservedPhase};
 use olm_api::limits::{ARCHIVAL_RETRY, COLLISION_RETRY};
 use olm_api::{ClusterObjectSet, ClusterObjectSetStatus, annotations, finalizers};
 use olm_revision::engine::Engine;
 use olm_revision::kube_cluster::KubeCluster;
+use olm_revision::probes::Probes;
+use olm_revision::result::RevisionResult;
+use olm_service::Component;
 use olm_service::cluster::{describe, within_deadline};
+use olm_service::events::Events;
 use olm_service::metrics::Metrics;
 use olm_service::reconcile::{Failure, Reconciles};
 use olm_service::status::write_status;
 use serde_json::json;
+use tokio::time::Instant;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::CancellationToken;
 
-use content::{Content, Unusable};
+use content::{Origin, Unusable, owner, secret_kind};
+use drift::Corrections;
+use families::Families;
 use status::Outcome;
 use watches::Watches;
 
 const NAME: &str = "controller-operator-clusterobjectset-controller";
 const CONCURRENCY: u16 = 8;
-/// How often a blocked revision is looked at again: what blocks it is not watched.
+/// How often a blocked revision is looked at again: what blocks it may not be watched.
 const BLOCKED_RETRY: Duration = Duration::from_secs(10);
+/// Longest wait after a failure: what mends it, such as a webhook that answers again, is in no event.
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
+/// How long a pass waits for the store to catch up with our own last write, and how often it looks.
+const STALE_LIMIT: Duration = Duration::from_secs(5);
+const STALE_RETRY: Duration = Duration::from_millis(20);
 
 /// What every reconcile of a revision needs.
 struct Context {
     client: Client,
     sets: Api<ClusterObjectSet>,
     store: Store<ClusterObjectSet>,
+    families: Families,
     engine: Engine<KubeCluster>,
     watches: Watches,
+    corrections: Corrections,
+    /// By UID of the revision.
+    origins: Mutex<HashMap<String, Arc<Origin>>>,
+    /// Resource version and time of our last write, by UID of the revision.
+    written: Mutex<HashMap<String, (u64, Instant)>>,
     system_namespace: String,
 }
 
 /// What a pass leaves to say and to do.
 struct Pass {
     outcome: Outcome,
-    next: Action,
+    /// When to look again without an event.
+    again: Option<Duration>,
     /// The pass broke off: wait with growing delays, under this text.
     failure: Option<String>,
     /// Phase digests to record.
-    observed: Option<Vec<olm_api::cluster_object_set::ObservedPhase>>,
+    observed: Option<Vec<ObservedPhase>>,
 }
 
 impl Pass {
-    fn of(outcome: Outcome, next: Action) -> Self {
-        Self { outcome, next, failure: None, observed: None }
+    fn of(outcome: Outcome, again: Option<Duration>) -> Self {
+        Self { outcome, again, failure: None, observed: None }
     }
 
     fn broke(message: String, context: &str) -> Self {
         let failure = Some(format!("{context}: {message}"));
-        Self { failure, ..Self::of(Outcome::Retrying(message), Action::await_change()) }
+        Self { failure, ..Self::of(Outcome::Retrying(message), None) }
     }
+}
+
+/// Whether the revision is only to be observed (spec 05 §7.8).
+fn is_paused(set: &ClusterObjectSet) -> bool {
+    set.annotations().get(annotations::EXT_PAUSED).is_some_and(|value| value == "true")
+}
+
+fn version_of(set: &ClusterObjectSet) -> Option<u64> {
+    set.metadata.resource_version.as_ref()?.parse().ok()
 }
 
 /// Runs the controller until `stop`.
@@ -83,28 +117,38 @@ pub(crate) async fn run(
     stop: CancellationToken,
 ) {
     let cluster = KubeCluster::new(client.clone());
-    let (watches, changed) = Watches::new(client.clone(), cluster.clone());
+    let engine = Engine::new(cluster.clone());
+    let (watches, changed) = Watches::new(client.clone(), cluster, engine.sightings());
     let sets: Api<ClusterObjectSet> = Api::all(client.clone());
     let (store, writer) = reflector::store();
+    let corrections = Corrections::new(Events::new(client.clone(), Component::OperatorController));
+    let context = Arc::new(Context {
+        client,
+        sets: sets.clone(),
+        store: store.clone(),
+        families: Families::default(),
+        engine,
+        watches,
+        corrections,
+        origins: Mutex::default(),
+        written: Mutex::default(),
+        system_namespace,
+    });
     // Our own status writes are no reason to look again.
     let relevant = predicates::generation
         .combine(predicates::finalizers)
         .combine(predicates::labels)
         .combine(predicates::annotations);
-    let stream = watcher(sets.clone(), watcher::Config::default())
+    let noticing = Arc::clone(&context);
+    let stream = watcher(sets, watcher::Config::default())
         .default_backoff()
+        .modify(|set| set.metadata.managed_fields = None)
         .reflect(writer)
+        .inspect_ok(move |event| noticing.notice(event))
         .applied_objects()
         .predicate_filter(relevant, Default::default());
-    let context = Arc::new(Context {
-        client,
-        sets,
-        store: store.clone(),
-        engine: Engine::new(cluster),
-        watches,
-        system_namespace,
-    });
-    let reconciles = Arc::new(Reconciles::new(NAME, "ClusterObjectSet", CONCURRENCY, metrics));
+    let reconciles = Reconciles::new(NAME, "ClusterObjectSet", CONCURRENCY, metrics);
+    let reconciles = Arc::new(reconciles.with_longest_delay(LONGEST_RETRY));
     Controller::for_stream(stream, store)
         .with_config(controller::Config::default().concurrency(CONCURRENCY))
         .reconcile_on(UnboundedReceiverStream::new(changed))
@@ -112,7 +156,11 @@ pub(crate) async fn run(
         .run(
             move |set: Arc<ClusterObjectSet>, context: Arc<Context>| {
                 let reconciles = Arc::clone(&reconciles);
-                async move { reconciles.run(&set.name_any(), context.reconcile(&set).boxed()).await }
+                async move {
+                    let left = deadline::of(&set).and_then(|deadline| deadline.remaining(Timestamp::now()));
+                    let by = left.map(|left| Instant::now() + left);
+                    reconciles.run_by(&set.name_any(), by, context.reconcile(&set).boxed()).await
+                }
             },
             |_, error: &Infallible, _| match *error {},
             context,
@@ -122,25 +170,55 @@ pub(crate) async fn run(
 }
 
 impl Context {
+    /// Keeps what is remembered of revisions in step with those that exist.
+    fn notice(&self, event: &Event<ClusterObjectSet>) {
+        match event {
+            Event::Apply(set) | Event::InitApply(set) => self.families.add(set),
+            Event::Delete(set) => {
+                self.forget(set);
+                self.families.remove(set);
+            }
+            Event::Init => {}
+            Event::InitDone => {
+                let sets = self.store.state();
+                let names: HashSet<String> = sets.iter().map(|set| set.name_any()).collect();
+                let uids: HashSet<String> = sets.iter().filter_map(|set| set.uid()).collect();
+                self.families.retain(|name| names.contains(name));
+                self.watches.retain(|name| names.contains(name));
+                self.engine.retain(|uid| uids.contains(uid));
+                self.origins().retain(|uid, _| uids.contains(uid));
+                self.written
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .retain(|uid, _| uids.contains(uid));
+            }
+        }
+    }
+
+    /// For a revision that holds nothing any more.
+    fn forget(&self, set: &ClusterObjectSet) {
+        let uid = set.uid().unwrap_or_default();
+        self.watches.release(&set.name_any());
+        self.engine.forget(&uid);
+        self.origins().remove(&uid);
+        self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
+    }
+
     async fn reconcile(&self, set: &ClusterObjectSet) -> Result<Action, Failure> {
+        if self.is_stale(set) {
+            return Ok(Action::requeue(STALE_RETRY));
+        }
         if set.metadata.deletion_timestamp.is_some() {
             return self.delete(set).await;
         }
-        let now = Timestamp::now();
         let deadline = deadline::of(set);
         let (set, pass) = self.pass(set).await?;
-        let version = set.annotations().get(annotations::BUNDLE_VERSION).map_or("", String::as_str);
+        // As late as can be: a deadline that passes during the pass has passed.
+        let now = Timestamp::now();
         let exceeded = deadline.and_then(|deadline| deadline.exceeded(now));
-        let mut old = set.status.clone().unwrap_or_default();
-        if let Some(observed) = pass.observed {
-            old.observed_phases = observed;
-        }
-        let next = status::next(&old, set.metadata.generation, version, &pass.outcome, exceeded, now);
-        write_status(&self.sets, &set, &next)
-            .await
-            .map_err(|error| Failure::retry(format!("error updating status: {}", describe(&error))))?;
+        let next = self.write(&set, &pass.outcome, pass.observed, exceeded, now).await?;
         match pass.outcome {
-            Outcome::Complete => self.archive_previous(&set).await?,
+            Outcome::Complete if !is_paused(&set) => self.archive_previous(&set).await?,
             Outcome::Archived => self.remove_finalizer(&set).await?,
             _ => {}
         }
@@ -148,63 +226,115 @@ impl Context {
             return Err(Failure::retry(failure));
         }
         // An open deadline must be noticed when it passes, whatever else happens.
-        let remaining = deadline.and_then(|deadline| deadline.remaining(now));
-        Ok(match remaining.filter(|_| pass.next == Action::await_change() && next_is_open(&next)) {
-            Some(remaining) => Action::requeue(remaining),
-            None => pass.next,
-        })
+        let remaining = deadline.and_then(|deadline| deadline.remaining(now)).filter(|_| next_is_open(&next));
+        Ok(pass.again.into_iter().chain(remaining).min().map_or_else(Action::await_change, Action::requeue))
+    }
+
+    /// Writes the status that follows from the outcome, if it is another.
+    async fn write(
+        &self,
+        set: &ClusterObjectSet,
+        outcome: &Outcome,
+        observed: Option<Vec<ObservedPhase>>,
+        exceeded: Option<i32>,
+        now: Timestamp,
+    ) -> Result<ClusterObjectSetStatus, Failure> {
+        let version = set.annotations().get(annotations::BUNDLE_VERSION).map_or("", String::as_str);
+        let mut old = set.status.clone().unwrap_or_default();
+        if let Some(observed) = observed {
+            old.observed_phases = observed;
+        }
+        let next = status::next(&old, set.metadata.generation, version, outcome, exceeded, now);
+        let written = write_status(&self.sets, set, &next)
+            .await
+            .map_err(|error| Failure::retry(format!("error updating status: {}", describe(&error))))?;
+        if let Some(written) = written {
+            self.note_write(&written);
+        }
+        Ok(next)
+    }
+
+    fn note_write(&self, set: &ClusterObjectSet) {
+        if let (Some(uid), Some(version)) = (set.uid(), version_of(set)) {
+            let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+            written.insert(uid, (version, Instant::now()));
+        }
+    }
+
+    /// Whether the store does not know our own last write yet: to decide from what was before would only end in a
+    /// conflict.
+    fn is_stale(&self, set: &ClusterObjectSet) -> bool {
+        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = set.metadata.uid.as_ref().and_then(|uid| written.get(uid));
+        last.zip(version_of(set))
+            .is_some_and(|((version, at), seen)| seen < *version && at.elapsed() < STALE_LIMIT)
     }
 
     /// One pass over a revision that is not being deleted. Returns the revision as last stored.
     async fn pass(&self, set: &ClusterObjectSet) -> Result<(ClusterObjectSet, Pass), Failure> {
         if set.spec.as_ref().is_some_and(|spec| spec.lifecycle_state == LifecycleState::Archived) {
             let pass = if removal::is_done(set) {
-                Pass::of(Outcome::Archived, Action::await_change())
+                Pass::of(Outcome::Archived, None)
             } else {
                 self.archive(set).await
             };
             return Ok((set.clone(), pass));
         }
+        if let Some(result) = self.glance(set).await {
+            return Ok((set.clone(), self.judge(set, &result).await));
+        }
         let content = match self.content(set).await {
             Ok(content) => content,
             Err(Unusable::Blocked(message)) => {
-                return Ok((
-                    set.clone(),
-                    Pass::of(Outcome::Blocked(message), Action::requeue(BLOCKED_RETRY)),
-                ));
+                let pass = Pass::of(Outcome::Blocked(message), Some(BLOCKED_RETRY));
+                return Ok((set.clone(), pass));
             }
             Err(Unusable::Broken(message) | Unusable::Unreachable(message)) => {
                 return Ok((set.clone(), Pass::broke(message, "converting to revision")));
             }
         };
         let set = self.ensure_finalizer(set).await?;
-        let mut pass = self.apply(&set, &content).await;
+        let revision = &content.revision;
+        let result = if is_paused(&set) {
+            self.engine.observe(revision).await
+        } else {
+            self.engine.reconcile(revision).await
+        };
+        self.corrections.tell(&set, &result);
+        let mut pass = self.judge(&set, &result).await;
         pass.observed = content.to_record;
         Ok((set, pass))
     }
 
-    async fn apply(&self, set: &ClusterObjectSet, content: &Content) -> Pass {
-        let result = self.engine.reconcile(&content.revision).await;
+    /// A pass that reads nothing but the objects that have changed; `None` where that is not enough.
+    async fn glance(&self, set: &ClusterObjectSet) -> Option<RevisionResult> {
+        if !removal::has_finalizer(set, finalizers::TEARDOWN) || !self.is_content_unchanged(set).await {
+            return None;
+        }
+        let probes = Probes::new(&set.spec.as_ref()?.progression_probes).ok()?;
+        self.engine.glance(&owner(set), &self.sibling_uids(set), &probes).await
+    }
+
+    /// What the engine came to, with the watches that it asks for.
+    async fn judge(&self, set: &ClusterObjectSet, result: &RevisionResult) -> Pass {
         let mut kinds = result.watch.clone();
         // The revision's own Secrets carry our label and its reference as well.
-        let secret = GroupVersionKind::gvk("", "v1", "Secret");
-        if !kinds.contains(&secret) {
-            kinds.push(secret);
+        if !kinds.contains(&secret_kind()) {
+            kinds.push(secret_kind());
         }
-        let watched = self.watches.watch(&set.name_any(), &kinds, result.is_complete()).await;
-        if let Err(error) = watched {
+        if let Err(error) = self.watches.watch(&set.name_any(), &kinds, result.is_complete()).await {
             return Pass::broke(format!("establish watch: {error}"), "revision reconcile");
         }
         if let Some(error) = &result.failure {
             return Pass::broke(error.to_string(), "revision reconcile");
         }
         if let Some(obstacle) = result.obstacle() {
-            return Pass::of(Outcome::Retrying(obstacle), Action::requeue(COLLISION_RETRY));
+            return Pass::of(Outcome::Retrying(obstacle), Some(COLLISION_RETRY));
         }
         if !result.is_complete() {
-            return Pass::of(Outcome::RollingOut(result.probe_failures()), Action::await_change());
+            return Pass::of(Outcome::RollingOut(result.probe_failures()), None);
         }
-        Pass::of(Outcome::Complete, Action::await_change())
+        Pass::of(Outcome::Complete, None)
     }
 
     /// Archives every active revision of the same extension with a lower number (spec 05 §6.2 step 14). Comes after
@@ -231,9 +361,11 @@ impl Context {
         }
         let mut all = set.finalizers().to_vec();
         all.push(finalizers::TEARDOWN.to_owned());
-        self.set_finalizers(set, &all).await.map_err(|error| {
+        let stored = self.set_finalizers(set, &all).await.map_err(|error| {
             Failure::retry(format!("error ensuring teardown finalizer: {}", describe(&error)))
-        })
+        })?;
+        self.note_write(&stored);
+        Ok(stored)
     }
 
     async fn remove_finalizer(&self, set: &ClusterObjectSet) -> Result<(), Failure> {

@@ -1,36 +1,52 @@
 //! Watches on what revisions manage: one for each kind, shared by all revisions that need it (spec 05 §11).
 //!
 //! Only metadata is watched, and only of objects with our owner-name label: an event is a reason to look, never the
-//! content of a decision. A stripped label makes the object leave the watch, which is an event too.
+//! content of a decision. What was seen is told to the engine, which need not read what has not changed. A stripped label
+//! makes the object leave the watch, which is an event too.
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::StreamExt;
 use kube::api::PartialObjectMeta;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch};
+use kube::runtime::{WatchStreamExt, watcher as watch_objects};
 use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterObjectSet, annotations, labels, names};
-use olm_revision::cluster::ClusterError;
+use olm_revision::cluster::Reason;
 use olm_revision::kube_cluster::KubeCluster;
-use tokio::sync::mpsc;
+use olm_revision::sightings::{Sighting, Sightings};
+use olm_service::cluster::{describe, with_causes};
+use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout, timeout_at};
+
+/// How long a pass waits until the kinds that it needs are listed.
+const LIST_DEADLINE: Duration = Duration::from_secs(10);
+/// A refused watch is tried again at most this far apart: without a refusal for so long it runs.
+const REFUSED: Duration = Duration::from_secs(60);
+
+type Changed = mpsc::UnboundedSender<ObjectRef<ClusterObjectSet>>;
+type Users = Arc<Mutex<HashSet<String>>>;
 
 /// The running watches.
 pub(crate) struct Watches {
     client: Client,
     discovery: KubeCluster,
-    changed: mpsc::UnboundedSender<ObjectRef<ClusterObjectSet>>,
+    sightings: Arc<Sightings>,
+    changed: Changed,
     running: Mutex<HashMap<GroupVersionKind, Running>>,
 }
 
 struct Running {
     task: AbortHandle,
-    users: HashSet<String>,
+    /// Names of the revisions that need it.
+    users: Users,
+    state: watch::Receiver<State>,
 }
 
 impl Drop for Running {
@@ -39,44 +55,68 @@ impl Drop for Running {
     }
 }
 
+/// How a watch is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Starting,
+    /// Every object of the kind has been seen, and changes are.
+    Listed,
+    /// The API server will not let us.
+    Failed(String),
+}
+
 impl Watches {
     /// No watches yet. Revisions whose objects change are sent to the receiver.
     pub(crate) fn new(
         client: Client,
         discovery: KubeCluster,
+        sightings: Arc<Sightings>,
     ) -> (Self, mpsc::UnboundedReceiver<ObjectRef<ClusterObjectSet>>) {
         let (changed, receiver) = mpsc::unbounded_channel();
-        (Self { client, discovery, changed, running: Mutex::default() }, receiver)
+        (Self { client, discovery, sightings, changed, running: Mutex::default() }, receiver)
     }
 
     /// Watches these kinds for the revision, and no others where they are `all` that it has. Kinds that the cluster does
-    /// not know yet are passed over; the revision will be back when it reaches them.
+    /// not serve yet are passed over; the revision will be back when it reaches them.
+    ///
+    /// # Errors
+    /// Why one of them cannot be watched.
     pub(crate) async fn watch(
         &self,
         revision: &str,
         kinds: &[GroupVersionKind],
         all: bool,
-    ) -> Result<(), ClusterError> {
+    ) -> Result<(), String> {
+        let mut states = Vec::with_capacity(kinds.len());
         for kind in kinds {
-            if self.join(revision, kind) {
+            if let Some(state) = self.join(revision, kind) {
+                states.push((kind, state));
                 continue;
             }
-            let resource = match self.discovery.discover(kind).await {
-                Ok((resource, _)) => resource,
-                Err(error) if error.reason == olm_revision::cluster::Reason::UnknownKind => continue,
-                Err(error) => return Err(error),
-            };
-            let task = tokio::spawn(follow(self.client.clone(), resource, self.changed.clone()));
-            let users = HashSet::from([revision.to_owned()]);
-            let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-            // Two revisions may have started the same watch; the later one replaces the earlier.
-            let before = running.insert(kind.clone(), Running { task: task.abort_handle(), users });
-            if let (Some(before), Some(now)) = (before, running.get_mut(kind)) {
-                now.users.extend(before.users.iter().cloned());
+            match self.discovery.discover(kind).await {
+                Ok((resource, _)) => states.push((kind, self.start(revision, kind, resource))),
+                Err(error) if error.reason == Reason::UnknownKind => {}
+                Err(error) => return Err(error.message),
             }
         }
         if all {
             self.leave(revision, |kind| kinds.contains(kind));
+        }
+        let deadline = Instant::now() + LIST_DEADLINE;
+        for (kind, mut state) in states {
+            match timeout_at(deadline, state.wait_for(|state| *state != State::Starting)).await {
+                Ok(Ok(state)) => match &*state {
+                    State::Failed(error) => return Err(error.clone()),
+                    State::Starting | State::Listed => {}
+                },
+                // The kind is no longer served.
+                Ok(Err(_)) => {}
+                Err(_) => {
+                    let GroupVersionKind { group, version, kind } = kind;
+                    let limit = LIST_DEADLINE.as_secs();
+                    return Err(format!("{group}/{version}, Kind={kind}: not listed within {limit} s"));
+                }
+            }
         }
         Ok(())
     }
@@ -86,51 +126,220 @@ impl Watches {
         self.leave(revision, |_| false);
     }
 
-    fn join(&self, revision: &str, kind: &GroupVersionKind) -> bool {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let watch = running.get_mut(kind).filter(|watch| !watch.task.is_finished());
-        watch.map(|watch| watch.users.insert(revision.to_owned())).is_some()
+    /// Releases what others than these revisions watch.
+    pub(crate) fn retain(&self, is_alive: impl Fn(&str) -> bool) {
+        self.sift(|_, users| users.retain(|user| is_alive(user)));
+    }
+
+    /// What is being watched.
+    #[cfg(test)]
+    pub(crate) fn kinds(&self) -> Vec<String> {
+        let mut kinds: Vec<String> = lock(&self.running).keys().map(|gvk| gvk.kind.clone()).collect();
+        kinds.sort();
+        kinds
+    }
+
+    fn join(&self, revision: &str, kind: &GroupVersionKind) -> Option<watch::Receiver<State>> {
+        let running = lock(&self.running);
+        let watch = running.get(kind).filter(|watch| !watch.task.is_finished())?;
+        let mut users = lock(&watch.users);
+        if !users.contains(revision) {
+            users.insert(revision.to_owned());
+        }
+        Some(watch.state.clone())
+    }
+
+    fn start(
+        &self,
+        revision: &str,
+        kind: &GroupVersionKind,
+        resource: ApiResource,
+    ) -> watch::Receiver<State> {
+        // Another revision may have been faster.
+        if let Some(state) = self.join(revision, kind) {
+            return state;
+        }
+        let (sender, state) = watch::channel(State::Starting);
+        let users: Users = Arc::new(Mutex::new(HashSet::from([revision.to_owned()])));
+        let watch = Watch {
+            api: Api::all_with(self.client.clone(), &resource),
+            kind: kind.clone(),
+            discovery: self.discovery.clone(),
+            sightings: Arc::clone(&self.sightings),
+            changed: self.changed.clone(),
+            users: Arc::clone(&users),
+            state: sender,
+        };
+        let task = tokio::spawn(watch.run()).abort_handle();
+        lock(&self.running).insert(kind.clone(), Running { task, users, state: state.clone() });
+        state
     }
 
     fn leave(&self, revision: &str, stays: impl Fn(&GroupVersionKind) -> bool) {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.retain(|kind, watch| {
+        self.sift(|kind, users| {
             if !stays(kind) {
-                watch.users.remove(revision);
+                users.remove(revision);
             }
-            !watch.users.is_empty()
+        });
+    }
+
+    /// Changes who uses what, and ends the watches that nobody uses.
+    fn sift(&self, change: impl Fn(&GroupVersionKind, &mut HashSet<String>)) {
+        lock(&self.running).retain(|kind, watch| {
+            let mut users = lock(&watch.users);
+            change(kind, &mut users);
+            if users.is_empty() {
+                self.sightings.forget(kind);
+            }
+            !users.is_empty()
         });
     }
 }
 
-async fn follow(
-    client: Client,
-    resource: ApiResource,
-    changed: mpsc::UnboundedSender<ObjectRef<ClusterObjectSet>>,
-) {
-    let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(client, &resource);
-    let ours = watcher::Config::default().labels(labels::OWNER_NAME);
-    let kind = format!("{}/{}", resource.api_version, resource.kind);
-    // Revisions whose objects were seen. What vanished while the watch was broken is in no event.
-    let mut seen = HashSet::new();
-    let mut events = pin!(watch(api, ours).default_backoff());
-    while let Some(event) = events.next().await {
-        match event {
-            Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => {
-                for revision in concerned(&object) {
-                    // The receiver lives as long as the process.
-                    let _ = changed.send(ObjectRef::new(&revision));
-                    seen.insert(revision);
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The watch on one kind.
+struct Watch {
+    api: Api<PartialObjectMeta<DynamicObject>>,
+    kind: GroupVersionKind,
+    discovery: KubeCluster,
+    sightings: Arc<Sightings>,
+    changed: Changed,
+    users: Users,
+    state: watch::Sender<State>,
+}
+
+/// Why a watch cannot go on as it is.
+enum End {
+    /// The kind is no longer served.
+    Gone,
+    /// It has to begin with a list.
+    Outdated,
+}
+
+impl Watch {
+    async fn run(self) {
+        while let End::Outdated = self.follow().await {}
+        self.sightings.forget(&self.kind);
+        self.discovery.forget(&self.kind);
+        self.wake_users();
+    }
+
+    async fn follow(&self) -> End {
+        let ours = watcher::Config::default().labels(labels::OWNER_NAME);
+        let mut events = pin!(watch_objects(self.api.clone(), ours).default_backoff());
+        let mut was_listed = false;
+        loop {
+            let is_refused = was_listed && matches!(&*self.state.borrow(), State::Failed(_));
+            let event = if is_refused {
+                match timeout(REFUSED, events.next()).await {
+                    Ok(event) => event,
+                    Err(_) => {
+                        self.settle(State::Listed);
+                        continue;
+                    }
+                }
+            } else {
+                events.next().await
+            };
+            match event {
+                None => return End::Outdated,
+                Some(Ok(event)) => {
+                    was_listed |= matches!(event, Event::InitDone);
+                    self.tell(&event);
+                }
+                Some(Err(error)) => {
+                    if let Some(end) = self.fail(&error) {
+                        return end;
+                    }
                 }
             }
-            Ok(Event::Init) => {}
-            Ok(Event::InitDone) => {
-                for revision in &seen {
-                    let _ = changed.send(ObjectRef::new(revision));
-                }
-            }
-            Err(error) => tracing::warn!(%error, kind, "watching managed objects"),
         }
+    }
+
+    fn tell(&self, event: &Event<PartialObjectMeta<DynamicObject>>) {
+        match event {
+            Event::Init => self.sightings.begin(&self.kind),
+            Event::InitApply(object) => {
+                if self.sightings.list(&self.kind, &sighting(object)) {
+                    self.wake(concerned(object));
+                }
+            }
+            Event::InitDone => {
+                // What has vanished while the watch was broken is in no event.
+                if self.sightings.complete(&self.kind) {
+                    self.wake_users();
+                }
+                self.settle(State::Listed);
+            }
+            Event::Apply(object) => {
+                self.sightings.saw(&self.kind, &sighting(object));
+                self.wake(concerned(object));
+            }
+            Event::Delete(object) => {
+                self.sightings.lost(&self.kind, &sighting(object));
+                self.wake(concerned(object));
+            }
+        }
+    }
+
+    /// Takes note of an error. What passes by itself is nobody's business once the objects have been seen.
+    fn fail(&self, error: &watcher::Error) -> Option<End> {
+        let (code, text) = match error {
+            watcher::Error::InitialListFailed(error)
+            | watcher::Error::WatchStartFailed(error)
+            | watcher::Error::WatchFailed(error) => match error {
+                kube::Error::Api(status) => (status.code, describe(error)),
+                error => (0, describe(error)),
+            },
+            watcher::Error::WatchError(status) => (status.code, status.message.clone()),
+            error @ watcher::Error::NoResourceVersion => (0, with_causes(error)),
+        };
+        let GroupVersionKind { group, version, kind } = &self.kind;
+        tracing::warn!(group, version, kind, code, error = text, "watching managed objects");
+        match code {
+            404 => return Some(End::Gone),
+            410 if matches!(error, watcher::Error::WatchStartFailed(_)) => return Some(End::Outdated),
+            401 | 403 | 405 => self.settle(State::Failed(text)),
+            _ if *self.state.borrow() != State::Listed => self.settle(State::Failed(text)),
+            _ => {}
+        }
+        None
+    }
+
+    /// Lets those who wait know; the others have to look again if this is news to them.
+    fn settle(&self, state: State) {
+        let before = self.state.send_replace(state.clone());
+        if before != state && before != State::Starting {
+            self.wake_users();
+        }
+    }
+
+    fn wake_users(&self) {
+        let users: Vec<String> = lock(&self.users).iter().cloned().collect();
+        self.wake(users);
+    }
+
+    fn wake(&self, revisions: Vec<String>) {
+        for revision in revisions {
+            // The receiver lives as long as the process.
+            let _ = self.changed.send(ObjectRef::new(&revision));
+        }
+    }
+}
+
+fn sighting(object: &PartialObjectMeta<DynamicObject>) -> Sighting<'_> {
+    fn text(value: &Option<String>) -> &str {
+        value.as_deref().unwrap_or_default()
+    }
+    let metadata = &object.metadata;
+    Sighting {
+        namespace: text(&metadata.namespace),
+        name: text(&metadata.name),
+        uid: text(&metadata.uid),
+        resource_version: text(&metadata.resource_version),
     }
 }
 

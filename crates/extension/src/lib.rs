@@ -20,5 +20,5 @@ mod surroundings;
 
 pub use installed::{Installed, Unreadable, installs, newest, owner};
 pub use request::{Around, is_switched_on, policy, priority, request, selector, served_image};
-pub use rules::{CrdCheck, ExtensionRules, InvalidAnnotation, Settings};
+pub use rules::{CrdCheck, ExtensionRules, InvalidAnnotation, Settings, UninstallPolicy};
 pub use surroundings::{DefinitionSpec, Served, owned, surroundings};

@@ -51,6 +51,43 @@ impl FromStr for CrdCheck {
     }
 }
 
+/// What an uninstallation does to definitions and their custom resources (spec 07 §4.14).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UninstallPolicy {
+    /// They go, as in the reference.
+    Delete,
+    /// They stay.
+    KeepCrds,
+    /// While custom resources exist, nothing goes.
+    BlockIfInUse,
+}
+
+impl UninstallPolicy {
+    const NAMES: [&str; 3] = ["Delete", "KeepCRDs", "BlockIfInUse"];
+
+    /// The value of the annotation.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Delete => "Delete",
+            Self::KeepCrds => "KeepCRDs",
+            Self::BlockIfInUse => "BlockIfInUse",
+        }
+    }
+}
+
+impl FromStr for UninstallPolicy {
+    type Err = UnknownValue;
+
+    fn from_str(text: &str) -> Result<Self, UnknownValue> {
+        match text {
+            "Delete" => Ok(Self::Delete),
+            "KeepCRDs" => Ok(Self::KeepCrds),
+            "BlockIfInUse" => Ok(Self::BlockIfInUse),
+            other => Err(UnknownValue { value: other.to_owned(), allowed: &Self::NAMES }),
+        }
+    }
+}
+
 /// The rules that one extension is under.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtensionRules {
@@ -66,6 +103,10 @@ pub struct ExtensionRules {
     pub exclude_skipped: bool,
     /// How the check of CustomResourceDefinitions counts, where the extension says so.
     pub crd_check: Option<CrdCheck>,
+    /// Nothing is applied or upgraded.
+    pub paused: bool,
+    /// What an uninstallation does to definitions, where the extension says so.
+    pub uninstall_policy: Option<UninstallPolicy>,
     /// Annotations without effect, in the order of their keys.
     pub invalid: Vec<InvalidAnnotation>,
 }
@@ -96,6 +137,8 @@ impl ExtensionRules {
         let exclude_skipped = read.switch(annotations::EXT_EXCLUDE_SKIPPED);
         let ignored_requirements = read.types(annotations::EXT_IGNORE_DEPENDENCIES);
         let ignore_dependents = read.switch(annotations::EXT_IGNORE_DEPENDENTS);
+        let paused = read.switch(annotations::EXT_PAUSED);
+        let uninstall_policy = read.choice(annotations::EXT_UNINSTALL_POLICY);
         let upgrade_scope = read.choice(annotations::EXT_UPGRADE_SCOPE);
         Self {
             settings: Settings { dependencies: dependencies.unwrap_or(settings.dependencies), ..settings },
@@ -104,6 +147,8 @@ impl ExtensionRules {
             upgrade_scope,
             exclude_skipped,
             crd_check,
+            paused,
+            uninstall_policy,
             invalid: read.invalid,
         }
     }
@@ -249,6 +294,17 @@ mod tests {
             assert_eq!(checked.crd_check, Some(mode));
             assert!(checked.can_hold() && !checked.looks_around());
         }
+        for (value, policy) in [
+            ("Delete", UninstallPolicy::Delete),
+            ("KeepCRDs", UninstallPolicy::KeepCrds),
+            ("BlockIfInUse", UninstallPolicy::BlockIfInUse),
+        ] {
+            let leaving = rules(&[("uninstall-policy", value)], Settings::default());
+            assert_eq!((leaving.uninstall_policy, policy.as_str()), (Some(policy), value));
+            assert!(!leaving.can_hold() && !leaving.paused);
+        }
+        assert!(rules(&[("paused", "true")], Settings::default()).paused);
+        assert_eq!(rules(&[("paused", "false")], Settings::default()), ExtensionRules::default());
         let gated = rules(&[], Settings { cluster_constraints: true, ..Settings::default() });
         assert!(gated.can_hold() && gated.looks_around() && gated.indexing().properties);
         assert!(!rules(&[], Settings { best_effort: true, ..Settings::default() }).can_hold());
@@ -265,6 +321,8 @@ mod tests {
                 ("exclude-skipped", "yes"),
                 ("ignore-dependencies", "olm.gvk"),
                 ("ignore-dependents", ""),
+                ("paused", "True"),
+                ("uninstall-policy", "KeepCrds"),
                 ("upgrade-scope", "Minor"),
             ],
             report,
@@ -280,6 +338,8 @@ mod tests {
                 "lists, separated by commas, of olm.package.required, olm.gvk.required, olm.constraint",
             ),
             ("ignore-dependents", r#""""#, "true, false"),
+            ("paused", r#""True""#, "true, false"),
+            ("uninstall-policy", r#""KeepCrds""#, "Delete, KeepCRDs, BlockIfInUse"),
             ("upgrade-scope", r#""Minor""#, "patch, minor, major"),
         ];
         let expect = expect.map(|(key, value, allowed)| {

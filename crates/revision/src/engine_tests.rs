@@ -10,6 +10,9 @@ use crate::cluster::Instances;
 use crate::object::text;
 use crate::probes::default_probes;
 
+#[path = "quiet_tests.rs"]
+mod quiet;
+
 /// Objects by key; answers of failing calls, each given once, by `<verb> <name>`.
 #[derive(Default)]
 struct Fake(Mutex<State>);
@@ -43,6 +46,7 @@ impl Fake {
         state.version += 1;
         let mut object = object.clone();
         object["metadata"]["resourceVersion"] = json!(state.version.to_string());
+        object["metadata"]["uid"] = format!("uid of {}", text(&object, "/metadata/name")).into();
         state.objects.insert(ObjectKey::of(&object), object.clone());
         object
     }

@@ -25,6 +25,9 @@ use crate::probes::default_probes;
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 /// Longest label value.
 const MAX_LABEL_VALUE: usize = 63;
+/// Most bytes of content inline: the API server stores no object above 1.5 MiB, field ownership and the writes of others
+/// included.
+const MAX_INLINE_BYTES: usize = 512 * 1024;
 
 /// The bundle that a revision installs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -105,18 +108,29 @@ impl Draft {
         bundle: &BundleIdentity,
         objects: Vec<Value>,
     ) -> Result<Self, GenerateError> {
-        let marks = Marks {
-            extension: &extension.name,
-            package: &bundle.package,
-            version: &bundle.version,
-            release: None,
-        };
+        Self::marked(extension, bundle, objects, None)
+    }
+
+    /// As [`Draft::new`], with `release` written on every object where it is given.
+    fn marked(
+        extension: Extension,
+        bundle: &BundleIdentity,
+        objects: Vec<Value>,
+        release: Option<&str>,
+    ) -> Result<Self, GenerateError> {
+        let marks =
+            Marks { extension: &extension.name, package: &bundle.package, version: &bundle.version, release };
         let phases = phases(objects, marks);
         if phases.len() > MAX_PHASES {
             return Err(GenerateError::TooManyPhases(phases.len()));
         }
         let (annotations, warning) = revision_annotations(bundle);
         Ok(Self { extension, annotations, phases, warning })
+    }
+
+    /// The owner reference of the extension's revisions.
+    pub fn owner(&self) -> OwnerReference {
+        extension_owner(&self.extension)
     }
 
     /// The phases with all objects inline, for checks before anything is written.
@@ -374,39 +388,42 @@ pub fn outdated(existing: &[ClusterObjectSet]) -> Vec<&ClusterObjectSet> {
     sorted.into_iter().take(surplus).filter(is_archived).collect()
 }
 
-/// Revision 1 of an extension taken over from a Helm release: content inline, everything adopted
-/// (spec 05 §16.3).
-pub fn migrated(extension: Extension, bundle: &BundleIdentity, objects: Vec<Value>) -> ClusterObjectSet {
-    let marks = Marks {
-        extension: &extension.name,
-        package: &bundle.package,
-        version: &bundle.version,
-        release: bundle.release.as_deref(),
+/// Revision 1 of an extension taken over from a Helm release: everything that exists is adopted (spec 05 §16.3). Its
+/// content is inline, as the reference has it; in Secrets where it is more than one API object can hold.
+pub fn migrated(
+    extension: Extension,
+    bundle: &BundleIdentity,
+    objects: Vec<Value>,
+    system_namespace: &str,
+) -> Result<NumberedRevision, GenerateError> {
+    let draft = Draft::marked(extension, bundle, objects, bundle.release.as_deref())?;
+    let size: usize = draft.phases.iter().flat_map(|phase| &phase.objects).map(|o| o.to_string().len()).sum();
+    let mut revision = if size > MAX_INLINE_BYTES {
+        draft.number(1, system_namespace)?
+    } else {
+        let name = names::revision_name(&draft.extension.name, 1);
+        let phases = draft.phases.iter().map(inline).collect();
+        NumberedRevision { set: draft.set(&name, 1, phases), secrets: Vec::new() }
     };
-    let phases = phases(objects, marks);
-    let (annotations, warning) = revision_annotations(bundle);
-    let draft = Draft { extension, annotations, phases, warning };
-    let inline = |phase: &Phase| SpecPhase {
-        name: phase.name.clone(),
-        objects: phase
-            .objects
-            .iter()
-            .map(|object| PhaseObject {
-                object: object.as_object().cloned(),
-                ref_: None,
-                collision_protection: None,
-            })
-            .collect(),
-        collision_protection: None,
-    };
-    let phases = draft.phases.iter().map(inline).collect();
-    let mut set = draft.set(&names::revision_name(&draft.extension.name, 1), 1, phases);
-    if let Some(spec) = &mut set.spec {
+    if let Some(spec) = &mut revision.set.spec {
         spec.collision_protection = CollisionProtection::None;
     }
     let migrated = (labels::MIGRATED_FROM_HELM.to_owned(), "true".to_owned());
-    set.metadata.labels.get_or_insert_default().extend([migrated]);
-    set
+    revision.set.metadata.labels.get_or_insert_default().extend([migrated]);
+    Ok(revision)
+}
+
+fn inline(phase: &Phase) -> SpecPhase {
+    let object = |object: &Value| PhaseObject {
+        object: object.as_object().cloned(),
+        ref_: None,
+        collision_protection: None,
+    };
+    SpecPhase {
+        name: phase.name.clone(),
+        objects: phase.objects.iter().map(object).collect(),
+        collision_protection: None,
+    }
 }
 
 #[cfg(test)]

@@ -252,11 +252,27 @@ fn impossible_revisions_are_refused_before_anything_is_written() {
 #[test]
 fn migrated_revision() {
     let bundle = BundleIdentity { release: Some(String::new()), ..bundle() };
-    let set = migrated(extension("demo"), &bundle, objects());
+    let revision = migrated(extension("demo"), &bundle, objects(), SYSTEM).unwrap();
+    assert_eq!(revision.secrets, []);
+    let set = revision.set;
     assert_eq!(set.metadata.name.as_deref(), Some("demo-1"));
     assert_eq!(set.metadata.labels.unwrap()["olm.operatorframework.io/migrated-from-helm"], "true");
     let spec = set.spec.unwrap();
     assert_eq!((spec.revision, spec.collision_protection), (1, CollisionProtection::None));
     let object = spec.phases[0].objects[0].object.as_ref().unwrap();
     assert_eq!(object["metadata"]["annotations"]["olm.operatorframework.io/bundle-release"], "");
+}
+
+#[test]
+fn a_large_migrated_revision_keeps_its_content_in_secrets() {
+    let mut objects = objects();
+    objects[0]["data"]["k"] = "x".repeat(MAX_INLINE_BYTES).into();
+    let NumberedRevision { set, secrets } = migrated(extension("demo"), &bundle(), objects, SYSTEM).unwrap();
+    assert_eq!(secrets.len(), 1);
+    assert_eq!(set.metadata.labels.unwrap()["olm.operatorframework.io/migrated-from-helm"], "true");
+    let spec = set.spec.unwrap();
+    assert_eq!((spec.revision, spec.collision_protection), (1, CollisionProtection::None));
+    let object = &spec.phases[0].objects[0];
+    assert_eq!(object.ref_.as_ref().map(|at| &at.name), secrets[0].metadata.name.as_ref());
+    assert!(object.object.is_none());
 }

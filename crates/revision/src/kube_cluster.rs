@@ -50,6 +50,11 @@ impl KubeCluster {
         Ok(found)
     }
 
+    /// Asks the server again when the kind is needed next: it may be gone, or served otherwise.
+    pub fn forget(&self, gvk: &GroupVersionKind) {
+        self.kinds.lock().unwrap_or_else(PoisonError::into_inner).remove(gvk);
+    }
+
     async fn request(&self, key: &ObjectKey) -> Result<Request, ClusterError> {
         let (resource, scope) = self.discover(&key.gvk).await?;
         let namespace = match scope {
@@ -74,7 +79,7 @@ impl KubeCluster {
             request.map_err(|error| ClusterError { reason: Reason::Rejected, message: error.to_string() })?;
         let answer = deadline(self.client.request::<Value>(request)).await;
         if answer.as_ref().is_err_and(Failure::is_unknown_path) {
-            self.kinds.lock().unwrap_or_else(PoisonError::into_inner).remove(gvk);
+            self.forget(gvk);
         }
         answer.map_err(classify)
     }

@@ -3,6 +3,7 @@
 //! Pure parts: [`phases`] sorts objects, [`generate`] makes and compares ClusterObjectSets, [`packing`] and
 //! [`content`] store and resolve their objects, [`digest`] guards them, [`validation`], [`plan`] and
 //! [`probes`] judge objects, [`result`] and the collision report word the outcome.
+//! [`sightings`] holds what watches have told, so that nothing is read without reason.
 //! With I/O: [`engine`] applies and [`teardown`] removes objects through the small trait of [`cluster`], whose
 //! implementation for a real API server is [`kube_cluster`].
 //!
@@ -13,9 +14,11 @@ pub mod cluster;
 pub mod content;
 pub mod digest;
 pub mod engine;
+mod failure;
 pub mod generate;
 pub mod kube_cluster;
 pub mod managed_fields;
+mod memory;
 pub mod object;
 pub mod packing;
 pub mod phases;
@@ -23,5 +26,6 @@ pub mod plan;
 pub mod probes;
 mod report;
 pub mod result;
+pub mod sightings;
 pub mod teardown;
 pub mod validation;

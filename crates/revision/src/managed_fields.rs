@@ -41,6 +41,11 @@ pub(crate) fn taken_over(object: &Value, managers: &[&str]) -> Option<Vec<Value>
     for entry in list.iter().filter(|entry| is_update(entry) && text(entry, "/apiVersion") == api_version) {
         union(&mut fields, entry.get("fieldsV1").unwrap_or(&Value::Null));
     }
+    // Not to be dropped with what later versions drop: the reference leaves them too (spec 05 §16.3).
+    if let Some(annotations) = fields.pointer_mut("/f:metadata/f:annotations").and_then(Value::as_object_mut)
+    {
+        annotations.retain(|field, _| !field.starts_with("f:meta.helm.sh/"));
+    }
     list[target].as_object_mut()?.insert("fieldsV1".to_owned(), fields);
     list.retain(|entry| !is_update(entry));
     Some(list)
@@ -156,6 +161,16 @@ mod tests {
             taken_over(&before, &[OURS, "operator-controller"]),
             Some(vec![entry(OURS, "Apply", json!({"f:data": {"f:a": {}, "f:b": {}}, "f:immutable": {}}))])
         );
+    }
+
+    // spec 05 §16.3: nobody's, they stay.
+    #[test]
+    fn annotations_of_helm_do_not_become_ours() {
+        let fields = json!({"f:metadata": {"f:annotations": {
+            ".": {}, "f:a": {}, "f:meta.helm.sh/release-name": {}, "f:meta.helm.sh/release-namespace": {}}}});
+        let before = object(&[entry("operator-controller", "Update", fields)]);
+        let kept = json!({"f:metadata": {"f:annotations": {".": {}, "f:a": {}}}});
+        assert_eq!(taken_over(&before, &["operator-controller"]), Some(vec![entry(OURS, "Apply", kept)]));
     }
 
     #[test]

@@ -130,7 +130,7 @@ fn is_abandoned(
             || matches!(protection, CollisionProtection::IfNoController | CollisionProtection::None))
 }
 
-fn is_deleting(object: &Value) -> bool {
+pub(crate) fn is_deleting(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null())
 }
 
@@ -216,21 +216,6 @@ pub(crate) fn superseded_managers(actual: &Value, owner: &Owner) -> &'static [&'
     } else {
         &[REVISION_ENGINE_MANAGER]
     }
-}
-
-/// What counts when two states of an object are compared: everything but its status, field ownership and
-/// what the API server counts up by itself.
-pub(crate) fn comparable(object: &Value) -> Value {
-    let mut object = object.clone();
-    if let Some(root) = object.as_object_mut() {
-        root.remove("status");
-    }
-    if let Some(metadata) = map_mut(&mut object, &["metadata"]) {
-        for volatile in ["managedFields", "resourceVersion", "generation"] {
-            metadata.remove(volatile);
-        }
-    }
-    object
 }
 
 /// The merge patch that sets `metadata` members of exactly the state that was read.

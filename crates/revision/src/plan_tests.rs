@@ -137,14 +137,3 @@ fn applying_keeps_other_owners_without_control() {
     assert_eq!(superseded_managers(&object, &owner()), ["olm.operatorframework.io", "operator-controller"]);
     assert_eq!(superseded_managers(&body, &owner()), ["olm.operatorframework.io"]);
 }
-
-#[test]
-fn status_and_counters_do_not_count() {
-    let object = |rv: &str, status: &str, time: &str| {
-        json!({"metadata": {"name": "d", "resourceVersion": rv, "generation": 3,
-                   "managedFields": [{"manager": "m", "time": time}]},
-               "status": {"phase": status}, "spec": {}})
-    };
-    assert_eq!(comparable(&object("1", "a", "t1")), comparable(&object("2", "b", "t2")));
-    assert_eq!(comparable(&object("1", "a", "t1")), json!({"metadata": {"name": "d"}, "spec": {}}));
-}

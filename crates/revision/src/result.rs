@@ -4,8 +4,7 @@
 
 use kube::core::GroupVersionKind;
 
-use crate::content::ContentPhase;
-use crate::engine::{EngineError, kinds};
+use crate::engine::EngineError;
 use crate::object::ObjectKey;
 use crate::probes::ProbeResult;
 
@@ -24,6 +23,8 @@ pub enum Action {
     Idle,
     /// It belongs to somebody else.
     Collision,
+    /// It would be written if its revision were not paused.
+    Held,
 }
 
 /// One object.
@@ -44,7 +45,7 @@ pub struct ObjectResult {
 impl ObjectResult {
     /// Whether the rollout may go on, as far as this object is concerned.
     pub fn is_complete(&self) -> bool {
-        self.action != Action::Collision && self.probe.is_ready()
+        !matches!(self.action, Action::Collision | Action::Held) && self.probe.is_ready()
     }
 }
 
@@ -92,8 +93,8 @@ impl RevisionResult {
         Self { validation_error: None, phases: Vec::new(), failure: None, watch: Vec::new(), phase_count }
     }
 
-    pub(crate) fn watch(&mut self, phase: &ContentPhase) {
-        for gvk in kinds(phase) {
+    pub(crate) fn watch(&mut self, kinds: impl IntoIterator<Item = GroupVersionKind>) {
+        for gvk in kinds {
             if !self.watch.contains(&gvk) {
                 self.watch.push(gvk);
             }
@@ -114,15 +115,11 @@ impl RevisionResult {
     }
 
     /// The message of what only somebody else can resolve, to be looked at again after
-    /// [`olm_api::limits::COLLISION_RETRY`]: validation errors, then collisions.
+    /// [`olm_api::limits::COLLISION_RETRY`]: a revision that is wrong in itself, else whose objects are in the way, else
+    /// what the API server objects to (spec 05 §9.1: ownership comes first).
     pub fn obstacle(&self) -> Option<String> {
         if let Some(error) = &self.validation_error {
             return Some(format!("revision validation error: {error}"));
-        }
-        for (index, phase) in self.phases.iter().enumerate() {
-            if let Some(error) = &phase.validation_error {
-                return Some(format!("phase {index} validation error: {error}"));
-            }
         }
         for (index, phase) in self.phases.iter().enumerate() {
             let reports: Vec<&str> = phase.objects.iter().filter_map(|o| o.collision.as_deref()).collect();
@@ -131,6 +128,9 @@ impl RevisionResult {
                     "revision object collisions in phase {index}\n{}",
                     reports.join("\n\n")
                 ));
+            }
+            if let Some(error) = &phase.validation_error {
+                return Some(format!("phase {index} validation error: {error}"));
             }
         }
         None

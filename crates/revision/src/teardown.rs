@@ -13,9 +13,9 @@ use crate::cluster::{Cluster, ClusterError, Reason};
 use crate::content::ContentPhase;
 use crate::engine::{Engine, EngineError, ObjectError, Revision};
 use crate::object::{ObjectKey, resource_version, text, uid};
-use crate::plan::{Owner, controller, metadata_patch, owners, without};
+use crate::plan::{Owner, controller, is_deleting, metadata_patch, owners, without};
 
-/// An active revision that lists objects of the archived one.
+/// An active revision that lists objects of the one that goes.
 #[derive(Clone, Debug)]
 pub struct Heir {
     owner: Owner,
@@ -37,10 +37,12 @@ pub enum CrdPolicy {
     /// They are deleted like everything else.
     #[default]
     Delete,
-    /// They stay, without an owner.
+    /// They stay, without an owner. They are let go of before anything is deleted.
     Keep,
-    /// They are deleted once no custom resource is left.
+    /// Nothing at all is deleted while a custom resource is left.
     BlockIfInUse,
+    /// Those of which custom resources are left stay until there are none; everything else goes.
+    SpareIfInUse,
 }
 
 /// How to remove a revision.
@@ -57,7 +59,7 @@ pub struct TeardownOptions {
 /// How far the removal got.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TeardownResult {
-    /// Objects that are being deleted but still exist.
+    /// Objects that are being deleted but still exist, or have to be looked at again.
     pub waiting: Vec<ObjectKey>,
     /// What must be resolved by users, one line each.
     pub blocked: Vec<String>,
@@ -70,6 +72,17 @@ impl TeardownResult {
     }
 }
 
+impl Revision {
+    /// Its CustomResourceDefinitions.
+    pub fn definitions(&self) -> Vec<ObjectKey> {
+        self.phases.iter().flat_map(keys).filter(is_crd).collect()
+    }
+}
+
+fn keys(phase: &ContentPhase) -> impl Iterator<Item = ObjectKey> + '_ {
+    phase.objects.iter().map(|content| ObjectKey::of(&content.object))
+}
+
 impl<C: Cluster> Engine<C> {
     /// Removes what `revision` controls, and its claim on everything else. Repeat until complete.
     pub async fn teardown(
@@ -78,19 +91,113 @@ impl<C: Cluster> Engine<C> {
         options: &TeardownOptions,
     ) -> Result<TeardownResult, EngineError> {
         self.forget(&revision.owner.uid);
-        let mut result = TeardownResult::default();
-        for phase in revision.phases.iter().rev() {
-            for content in &phase.objects {
-                let key = ObjectKey::of(&content.object);
-                self.remove(&key, &revision.owner, options, &mut result)
-                    .await
-                    .map_err(|error| EngineError::Teardown(ObjectError::new(&key, "", error)))?;
+        let (owner, heirs) = (&revision.owner, &options.heirs);
+        let mut result = match options.crds {
+            CrdPolicy::Keep if !options.orphan => self.release(owner, revision.definitions(), heirs).await?,
+            CrdPolicy::BlockIfInUse if !options.orphan => {
+                self.in_use(owner, revision.definitions(), heirs).await?
             }
-            if !result.is_complete() {
+            _ => TeardownResult::default(),
+        };
+        if !result.is_complete() {
+            return Ok(result);
+        }
+        for phase in revision.phases.iter().rev() {
+            for key in keys(phase) {
+                self.remove(&key, owner, options, &mut result).await.map_err(failed(&key))?;
+            }
+            // What must not go holds up only what it needs, which `remove` knows.
+            if !result.waiting.is_empty() {
                 break;
             }
         }
         Ok(result)
+    }
+
+    /// Lets go of CustomResourceDefinitions: they stay, without `owner` and our marks, or go to an heir. One that
+    /// depends on a conversion webhook which goes loses that, or blocks if it cannot do without.
+    pub async fn release(
+        &self,
+        owner: &Owner,
+        definitions: impl IntoIterator<Item = ObjectKey>,
+        heirs: &[Heir],
+    ) -> Result<TeardownResult, EngineError> {
+        let mut result = TeardownResult::default();
+        for key in definitions {
+            self.release_one(&key, owner, heirs, &mut result).await.map_err(failed(&key))?;
+        }
+        Ok(result)
+    }
+
+    async fn release_one(
+        &self,
+        key: &ObjectKey,
+        owner: &Owner,
+        heirs: &[Heir],
+        result: &mut TeardownResult,
+    ) -> Result<(), ClusterError> {
+        let Some(actual) = self.live(key).await? else { return Ok(()) };
+        if !is_controlled(&actual, owner) {
+            return self.disown(key, &actual, owner, result).await;
+        }
+        if let Some(heir) = heir(heirs, key) {
+            return self.change(key, &hand_over_patch(&actual, owner, heir), result).await;
+        }
+        let mut patch = release_patch(&actual, owner);
+        if actual.pointer("/spec/conversion/webhook/clientConfig/service").is_some_and(|s| !s.is_null()) {
+            if let Some(versions) = versions_to_migrate(&actual) {
+                result.blocked.push(format!(
+                    "cannot keep CustomResourceDefinition {}: its conversion webhook goes with the extension, and \
+                     custom resources may be stored as {versions}",
+                    key.name
+                ));
+                return Ok(());
+            }
+            patch["spec"] = json!({"conversion": {"strategy": "None", "webhook": null}});
+        }
+        self.change(key, &patch, result).await
+    }
+
+    /// Which of these CustomResourceDefinitions cannot go, because custom resources of them are left. Those that are not
+    /// `owner`'s, or go to an heir, are in nobody's way.
+    pub async fn in_use(
+        &self,
+        owner: &Owner,
+        definitions: impl IntoIterator<Item = ObjectKey>,
+        heirs: &[Heir],
+    ) -> Result<TeardownResult, EngineError> {
+        let mut result = TeardownResult::default();
+        for key in definitions.into_iter().filter(|key| heir(heirs, key).is_none()) {
+            let message = async {
+                match self.live(&key).await? {
+                    Some(actual) if is_controlled(&actual, owner) => self.instances_of(&key, &actual).await,
+                    _ => Ok(None),
+                }
+            };
+            result.blocked.extend(message.await.map_err(failed(&key))?);
+        }
+        Ok(result)
+    }
+
+    /// What to say about a definition of which custom resources are left.
+    async fn instances_of(&self, key: &ObjectKey, actual: &Value) -> Result<Option<String>, ClusterError> {
+        if is_deleting(actual) {
+            return Ok(None);
+        }
+        let Some(kind) = served_kind(actual) else { return Ok(None) };
+        Ok(self.cluster().instances(&kind).await?.map(|instances| {
+            format!(
+                "cannot delete CustomResourceDefinition {}: {} custom resources exist (first: {})",
+                key.name, instances.count, instances.first
+            )
+        }))
+    }
+
+    async fn live(&self, key: &ObjectKey) -> Result<Option<Value>, ClusterError> {
+        match self.cluster().get(key).await {
+            Err(error) if error.reason == Reason::UnknownKind => Ok(None),
+            answer => answer,
+        }
     }
 
     async fn remove(
@@ -100,33 +207,29 @@ impl<C: Cluster> Engine<C> {
         options: &TeardownOptions,
         result: &mut TeardownResult,
     ) -> Result<(), ClusterError> {
-        let actual = match self.cluster().get(key).await {
-            Ok(Some(actual)) => actual,
-            Ok(None) => return Ok(()),
-            Err(error) if error.reason == Reason::UnknownKind => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        if !controller(&actual).is_some_and(|reference| owner.is(reference)) {
-            return self.disown(key, &actual, owner).await;
+        let Some(actual) = self.live(key).await? else { return Ok(()) };
+        if !is_controlled(&actual, owner) {
+            return self.disown(key, &actual, owner, result).await;
         }
         if options.orphan {
-            return self.gone(self.cluster().merge(key, &release_patch(&actual, owner)).await);
+            return self.change(key, &release_patch(&actual, owner), result).await;
         }
-        if let Some(heir) = options.heirs.iter().find(|heir| heir.objects.contains(&key.unversioned())) {
-            return self.gone(self.cluster().merge(key, &hand_over_patch(&actual, owner, &heir.owner)).await);
+        if let Some(heir) = heir(&options.heirs, key) {
+            return self.change(key, &hand_over_patch(&actual, owner, heir), result).await;
         }
         if is_crd(key) && options.crds == CrdPolicy::Keep {
-            return self.gone(self.cluster().merge(key, &release_patch(&actual, owner)).await);
+            return self.release_one(key, owner, &options.heirs, result).await;
         }
         if is_crd(key)
-            && options.crds == CrdPolicy::BlockIfInUse
-            && let Some(kind) = served_kind(&actual)
-            && let Some(instances) = self.cluster().instances(&kind).await?
+            && options.crds != CrdPolicy::Delete
+            && let Some(message) = self.instances_of(key, &actual).await?
         {
-            result.blocked.push(format!(
-                "cannot delete CustomResourceDefinition {}: {} custom resources exist (first: {})",
-                key.name, instances.count, instances.first
-            ));
+            result.blocked.push(message);
+            return Ok(());
+        }
+        if is_namespace(key) && !result.blocked.is_empty() {
+            // It may hold the very custom resources that must not be lost.
+            result.waiting.push(key.clone());
             return Ok(());
         }
         self.delete(key, &actual, result).await
@@ -138,7 +241,7 @@ impl<C: Cluster> Engine<C> {
         actual: &Value,
         result: &mut TeardownResult,
     ) -> Result<(), ClusterError> {
-        if actual.pointer("/metadata/deletionTimestamp").is_none() {
+        if !is_deleting(actual) {
             match self.cluster().delete(key, uid(actual), resource_version(actual)).await {
                 // Changed since it was read: the next pass looks again.
                 Err(error) if error.reason == Reason::Conflict => {}
@@ -151,22 +254,47 @@ impl<C: Cluster> Engine<C> {
     }
 
     /// Removes our reference from an object that somebody else controls; no request if there is none.
-    async fn disown(&self, key: &ObjectKey, actual: &Value, owner: &Owner) -> Result<(), ClusterError> {
+    async fn disown(
+        &self,
+        key: &ObjectKey,
+        actual: &Value,
+        owner: &Owner,
+        result: &mut TeardownResult,
+    ) -> Result<(), ClusterError> {
         let rest = without(actual, owner);
         if rest.len() == owners(actual).len() {
             return Ok(());
         }
-        let patch = metadata_patch(actual, [("ownerReferences", rest.into())]);
-        self.gone(self.cluster().merge(key, &patch).await)
+        self.change(key, &metadata_patch(actual, [("ownerReferences", rest.into())]), result).await
     }
 
-    /// An object that vanishes while its owner is changed needs no change any more.
-    fn gone(&self, patched: Result<Value, ClusterError>) -> Result<(), ClusterError> {
-        match patched {
-            Err(error) if error.reason != Reason::NotFound => Err(error),
-            _ => Ok(()),
+    /// Changes who owns an object. One that vanishes meanwhile needs no change any more; one that somebody else has
+    /// changed is looked at again by the next pass.
+    async fn change(
+        &self,
+        key: &ObjectKey,
+        patch: &Value,
+        result: &mut TeardownResult,
+    ) -> Result<(), ClusterError> {
+        match self.cluster().merge(key, patch).await {
+            Err(error) if error.reason == Reason::Conflict => result.waiting.push(key.clone()),
+            Err(error) if error.reason != Reason::NotFound => return Err(error),
+            _ => {}
         }
+        Ok(())
     }
+}
+
+fn failed(key: &ObjectKey) -> impl FnOnce(ClusterError) -> EngineError + '_ {
+    |error| EngineError::Teardown(ObjectError::new(key, "", error))
+}
+
+fn is_controlled(actual: &Value, owner: &Owner) -> bool {
+    controller(actual).is_some_and(|reference| owner.is(reference))
+}
+
+fn heir<'a>(heirs: &'a [Heir], key: &ObjectKey) -> Option<&'a Owner> {
+    heirs.iter().find(|heir| heir.objects.contains(&key.unversioned())).map(|heir| &heir.owner)
 }
 
 /// Takes our marks and our reference off the object.
@@ -197,6 +325,21 @@ fn hand_over_patch(actual: &Value, owner: &Owner, heir: &Owner) -> Value {
 
 fn is_crd(key: &ObjectKey) -> bool {
     key.gvk.group == "apiextensions.k8s.io" && key.gvk.kind == "CustomResourceDefinition"
+}
+
+fn is_namespace(key: &ObjectKey) -> bool {
+    key.gvk.group.is_empty() && key.gvk.kind == "Namespace"
+}
+
+/// The versions in which objects may be stored other than the one that they are written in now; `None` if there is none.
+fn versions_to_migrate(crd: &Value) -> Option<String> {
+    let versions = crd.pointer("/spec/versions").and_then(Value::as_array);
+    let is_storage = |version: &&Value| version.get("storage") == Some(&Value::Bool(true));
+    let storage = versions.and_then(|versions| versions.iter().find(is_storage)).map(|v| text(v, "/name"));
+    let stored = crd.pointer("/status/storedVersions").and_then(Value::as_array)?;
+    let others: Vec<&str> =
+        stored.iter().filter_map(Value::as_str).filter(|version| Some(*version) != storage).collect();
+    (!others.is_empty()).then(|| others.join(", "))
 }
 
 /// The kind that a CustomResourceDefinition defines, in a version that is served.

@@ -26,5 +26,8 @@ async fn engine_on_a_control_plane() {
     removal::teardown_waits_for_each_phase(&world).await;
     ownership::heirs_get_objects_back(&world).await;
     removal::definitions_in_use(&world).await;
+    removal::definitions_are_saved_before_anything_goes(&world).await;
+    removal::conversion_webhooks_go_with_their_extension(&world).await;
+    rollout::refusals_of_the_server(&world).await;
     ownership::helm_era_objects(&world).await;
 }

@@ -1,10 +1,11 @@
 //! Archived revisions.
 
+use olm_api::cluster_object_set::CollisionProtection;
 use olm_revision::result::Action;
 use olm_revision::teardown::{CrdPolicy, TeardownOptions};
 use serde_json::{Value, json};
 
-use crate::world::{World, actions, config_map, crd, owner_names, phase};
+use crate::world::{World, actions, config_map, crd, owner_names, phase, until};
 
 // spec 05 acceptance 34
 pub(crate) async fn teardown_waits_for_each_phase(world: &World) {
@@ -50,4 +51,82 @@ pub(crate) async fn definitions_in_use(world: &World) {
     assert_eq!(owner_names(&live), []);
     assert_eq!(live["metadata"]["labels"], Value::Null);
     assert!(world.get(&gadget).await.is_some());
+}
+
+// spec 05 §18.4, spec 07 A-49, A-50
+pub(crate) async fn definitions_are_saved_before_anything_goes(world: &World) {
+    let ns = "saved";
+    world.namespace(ns).await;
+    let (definition, map) = (crd("gizmos", "Gizmo"), config_map(ns, "a", json!({})));
+    let mut revision =
+        world.revision("saved", 1, vec![phase("crds", &[&definition]), phase("deploy", &[&map])]).await;
+    revision.probes = Default::default();
+    world.complete(&revision).await;
+    let gizmo =
+        json!({"apiVersion": "acme.example/v1", "kind": "Gizmo", "metadata": {"name": "g", "namespace": ns}});
+    world.create(&gizmo).await;
+    let policy = |crds| TeardownOptions { crds, ..TeardownOptions::default() };
+    world.calls();
+    // Nothing goes while one is left.
+    let result = world.engine.teardown(&revision, &policy(CrdPolicy::BlockIfInUse)).await.unwrap();
+    assert_eq!((result.blocked.len(), world.calls()), (1, vec![]));
+    // Everything else goes.
+    let spare = policy(CrdPolicy::SpareIfInUse);
+    world.engine.teardown(&revision, &spare).await.unwrap();
+    let result = world.engine.teardown(&revision, &spare).await.unwrap();
+    assert_eq!((result.blocked.len(), result.waiting.len()), (1, 0));
+    assert_eq!(world.calls(), ["delete a"]);
+    assert!(world.get(&gizmo).await.is_some());
+    // Let go of first, while the objects of later phases are still there.
+    world.complete(&revision).await;
+    world.edit(&map, json!({"metadata": {"finalizers": ["acme.example/hold"]}})).await;
+    world.calls();
+    let result = world.engine.teardown(&revision, &policy(CrdPolicy::Keep)).await.unwrap();
+    assert_eq!(result.waiting.len(), 1);
+    assert_eq!(world.calls(), ["merge gizmos.acme.example", "delete a"]);
+    assert_eq!(owner_names(&world.get(&definition).await.unwrap()), []);
+    world.edit(&map, json!({"metadata": {"finalizers": null}})).await;
+    // Gone with its last custom resource.
+    let mut again = world.revision("saved", 2, vec![phase("crds", &[&definition])]).await;
+    again.probes = Default::default();
+    for content in again.phases.iter_mut().flat_map(|phase| &mut phase.objects) {
+        content.collision_protection = CollisionProtection::None;
+    }
+    world.complete(&again).await;
+    world.delete(&gizmo).await;
+    until(async || world.engine.teardown(&again, &spare).await.unwrap().is_complete().then_some(())).await;
+    assert_eq!(world.get(&definition).await, None);
+}
+
+// spec 07 §4.14: a definition that stays must not depend on a webhook that goes
+pub(crate) async fn conversion_webhooks_go_with_their_extension(world: &World) {
+    let mut definition = crd("tools", "Tool");
+    let mut old = definition["spec"]["versions"][0].clone();
+    (old["name"], old["storage"]) = (json!("v1alpha1"), json!(false));
+    definition["spec"]["versions"].as_array_mut().unwrap().push(old);
+    definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
+        "conversionReviewVersions": ["v1"],
+        "clientConfig": {"service": {"name": "s", "namespace": "default", "port": 443}}}});
+    let mut revision = world.revision("conversion", 1, vec![phase("crds", &[&definition])]).await;
+    revision.probes = Default::default();
+    world.complete(&revision).await;
+    let keep = TeardownOptions { crds: CrdPolicy::Keep, ..TeardownOptions::default() };
+    let stored = async |versions: Value| {
+        world.edit_status(&definition, json!({"status": {"storedVersions": versions}})).await;
+    };
+    // The server itself writes to a definition that has changed.
+    let settled = async || {
+        let result = world.engine.teardown(&revision, &keep).await.unwrap();
+        result.waiting.is_empty().then_some(result)
+    };
+    stored(json!(["v1alpha1", "v1"])).await;
+    let result = until(settled).await;
+    assert_eq!(
+        result.blocked,
+        ["cannot keep CustomResourceDefinition tools.acme.example: its conversion webhook goes with the \
+             extension, and custom resources may be stored as v1alpha1"]
+    );
+    stored(json!(["v1"])).await;
+    assert!(until(settled).await.is_complete());
+    assert_eq!(world.get(&definition).await.unwrap()["spec"]["conversion"], json!({"strategy": "None"}));
 }

@@ -178,3 +178,42 @@ pub(crate) async fn failing_probes_hold_the_next_phase(world: &World) {
     );
     assert_eq!(world.get(&map).await, None);
 }
+
+// spec 05 §13: a namespace that is being deleted; a full quota; a policy that says no
+pub(crate) async fn refusals_of_the_server(world: &World) {
+    let ns = "dying";
+    world.namespace(ns).await;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ns}});
+    // Nobody finishes it here.
+    world.delete(&namespace).await;
+    let map = config_map(ns, "a", json!({}));
+    let revision = world.revision("dying", 1, vec![phase("configuration", &[&map])]).await;
+    let message = world.reconcile(&revision).await.obstacle().unwrap();
+    assert_eq!(
+        message,
+        "phase 0 validation error: phase \"configuration\": /v1, Kind=ConfigMap dying/a: configmaps \"a\" is \
+         forbidden: unable to create new content in namespace dying because it is being terminated"
+    );
+
+    let ns = "full";
+    world.namespace(ns).await;
+    let limit = json!({"count/configmaps": "0"});
+    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": ns},
+        "spec": {"hard": limit}});
+    world.create(&quota).await;
+    world.edit_status(&quota, json!({"status": {"hard": limit, "used": limit}})).await;
+    let map = config_map(ns, "a", json!({}));
+    let revision = world.revision("full", 1, vec![phase("configuration", &[&map])]).await;
+    // The server looks at quotas with a delay of its own.
+    let message =
+        until(async || world.reconcile(&revision).await.obstacle().filter(|m| m.contains("quota"))).await;
+    assert_eq!(
+        message,
+        "phase 0 validation error: phase \"configuration\": /v1, Kind=ConfigMap full/a: configmaps \"a\" is \
+         forbidden: exceeded quota: q, requested: count/configmaps=1, used: count/configmaps=0, limited: \
+         count/configmaps=0"
+    );
+    assert_eq!(world.get(&map).await, None);
+    world.delete(&quota).await;
+    until(async || world.reconcile(&revision).await.is_complete().then_some(())).await;
+}

@@ -125,6 +125,14 @@ impl World {
         self.api(&key).await.patch(&key.name, &params, &Patch::Merge(patch)).await.unwrap();
     }
 
+    /// Merge patch of the status as some user.
+    pub(crate) async fn edit_status(&self, object: &Value, patch: Value) {
+        use kube::api::{Patch, PatchParams};
+        let key = ObjectKey::of(object);
+        let patched = self.api(&key).await;
+        patched.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
     pub(crate) async fn delete(&self, object: &Value) {
         let key = ObjectKey::of(object);
         self.api(&key).await.delete(&key.name, &Default::default()).await.unwrap();

@@ -1,0 +1,207 @@
+//! Takes over what the reference installed with Helm: its newest deployed release becomes revision 1 of the extension,
+//! which the revision controller then makes the owner of everything that runs, without changing it (spec 05 §16).
+//!
+//! Only reads what Helm stored, never writes it: the releases go with their ClusterExtension, as in the reference. What
+//! the reference installed with revisions needs nothing of this module.
+
+mod release;
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt};
+use olm_api::conditions::{self, Status, reasons, types};
+use olm_api::{ClusterExtension, ClusterObjectSet, annotations, labels};
+use olm_revision::generate::{Extension, migrated};
+use olm_service::cluster::within_deadline;
+use olm_service::status::write_status;
+use tokio::task::block_in_place;
+
+use crate::extension::apply::{Revisions, invalid};
+use crate::failure::Failure;
+use release::Release;
+
+/// What says that a revision has succeeded by being taken over.
+const TAKEN_OVER: &str = "Revision succeeded - migrated from Helm release";
+/// The name of a release is a label value; a longer name has none.
+const LONGEST_NAME: usize = 63;
+/// How often a status is written that somebody else wrote in between.
+const ATTEMPTS: usize = 5;
+
+/// Takes over installations made with Helm.
+pub(crate) struct Adoption {
+    sets: Api<ClusterObjectSet>,
+    secrets: Api<Secret>,
+    revisions: Revisions,
+    system_namespace: String,
+}
+
+/// What there was to take over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Migrated {
+    /// Nothing, or all of it has been.
+    Settled,
+    /// Revision 1 was made or is being settled; there is nothing to decide before it shows. Text for people where it was
+    /// made now.
+    Awaited(Option<String>),
+}
+
+impl Adoption {
+    /// Of a cluster, with releases and Secrets of revisions in `system_namespace`.
+    pub(crate) fn new(client: Client, system_namespace: &str) -> Self {
+        Self {
+            sets: Api::all(client.clone()),
+            secrets: Api::namespaced(client.clone(), system_namespace),
+            revisions: Revisions::new(client, system_namespace),
+            system_namespace: system_namespace.to_owned(),
+        }
+    }
+
+    /// Sees that the extension has a revision if Helm installed it. `revisions` are those that are known, without their
+    /// content; with any there is no request, unless an earlier attempt broke off.
+    pub(crate) async fn migrate(
+        &self,
+        extension: &ClusterExtension,
+        revisions: &[Arc<ClusterObjectSet>],
+    ) -> Result<Migrated, Failure> {
+        let migrated = match revisions {
+            [] => self.take_over(extension).await,
+            known => self.settle(known).await,
+        };
+        migrated.map_err(|failure| failure.context("migrating storage"))
+    }
+
+    async fn take_over(&self, extension: &ClusterExtension) -> Result<Migrated, Failure> {
+        let name = extension.name_any();
+        let Some((index, number)) = self.deployed(&name).await? else { return Ok(Migrated::Settled) };
+        let owned = ListParams::default().labels(&format!("{}={name}", labels::OWNER_NAME)).limit(1);
+        let existing = within_deadline(self.sets.list_metadata(&owned)).await.map_err(|error| {
+            Failure::api(&error).context("listing ClusterObjectSets before attempting migration")
+        })?;
+        // Known a moment later: made by an attempt that broke off.
+        if !existing.items.is_empty() {
+            return Ok(Migrated::Awaited(None));
+        }
+        let release = self.release(&index).await?;
+        let bundle = release.bundle.name.clone();
+        let set = self.make_revision(extension, release).await?;
+        self.mark(&set.name_any()).await?;
+        let note =
+            format!("Helm release {number} (bundle {bundle}) taken over as revision {}", set.name_any());
+        tracing::info!(extension = name, "{note}");
+        Ok(Migrated::Awaited(Some(note)))
+    }
+
+    /// Revision 1 counts as installed from the start, and its successor comes when everything is its own: until then
+    /// what it takes over would be somebody else's to the successor.
+    async fn settle(&self, revisions: &[Arc<ClusterObjectSet>]) -> Result<Migrated, Failure> {
+        let Some(first) = revisions.iter().find(|set| is_migrated(set)) else { return Ok(Migrated::Settled) };
+        let has = |type_: &str| conditions::find(conditions_of(first), type_).is_some();
+        if !conditions::is_true(conditions_of(first), types::SUCCEEDED) {
+            self.mark(&first.name_any()).await?;
+            return Ok(Migrated::Awaited(None));
+        }
+        let is_seen = revisions.len() > 1 || has(types::PROGRESSING);
+        Ok(if is_seen { Migrated::Settled } else { Migrated::Awaited(None) })
+    }
+
+    /// The release to take over: name of its index, and its number.
+    async fn deployed(&self, extension: &str) -> Result<Option<(String, u64)>, Failure> {
+        if extension.len() > LONGEST_NAME {
+            return Ok(None);
+        }
+        let (labels, fields) = release::selectors(extension);
+        let selectors = ListParams::default().labels(&labels).fields(&fields);
+        let indices = within_deadline(self.secrets.list_metadata(&selectors)).await;
+        let indices = indices.map_err(|error| Failure::api(&error).context("listing Helm releases"))?;
+        Ok(release::deployed(&indices.items))
+    }
+
+    async fn release(&self, index: &str) -> Result<Release, Failure> {
+        let mut pieces = vec![self.piece(index, 1).await?];
+        let further = release::further_pieces(&pieces[0]).map_err(Failure::retry)?;
+        for (position, name) in further.iter().enumerate() {
+            pieces.push(self.piece(name, position + 2).await?);
+        }
+        block_in_place(|| release::read(&pieces)).map_err(Failure::retry)
+    }
+
+    async fn piece(&self, name: &str, number: usize) -> Result<Secret, Failure> {
+        let secret = within_deadline(self.secrets.get(name)).await;
+        let context = || format!("failed to get chunk {number} secret {name:?}");
+        secret.map_err(|error| Failure::api(&error).context(context()))
+    }
+
+    async fn make_revision(
+        &self,
+        extension: &ClusterExtension,
+        release: Release,
+    ) -> Result<ClusterObjectSet, Failure> {
+        let owner = Extension {
+            name: extension.name_any(),
+            uid: extension.uid().unwrap_or_default(),
+            progress_deadline_minutes: extension
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.progress_deadline_minutes),
+        };
+        let Release { bundle, objects } = release;
+        let objects = olm_bundle::distinct(objects);
+        let made = block_in_place(|| migrated(owner, &bundle, objects, &self.system_namespace));
+        let mut revision = made.map_err(invalid)?;
+        // Nothing is written on behalf of a paused extension, from the first moment on.
+        if let Some(paused) = extension.annotations().get(annotations::EXT_PAUSED) {
+            let all = revision.set.metadata.annotations.get_or_insert_default();
+            all.insert(annotations::EXT_PAUSED.to_owned(), paused.clone());
+        }
+        self.revisions.write(&revision).await
+    }
+
+    /// Makes the revision one that has succeeded: it stands for what was found working, and what is installed is known
+    /// only from such a revision.
+    async fn mark(&self, name: &str) -> Result<(), Failure> {
+        let mut attempt = 1;
+        loop {
+            let set = within_deadline(self.sets.get(name)).await;
+            let set = set.map_err(|error| {
+                Failure::api(&error).context("getting existing revision for status check")
+            })?;
+            let mut status = set.status.clone().unwrap_or_default();
+            if conditions::is_true(&status.conditions, types::SUCCEEDED) {
+                return Ok(());
+            }
+            conditions::set(
+                &mut status.conditions,
+                types::SUCCEEDED,
+                Status::True,
+                reasons::SUCCEEDED,
+                TAKEN_OVER,
+                set.metadata.generation,
+                Timestamp::now(),
+            );
+            match write_status(&self.sets, &set, &status).await {
+                // The revision controller has begun its work.
+                Err(kube::Error::Api(answer)) if answer.is_conflict() && attempt < ATTEMPTS => attempt += 1,
+                written => {
+                    let context = "updating migrated revision status";
+                    return written.map(drop).map_err(|error| Failure::api(&error).context(context));
+                }
+            }
+        }
+    }
+}
+
+/// Whether the revision stands for a Helm release. No other is ever marked as succeeded here.
+fn is_migrated(set: &ClusterObjectSet) -> bool {
+    let is_marked = set.labels().get(labels::MIGRATED_FROM_HELM).is_some_and(|value| value == "true");
+    is_marked && olm_revision::generate::number_of(set) == 1
+}
+
+fn conditions_of(set: &ClusterObjectSet) -> &[olm_api::Condition] {
+    set.status.as_ref().map_or(&[], |status| &status.conditions)
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,149 @@
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use k8s_openapi::ByteString;
+use serde_json::json;
+
+use super::*;
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn index(name: &str, status: &str, version: &str) -> PartialObjectMeta<Secret> {
+    serde_json::from_value(json!({
+        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+        "metadata": {"name": name, "labels": {"status": status, "version": version}},
+    }))
+    .unwrap()
+}
+
+fn secret(name: &str, data: &[(&str, &[u8])]) -> Secret {
+    let data = data.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.to_vec())));
+    let mut secret = Secret { data: Some(data.collect()), ..Secret::default() };
+    secret.metadata.name = Some(name.to_owned());
+    secret
+}
+
+fn stored(release: &Value) -> Vec<u8> {
+    gzip(format!("{release}\n").as_bytes())
+}
+
+/// Name, status and version of the releases, and the one that counts.
+type Releases = (&'static [(&'static str, &'static str, &'static str)], Option<&'static str>);
+
+// spec 05 acceptance 61
+#[test]
+fn the_newest_deployed_release_counts() {
+    let rows: [Releases; 7] = [
+        (&[], None),
+        (&[("v1", "failed", "1"), ("v2", "uninstalled", "2"), ("v3", "pending-install", "3")], None),
+        (&[("v1", "deployed", "1")], Some("v1")),
+        (&[("v9", "superseded", "9"), ("v10", "deployed", "10")], Some("v10")),
+        (&[("v1", "deployed", "1"), ("v2", "failed", "2"), ("v3", "pending-upgrade", "3")], Some("v1")),
+        (&[("v10", "deployed", "10"), ("v9", "deployed", "9")], Some("v10")),
+        (&[("v1", "deployed", "one"), ("v2", "deployed", "")], None),
+    ];
+    for (indices, expected) in rows {
+        let indices: Vec<_> =
+            indices.iter().map(|(name, status, version)| index(name, status, version)).collect();
+        assert_eq!(deployed(&indices).map(|(name, _)| name).as_deref(), expected);
+    }
+}
+
+#[test]
+fn a_release_tells_its_bundle_and_its_objects() {
+    let manifest = "\n{\"kind\":\"A\",\"spec\":{\"n\":9007199254740993,\"f\":1.0}}\n\n{\"kind\":\"B\"}";
+    let bytes = stored(&json!({
+        "name": "demo", "version": 3, "manifest": manifest, "hooks": null, "config": {},
+        "info": {"status": "deployed"},
+        "chart": {"metadata": {"annotations": {"olm.properties": "[]", "capabilities": "Basic Install"}},
+                  "templates": [{"name": "t", "data": "e30="}]},
+        "labels": {"olm.operatorframework.io/bundle-name": "demo.v1", "olm.operatorframework.io/package-name": "demo",
+                   "olm.operatorframework.io/bundle-version": "1.0.0", "olm.operatorframework.io/bundle-release": "",
+                   "olm.operatorframework.io/bundle-reference": "r.example/demo:v1"},
+    }));
+    let (first, rest) = bytes.split_at(20);
+    let (second, third) = rest.split_at(30);
+    let secrets = [
+        secret("demo.v3", &[("chunk", first), ("extraChunks", br#"["b","c"]"#)]),
+        secret("b", &[("chunk", second)]),
+        secret("c", &[("chunk", third)]),
+    ];
+    assert_eq!(further_pieces(&secrets[0]), Ok(vec!["b".to_owned(), "c".to_owned()]));
+    let release = read(&secrets).unwrap();
+    let bundle = BundleIdentity {
+        name: "demo.v1".to_owned(),
+        package: "demo".to_owned(),
+        version: "1.0.0".to_owned(),
+        release: Some(String::new()),
+        image: "r.example/demo:v1".to_owned(),
+        properties: Some("[]".to_owned()),
+        max_openshift_version: None,
+        catalog_properties: None,
+    };
+    assert_eq!(release.bundle, bundle);
+    let objects =
+        [json!({"kind": "A", "spec": {"n": 9_007_199_254_740_993_i64, "f": 1.0}}), json!({"kind": "B"})];
+    assert_eq!(release.objects, objects);
+}
+
+#[test]
+fn what_go_leaves_out_or_writes_as_null_is_absent() {
+    for release in [json!({}), json!({"labels": null, "chart": null}), json!({"chart": {"metadata": null}})] {
+        let index = secret("i", &[("chunk", &stored(&release)), ("extraChunks", b"null")]);
+        assert_eq!(further_pieces(&index), Ok(vec![]));
+        let release = read(&[index]).unwrap();
+        assert_eq!(release, Release { bundle: BundleIdentity::default(), objects: vec![] });
+    }
+}
+
+/// Data of an index Secret, and what is wrong with it.
+type Index = (&'static [(&'static str, &'static [u8])], &'static str);
+
+#[test]
+fn an_index_that_does_not_say_where_the_pieces_are() {
+    let rows: [Index; 3] = [
+        (&[], "index secret \"i\" missing chunks data: no key \"extraChunks\""),
+        (&[("extraChunks", b"[1]")], "index secret \"i\": \"extraChunks\" is not a JSON list of names"),
+        (
+            &[("extraChunks", br#"["1","2","3","4","5","6","7","8","9","10","11"]"#)],
+            "release too large: \"i\" consists of 12 chunks, which exceeds the maximum of 11",
+        ),
+    ];
+    for (data, expected) in rows {
+        assert_eq!(further_pieces(&secret("i", data)).unwrap_err().to_string(), expected);
+    }
+}
+
+#[test]
+fn faults_name_their_place_and_no_content() {
+    let whole = stored(&json!({"manifest": "{}"}));
+    let list = stored(&json!({"manifest": "{}\n\n[\"s3cret\"]"}));
+    let typed = stored(&json!({"manifest": {"s3cret": 1}}));
+    let text = gzip(b"s3cret");
+    let rows: [(&[u8], &str); 5] = [
+        (b"s3cret", "release \"i\" cannot be decompressed: "),
+        (&whole[..whole.len() - 9], "release \"i\" cannot be decompressed: "),
+        (&text, "release \"i\" is not the JSON of a release: see line 1 column 1"),
+        (&typed, "release \"i\" is not the JSON of a release: see line 1 column 13"),
+        (&list, "release \"i\": line 3 of its manifest is not a JSON object"),
+    ];
+    for (bytes, expected) in rows {
+        let message = read(&[secret("i", &[("chunk", bytes)])]).unwrap_err().to_string();
+        assert!(message.starts_with(expected), "{message}");
+        assert!(!message.contains("s3cret"), "{message}");
+    }
+    let lost = read(&[secret("i", &[("chunk", &whole)]), secret("b", &[])]).unwrap_err();
+    assert_eq!(lost.to_string(), "chunk 2 secret \"b\" missing chunk data");
+}
+
+#[test]
+fn more_than_a_release_can_be_is_not_read() {
+    let bytes = stored(&json!({"manifest": " ".repeat(2000)}));
+    assert!(decode(&bytes, "i", 4000).is_ok());
+    assert_eq!(decode(&bytes, "i", 1000).err(), Some(ReleaseError::TooLarge("i".to_owned())));
+}

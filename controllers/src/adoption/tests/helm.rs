@@ -1,0 +1,299 @@
+//! Installations that the reference made with Helm.
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use olm_api::ClusterObjectSet;
+use olm_api::conditions::types;
+use serde_json::{Value, json};
+
+use super::world::{ENGINE, Release, World, eventually, managers, objects, owners};
+use crate::adoption::Migrated;
+
+/// Bytes of a piece that no release of these tests reaches.
+const WHOLE: usize = 1 << 20;
+const SUCCEEDED: &str = "True/Succeeded: Revision succeeded - migrated from Helm release";
+
+fn made(number: u64, bundle: &str, revision: &str) -> Migrated {
+    Migrated::Awaited(Some(format!(
+        "Helm release {number} (bundle {bundle}) taken over as revision {revision}"
+    )))
+}
+
+fn rolled_out(version: &str) -> String {
+    format!("True/Succeeded: Revision {version} has rolled out.")
+}
+
+/// What must not change for pods to go on running, and for nothing to be made anew. Not the generation: that of a
+/// Deployment counts its annotations too.
+fn identity(object: &Value) -> Value {
+    json!({"uid": object["metadata"]["uid"], "spec": object["spec"], "rules": object["rules"], "data": object["data"]})
+}
+
+// spec 05 acceptance 60, 62; spec 01 acceptance 52
+#[tokio::test(flavor = "multi_thread")]
+async fn an_installation_is_taken_over_and_goes_on_running() {
+    let world = World::start().await;
+    let extension = world.extension("demo", json!({})).await;
+    let installed = objects("demo", &["A", "B"]);
+    let deployment = &installed[2];
+    world.install_with_helm(&extension, &installed).await;
+    world
+        .store_release(
+            &extension,
+            &Release { number: 1, status: "deployed", version: "1.0.0", objects: &installed, piece: WHOLE },
+        )
+        .await;
+    world.make_available(deployment).await;
+    // What others did in the meantime is theirs.
+    let scaled = json!({"spec": {"replicas": 3}, "metadata": {"annotations": {"team": "a"}}});
+    world.edit(deployment, scaled, "kubectl").await;
+    world.make_available(deployment).await;
+    let mut before = Vec::new();
+    for object in &installed {
+        before.push(world.live(object).await);
+    }
+
+    let adoption = world.adoption();
+    assert_eq!(adoption.migrate(&extension, &[]).await, Ok(made(1, "demo.v1.0.0", "demo-1")));
+    let set = world.until("demo-1", types::SUCCEEDED, SUCCEEDED).await;
+    assert_eq!(adoption.migrate(&extension, &[]).await, Ok(Migrated::Awaited(None)), "made already");
+    check_revision_1(&set, &extension.uid().unwrap());
+    let known = world.revisions("demo").await;
+    assert_eq!(
+        adoption.migrate(&extension, &known).await,
+        Ok(Migrated::Awaited(None)),
+        "nothing is its own yet"
+    );
+
+    let running = world.run_revisions();
+    eventually("the Deployment is taken over", async || {
+        (owners(&world.live(deployment).await) == ["demo-1*"]).then_some(())
+    })
+    .await;
+    world.make_available(deployment).await;
+    world.until("demo-1", types::PROGRESSING, &rolled_out("1.0.0")).await;
+    for (object, before) in installed.iter().zip(&before) {
+        let now = world.live(object).await;
+        assert_eq!(identity(&now), identity(before));
+        assert_eq!(owners(&now), ["demo-1*"], "the extension is no owner any more");
+        assert!(!managers(&now).contains(&"operator-controller Update".to_owned()), "{:?}", managers(&now));
+        assert!(managers(&now).contains(&format!("{ENGINE} Apply")));
+        assert_eq!(now["metadata"]["labels"]["app.kubernetes.io/managed-by"], ENGINE);
+        assert_eq!(now["metadata"]["annotations"]["olm.operatorframework.io/revision"], "1");
+        assert_eq!(now["metadata"]["annotations"]["meta.helm.sh/release-name"], "demo");
+        assert_eq!(now["metadata"]["annotations"]["team"], before["metadata"]["annotations"]["team"]);
+    }
+    let known = world.revisions("demo").await;
+    assert_eq!(adoption.migrate(&extension, &known).await, Ok(Migrated::Settled));
+
+    // The one revision more that there is: its own, with the same content.
+    assert!(world.upgrade(&extension, "1.0.0", &installed).await);
+    eventually("the Deployment is handed over", async || {
+        let live = world.live(deployment).await;
+        (live["metadata"]["annotations"]["olm.operatorframework.io/revision"] == "2").then_some(())
+    })
+    .await;
+    world.make_available(deployment).await;
+    world.until("demo-2", types::PROGRESSING, &rolled_out("1.0.0")).await;
+    world.until("demo-1", types::PROGRESSING, "False/Archived: revision is archived").await;
+    assert!(!world.upgrade(&extension, "1.0.0", &installed).await, "and no other");
+    for (object, before) in installed.iter().zip(&before) {
+        let now = world.live(object).await;
+        assert_eq!((identity(&now), owners(&now)), (identity(before), vec!["demo-2*".to_owned()]));
+        assert_eq!(now["metadata"]["annotations"]["meta.helm.sh/release-name"], "demo");
+    }
+
+    // What a later version drops is dropped.
+    let next = objects("demo", &["A"]);
+    assert!(world.upgrade(&extension, "1.0.1", &next).await);
+    let variables = "/spec/template/spec/containers/0/env";
+    eventually("variable B is gone", async || {
+        let live = world.live(deployment).await;
+        (live.pointer(variables) == Some(&json!([{"name": "A", "value": "x"}]))).then_some(())
+    })
+    .await;
+    world.make_available(deployment).await;
+    world.until("demo-3", types::PROGRESSING, &rolled_out("1.0.1")).await;
+    let now = world.live(deployment).await;
+    assert_eq!(
+        (&now["metadata"]["uid"], &now["spec"]["replicas"]),
+        (&before[2]["metadata"]["uid"], &json!(3))
+    );
+    running.stop().await;
+}
+
+fn check_revision_1(set: &ClusterObjectSet, extension_uid: &str) {
+    let value = serde_json::to_value(set).unwrap();
+    assert_eq!(
+        value["metadata"]["labels"],
+        json!({"olm.operatorframework.io/owner-kind": "ClusterExtension",
+               "olm.operatorframework.io/owner-name": "demo",
+               "olm.operatorframework.io/migrated-from-helm": "true"})
+    );
+    assert_eq!(
+        value["metadata"]["annotations"],
+        json!({"olm.operatorframework.io/bundle-name": "demo.v1.0.0",
+               "olm.operatorframework.io/bundle-version": "1.0.0",
+               "olm.operatorframework.io/package-name": "demo",
+               "olm.operatorframework.io/bundle-reference": "r.example/demo:v1.0.0",
+               "olm.properties": "[]"})
+    );
+    assert_eq!(
+        value["metadata"]["ownerReferences"],
+        json!([{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "name": "demo",
+                "uid": extension_uid, "controller": true, "blockOwnerDeletion": true}])
+    );
+    let spec = &value["spec"];
+    assert_eq!((&spec["revision"], &spec["collisionProtection"]), (&json!(1), &json!("None")));
+    let phases = spec["phases"].as_array().unwrap();
+    let names: Vec<&Value> = phases.iter().map(|phase| &phase["name"]).collect();
+    assert_eq!(names, ["configuration", "roles", "deploy"]);
+    assert_eq!(
+        phases[0]["objects"],
+        json!([{"object": {
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "<v>"},
+            "metadata": {"name": "demo", "namespace": "ns1",
+                "labels": {"olm.operatorframework.io/owner-kind": "ClusterExtension",
+                           "olm.operatorframework.io/owner-name": "demo"},
+                "annotations": {"olm.operatorframework.io/bundle-version": "1.0.0",
+                                "olm.operatorframework.io/package-name": "demo"}}}}])
+    );
+}
+
+// spec 05 acceptance 61
+#[tokio::test(flavor = "multi_thread")]
+async fn releases_that_cannot_be_read_are_named_and_nothing_is_made() {
+    let world = World::start().await;
+    let adoption = world.adoption();
+    let none = world.extension("none", json!({})).await;
+    assert_eq!(adoption.migrate(&none, &[]).await, Ok(Migrated::Settled));
+    world
+        .store_release(
+            &none,
+            &Release {
+                number: 1,
+                status: "failed",
+                version: "1.0.0",
+                objects: &objects("none", &[]),
+                piece: WHOLE,
+            },
+        )
+        .await;
+    assert_eq!(adoption.migrate(&none, &[]).await, Ok(Migrated::Settled), "nothing was ever deployed");
+
+    let extension = world.extension("demo", json!({})).await;
+    let installed = objects("demo", &["A"]);
+    world
+        .store_release(
+            &extension,
+            &Release { number: 1, status: "deployed", version: "1.0.0", objects: &installed, piece: 200 },
+        )
+        .await;
+    world
+        .store_release(
+            &extension,
+            &Release { number: 2, status: "failed", version: "1.1.0", objects: &installed, piece: WHOLE },
+        )
+        .await;
+    let name = "sh.helm.release.v1.demo.v1-2";
+    let piece = world.secrets().get(name).await.unwrap();
+    world.secrets().delete(name, &Default::default()).await.unwrap();
+    let failure = adoption.migrate(&extension, &[]).await.unwrap_err();
+    let expected =
+        format!("migrating storage: failed to get chunk 3 secret {name:?}: secrets {name:?} not found");
+    assert_eq!(failure.message, expected);
+    assert_eq!(world.revisions("demo").await.len(), 0);
+
+    let mut again = Secret { data: piece.data, ..Secret::default() };
+    again.metadata.name = Some(name.to_owned());
+    world.secrets().create(&PostParams::default(), &again).await.unwrap();
+    assert_eq!(adoption.migrate(&extension, &[]).await, Ok(made(1, "demo.v1.0.0", "demo-1")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_that_broke_off_is_ended() {
+    let world = World::start().await;
+    let adoption = world.adoption();
+    let extension = world.extension("demo", json!({})).await;
+    world
+        .store_release(
+            &extension,
+            &Release {
+                number: 1,
+                status: "deployed",
+                version: "1.0.0",
+                objects: &objects("demo", &[]),
+                piece: WHOLE,
+            },
+        )
+        .await;
+    assert_eq!(adoption.migrate(&extension, &[]).await, Ok(made(1, "demo.v1.0.0", "demo-1")));
+    let unmarked = Patch::Merge(json!({"status": {"conditions": []}}));
+    world.sets().patch_status("demo-1", &PatchParams::default(), &unmarked).await.unwrap();
+    let known = world.revisions("demo").await;
+    assert_eq!(adoption.migrate(&extension, &known).await, Ok(Migrated::Awaited(None)));
+    world.until("demo-1", types::SUCCEEDED, SUCCEEDED).await;
+
+    // A first revision that was not taken over never counts as installed by that alone.
+    let own = world.extension("own", json!({})).await;
+    world
+        .store_release(
+            &own,
+            &Release {
+                number: 1,
+                status: "deployed",
+                version: "1.0.0",
+                objects: &objects("own", &[]),
+                piece: WHOLE,
+            },
+        )
+        .await;
+    assert!(world.upgrade(&own, "1.0.0", &objects("own", &[])).await);
+    let known = world.revisions("own").await;
+    assert_eq!(adoption.migrate(&own, &known).await, Ok(Migrated::Settled));
+    assert_eq!(world.sets().get("own-1").await.unwrap().status, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_than_one_object_of_the_api_holds_is_taken_over_too() {
+    let world = World::start().await;
+    let adoption = world.adoption();
+    for (name, count) in [("small", 48), ("large", 150)] {
+        let extension = world.extension(name, json!({"ext.olm.operatorframework.io/paused": "true"})).await;
+        // Ten KiB each, in small fields.
+        let data: Value = (0..200).map(|n| (format!("key-{n}"), Value::from("x".repeat(40)))).collect();
+        let object = |n: u32| {
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "data": data,
+                   "metadata": {"name": format!("{name}-{n}"), "namespace": "ns1"}})
+        };
+        let installed: Vec<Value> = (0..count).map(object).collect();
+        world
+            .store_release(
+                &extension,
+                &Release {
+                    number: 7,
+                    status: "deployed",
+                    version: "1.0.0",
+                    objects: &installed,
+                    piece: 1016 * 1024,
+                },
+            )
+            .await;
+        let bundle = format!("{name}.v1.0.0");
+        let revision = format!("{name}-1");
+        assert_eq!(adoption.migrate(&extension, &[]).await, Ok(made(7, &bundle, &revision)));
+        let set = world.sets().get(&revision).await.unwrap();
+        assert_eq!(
+            set.annotations()["ext.olm.operatorframework.io/paused"],
+            "true",
+            "from the first moment on"
+        );
+        let of = kube::api::ListParams::default()
+            .labels(&format!("olm.operatorframework.io/revision-name={revision}"));
+        let secrets: Api<Secret> = world.secrets();
+        let secrets = secrets.list(&of).await.unwrap().items;
+        assert_eq!(secrets.is_empty(), name == "small");
+        assert!(secrets.iter().all(|secret| secret.owner_references()[0].name == revision));
+    }
+}

@@ -1,0 +1,144 @@
+//! Installations that the reference made with revisions.
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use olm_api::conditions::{self, Status, types};
+use olm_api::{ClusterExtension, ClusterObjectSet, ClusterObjectSetStatus, finalizers, names};
+use olm_revision::content::{ContentPhase, digests};
+use olm_revision::generate::{BundleIdentity, Draft, Extension, secret_owner};
+use serde_json::{Value, json};
+
+use super::world::{ENGINE, SYSTEM, World, eventually, objects, owners};
+use crate::adoption::Migrated;
+
+const ROLLED_OUT: &str = "True/Succeeded: Revision 1.0.0 has rolled out.";
+
+/// The objects with what Go types leave in them.
+fn as_go_writes(mut objects: Vec<Value>) -> Vec<Value> {
+    let deployment = objects.last_mut().unwrap();
+    deployment["spec"]["template"]["metadata"]["creationTimestamp"] = Value::Null;
+    let pod = &mut deployment["spec"]["template"]["spec"];
+    pod["volumes"] = Value::Null;
+    pod["securityContext"] = json!({});
+    objects
+}
+
+impl World {
+    /// Makes these objects what the reference would have installed as revision 1, rolled out.
+    async fn install_with_revisions(
+        &self,
+        extension: &ClusterExtension,
+        objects: &[Value],
+    ) -> ClusterObjectSet {
+        let name = extension.name_any();
+        let owner =
+            Extension { name: name.clone(), uid: extension.uid().unwrap(), progress_deadline_minutes: None };
+        let bundle = BundleIdentity {
+            name: format!("{name}.v1.0.0"),
+            package: "demo".to_owned(),
+            version: "1.0.0".to_owned(),
+            image: format!("r.example/{name}:v1.0.0"),
+            ..BundleIdentity::default()
+        };
+        let draft = Draft::new(owner, &bundle, as_go_writes(objects.to_vec())).unwrap();
+        let mut revision = draft.number(1, SYSTEM).unwrap();
+        revision.set.metadata.finalizers = Some(vec![finalizers::TEARDOWN.to_owned()]);
+        let params = PatchParams::apply(names::EXTENSION_CONTROLLER_MANAGER).force();
+        let set =
+            self.sets().patch(&revision.set.name_any(), &params, &Patch::Apply(&revision.set)).await.unwrap();
+        let secrets: Api<Secret> = self.secrets();
+        for mut secret in revision.secrets {
+            secret.metadata.owner_references = secret_owner(&set).map(|owner| vec![owner]);
+            secrets.create(&PostParams::default(), &secret).await.unwrap();
+        }
+        let phases: Vec<ContentPhase> = draft
+            .phases()
+            .iter()
+            .map(|phase| ContentPhase::inline(&phase.name, phase.objects.clone()))
+            .collect();
+        for object in phases.iter().flat_map(|phase| &phase.objects) {
+            let mut object = object.object.clone();
+            object["metadata"]["labels"]["app.kubernetes.io/managed-by"] = ENGINE.into();
+            object["metadata"]["annotations"]["olm.operatorframework.io/revision"] = "1".into();
+            object["metadata"]["ownerReferences"] = json!([secret_owner(&set)]);
+            let params = PatchParams::apply(ENGINE).force();
+            self.api(&object).await.patch(&name, &params, &Patch::Apply(&object)).await.unwrap();
+        }
+        let mut status = ClusterObjectSetStatus { observed_phases: digests(&phases), ..Default::default() };
+        for (type_, reason, message) in [
+            (types::PROGRESSING, "Succeeded", "Revision 1.0.0 has rolled out."),
+            (types::AVAILABLE, "ProbesSucceeded", "Objects are available and pass all probes."),
+            (types::SUCCEEDED, "Succeeded", "Revision succeeded rolling out."),
+        ] {
+            let now = jiff::Timestamp::now();
+            conditions::set(&mut status.conditions, type_, Status::True, reason, message, Some(1), now);
+        }
+        let status = Patch::Merge(json!({"status": status}));
+        self.sets().patch_status(&set.name_any(), &PatchParams::default(), &status).await.unwrap()
+    }
+}
+
+// spec 05 acceptance 63
+#[tokio::test(flavor = "multi_thread")]
+async fn revisions_of_the_reference_go_on_as_they_are() {
+    let world = World::start().await;
+    let extension = world.extension("demo", json!({})).await;
+    let installed = objects("demo", &["A"]);
+    world.install_with_revisions(&extension, &installed).await;
+    world.make_available(&installed[2]).await;
+    let set = world.sets().get("demo-1").await.unwrap();
+    let before = [world.live(&installed[1]).await, world.live(&installed[2]).await];
+
+    let known = world.revisions("demo").await;
+    assert_eq!(world.adoption().migrate(&extension, &known).await, Ok(Migrated::Settled));
+    let running = world.run_revisions();
+    // That it comes back shows that the revision is being looked after.
+    world.api(&installed[0]).await.delete("demo", &Default::default()).await.unwrap();
+    eventually("the ConfigMap is made again", async || {
+        world.api(&installed[0]).await.get_opt("demo").await.unwrap()
+    })
+    .await;
+    world.until("demo-1", types::PROGRESSING, ROLLED_OUT).await;
+    assert!(!world.upgrade(&extension, "1.0.0", &installed).await, "no other revision");
+    let now = world.sets().get("demo-1").await.unwrap();
+    assert_eq!((now.metadata.generation, now.spec), (set.metadata.generation, set.spec));
+    assert_eq!(now.status.unwrap().observed_phases, set.status.unwrap().observed_phases);
+    assert_eq!([world.live(&installed[1]).await, world.live(&installed[2]).await], before, "not written");
+    assert_eq!(world.revisions("demo").await.len(), 1);
+    running.stop().await;
+}
+
+// spec 05 acceptance 59
+#[tokio::test(flavor = "multi_thread")]
+async fn an_extension_made_again_finds_what_was_left() {
+    let world = World::start().await;
+    let extension = world.extension("demo", json!({})).await;
+    let installed = objects("demo", &["A"]);
+    world.install_with_revisions(&extension, &installed).await;
+    world.make_available(&installed[2]).await;
+    let (set, before) = (world.sets().get("demo-1").await.unwrap(), world.live(&installed[2]).await);
+
+    // As `--cascade=orphan` leaves it.
+    let extensions: Api<ClusterExtension> = Api::all(world.client());
+    extensions.delete("demo", &Default::default()).await.unwrap();
+    let orphaned = Patch::Merge(json!({"metadata": {"ownerReferences": []}}));
+    world.sets().patch("demo-1", &PatchParams::default(), &orphaned).await.unwrap();
+    let again = world.extension("demo", json!({})).await;
+    assert_ne!(again.uid(), extension.uid());
+
+    let known = world.revisions("demo").await;
+    assert_eq!(world.adoption().migrate(&again, &known).await, Ok(Migrated::Settled));
+    assert!(!world.upgrade(&again, "1.0.0", &installed).await);
+    let now = world.sets().get("demo-1").await.unwrap();
+    assert_eq!((now.uid(), now.spec.clone()), (set.uid(), set.spec));
+    assert_eq!(
+        now.owner_references().iter().map(|owner| Some(owner.uid.clone())).collect::<Vec<_>>(),
+        [again.uid()]
+    );
+    let running = world.run_revisions();
+    world.until("demo-1", types::PROGRESSING, ROLLED_OUT).await;
+    assert_eq!(world.live(&installed[2]).await, before, "no pod noticed");
+    assert_eq!(owners(&before), ["demo-1*"]);
+    running.stop().await;
+}

@@ -1,0 +1,125 @@
+//! The files of images, kept by digest for as long as some extension needs them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+
+use super::{Files, kept};
+
+/// The files of all images.
+pub(super) struct Images {
+    directory: PathBuf,
+    /// By extension: the digests that it needs.
+    needs: Mutex<HashMap<String, BTreeSet<String>>>,
+}
+
+impl Images {
+    /// Images kept in `directory`, which exists.
+    pub(super) fn new(directory: PathBuf) -> Self {
+        Self { directory, needs: Mutex::default() }
+    }
+
+    /// The files of the image, if they are here and whole.
+    pub(super) fn read(&self, digest: &str) -> Option<Files> {
+        let stored: BTreeMap<String, String> =
+            serde_json::from_slice(&kept::read(&self.place(digest), digest)?).ok()?;
+        stored.into_iter().map(|(path, text)| Some((path, BASE64_STANDARD.decode(text).ok()?))).collect()
+    }
+
+    /// Keeps the files of the image.
+    pub(super) fn write(&self, digest: &str, files: &Files) -> io::Result<()> {
+        let stored: BTreeMap<&String, String> =
+            files.iter().map(|(path, bytes)| (path, BASE64_STANDARD.encode(bytes))).collect();
+        kept::write(&self.place(digest), digest, &serde_json::to_vec(&stored)?)
+    }
+
+    /// The extension needs these digests, and no other ones any more.
+    pub(super) fn need(&self, extension: &str, digests: BTreeSet<String>) {
+        self.needs().insert(extension.to_owned(), digests);
+    }
+
+    /// The extension needs this digest too.
+    pub(super) fn need_also(&self, extension: &str, digest: &str) {
+        self.needs().entry(extension.to_owned()).or_default().insert(digest.to_owned());
+    }
+
+    /// The extension needs nothing any more.
+    pub(super) fn need_nothing(&self, extension: &str) {
+        self.needs().remove(extension);
+    }
+
+    /// Removes what none of these extensions needs. Does nothing while one of them has not said what it needs: after a
+    /// restart that comes with the first look at it.
+    pub(super) fn sweep<'a>(&self, mut extensions: impl Iterator<Item = &'a str>) -> io::Result<()> {
+        // What is needed from now on is not here yet, or was needed before.
+        let found: Vec<PathBuf> =
+            fs::read_dir(&self.directory)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
+        let needs = self.needs();
+        if !extensions.all(|extension| needs.contains_key(extension)) {
+            return Ok(());
+        }
+        let needed: BTreeSet<PathBuf> = needs.values().flatten().map(|digest| self.place(digest)).collect();
+        drop(needs);
+        for path in found.iter().filter(|path| !is_needed(path, &needed)) {
+            fs::remove_file(path)?;
+        }
+        Ok(())
+    }
+
+    fn place(&self, digest: &str) -> PathBuf {
+        self.directory.join(digest.replace(':', "-"))
+    }
+
+    fn needs(&self) -> MutexGuard<'_, HashMap<String, BTreeSet<String>>> {
+        self.needs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether it is needed, or is being written to become what is.
+fn is_needed(path: &Path, needed: &BTreeSet<PathBuf>) -> bool {
+    needed.contains(path) || needed.contains(&path.with_extension(""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // issue 7: images are kept by digest, and go when no extension needs them
+    #[test]
+    fn what_nobody_needs_goes() {
+        let directory = tempfile::tempdir().unwrap();
+        let names = || {
+            let entries = fs::read_dir(directory.path()).unwrap();
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect::<BTreeSet<_>>()
+        };
+        let set = |all: &[&str]| all.iter().map(|&one| one.to_owned()).collect::<BTreeSet<_>>();
+        let images = Images::new(directory.path().to_owned());
+        let files = Files::from([("manifests/a.yaml".to_owned(), b"\xff".to_vec())]);
+        for digest in ["sha256:1", "sha256:2", "sha256:3"] {
+            images.write(digest, &files).unwrap();
+        }
+        fs::write(directory.path().join("sha256-1.7"), "half").unwrap();
+        fs::write(directory.path().join("sha256-3.7"), "half").unwrap();
+        assert_eq!(images.read("sha256:2"), Some(files));
+
+        images.need("a", set(&["sha256:1"]));
+        images.need_also("a", "sha256:2");
+        let all = names();
+        images.sweep(["a", "b"].into_iter()).unwrap();
+        assert_eq!(names(), all, "what b needs is not known yet");
+        images.need("b", set(&["sha256:2"]));
+        images.sweep(["a", "b"].into_iter()).unwrap();
+        assert_eq!(names(), set(&["sha256-1", "sha256-1.7", "sha256-2"]));
+        images.need("a", set(&[]));
+        images.sweep(["a", "b"].into_iter()).unwrap();
+        assert_eq!(names(), set(&["sha256-2"]));
+        images.need_nothing("b");
+        images.sweep(["a"].into_iter()).unwrap();
+        assert_eq!(names(), set(&[]));
+    }
+}

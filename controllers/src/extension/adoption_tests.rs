@@ -1,0 +1,90 @@
+//! What an extension says of itself while what Helm installed for it is taken over.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use olm_api::conditions::{self, types};
+use serde_json::json;
+
+use super::world::{World, version};
+use crate::adoption::tests::Release;
+
+/// The condition Installed of `demo` as the reference left it.
+const INSTALLED: &str = "True/Succeeded Installed bundle r.example/demo:v1.0.0 successfully";
+
+/// Notes every value that the condition Installed of `demo` takes.
+fn follow_installed(world: &World) -> Arc<Mutex<BTreeSet<String>>> {
+    let seen = Arc::new(Mutex::new(BTreeSet::new()));
+    let (noted, api) = (Arc::clone(&seen), world.extensions.clone());
+    tokio::spawn(async move {
+        let config = watcher::Config::default().fields("metadata.name=demo");
+        let mut changes = Box::pin(watcher(api, config).default_backoff().applied_objects());
+        while let Some(change) = changes.next().await {
+            let Ok(extension) = change else { continue };
+            let all = extension.status.map(|status| status.conditions).unwrap_or_default();
+            let installed = conditions::find(&all, types::INSTALLED);
+            noted
+                .lock()
+                .unwrap()
+                .insert(installed.map(|condition| condition.status.clone()).unwrap_or_default());
+        }
+    });
+    seen
+}
+
+// spec 01 acceptance 52; spec 05 §16.3
+#[tokio::test(flavor = "multi_thread")]
+async fn what_helm_installed_never_looks_uninstalled() {
+    let mut world = World::start().await;
+    let first = version("1.0.0", "a");
+    world.publish("main", std::slice::from_ref(&first)).await;
+    world.halt().await;
+    let spec = json!({"serviceAccount": {"name": "installer"}});
+    let extension = world.create("demo", &json!({}), &spec).await;
+    let left = json!({"status": {
+        "install": {"bundle": {"name": "demo.v1.0.0", "version": "1.0.0"}},
+        "conditions": [{"type": "Installed", "status": "True", "reason": "Succeeded", "observedGeneration": 1,
+                        "lastTransitionTime": "2026-01-01T00:00:00Z",
+                        "message": "Installed bundle r.example/demo:v1.0.0 successfully"}]}});
+    world.extensions.patch_status("demo", &PatchParams::default(), &Patch::Merge(left)).await.unwrap();
+    let objects = [json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"says": "a"},
+                          "metadata": {"name": "settings", "namespace": "ns1"}})];
+    let release = Release { number: 3, status: "deployed", version: "1.0.0", objects: &objects, piece: 300 };
+    release.store(&world.plane.client(), &extension).await;
+    let lost = "sh.helm.release.v1.demo.v3-1";
+    let piece = world.secrets.get(lost).await.unwrap();
+    world.secrets.delete(lost, &Default::default()).await.unwrap();
+    let seen = follow_installed(&world);
+
+    world.resume();
+    let text = format!(
+        "True/Retrying migrating storage: failed to get chunk 2 secret {lost:?}: secrets {lost:?} not found"
+    );
+    world.expect("demo", types::PROGRESSING, &text).await;
+    assert_eq!(world.condition("demo", types::INSTALLED).await.as_deref(), Some(INSTALLED));
+    assert_eq!(world.revisions().await, [""; 0]);
+
+    let mut again = Secret { data: piece.data, ..Secret::default() };
+    again.metadata.name = Some(lost.to_owned());
+    world.secrets.create(&PostParams::default(), &again).await.unwrap();
+    world.annotate("demo", &[("again", Some("now"))]).await;
+    let set = world.revision("demo-1").await;
+    assert_eq!(set.metadata.labels.unwrap()["olm.operatorframework.io/migrated-from-helm"], "true");
+    world
+        .expect_event("demo", "Adopted Helm release 3 (bundle demo.v1.0.0) taken over as revision demo-1")
+        .await;
+    world.settle("other").await;
+    assert_eq!(world.revisions().await, ["demo-1"], "its successor comes when everything is its own");
+
+    world.succeed("demo-1").await;
+    world.succeed("demo-2").await;
+    world.archive("demo-1").await;
+    world.publish("main", &[first, version("1.1.0", "b")]).await;
+    world.succeed("demo-3").await;
+    world.expect("demo", types::PROGRESSING, "True/Succeeded Revision 1.1.0 has rolled out.").await;
+    assert_eq!(*seen.lock().unwrap(), BTreeSet::from(["True".to_owned()]));
+}

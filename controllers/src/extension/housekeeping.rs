@@ -1,0 +1,86 @@
+//! What is looked at from time to time, without an event: content that nobody needs any more, and extensions whose trouble
+//! may have ended unseen (spec 01 §12 W26, spec 05 §18.21).
+
+use std::time::Duration;
+
+use kube::ResourceExt;
+use kube::runtime::reflector::ObjectRef;
+use olm_api::ClusterExtension;
+use olm_api::conditions::{self, reasons, types};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use super::{Context, revisions};
+
+/// Takes extensions that are to be looked at.
+pub(super) type Wake = mpsc::UnboundedSender<ObjectRef<ClusterExtension>>;
+
+/// How often it is looked.
+const ROUND: Duration = Duration::from_secs(60);
+/// In every so manieth round blocked extensions are looked at again.
+const BLOCKED_ROUNDS: u32 = 10;
+
+impl Context {
+    /// Keeps house. Does not end by itself.
+    pub(super) async fn keep_house(&self, wake: &Wake) {
+        // Before the first lists nobody would seem to need anything.
+        self.sets_listed.cancelled().await;
+        self.extensions_listed.cancelled().await;
+        for number in 1u32.. {
+            sleep(ROUND).await;
+            self.tidy(wake).await;
+            if number % BLOCKED_ROUNDS == 0 {
+                self.wake_blocked(wake);
+            }
+        }
+    }
+
+    /// Has what was left behind removed. An extension that is there does that itself, while it makes no revision.
+    pub(super) async fn tidy(&self, wake: &Wake) {
+        let extensions = self.extensions_in_store.state();
+        let staying = extensions.iter().filter(|extension| extension.metadata.deletion_timestamp.is_none());
+        let staying: Vec<String> = staying.map(|extension| extension.name_any()).collect();
+        for extension in self.ref_secrets.abandoned() {
+            if staying.contains(&extension) {
+                send(wake, &extension);
+            } else if let Err(error) = self.ref_secrets.sweep(&extension).await {
+                tracing::warn!(extension, %error, "Secrets that no revision refers to stay");
+            }
+        }
+        self.parts.bundles.sweep(staying.iter().map(String::as_str));
+    }
+
+    fn wake_blocked(&self, wake: &Wake) {
+        for extension in self.extensions_in_store.state() {
+            let status = extension.status.as_ref();
+            let progressing =
+                status.and_then(|status| conditions::find(&status.conditions, types::PROGRESSING));
+            if progressing.is_some_and(|condition| condition.reason == reasons::BLOCKED) {
+                send(wake, &extension.name_any());
+            }
+        }
+    }
+
+    /// Follows the Secrets of revisions; who lost one is to be looked at. Does not end by itself.
+    pub(super) async fn follow_secrets(&self, wake: &Wake) {
+        self.ref_secrets
+            .follow(|extension, revision| {
+                // With its revision a Secret goes as it should.
+                let is_needed = self.known.of(extension).iter().any(|set| {
+                    set.name_any() == revision
+                        && set.metadata.deletion_timestamp.is_none()
+                        && !revisions::is_archived(set)
+                });
+                if is_needed {
+                    self.ref_secrets.mark_lost(extension);
+                    send(wake, extension);
+                }
+            })
+            .await;
+    }
+}
+
+/// Without a controller there is nobody to wake.
+fn send(wake: &Wake, extension: &str) {
+    let _ = wake.send(ObjectRef::new(extension));
+}

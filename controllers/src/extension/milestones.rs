@@ -1,0 +1,220 @@
+//! The steps of an extension's life that are worth an Event: rollouts that start, succeed or get stuck, and pauses (spec
+//! 07 §§4.15, 7.2). Pure. All but the start is read off the status, so that a restart repeats nothing.
+
+use olm_api::ClusterExtensionStatus;
+use olm_api::cluster_extension::BundleMetadata;
+use olm_api::conditions::{self, Status, types};
+
+use super::notices::Notice;
+use super::revisions::Revision;
+
+/// A revision was made, and nothing is installed yet.
+pub(super) const INSTALL_STARTED: &str = "InstallStarted";
+/// A revision was made that follows what is installed.
+pub(super) const UPGRADE_STARTED: &str = "UpgradeStarted";
+/// A revision has rolled out.
+pub(super) const ROLLOUT_SUCCEEDED: &str = "RolloutSucceeded";
+/// Somebody has to do something before it goes on.
+pub(super) const ROLLOUT_STALLED: &str = "RolloutStalled";
+/// The same bundle under the same name of an image is another one than before.
+pub(super) const BUNDLE_CONTENT_CHANGED: &str = "BundleContentChanged";
+/// An installation made with Helm was taken over.
+pub(super) const ADOPTED: &str = "Adopted";
+/// Nothing is applied or upgraded for now.
+pub(super) const PAUSED: &str = "Paused";
+/// It goes on.
+pub(super) const RESUMED: &str = "Resumed";
+
+/// That a revision was made: `newest` was the newest before. `edited`: the extension was changed since that was made.
+pub(super) fn started(
+    made: &Revision,
+    installed: Option<&Revision>,
+    newest: Option<&Revision>,
+    edited: bool,
+) -> Vec<Notice> {
+    let name = &made.name;
+    let (reason, note) = match installed {
+        None => (INSTALL_STARTED, format!("revision {name} installs {}", told(&made.bundle))),
+        Some(installed) if installed.bundle == made.bundle => {
+            (UPGRADE_STARTED, format!("revision {name} brings changes of {}", told(&made.bundle)))
+        }
+        Some(installed) => {
+            let (new, old) = (told(&made.bundle), told(&installed.bundle));
+            (UPGRADE_STARTED, format!("revision {name} brings {new} in place of {old}"))
+        }
+    };
+    let mut notices = vec![Notice::normal(reason, note)];
+    let same = newest.filter(|newest| newest.bundle == made.bundle && newest.image == made.image);
+    if let Some(newest) = same.filter(|newest| !edited && newest.is_active) {
+        let note = format!(
+            "{} from image {} is not what revision {} was made from, though nobody changed the extension",
+            told(&made.bundle),
+            made.image,
+            newest.name
+        );
+        notices.push(Notice::warning(BUNDLE_CONTENT_CHANGED, note));
+    }
+    notices
+}
+
+/// What the step from one status to the next says about rollouts and pauses.
+pub(super) fn reached(old: Option<&ClusterExtensionStatus>, next: &ClusterExtensionStatus) -> Vec<Notice> {
+    let succeeded = installed(Some(next)).filter(|now| installed(old) != Some(*now));
+    let succeeded = succeeded.zip(next.install.as_ref()).map(|(revision, install)| {
+        let note = format!("{} is installed by revision {revision}", told(&install.bundle));
+        Notice::normal(ROLLOUT_SUCCEEDED, note)
+    });
+    let stall = |status: Option<&ClusterExtensionStatus>| {
+        let progressing = conditions::find(&status?.conditions, types::PROGRESSING)?;
+        let stalled = (progressing.reason.clone(), progressing.message.clone());
+        (progressing.status == Status::False.as_str()).then_some(stalled)
+    };
+    let stalled = stall(Some(next)).filter(|now| stall(old).as_ref() != Some(now));
+    let stalled =
+        stalled.map(|(reason, message)| Notice::warning(ROLLOUT_STALLED, format!("{reason}: {message}")));
+    let paused = match (is_paused(old), is_paused(Some(next))) {
+        (false, true) => Some(Notice::normal(PAUSED, "nothing is applied or upgraded".to_owned())),
+        (true, false) => Some(Notice::normal(RESUMED, "changes are applied again".to_owned())),
+        _ => None,
+    };
+    [succeeded, stalled, paused].into_iter().flatten().collect()
+}
+
+/// The reasons of [`reached`] whose last note holds no longer.
+pub(super) fn over(status: &ClusterExtensionStatus) -> Vec<&'static str> {
+    let progressing = conditions::find(&status.conditions, types::PROGRESSING);
+    let is_stalled = progressing.is_some_and(|condition| condition.status == Status::False.as_str());
+    let pause = if is_paused(Some(status)) { RESUMED } else { PAUSED };
+    (!is_stalled).then_some(ROLLOUT_STALLED).into_iter().chain([pause]).collect()
+}
+
+/// The revision that is installed: the entry without conditions.
+fn installed(status: Option<&ClusterExtensionStatus>) -> Option<&str> {
+    let status = status.filter(|status| conditions::is_true(&status.conditions, types::INSTALLED))?;
+    let mut entries = status.active_revisions.iter();
+    entries.find(|entry| entry.conditions.is_empty()).map(|entry| entry.name.as_str())
+}
+
+fn is_paused(status: Option<&ClusterExtensionStatus>) -> bool {
+    status.is_some_and(|status| conditions::is_true(&status.conditions, types::PAUSED))
+}
+
+fn told(bundle: &BundleMetadata) -> String {
+    let BundleMetadata { name, version, .. } = bundle;
+    format!("bundle {name} version {version}")
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use olm_api::cluster_extension::{InstallStatus, RevisionStatus};
+    use olm_api::conditions::reasons;
+
+    use super::super::revisions::tests::set;
+    use super::*;
+
+    fn revision(number: i64, state: &str) -> Revision {
+        Revision::of(&set(number, state, true))
+    }
+
+    // spec 07 §4.15
+    #[test]
+    fn a_revision_that_was_made_is_told() {
+        let (first, second) = (revision(1, "Active"), revision(2, "Active"));
+        let install = "revision demo-1 installs bundle demo.v1.0.0 version 1.0.0".to_owned();
+        assert_eq!(started(&first, None, None, false), [Notice::normal(INSTALL_STARTED, install)]);
+        let upgrade = "revision demo-2 brings bundle demo.v2.0.0 version 2.0.0 in place of bundle demo.v1.0.0 version 1.0.0";
+        let upgrade = Notice::normal(UPGRADE_STARTED, upgrade.to_owned());
+        assert_eq!(started(&second, Some(&first), Some(&first), false), [upgrade]);
+        let again = Revision { name: "demo-2".to_owned(), ..first.clone() };
+        let changes = "revision demo-2 brings changes of bundle demo.v1.0.0 version 1.0.0".to_owned();
+        let changes = Notice::normal(UPGRADE_STARTED, changes);
+        assert_eq!(started(&again, Some(&first), Some(&first), true), std::slice::from_ref(&changes));
+        let archived = revision(1, "Archived");
+        assert_eq!(started(&again, Some(&first), Some(&archived), false), std::slice::from_ref(&changes));
+        let changed = "bundle demo.v1.0.0 version 1.0.0 from image r.example/demo:v1 is not what revision demo-1 was made \
+                       from, though nobody changed the extension";
+        let changed = Notice::warning(BUNDLE_CONTENT_CHANGED, changed.to_owned());
+        assert_eq!(started(&again, Some(&first), Some(&first), false), [changes, changed]);
+    }
+
+    /// A status with this revision installed, this progress, and another revision on its way.
+    fn status(
+        installed: Option<&str>,
+        progressing: (Status, &str),
+        rolling: &[&str],
+    ) -> ClusterExtensionStatus {
+        let mut status = ClusterExtensionStatus::default();
+        let mut set = |type_: &str, value: Status, reason: &str| {
+            let now = Timestamp::UNIX_EPOCH;
+            conditions::set(&mut status.conditions, type_, value, reason, "m", None, now);
+        };
+        set(types::INSTALLED, installed.is_some().into(), "R");
+        set(types::PROGRESSING, progressing.0, progressing.1);
+        let conditions = status.conditions.clone();
+        if let Some(name) = installed {
+            let bundle =
+                BundleMetadata { name: "demo.v1".to_owned(), version: "1.0.0".to_owned(), release: None };
+            status.install = Some(InstallStatus { bundle });
+            status.active_revisions.push(RevisionStatus { name: name.to_owned(), conditions: Vec::new() });
+        }
+        for &name in rolling {
+            let conditions = conditions.clone();
+            status.active_revisions.push(RevisionStatus { name: name.to_owned(), conditions });
+        }
+        status
+    }
+
+    fn told(old: Option<&ClusterExtensionStatus>, next: &ClusterExtensionStatus) -> Vec<String> {
+        reached(old, next).into_iter().map(|notice| format!("{} {}", notice.reason, notice.note)).collect()
+    }
+
+    // spec 07 §4.15: on transitions only, and not again after a restart
+    #[test]
+    fn steps_are_told_once() {
+        let rolling = (Status::True, reasons::ROLLING_OUT);
+        let done = (Status::True, reasons::SUCCEEDED);
+        let late = (Status::False, reasons::PROGRESS_DEADLINE_EXCEEDED);
+        let first = status(None, rolling, &["demo-1"]);
+        let installed = status(Some("demo-1"), done, &[]);
+        let upgrading = status(Some("demo-1"), rolling, &["demo-2"]);
+        let stuck = status(Some("demo-1"), late, &["demo-2"]);
+        let upgraded = status(Some("demo-2"), done, &[]);
+        let by = |name: &str| {
+            vec![format!("RolloutSucceeded bundle demo.v1 version 1.0.0 is installed by revision {name}")]
+        };
+        let stalled = vec!["RolloutStalled ProgressDeadlineExceeded: m".to_owned()];
+        let rows = [
+            (None, &first, vec![]),
+            (Some(&first), &installed, by("demo-1")),
+            (Some(&installed), &installed, vec![]),
+            // Drift that is being repaired.
+            (Some(&installed), &status(Some("demo-1"), rolling, &[]), vec![]),
+            (Some(&status(Some("demo-1"), rolling, &[])), &installed, vec![]),
+            (Some(&installed), &upgrading, vec![]),
+            (Some(&upgrading), &stuck, stalled.clone()),
+            (Some(&stuck), &stuck, vec![]),
+            (Some(&stuck), &upgraded, by("demo-2")),
+            (Some(&upgrading), &upgraded, by("demo-2")),
+            (None, &status(None, late, &["demo-1"]), stalled),
+        ];
+        for (old, next, expected) in rows {
+            assert_eq!(told(old, next), expected, "{old:?} {next:?}");
+        }
+        assert_eq!(over(&stuck), [PAUSED]);
+        assert_eq!(over(&installed), [ROLLOUT_STALLED, PAUSED]);
+    }
+
+    // spec 07 §7.2
+    #[test]
+    fn pauses_are_told() {
+        let plain = status(Some("demo-1"), (Status::True, "R"), &[]);
+        let mut paused = plain.clone();
+        let now = Timestamp::UNIX_EPOCH;
+        conditions::set(&mut paused.conditions, types::PAUSED, Status::True, "Paused", "", None, now);
+        assert_eq!(told(Some(&plain), &paused), ["Paused nothing is applied or upgraded"]);
+        assert_eq!(told(Some(&paused), &paused), [""; 0]);
+        assert_eq!(told(Some(&paused), &plain), ["Resumed changes are applied again"]);
+        assert_eq!(over(&paused), [ROLLOUT_STALLED, RESUMED]);
+    }
+}

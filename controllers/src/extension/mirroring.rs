@@ -1,0 +1,106 @@
+//! What the revision controller has to know of an extension's wishes: the annotations `paused` and `uninstall-policy` of
+//! spec 07 §§4.14, 7.2, copied onto its revisions.
+
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use olm_api::{ClusterObjectSet, annotations, finalizers};
+use olm_extension::ExtensionRules;
+use olm_service::cluster::within_deadline;
+use serde_json::{Map, Value, json};
+
+use super::revisions;
+use crate::failure::Failure;
+
+/// The annotations that are copied.
+pub(super) const MIRRORED: [&str; 2] = [annotations::EXT_PAUSED, annotations::EXT_UNINSTALL_POLICY];
+
+/// Sees that the revisions carry what these rules say.
+///
+/// # Errors
+/// The API server refuses.
+pub(super) async fn mirror(
+    api: &Api<ClusterObjectSet>,
+    sets: impl Iterator<Item = &ClusterObjectSet>,
+    rules: &ExtensionRules,
+) -> Result<(), Failure> {
+    for set in sets {
+        let Some(patch) = patch(set, rules) else { continue };
+        let name = set.name_any();
+        match within_deadline(api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            Err(error) => {
+                let context = format!("passing annotations on to revision {name:?}");
+                return Err(Failure::api(&error).context(context));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What has to change on a revision, if anything has to.
+///
+/// Pausing is for active revisions; the policy also for those whose removal has not ended, as it may be the policy that
+/// they wait for.
+fn patch(set: &ClusterObjectSet, rules: &ExtensionRules) -> Option<Value> {
+    let is_active = !revisions::is_archived(set);
+    let is_leaving = set.finalizers().iter().any(|name| name == finalizers::TEARDOWN);
+    let paused = (rules.paused && is_active).then_some("true");
+    let policy = rules.uninstall_policy.filter(|_| is_active || is_leaving).map(|policy| policy.as_str());
+    let mut changes = Map::new();
+    for (key, wanted) in MIRRORED.into_iter().zip([paused, policy]) {
+        if set.annotations().get(key).map(String::as_str) != wanted {
+            changes.insert(key.to_owned(), wanted.map_or(Value::Null, Value::from));
+        }
+    }
+    (!changes.is_empty()).then(|| json!({"metadata": {"annotations": changes}}))
+}
+
+#[cfg(test)]
+mod tests {
+    use olm_extension::UninstallPolicy;
+
+    use super::super::revisions::tests::set;
+    use super::*;
+
+    const PAUSED: &str = "ext.olm.operatorframework.io/paused";
+    const POLICY: &str = "ext.olm.operatorframework.io/uninstall-policy";
+
+    // spec 07 §§1.1, 4.14, 7.2
+    #[test]
+    fn revisions_follow_their_extension() {
+        let rules = |paused, uninstall_policy| ExtensionRules {
+            paused,
+            uninstall_policy,
+            ..ExtensionRules::default()
+        };
+        let with = |state, annotations: Value, finalizers: &[&str]| {
+            let mut set = (*set(1, state, true)).clone();
+            set.metadata.annotations = serde_json::from_value(annotations).unwrap();
+            set.metadata.finalizers = Some(finalizers.iter().map(|&one| one.to_owned()).collect());
+            set
+        };
+        let teardown = ["olm.operatorframework.io/teardown"];
+        let keep = Some(UninstallPolicy::KeepCrds);
+        let rows = [
+            (with("Active", json!({}), &[]), rules(false, None), None),
+            (with("Active", json!({"a": "b"}), &[]), rules(true, None), Some(json!({PAUSED: "true"}))),
+            (with("Active", json!({PAUSED: "true"}), &[]), rules(true, None), None),
+            (with("Active", json!({PAUSED: "true"}), &[]), rules(false, None), Some(json!({PAUSED: null}))),
+            (with("Archived", json!({PAUSED: "true"}), &[]), rules(true, None), Some(json!({PAUSED: null}))),
+            (with("Active", json!({}), &[]), rules(false, keep), Some(json!({POLICY: "KeepCRDs"}))),
+            (
+                with("Active", json!({POLICY: "Delete"}), &[]),
+                rules(true, keep),
+                Some(json!({PAUSED: "true", POLICY: "KeepCRDs"})),
+            ),
+            (with("Archived", json!({}), &teardown), rules(true, keep), Some(json!({POLICY: "KeepCRDs"}))),
+            (with("Archived", json!({}), &[]), rules(true, keep), None),
+            (with("Active", json!({POLICY: "Delete"}), &[]), rules(false, None), Some(json!({POLICY: null}))),
+        ];
+        for (set, rules, expected) in rows {
+            let expected = expected.map(|annotations| json!({"metadata": {"annotations": annotations}}));
+            assert_eq!(patch(&set, &rules), expected, "{:?} {rules:?}", set.metadata);
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The Secrets that hold the content of revisions, watched by their metadata: that one is lost is told at once (spec 05
+//! §18.25), and one that a crash left behind before its revision came to be is removed (spec 05 §18.21).
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::pin::pin;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, PartialObjectMeta, Preconditions};
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, watcher as watch};
+use kube::{Api, Client, ResourceExt};
+use olm_api::{ClusterObjectSet, labels, names};
+use olm_revision::content::secrets;
+use olm_service::cluster::within_deadline;
+use tokio::time::Instant;
+
+use super::lock;
+use crate::failure::Failure;
+
+/// A Secret that has no owner for so long is not of a revision that is just being made.
+pub(super) const ABANDONED: Duration = Duration::from_secs(60);
+
+/// The Secrets of all revisions.
+pub(super) struct RefSecrets {
+    api: Api<PartialObjectMeta<Secret>>,
+    sets: Api<ClusterObjectSet>,
+    namespace: String,
+    abandoned: Duration,
+    /// By name of the Secret.
+    known: Mutex<HashMap<String, Kept>>,
+    /// Extensions of which one was lost, and that have not looked after it yet.
+    lost: Mutex<HashSet<String>>,
+}
+
+/// What is known of a Secret.
+#[derive(Clone, Debug)]
+struct Kept {
+    extension: String,
+    revision: String,
+    uid: Option<String>,
+    version: Option<String>,
+    /// When it was first seen without an owner, while it has none.
+    unowned: Option<Instant>,
+}
+
+impl RefSecrets {
+    /// Secrets in this namespace; those without an owner for `abandoned` may go.
+    pub(super) fn new(client: &Client, namespace: &str, abandoned: Duration) -> Self {
+        Self {
+            api: Api::namespaced(client.clone(), namespace),
+            sets: Api::all(client.clone()),
+            namespace: namespace.to_owned(),
+            abandoned,
+            known: Mutex::default(),
+            lost: Mutex::default(),
+        }
+    }
+
+    /// Follows the Secrets, and calls `tell` with the names of the extension and of the revision of which one is lost.
+    /// Does not end by itself.
+    pub(super) async fn follow(&self, tell: impl Fn(&str, &str)) {
+        let config = watcher::Config::default()
+            .labels(labels::REVISION_NAME)
+            .fields(&format!("type={}", names::OBJECT_DATA_SECRET_TYPE));
+        let mut events = pin!(watch(self.api.clone(), config).default_backoff());
+        let mut listing = BTreeSet::new();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => {
+                    for Kept { extension, revision, .. } in self.notice(&event, &mut listing) {
+                        tell(&extension, &revision);
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "watching Secrets of revisions"),
+            }
+        }
+    }
+
+    /// Takes note of an event, and returns what it shows to be lost.
+    fn notice(&self, event: &Event<PartialObjectMeta<Secret>>, listing: &mut BTreeSet<String>) -> Vec<Kept> {
+        let mut known = lock(&self.known);
+        match event {
+            Event::Init => listing.clear(),
+            Event::InitApply(secret) | Event::Apply(secret) => {
+                listing.insert(secret.name_any());
+                let label = |key: &str| secret.labels().get(key).cloned().unwrap_or_default();
+                let before = known.get(&secret.name_any()).and_then(|before| before.unowned);
+                let kept = Kept {
+                    extension: label(labels::OWNER_NAME),
+                    revision: label(labels::REVISION_NAME),
+                    uid: secret.uid(),
+                    version: secret.resource_version(),
+                    unowned: secret
+                        .owner_references()
+                        .is_empty()
+                        .then(|| before.unwrap_or_else(Instant::now)),
+                };
+                known.insert(secret.name_any(), kept);
+            }
+            Event::Delete(secret) => return known.remove(&secret.name_any()).into_iter().collect(),
+            Event::InitDone => {
+                let gone = known.extract_if(|name, _| !listing.contains(name));
+                return gone.map(|(_, kept)| kept).collect();
+            }
+        }
+        Vec::new()
+    }
+
+    /// Whether a Secret of the extension was lost since this was last asked.
+    pub(super) fn was_lost(&self, extension: &str) -> bool {
+        lock(&self.lost).remove(extension)
+    }
+
+    /// The extension is yet to look after a Secret that was lost.
+    pub(super) fn mark_lost(&self, extension: &str) {
+        lock(&self.lost).insert(extension.to_owned());
+    }
+
+    /// The extension is not to be looked after any more.
+    pub(super) fn forget(&self, extension: &str) {
+        lock(&self.lost).remove(extension);
+    }
+
+    /// The extensions with Secrets that may have been left behind.
+    pub(super) fn abandoned(&self) -> BTreeSet<String> {
+        let known = lock(&self.known);
+        known.values().filter(|kept| self.is_abandoned(kept)).map(|kept| kept.extension.clone()).collect()
+    }
+
+    /// Removes Secrets that were left behind: those without an owner that no existing revision refers to. Must not run
+    /// while a revision of the extension is being made.
+    ///
+    /// # Errors
+    /// The API server did not answer.
+    pub(super) async fn sweep(&self, extension: &str) -> Result<(), Failure> {
+        let abandoned: BTreeMap<String, Kept> = lock(&self.known)
+            .iter()
+            .filter(|(_, kept)| kept.extension == extension && self.is_abandoned(kept))
+            .map(|(name, kept)| (name.clone(), kept.clone()))
+            .collect();
+        for (name, kept) in abandoned {
+            let set = within_deadline(self.sets.get_opt(&kept.revision)).await;
+            let context = |error| Failure::api(&error).context(format!("removing ref Secret {name:?}"));
+            let set = set.map_err(context)?;
+            let spec = set.as_ref().and_then(|set| set.spec.as_ref());
+            let is_needed = spec.is_some_and(|spec| {
+                secrets(spec, &self.namespace)
+                    .iter()
+                    .any(|key| key.namespace == self.namespace && key.name == name)
+            });
+            if is_needed {
+                continue;
+            }
+            tracing::info!(extension, secret = name, "removing a Secret that no revision refers to");
+            // That it goes is no loss.
+            lock(&self.known).remove(&name);
+            let preconditions =
+                Preconditions { uid: kept.uid.clone(), resource_version: kept.version.clone() };
+            let params = DeleteParams::default().preconditions(preconditions);
+            match within_deadline(self.api.delete(&name, &params)).await {
+                Ok(_) => {}
+                Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
+                Err(error) => {
+                    lock(&self.known).insert(name.clone(), kept);
+                    return Err(context(error));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_abandoned(&self, kept: &Kept) -> bool {
+        kept.unowned.is_some_and(|since| since.elapsed() >= self.abandoned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn secret(name: &str, owners: &Value) -> PartialObjectMeta<Secret> {
+        serde_json::from_value(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name,
+            "labels": {"olm.operatorframework.io/revision-name": "demo-1",
+                "olm.operatorframework.io/owner-name": "demo"}, "ownerReferences": owners}}))
+        .unwrap()
+    }
+
+    fn names(kept: &[Kept]) -> Vec<&str> {
+        kept.iter().map(|kept| kept.extension.as_str()).collect()
+    }
+
+    fn secrets(abandoned: Duration) -> RefSecrets {
+        let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        RefSecrets::new(&Client::try_from(nowhere).unwrap(), "system", abandoned)
+    }
+
+    // spec 05 §§18.21, 18.25
+    #[tokio::test]
+    async fn events_tell_what_is_lost_and_what_was_left_behind() {
+        let mut listing = BTreeSet::new();
+        let owned = json!([{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
+            "name": "demo-1", "uid": "u"}]);
+        let secrets = secrets(Duration::ZERO);
+        let mut see = |event: Event<PartialObjectMeta<Secret>>| secrets.notice(&event, &mut listing);
+        for event in [
+            Event::Init,
+            Event::InitApply(secret("a", &owned)),
+            Event::InitApply(secret("b", &json!([]))),
+            Event::InitDone,
+            Event::Apply(secret("c", &json!([]))),
+            Event::Apply(secret("c", &owned)),
+        ] {
+            assert!(see(event).is_empty());
+        }
+        assert_eq!(secrets.abandoned(), BTreeSet::from(["demo".to_owned()]));
+        assert_eq!(names(&see(Event::Delete(secret("b", &json!([]))))), ["demo"]);
+        assert!(secrets.abandoned().is_empty());
+        assert!(see(Event::Delete(secret("unknown", &owned))).is_empty());
+        // What vanished while the watch was broken.
+        assert!(see(Event::Init).is_empty());
+        assert!(see(Event::InitApply(secret("c", &owned))).is_empty());
+        assert_eq!(names(&see(Event::InitDone)), ["demo"]);
+        secrets.mark_lost("demo");
+        assert!(secrets.was_lost("demo") && !secrets.was_lost("demo"));
+    }
+
+    #[tokio::test]
+    async fn what_may_be_of_a_revision_in_the_making_is_not_left_behind() {
+        let secrets = secrets(ABANDONED);
+        let event = Event::Apply(secret("a", &json!([])));
+        assert!(secrets.notice(&event, &mut BTreeSet::new()).is_empty());
+        assert!(secrets.abandoned().is_empty());
+    }
+}

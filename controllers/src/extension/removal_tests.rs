@@ -1,0 +1,151 @@
+//! The end of an extension on a real API server.
+
+use std::fs;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams};
+use olm_api::ClusterObjectSet;
+use olm_api::conditions::{self, types};
+use olm_control_plane::{HOUSEKEEPING, Options};
+
+use super::super::world::{DONE, NAMESPACE, World, installed, line};
+use super::*;
+
+/// A definition that this revision owns, and custom resources of it.
+async fn in_use(world: &World, owner: &ClusterObjectSet, names: &[&str]) -> Api<DynamicObject> {
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]}});
+    world.plane.apply_crds(&[crd]).await.unwrap();
+    let owned = json!({"metadata": {"labels": {"olm.operatorframework.io/owner-name": "demo"},
+        "ownerReferences": [{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
+            "name": owner.name_any(), "uid": owner.uid(), "controller": true}]}});
+    let definitions: Api<CustomResourceDefinition> = Api::all(world.plane.client());
+    definitions.patch("widgets.example.com", &PatchParams::default(), &Patch::Merge(owned)).await.unwrap();
+    let resource = ApiResource {
+        group: "example.com".to_owned(),
+        version: "v1".to_owned(),
+        api_version: "example.com/v1".to_owned(),
+        kind: "Widget".to_owned(),
+        plural: "widgets".to_owned(),
+    };
+    let widgets: Api<DynamicObject> = Api::namespaced_with(world.plane.client(), NAMESPACE, &resource);
+    for &name in names {
+        let widget = DynamicObject::new(name, &resource);
+        widgets.create(&PostParams::default(), &widget).await.unwrap();
+    }
+    widgets
+}
+
+// spec 07 A-49, A-50, §4.14, spec 01 acceptance 51, spec 05 §12
+#[tokio::test(flavor = "multi_thread")]
+async fn an_extension_goes_as_its_policy_says() {
+    let world = World::start().await;
+    installed(&world, &json!({})).await;
+    let policy = async |revision: &str| {
+        let set = world.sets.get(revision).await.unwrap();
+        set.annotations().get("ext.olm.operatorframework.io/uninstall-policy").cloned()
+    };
+    world.annotate("demo", &[("uninstall-policy", Some("Keep"))]).await;
+    let note = "InvalidAnnotation annotation ext.olm.operatorframework.io/uninstall-policy has no effect: unknown value \
+                \"Keep\", allowed are Delete, KeepCRDs, BlockIfInUse";
+    world.expect_event("demo", note).await;
+    assert_eq!(policy("demo-1").await, None);
+    world.annotate("demo", &[("uninstall-policy", Some("BlockIfInUse"))]).await;
+    world.eventually("the policy", async || policy("demo-1").await).await;
+
+    let set = world.sets.get("demo-1").await.unwrap();
+    let widgets = in_use(&world, &set, &["a", "b", "c"]).await;
+    let foreign = json!({"metadata": {"finalizers": [FINALIZERS[0], FINALIZERS[1], "example.com/foreign"]}});
+    world.edit("demo", &foreign).await;
+    world.extensions.delete("demo", &DeleteParams::default()).await.unwrap();
+    let text =
+        "False/Blocked cannot uninstall: 3 custom resources exist (first: example.com/v1, Kind=Widget ns/a)";
+    let held = world.expect("demo", types::PROGRESSING, text).await;
+    assert_eq!(held.finalizers().len(), 3);
+    for name in ["a", "b", "c"] {
+        widgets.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+    // Its cache cannot be removed: one finalizer stays (spec 01 acceptance 51).
+    let place = world.cache().join("unpack/extensions/demo");
+    fs::remove_dir_all(&place).unwrap();
+    fs::write(&place, "in the way").unwrap();
+    world.annotate("demo", &[("uninstall-policy", Some("KeepCRDs"))]).await;
+    let failed = |extension: &ClusterExtension| {
+        let progressing = conditions::find(&extension.status.as_ref()?.conditions, types::PROGRESSING)?;
+        let is_told = line(progressing).starts_with(
+            "True/Retrying finalizer \"olm.operatorframework.io/cleanup-unpack-cache\" failed: ",
+        );
+        (is_told && extension.finalizers() == [FINALIZERS[0], "example.com/foreign"]).then_some(())
+    };
+    world.until("the failed finalizer", "demo", failed).await;
+    assert_eq!(policy("demo-1").await.as_deref(), Some("KeepCRDs"), "before anything goes");
+    fs::remove_file(&place).unwrap();
+    let released =
+        |extension: &ClusterExtension| (extension.finalizers() == ["example.com/foreign"]).then_some(());
+    world.until("the foreign finalizer alone", "demo", released).await;
+    world.edit("demo", &json!({"metadata": {"finalizers": []}})).await;
+    world
+        .eventually("the end", async || {
+            world.extensions.get_opt("demo").await.unwrap().is_none().then_some(())
+        })
+        .await;
+}
+
+/// A revision of `demo` with nothing in it.
+fn revision(name: &str, state: &str, owners: &serde_json::Value) -> ClusterObjectSet {
+    serde_json::from_value(json!({
+        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
+        "metadata": {"name": name, "ownerReferences": owners,
+            "labels": {"olm.operatorframework.io/owner-name": "demo"}},
+        "spec": {"lifecycleState": state, "revision": 1, "collisionProtection": "Prevent"},
+    }))
+    .unwrap()
+}
+
+/// Waits until the garbage collector, which began before our kinds were defined, knows them: before, it would orphan
+/// nothing.
+async fn collected(world: &World) {
+    let owner = json!([{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "name": "nobody",
+        "uid": "00000000-0000-0000-0000-000000000000"}]);
+    let set = revision("nobody-1", "Archived", &owner);
+    world.sets.create(&PostParams::default(), &set).await.unwrap();
+    world
+        .eventually("the collector", async || {
+            world.sets.get_opt("nobody-1").await.unwrap().is_none().then_some(())
+        })
+        .await;
+}
+
+// spec 05 acceptance 58, 59, §12
+#[tokio::test(flavor = "multi_thread")]
+async fn revisions_go_with_their_extension_or_are_taken_up_again() {
+    let world = World::start_with(Options { controllers: HOUSEKEEPING }).await;
+    installed(&world, &json!({})).await;
+    collected(&world).await;
+    // Of an older revision, which nobody decides about any more.
+    let old = revision("demo-0", "Archived", &json!(null));
+    world.sets.create(&PostParams::default(), &old).await.unwrap();
+    let before = world.sets.get("demo-1").await.unwrap();
+    world.extensions.delete("demo", &DeleteParams::orphan()).await.unwrap();
+    world
+        .eventually("the end", async || {
+            world.extensions.get_opt("demo").await.unwrap().is_none().then_some(())
+        })
+        .await;
+    assert!(world.sets.get("demo-1").await.unwrap().owner_references().is_empty());
+    let again = world.create("demo", &json!({}), &json!({})).await;
+    world.expect("demo", types::PROGRESSING, DONE).await;
+    let after = world.sets.get("demo-1").await.unwrap();
+    assert_eq!(after.uid(), before.uid());
+    assert_eq!(after.owner_references()[0].uid, again.uid().unwrap());
+    assert_eq!(world.revisions().await, ["demo-0", "demo-1"]);
+
+    world.extensions.delete("demo", &DeleteParams::default()).await.unwrap();
+    world.eventually("the end", async || (world.revisions().await.is_empty()).then_some(())).await;
+    world.eventually("the end", async || (world.content("demo-1").await.is_empty()).then_some(())).await;
+    assert!(world.extensions.get_opt("demo").await.unwrap().is_none());
+}

@@ -1,0 +1,414 @@
+//! A world for tests: a real API server, a real catalogd on loopback, bundles as if they had been pulled, and the real
+//! controller. The tests play the revision controller.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::core::ObjectMeta;
+use olm_api::ClusterCatalog;
+use olm_api::conditions::{self, Status, types};
+use olm_bundle::Certificates;
+use olm_control_plane::{ControlPlane, Options};
+use olm_service::Component;
+use olm_service::ca_pool::{CaPool, CaSources};
+use olm_service::tls_profile::{ProfileName, TlsProfile, Version};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::*;
+use crate::bundles::fixture;
+use crate::catalogs::fixture::Catalogd;
+
+/// Namespace of our own things.
+pub(super) const SYSTEM: &str = "olmv1-system";
+/// Namespace of extensions.
+pub(super) const NAMESPACE: &str = "ns";
+
+/// Generous, because tests share the machine with compilers.
+const LONG: Duration = Duration::from_secs(40);
+/// Pause between two looks.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// An API server that knows our kinds and has the namespaces.
+pub(super) async fn plane(options: Options) -> ControlPlane {
+    let plane = ControlPlane::start_with(options).await.unwrap();
+    plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
+    let namespaces: Api<Namespace> = Api::all(plane.client());
+    for name in [SYSTEM, NAMESPACE] {
+        let namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    }
+    plane
+}
+
+/// What the controller works with on this API server; it keeps content below `cache`.
+pub(super) fn parts(client: Client, cache: &Path, catalog_store: Store<ClusterCatalog>) -> Parts {
+    let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
+    let pool = CaPool::load(CaSources { directory: None, bundle: None }, profile).unwrap();
+    let events = Events::new(client.clone(), Component::OperatorController);
+    Parts {
+        client: client.clone(),
+        system_namespace: SYSTEM.to_owned(),
+        features: Features {
+            single_own_namespace: false,
+            deployment_config: true,
+            multi_watch_namespaces: true,
+            releases: false,
+            best_effort: false,
+            cluster_constraints: false,
+            certificates: Certificates::CertManager,
+        },
+        dependency_mode: Default::default(),
+        events: events.clone(),
+        catalogs: Arc::new(Catalogs::open(cache.join("catalogs"), Arc::new(pool)).unwrap()),
+        catalog_store,
+        bundles: fixture::open(&cache.join("unpack")),
+        certificates: WebhookCertificates::new(client, SYSTEM, events),
+    }
+}
+
+/// A version of the package `demo` with these manifests.
+pub(super) struct Release {
+    pub version: &'static str,
+    pub manifests: Vec<Value>,
+    /// Its image; `None` for the one with these manifests.
+    pub image: Option<String>,
+}
+
+/// A version whose only manifest is a ConfigMap `settings` that says this.
+pub(super) fn version(version: &'static str, says: &str) -> Release {
+    let manifests = vec![json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"},
+        "data": {"says": says}})];
+    Release { version, manifests, image: None }
+}
+
+/// The running controller.
+struct Running {
+    context: Arc<Context>,
+    stop: CancellationToken,
+    work: JoinHandle<()>,
+}
+
+pub(super) struct World {
+    pub plane: ControlPlane,
+    pub extensions: Api<ClusterExtension>,
+    pub sets: Api<ClusterObjectSet>,
+    pub secrets: Api<Secret>,
+    catalogd: Catalogd,
+    cache: TempDir,
+    running: Option<Running>,
+    published: Mutex<u32>,
+}
+
+impl World {
+    pub(super) async fn start() -> Self {
+        Self::start_with(Options::default()).await
+    }
+
+    pub(super) async fn start_with(options: Options) -> Self {
+        let plane = plane(options).await;
+        let client = plane.client();
+        let mut world = Self {
+            extensions: Api::all(client.clone()),
+            sets: Api::all(client.clone()),
+            secrets: Api::namespaced(client, SYSTEM),
+            plane,
+            catalogd: Catalogd::start(),
+            cache: tempfile::tempdir().unwrap(),
+            running: None,
+            published: Mutex::default(),
+        };
+        world.resume();
+        world
+    }
+
+    /// Starts the controller, as another process would.
+    pub(super) fn resume(&mut self) {
+        let (client, stop) = (self.plane.client(), CancellationToken::new());
+        let mut parts = parts(client.clone(), self.cache.path(), reflector::store().0);
+        let (listed, metrics) = (CancellationToken::new(), Arc::new(Metrics::new()));
+        let catalogs = Arc::clone(&parts.catalogs);
+        let (catalog_store, following) = crate::catalogs::run(
+            client.clone(),
+            catalogs,
+            Arc::clone(&metrics),
+            listed.clone(),
+            stop.clone(),
+        );
+        parts.catalog_store = catalog_store;
+        let (sets, sets_writer) = reflector::store();
+        let (store, writer) = reflector::store();
+        let mut context = Context::new(parts, store.clone(), sets);
+        context.ref_secrets = RefSecrets::new(&client, SYSTEM, Duration::ZERO);
+        let context = Arc::new(context);
+        let (passes, ended) = (Arc::clone(&context), stop.clone());
+        let work = tokio::spawn(async move {
+            let extensions = async {
+                if ended.run_until_cancelled(listed.cancelled()).await.is_some() {
+                    follow(passes, store, writer, sets_writer, metrics, ended.clone()).await;
+                }
+            };
+            tokio::join!(following, extensions);
+        });
+        self.running = Some(Running { context, stop, work });
+    }
+
+    /// Stops the controller.
+    pub(super) async fn halt(&mut self) {
+        let Running { stop, work, .. } = self.running.take().unwrap();
+        stop.cancel();
+        work.await.unwrap();
+    }
+
+    pub(super) fn context(&self) -> &Arc<Context> {
+        &self.running.as_ref().unwrap().context
+    }
+
+    /// Where the controller keeps content.
+    pub(super) fn cache(&self) -> &Path {
+        self.cache.path()
+    }
+
+    /// Serves the versions, each the successor of the one before, from this catalog.
+    pub(super) async fn publish(&self, catalog: &str, versions: &[Release]) {
+        self.publish_with(catalog, versions, &[]).await;
+    }
+
+    /// [`Self::publish`], with more lines.
+    pub(super) async fn publish_with(&self, catalog: &str, versions: &[Release], more: &[Value]) {
+        let mut lines = vec![json!({"schema": "olm.package", "name": "demo", "defaultChannel": "stable"})];
+        let mut entries: Vec<Value> = Vec::new();
+        for Release { version, manifests, image } in versions {
+            let files = fixture::files(version, manifests);
+            let image = image.clone().unwrap_or_else(|| {
+                self.context().parts.bundles.keep_pulled(&files);
+                fixture::image(&files)
+            });
+            let name = format!("demo.v{version}");
+            let identity = json!({"packageName": "demo", "version": version});
+            lines.push(json!({"schema": "olm.bundle", "package": "demo", "name": name, "image": image,
+                "properties": [{"type": "olm.package", "value": identity}]}));
+            let before = entries.last().map(|entry| entry["name"].clone());
+            let mut entry = json!({"name": name});
+            if let Some(before) = before {
+                entry["replaces"] = before;
+            }
+            entries.push(entry);
+        }
+        lines.push(json!({"schema": "olm.channel", "package": "demo", "name": "stable", "entries": entries}));
+        lines.extend(more.iter().cloned());
+        let folder = tempfile::tempdir().unwrap();
+        let text: Vec<String> = lines.iter().map(Value::to_string).collect();
+        fs::write(folder.path().join("catalog.json"), text.join("\n")).unwrap();
+        let number = {
+            let mut published = self.published.lock().unwrap();
+            *published += 1;
+            *published
+        };
+        let mut served = self.catalogd.publish_folder(catalog, number, folder.path());
+        served.metadata.generation = None;
+        let api: Api<ClusterCatalog> = Api::all(self.plane.client());
+        if api.get_opt(catalog).await.unwrap().is_none() {
+            api.create(&PostParams::default(), &served).await.unwrap();
+        }
+        let patch = Patch::Merge(json!({"status": served.status}));
+        api.patch_status(catalog, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// Deletes a catalog.
+    pub(super) async fn withdraw(&self, catalog: &str) {
+        let api: Api<ClusterCatalog> = Api::all(self.plane.client());
+        api.delete(catalog, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// Makes an extension that installs `demo`, with more in `spec.source.catalog`.
+    pub(super) async fn create(&self, name: &str, catalog: &Value, spec: &Value) -> ClusterExtension {
+        let mut filter = json!({"packageName": "demo"});
+        filter.as_object_mut().unwrap().extend(catalog.as_object().unwrap().clone());
+        let mut extension = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+            "metadata": {"name": name},
+            "spec": {"namespace": NAMESPACE, "source": {"sourceType": "Catalog", "catalog": filter}}});
+        extension["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        let extension = serde_json::from_value(extension).unwrap();
+        self.extensions.create(&PostParams::default(), &extension).await.unwrap()
+    }
+
+    /// Changes an extension by a merge patch.
+    pub(super) async fn edit(&self, name: &str, patch: &Value) -> ClusterExtension {
+        self.extensions.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
+    }
+
+    /// Sets annotations of ours, without their prefix.
+    pub(super) async fn annotate(&self, name: &str, annotations: &[(&str, Option<&str>)]) {
+        let key = |key: &str| format!("{}{key}", olm_api::annotations::EXT_PREFIX);
+        let all: BTreeMap<String, Option<&str>> =
+            annotations.iter().map(|(name, value)| (key(name), *value)).collect();
+        self.edit(name, &json!({"metadata": {"annotations": all}})).await;
+    }
+
+    /// Waits until the extension is so.
+    pub(super) async fn until<T>(
+        &self,
+        what: &str,
+        name: &str,
+        is_so: impl Fn(&ClusterExtension) -> Option<T>,
+    ) -> T {
+        self.eventually(what, async || self.extensions.get_opt(name).await.unwrap().as_ref().and_then(&is_so))
+            .await
+    }
+
+    /// All extensions and revisions, for who waited in vain.
+    async fn told(&self) -> String {
+        let extensions = self.extensions.list(&ListParams::default()).await.unwrap().items;
+        let sets = self.sets.list(&ListParams::default()).await.unwrap().items;
+        let told = |meta: &ObjectMeta, status: &dyn std::fmt::Debug| {
+            let (name, generation) = (meta.name.as_deref().unwrap_or_default(), meta.generation);
+            format!("\n{name} {generation:?} {:?} {status:#?}", meta.annotations)
+        };
+        let all = extensions.iter().map(|one| told(&one.metadata, &one.status));
+        all.chain(sets.iter().map(|one| told(&one.metadata, &one.status))).collect()
+    }
+
+    /// Waits until a condition of the extension reads `status/reason message`, for its present generation.
+    pub(super) async fn expect(&self, name: &str, type_: &str, text: &str) -> ClusterExtension {
+        let shown = |extension: &ClusterExtension| {
+            let status = extension.status.as_ref()?;
+            let condition = conditions::find(&status.conditions, type_)?;
+            let current = condition.observed_generation == extension.metadata.generation;
+            (current && line(condition) == text).then(|| extension.clone())
+        };
+        self.until(&format!("{name} {type_} {text}"), name, shown).await
+    }
+
+    /// The condition as `status/reason message`, as it is now.
+    pub(super) async fn condition(&self, name: &str, type_: &str) -> Option<String> {
+        let extension = self.extensions.get(name).await.unwrap();
+        conditions::find(&extension.status?.conditions, type_).map(line)
+    }
+
+    /// Waits until the revision exists.
+    pub(super) async fn revision(&self, name: &str) -> ClusterObjectSet {
+        self.eventually(name, async || self.sets.get_opt(name).await.unwrap()).await
+    }
+
+    /// Asks until there is an answer.
+    pub(super) async fn eventually<T>(&self, what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+        let found = timeout(LONG, async {
+            loop {
+                if let Some(found) = ask().await {
+                    return found;
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        });
+        match found.await {
+            Ok(found) => found,
+            Err(_) => panic!("waited in vain: {what}; {}", self.told().await),
+        }
+    }
+
+    /// Names of all revisions.
+    pub(super) async fn revisions(&self) -> Vec<String> {
+        let mut names: Vec<String> =
+            self.sets.list(&ListParams::default()).await.unwrap().iter().map(ResourceExt::name_any).collect();
+        names.sort();
+        names
+    }
+
+    /// Names of all Secrets of a revision.
+    pub(super) async fn content(&self, revision: &str) -> Vec<String> {
+        let of = format!("{}={revision}", olm_api::labels::REVISION_NAME);
+        let secrets = self.secrets.list(&ListParams::default().labels(&of)).await.unwrap();
+        secrets.iter().map(ResourceExt::name_any).collect()
+    }
+
+    /// Says this about a revision, as the revision controller would.
+    pub(super) async fn say(&self, revision: &str, all: &[(&str, Status, &str, &str)]) {
+        let set = self.revision(revision).await;
+        let mut conditions = set.status.map(|status| status.conditions).unwrap_or_default();
+        for (type_, status, reason, message) in all {
+            let generation = set.metadata.generation;
+            conditions::set(&mut conditions, type_, *status, reason, message, generation, Timestamp::now());
+        }
+        let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
+        self.sets.patch_status(revision, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// The revision has rolled out.
+    pub(super) async fn succeed(&self, revision: &str) {
+        let set = self.revision(revision).await;
+        let version = &set.annotations()[olm_api::annotations::BUNDLE_VERSION];
+        let done = format!("Revision {version} has rolled out.");
+        let available = "Objects are available and pass all probes.";
+        self.say(
+            revision,
+            &[
+                (types::PROGRESSING, Status::True, "Succeeded", &done),
+                (types::AVAILABLE, Status::True, "ProbesSucceeded", available),
+                (types::SUCCEEDED, Status::True, "Succeeded", "Revision succeeded rolling out."),
+            ],
+        )
+        .await;
+    }
+
+    /// Waits until everything that came before has been looked at: so has an extension that comes after.
+    pub(super) async fn settle(&self, name: &str) {
+        let nothing = json!({"packageName": "nothing"});
+        self.create(name, &nothing, &json!({})).await;
+        let is_told = |extension: &ClusterExtension| extension.status.is_some().then_some(());
+        self.until(name, name, is_told).await;
+    }
+
+    /// The revision is archived.
+    pub(super) async fn archive(&self, revision: &str) {
+        let patch = Patch::Merge(json!({"spec": {"lifecycleState": "Archived"}}));
+        self.sets.patch(revision, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// Events about an extension, as `reason note`, sorted.
+    pub(super) async fn events(&self, extension: &str) -> Vec<String> {
+        let api: Api<Event> = Api::namespaced(self.plane.client(), "default");
+        let all = api.list(&ListParams::default()).await.unwrap();
+        let about = all.items.into_iter().filter(|event| {
+            event.regarding.as_ref().and_then(|about| about.name.as_deref()) == Some(extension)
+        });
+        let mut lines: Vec<String> = about
+            .map(|event| format!("{} {}", event.reason.unwrap_or_default(), event.note.unwrap_or_default()))
+            .collect();
+        lines.sort();
+        lines
+    }
+
+    /// Waits for an Event with this reason and note.
+    pub(super) async fn expect_event(&self, extension: &str, line: &str) {
+        self.eventually(line, async || {
+            self.events(extension).await.iter().any(|one| one == line).then_some(())
+        })
+        .await;
+    }
+}
+
+/// Progress of `demo` when its first version is installed.
+pub(super) const DONE: &str = "True/Succeeded Revision 1.0.0 has rolled out.";
+
+/// Has `demo` installed in its first version from the catalog `main`.
+pub(super) async fn installed(world: &World, catalog: &Value) {
+    world.publish("main", &[version("1.0.0", "a")]).await;
+    world.create("demo", catalog, &json!({})).await;
+    world.succeed("demo-1").await;
+    world.expect("demo", types::PROGRESSING, DONE).await;
+}
+
+/// A condition as `status/reason message`.
+pub(super) fn line(condition: &olm_api::Condition) -> String {
+    format!("{}/{} {}", condition.status, condition.reason, condition.message)
+}

@@ -1,0 +1,77 @@
+//! Says when a revision that had rolled out had to be set right (spec 07 §4.15).
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::ResourceExt;
+use olm_api::conditions::{self, types};
+use olm_api::{ClusterObjectSet, labels};
+use olm_revision::result::{Action, RevisionResult};
+use olm_service::events::Events;
+use tokio::time::Instant;
+
+const REASON: &str = "DriftCorrected";
+/// At most one Event about an extension in this time: somebody may fight for a field.
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// The Events about corrected drift.
+pub(super) struct Corrections {
+    events: Events,
+    /// By UID of the extension.
+    told: Mutex<HashMap<String, Instant>>,
+}
+
+impl Corrections {
+    /// Nothing told yet.
+    pub(super) fn new(events: Events) -> Self {
+        Self { events, told: Mutex::default() }
+    }
+
+    /// Tells what a pass has corrected. `set` is the revision as it was before.
+    pub(super) fn tell(&self, set: &ClusterObjectSet, result: &RevisionResult) {
+        let conditions = set.status.as_ref().map_or(&[][..], |status| &status.conditions);
+        if !conditions::is_true(conditions, types::SUCCEEDED) {
+            return;
+        }
+        let (Some(note), Some(extension)) = (note(&set.name_any(), result), extension_of(set)) else {
+            return;
+        };
+        let uid = extension.uid.clone().unwrap_or_default();
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.retain(|_, at| at.elapsed() < PAUSE);
+        if told.contains_key(&uid) {
+            return;
+        }
+        told.insert(uid, Instant::now());
+        // The same again is news by now.
+        self.events.over(&extension, REASON);
+        self.events.normal(extension, REASON, note);
+    }
+}
+
+/// What was corrected; `None` if nothing was.
+fn note(revision: &str, result: &RevisionResult) -> Option<String> {
+    let is_written = |action| matches!(action, Action::Created | Action::Updated | Action::Recovered);
+    let objects = result.phases.iter().flat_map(|phase| &phase.objects);
+    let written: Vec<String> =
+        objects.filter(|object| is_written(object.action)).map(|object| object.key.kind_first()).collect();
+    (!written.is_empty()).then(|| format!("revision {revision} corrected: {}", written.join(", ")))
+}
+
+/// The extension that the revision belongs to.
+fn extension_of(set: &ClusterObjectSet) -> Option<ObjectReference> {
+    let is_extension = |owner: &&OwnerReference| {
+        owner.controller == Some(true) && owner.kind == labels::OWNER_KIND_EXTENSION
+    };
+    let owner = set.owner_references().iter().find(is_extension)?;
+    Some(ObjectReference {
+        api_version: Some(owner.api_version.clone()),
+        kind: Some(owner.kind.clone()),
+        name: Some(owner.name.clone()),
+        uid: Some(owner.uid.clone()),
+        ..ObjectReference::default()
+    })
+}

@@ -1,0 +1,55 @@
+//! The controller against a real API server: what becomes of revisions that people make by hand.
+//!
+//! The cases of one control plane run at the same time, each on revisions of its own; the one that counts requests first
+//! and alone.
+
+mod faults;
+mod leaving;
+mod quiet;
+mod rolling;
+mod world;
+
+use futures::join;
+use world::World;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn revisions_on_a_control_plane() {
+    let world = World::start().await;
+    let controller = world.controller();
+    quiet::what_a_pass_costs(&world, &controller).await;
+    join!(
+        rolling::a_deadline_is_noticed_in_time(&world),
+        rolling::a_late_success_counts(&world),
+        rolling::collisions_are_looked_at_again(&world),
+        rolling::protection_by_object(&world),
+        rolling::probes_hold_the_next_phase(&world),
+        rolling::without_probes_and_labels(&world),
+        rolling::mistakes_are_told_once(&world),
+        rolling::kinds_that_are_not_served_yet(&world),
+        rolling::a_paused_revision_waits(&world),
+        rolling::corrected_drift_is_told(&world),
+        rolling::content_of_secrets(&world),
+        rolling::mutable_and_replaced_secrets(&world),
+        leaving::archived_revisions_leave_nothing(&world),
+        leaving::definitions_in_use_are_spared(&world),
+        leaving::definitions_can_be_kept(&world),
+        leaving::an_unknown_policy_removes_nothing(&world),
+    );
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn revisions_in_trouble() {
+    let world = World::start().await;
+    faults::a_watch_that_is_refused_is_named(&world).await;
+    let controller = world.controller();
+    join!(
+        faults::a_kind_that_goes_and_comes_back(&world),
+        faults::a_version_that_is_no_longer_served(&world),
+        faults::a_policy_that_refuses(&world),
+        faults::a_webhook_that_does_not_answer(&world),
+    );
+    faults::the_api_server_restarts(&world).await;
+    controller.stop().await;
+    faults::watches_end_with_their_users(&world).await;
+}

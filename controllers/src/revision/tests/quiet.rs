@@ -1,0 +1,57 @@
+//! What a pass costs (spec 05 §18.3, acceptance 68).
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::world::{Running, World, config_map, deployment, field_value, phase};
+
+// spec 05 acceptance 7, 68
+pub(super) async fn what_a_pass_costs(world: &World, controller: &Running) {
+    let ns = "quiet";
+    world.namespace(ns).await;
+    let (map, op) = (config_map(ns, "a", json!({"k": "v"})), deployment(ns, "op"));
+    // One half of the content stands in the revision, the other in a Secret that the controller watches.
+    world.secret(ns, "content", true, &[("k", op.to_string().into_bytes())]).await;
+    let secret =
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "content", "namespace": ns}});
+    world.edit(&secret, json!({"metadata": {"labels": {"olm.operatorframework.io/owner-name": ns}}})).await;
+    let deploy =
+        json!({"name": "deploy", "objects": [{"ref": {"name": "content", "namespace": ns, "key": "k"}}]});
+    let name = world
+        .revision(ns, 1, json!([phase("configuration", &[&map]), deploy]), |set| {
+            set["spec"]["progressionProbes"] =
+                json!([field_value("apps", "Deployment", "spec.template.metadata.labels.app", "op")]);
+        })
+        .await;
+    world.succeeds(&name).await;
+    let calls = |calls: &[(&str, u64)]| -> BTreeMap<String, u64> {
+        calls.iter().map(|(method, count)| ((*method).to_owned(), *count)).collect()
+    };
+
+    // A look without news.
+    let touched = controller.calls_for(async || {
+        world.patch(&name, json!({"metadata": {"annotations": {"touched": "1"}}})).await;
+    });
+    assert_eq!(touched.await, calls(&[]));
+    // A tick of a status.
+    let ticked = controller.calls_for(async || {
+        world.edit_status(&op, json!({"status": {"readyReplicas": 0, "observedGeneration": 1}})).await;
+    });
+    assert_eq!(ticked.await, calls(&[("GET", 1)]));
+    // Somebody's own label.
+    let labelled = controller.calls_for(async || {
+        world.edit(&map, json!({"metadata": {"labels": {"mine": "1"}}})).await;
+    });
+    // It is read to see that, the content to check it against, and again to be sure; the dry run tells.
+    assert_eq!(labelled.await, calls(&[("GET", 3), ("PATCH", 1)]));
+    // Drift: as before, and written.
+    let repaired = controller.calls_for(async || {
+        world.edit(&map, json!({"data": {"k": "foreign"}})).await;
+    });
+    assert_eq!(repaired.await, calls(&[("GET", 3), ("PATCH", 2)]));
+    assert_eq!(world.get(&map).await.unwrap()["data"]["k"], "v");
+    // Objects that are not ours.
+    world.create(&config_map(ns, "other", json!({}))).await;
+    assert_eq!(controller.quiet().await, controller.quiet().await);
+}

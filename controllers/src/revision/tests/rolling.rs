@@ -1,0 +1,361 @@
+//! Revisions on their way: what holds them up, and what lets them go on.
+
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::ListParams;
+use olm_api::conditions::find;
+use serde_json::{Value, json};
+
+use super::world::{SYSTEM, World, config_map, crd, custom, eventually, field_value, phase, plain};
+
+/// When the condition last changed its status, and the revision was made, in seconds.
+async fn times(world: &World, name: &str, type_: &str) -> (i64, i64) {
+    let set = world.sets().get(name).await.unwrap();
+    let created = set.metadata.creation_timestamp.as_ref().unwrap().0.as_second();
+    let status = set.status.unwrap();
+    (find(&status.conditions, type_).unwrap().last_transition_time.0.as_second(), created)
+}
+
+// spec 05 acceptance 31, 41: noticed in time although the passes fail and wait ever longer
+pub(super) async fn a_deadline_is_noticed_in_time(world: &World) {
+    let phases =
+        json!([{"name": "p", "objects": [{"ref": {"name": "s", "namespace": "default", "key": "k"}}]}]);
+    let name =
+        world.revision("late", 1, phases, |set| set["spec"]["progressDeadlineMinutes"] = json!(1)).await;
+    let message = "resolving ref in phase \"p\": getting Secret default/s: Secret \"s\" not found";
+    let text = world.says(&name, "Progressing", "True/Retrying ").await;
+    assert_eq!(text, format!("True/Retrying {message}"));
+    let late = world.says(&name, "Progressing", "False/").await;
+    assert_eq!(
+        late,
+        format!(
+            "False/ProgressDeadlineExceeded Revision has not rolled out for 1 minute(s). Last status: {message}"
+        )
+    );
+    let (changed, created) = times(world, &name, "Progressing").await;
+    assert!((60..=62).contains(&(changed - created)), "{changed} {created}");
+    // spec 05 acceptance 34: archived, it holds nothing
+    world.patch(&name, json!({"spec": {"lifecycleState": "Archived"}})).await;
+    world
+        .secret("default", "s", true, &[("k", config_map("default", "k", json!({})).to_string().into())])
+        .await;
+    world.says(&name, "Progressing", "False/Archived revision is archived").await;
+}
+
+// spec 05 acceptance 31, 32, 33
+pub(super) async fn a_late_success_counts(world: &World) {
+    let ns = "slow";
+    world.namespace(ns).await;
+    let map = config_map(ns, "a", json!({"k": "v"}));
+    let name = world
+        .revision(ns, 1, json!([phase("a", &[&map])]), |set| {
+            set["spec"]["progressDeadlineMinutes"] = json!(1);
+            set["spec"]["progressionProbes"] = json!([field_value("", "ConfigMap", "data.ready", "yes")]);
+        })
+        .await;
+    let rolling = "Revision 1.0.0 is rolling out.";
+    assert_eq!(world.says(&name, "Progressing", "True/").await, format!("True/RollingOut {rolling}"));
+    let late = world.says(&name, "Progressing", "False/").await;
+    let expected =
+        "False/ProgressDeadlineExceeded Revision has not rolled out for 1 minute(s). Last status: ";
+    assert_eq!(late, format!("{expected}{rolling}"));
+    let (changed, created) = times(world, &name, "Progressing").await;
+    assert!((60..=62).contains(&(changed - created)), "{changed} {created}");
+    let available = world.condition(&name, "Available").await.unwrap();
+    assert_eq!(available, "False/ProbeFailure Object ConfigMap.v1 slow/a: missing key: \"data.ready\"");
+    world.edit(&map, json!({"data": {"ready": "yes"}})).await;
+    world.succeeds(&name).await;
+    assert_eq!(
+        world.condition(&name, "Succeeded").await.unwrap(),
+        "True/Succeeded Revision succeeded rolling out."
+    );
+    // Once it has succeeded there is no deadline any more.
+    world.edit(&map, json!({"data": {"ready": null}})).await;
+    world.says(&name, "Available", "False/ProbeFailure ").await;
+    assert_eq!(world.condition(&name, "Progressing").await.unwrap(), format!("True/RollingOut {rolling}"));
+    assert!(world.condition(&name, "Succeeded").await.unwrap().starts_with("True/"));
+}
+
+// spec 05 acceptance 26, spec 01 acceptance 47
+pub(super) async fn collisions_are_looked_at_again(world: &World) {
+    let ns = "taken";
+    world.namespace(ns).await;
+    let map = config_map(ns, "a", json!({"k": "theirs"}));
+    world.create(&map).await;
+    let ours = config_map(ns, "a", json!({"k": "ours"}));
+    let name = world.revision(ns, 1, json!([phase("a", &[&ours])]), plain).await;
+    let text = world.says(&name, "Progressing", "True/Retrying ").await;
+    let head = "True/Retrying revision object collisions in phase 0\nObject ConfigMap.v1 taken/a\n";
+    assert!(text.starts_with(head) && text.ends_with("\nConflicting Owner: nil\n"), "{text}");
+    world.delete(&map).await;
+    world.succeeds(&name).await;
+    assert_eq!(world.get(&map).await.unwrap()["data"]["k"], "ours");
+}
+
+// spec 05 acceptance 27, 28, 29
+pub(super) async fn protection_by_object(world: &World) {
+    let ns = "protection";
+    world.namespace(ns).await;
+    let map = config_map(ns, "a", json!({"k": "ours"}));
+    let holder = world.create(&config_map(ns, "holder", json!({}))).await;
+    let mut theirs = config_map(ns, "a", json!({"k": "theirs"}));
+    theirs["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "holder",
+        "uid": holder["metadata"]["uid"], "controller": true}]);
+    world.create(&theirs).await;
+    let phases = json!([{"name": "a", "objects": [{"object": map, "collisionProtection": "None"}]}]);
+    let name = world.revision(ns, 1, phases, plain).await;
+    world.succeeds(&name).await;
+    let live = world.get(&map).await.unwrap();
+    let owners: Vec<_> = live["metadata"]["ownerReferences"].as_array().unwrap().iter().collect();
+    let shown: Vec<_> = owners.iter().map(|o| (o["name"].as_str().unwrap(), &o["controller"])).collect();
+    assert_eq!(shown, [("holder", &json!(false)), ("protection-1", &json!(true))]);
+    assert_eq!(live["data"]["k"], "ours");
+}
+
+// spec 05 acceptance 36, 37
+pub(super) async fn probes_hold_the_next_phase(world: &World) {
+    let ns = "held";
+    world.namespace(ns).await;
+    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "test-pvc", "namespace": ns, "labels": {"app": "x", "same": "x"}},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}});
+    let map = config_map(ns, "later", json!({}));
+    let equal = json!({"selector": {"type": "Label", "label": {"matchExpressions": [
+            {"key": "app", "operator": "In", "values": ["x"]}]}},
+        "assertions": [{"type": "FieldsEqual", "fieldsEqual": {
+            "fieldA": "metadata.labels.app", "fieldB": "metadata.labels.same"}}]});
+    let bound = field_value("", "PersistentVolumeClaim", "status.phase", "Bound");
+    let name = world
+        .revision(ns, 1, json!([phase("pvc", &[&claim]), phase("configuration", &[&map])]), |set| {
+            set["spec"]["progressionProbes"] = json!([bound, equal]);
+        })
+        .await;
+    let text = world.says(&name, "Available", "False/").await;
+    assert_eq!(
+        text,
+        "False/ProbeFailure Object PersistentVolumeClaim.v1 held/test-pvc: \
+         value at key \"status.phase\" != \"Bound\"; expected: \"Bound\" got: \"Pending\""
+    );
+    assert_eq!(world.get(&map).await, None);
+    world.edit_status(&claim, json!({"status": {"phase": "Bound"}})).await;
+    world.succeeds(&name).await;
+    assert!(world.get(&map).await.is_some());
+}
+
+// spec 05 acceptance 38, spec 01 acceptance 48
+pub(super) async fn without_probes_and_labels(world: &World) {
+    let ns = "bare";
+    world.namespace(ns).await;
+    let map = config_map(ns, "a", json!({}));
+    let name = world
+        .revision(ns, 1, json!([phase("a", &[&map])]), |set| {
+            set["metadata"].as_object_mut().unwrap().remove("labels");
+            set["metadata"].as_object_mut().unwrap().remove("annotations");
+        })
+        .await;
+    assert_eq!(
+        world.says(&name, "Progressing", "True/Succeeded ").await,
+        "True/Succeeded Revision  has rolled out."
+    );
+    let live = world.get(&map).await.unwrap();
+    assert_eq!(live["metadata"]["labels"]["olm.operatorframework.io/owner-name"], "");
+    world.delete(&map).await;
+    world.exists(&map).await;
+}
+
+// spec 05 acceptance 45, 46, 47, 48
+pub(super) async fn mistakes_are_told_once(world: &World) {
+    let ns = "mistakes";
+    world.namespace(ns).await;
+    let (mut one, mut two) = (config_map(ns, "ONE", json!({})), config_map(ns, "TWO", json!({})));
+    let name = world.revision(ns, 1, json!([phase("a", &[&one, &two])]), plain).await;
+    let text = world.says(&name, "Progressing", "True/Retrying phase 0 validation error: ").await;
+    assert!(text.contains("mistakes/ONE: ") && text.contains("mistakes/TWO: "), "{text}");
+    let written = world.sets().get(&name).await.unwrap().metadata.resource_version;
+
+    let digit = world.revision(ns, 2, json!([phase("1abc", &[])]), plain).await;
+    let text = world.says(&digit, "Progressing", "True/Retrying ").await;
+    let head = "True/Retrying revision validation error: revision \"mistakes-2\" (2): phase \"1abc\": phase name \
+                invalid: a DNS-1035 label must consist";
+    assert!(text.starts_with(head), "{text}");
+    one["metadata"]["name"] = json!("one");
+    let twice = world.revision(ns, 3, json!([phase("b", &[&one]), phase("a", &[&one])]), plain).await;
+    let text = world.says(&twice, "Progressing", "True/Retrying ").await;
+    assert!(text.contains("duplicate object found in phases: a, b"), "{text}");
+    two["metadata"] = json!({"name": "two", "namespace": ns, "finalizers": ["acme.example/f"]});
+    let claimed = world.revision(ns, 4, json!([phase("a", &[&two])]), plain).await;
+    let text = world.says(&claimed, "Progressing", "True/Retrying ").await;
+    assert!(text.contains("metadata.finalizers: Forbidden: must be empty"), "{text}");
+
+    // It is looked at again every ten seconds, and nothing is written: the other cases last that long.
+    let created = times(world, &name, "Progressing").await.1;
+    eventually("two more looks", async || {
+        let now = jiff::Timestamp::now().as_second();
+        (now - created > 22).then_some(())
+    })
+    .await;
+    assert_eq!(world.sets().get(&name).await.unwrap().metadata.resource_version, written);
+}
+
+// spec 05 acceptance 64
+pub(super) async fn kinds_that_are_not_served_yet(world: &World) {
+    let ns = "unserved";
+    world.namespace(ns).await;
+    let (map, widget) = (config_map(ns, "a", json!({})), custom("Late", ns, "w"));
+    let name = world.revision(ns, 1, json!([phase("a", &[&map]), phase("b", &[&widget])]), plain).await;
+    let text = world.says(&name, "Progressing", "True/Retrying ").await;
+    assert_eq!(
+        text,
+        "True/Retrying phase 1 validation error: phase \"b\": acme.example/v1, Kind=Late unserved/w: \
+         no matches for kind \"Late\" in version \"acme.example/v1\""
+    );
+    assert!(world.get(&map).await.is_some());
+    world.create(&crd("lates", "Late")).await;
+    world.succeeds(&name).await;
+    world.delete(&widget).await;
+    world.exists(&widget).await;
+    // The definition and its custom resource in one revision.
+    let phases = json!([phase("crds", &[&crd("boths", "Both")]), phase("b", &[&custom("Both", ns, "w")])]);
+    let name = world
+        .revision("both", 1, phases, |set| {
+            set["spec"]["progressionProbes"] = json!([{"selector": {"type": "GroupKind", "groupKind": {
+                    "group": "apiextensions.k8s.io", "kind": "CustomResourceDefinition"}},
+                "assertions": [{"type": "ConditionEqual", "conditionEqual": {
+                    "type": "Established", "status": "True"}}]}]);
+        })
+        .await;
+    world.succeeds(&name).await;
+}
+
+// spec 05 §7.8
+pub(super) async fn a_paused_revision_waits(world: &World) {
+    let ns = "paused";
+    world.namespace(ns).await;
+    let pause = |paused: Option<&str>| json!({"metadata": {"annotations": {"ext.olm.operatorframework.io/paused": paused}}});
+    let map = config_map(ns, "a", json!({"k": "v"}));
+    let name = world
+        .revision(ns, 1, json!([phase("a", &[&map])]), |set| {
+            set["metadata"]["annotations"] = pause(Some("true"))["metadata"]["annotations"].clone();
+        })
+        .await;
+    assert_eq!(
+        world.says(&name, "Available", "False/").await,
+        "False/ProbeFailure Object ConfigMap.v1 paused/a: not applied while paused"
+    );
+    assert_eq!(
+        world.condition(&name, "Progressing").await.unwrap(),
+        "True/RollingOut Revision  is rolling out."
+    );
+    assert_eq!(world.get(&map).await, None);
+    world.patch(&name, pause(None)).await;
+    world.succeeds(&name).await;
+    world.patch(&name, pause(Some("true"))).await;
+    world.edit(&map, json!({"data": {"k": "foreign"}})).await;
+    world.says(&name, "Available", "False/ProbeFailure ").await;
+    assert_eq!(world.get(&map).await.unwrap()["data"]["k"], "foreign");
+    world.patch(&name, pause(None)).await;
+    world.succeeds(&name).await;
+    assert_eq!(world.get(&map).await.unwrap()["data"]["k"], "v");
+}
+
+// spec 07 §4.15
+pub(super) async fn corrected_drift_is_told(world: &World) {
+    let ns = "drifting";
+    world.namespace(ns).await;
+    let map = config_map(ns, "a", json!({"k": "v"}));
+    let name = world
+        .revision(ns, 1, json!([phase("a", &[&map])]), |set| {
+            set["metadata"]["ownerReferences"] = json!([{"apiVersion": "olm.operatorframework.io/v1",
+                "kind": "ClusterExtension", "name": ns, "uid": "uid-of-drifting", "controller": true}]);
+        })
+        .await;
+    world.succeeds(&name).await;
+    world.edit(&map, json!({"data": {"k": "foreign"}})).await;
+    let events: Api<Event> = Api::namespaced(world.client(), "default");
+    let note = eventually("an Event", async || {
+        let events = events.list(&ListParams::default()).await.ok()?.items;
+        let ours = |event: &&Event| {
+            event.regarding.as_ref().is_some_and(|object| object.uid.as_deref() == Some("uid-of-drifting"))
+        };
+        events.iter().find(ours).map(|event| format!("{:?} {:?}", event.reason, event.note))
+    })
+    .await;
+    assert_eq!(
+        note,
+        "Some(\"DriftCorrected\") Some(\"revision drifting-1 corrected: ConfigMap.v1 drifting/a\")"
+    );
+}
+
+fn zipped(object: &Value) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(object.to_string().as_bytes()).unwrap();
+    encoder.finish().unwrap()
+}
+
+// spec 05 acceptance 41, 42, 44, spec 01 acceptance 43
+pub(super) async fn content_of_secrets(world: &World) {
+    let ns = "stored";
+    world.namespace(ns).await;
+    let refers = |key: &str| json!([{"name": "p", "objects": [{"ref": {"name": "stored", "key": key}}]}]);
+    let name = world.revision(ns, 1, refers("html"), plain).await;
+    let missing = "True/Retrying resolving ref in phase \"p\": getting Secret olmv1-system/stored: ";
+    world.says(&name, "Progressing", missing).await;
+    // A reference without namespace means the system's (spec 05 §18.7).
+    let html = config_map(ns, "html", json!({"k": "<a href='x'>&</a>"}));
+    let mut large = config_map(ns, "large", json!({}));
+    large["metadata"]["annotations"] = json!({"text": "x".repeat(200_000)});
+    let huge = config_map(ns, "huge", json!({"k": "x".repeat(11 << 20)}));
+    let data = [("html", html.to_string().into_bytes()), ("large", zipped(&large)), ("huge", zipped(&huge))];
+    world.secret(SYSTEM, "stored", true, &data).await;
+    world.succeeds(&name).await;
+    let set = world.sets().get(&name).await.unwrap();
+    let digest = set.status.unwrap().observed_phases[0].digest.clone();
+    let phase = olm_revision::digest::phase_digest("p", [(&html, olm_revision::canonical::Numbers::Float)]);
+    assert_eq!(digest, phase);
+
+    let name = world.revision(ns, 2, refers("large"), plain).await;
+    world.succeeds(&name).await;
+    assert!(world.get(&large).await.is_some());
+    let name = world.revision(ns, 3, refers("huge"), plain).await;
+    let text = world.says(&name, "Progressing", "True/Retrying ").await;
+    assert_eq!(
+        text,
+        "True/Retrying resolving ref in phase \"p\": decompressed data for key \"huge\" in Secret \
+         olmv1-system/stored exceeds maximum size (10485760 bytes)"
+    );
+    let name = world.revision(ns, 4, refers("none"), plain).await;
+    let text = world.says(&name, "Progressing", "True/Retrying ").await;
+    let expected =
+        "True/Retrying resolving ref in phase \"p\": key \"none\" not found in Secret olmv1-system/stored";
+    assert_eq!(text, expected);
+}
+
+// spec 05 acceptance 39, 40, spec 01 acceptance 42, 44
+pub(super) async fn mutable_and_replaced_secrets(world: &World) {
+    let ns = "replaced";
+    world.namespace(ns).await;
+    let content = |value: &str| config_map(ns, "a", json!({ "k": value })).to_string().into_bytes();
+    world.secret(ns, "s", false, &[("k", content("1"))]).await;
+    let phases =
+        json!([{"name": "resources", "objects": [{"ref": {"name": "s", "namespace": ns, "key": "k"}}]}]);
+    let name = world.revision(ns, 1, phases, plain).await;
+    assert_eq!(
+        world.says(&name, "Progressing", "False/").await,
+        "False/Blocked the following secrets are not immutable (referenced secrets must have immutable set to true): \
+         replaced/s"
+    );
+    world.secret(ns, "s", true, &[("k", content("1"))]).await;
+    world.succeeds(&name).await;
+    world.secret(ns, "s", true, &[("k", content("2"))]).await;
+    // Nobody watches it: it carries no label of ours.
+    world.patch(&name, json!({"metadata": {"annotations": {"touched": "1"}}})).await;
+    let text = world.says(&name, "Progressing", "False/Blocked ").await;
+    let head = "False/Blocked resolved content of 1 phase(s) has changed: phase \"resources\" (expected digest sha256:";
+    assert!(text.starts_with(head), "{text}");
+    world.secret(ns, "s", true, &[("k", content("1"))]).await;
+    world.succeeds(&name).await;
+}

@@ -1,0 +1,297 @@
+//! A real API server, revisions on it, and controllers that end with the test.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use olm_api::ClusterObjectSet;
+use olm_api::conditions::find;
+use olm_control_plane::ControlPlane;
+pub(super) use olm_control_plane::eventually;
+use olm_revision::cluster::Cluster;
+use olm_revision::kube_cluster::KubeCluster;
+use olm_revision::object::ObjectKey;
+use olm_service::cluster;
+use olm_service::metrics::Metrics;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::revision::{NAME, run};
+
+pub(super) const SYSTEM: &str = "olmv1-system";
+
+pub(super) struct World {
+    pub(super) plane: ControlPlane,
+    cluster: KubeCluster,
+}
+
+/// A running controller.
+pub(super) struct Running {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+    metrics: Arc<Metrics>,
+}
+
+impl Running {
+    pub(super) async fn stop(self) {
+        self.stop.cancel();
+        self.task.await.unwrap();
+    }
+
+    /// Passes that have ended, and answers of the API server by method. Watches count when they begin.
+    pub(super) fn counts(&self) -> (u64, BTreeMap<String, u64>) {
+        let (mut passes, mut calls) = (0, BTreeMap::new());
+        for line in self.metrics.prometheus_text().lines() {
+            let Some((series, count)) = line.rsplit_once(' ') else { continue };
+            let count: u64 = count.parse().unwrap_or_default();
+            if series.starts_with("controller_runtime_reconcile_total{") && series.contains(NAME) {
+                passes += count;
+            }
+            if series.starts_with("rest_client_requests_total{") {
+                let method = series.split("method=\"").nth(1).unwrap().split('"').next().unwrap();
+                *calls.entry(method.to_owned()).or_default() += count;
+            }
+        }
+        (passes, calls)
+    }
+
+    /// The counts once nothing has moved for a while.
+    pub(super) async fn quiet(&self) -> (u64, BTreeMap<String, u64>) {
+        let (mut last, mut same) = (self.counts(), 0);
+        eventually("quiet", async || {
+            let now = self.counts();
+            same = if now == last { same + 1 } else { 0 };
+            last = now;
+            (same == 50).then(|| last.clone())
+        })
+        .await
+    }
+
+    /// The calls that `change` gives reason for, by method.
+    pub(super) async fn calls_for(&self, change: impl AsyncFnOnce()) -> BTreeMap<String, u64> {
+        let (passes, mut before) = self.quiet().await;
+        change().await;
+        eventually("a pass", async || (self.counts().0 > passes).then_some(())).await;
+        let (_, mut calls) = self.quiet().await;
+        for (method, count) in &mut calls {
+            *count -= before.remove(method).unwrap_or_default();
+        }
+        calls.retain(|_, count| *count > 0);
+        calls
+    }
+}
+
+impl World {
+    pub(super) async fn start() -> Self {
+        let plane = ControlPlane::start().await.unwrap();
+        let mut crds = olm_api::crds::crds();
+        for crd in &mut crds {
+            shorten_deadlines(crd);
+        }
+        plane.apply_crds(&crds).await.unwrap();
+        let cluster = KubeCluster::new(plane.client());
+        let world = Self { plane, cluster };
+        world.namespace(SYSTEM).await;
+        world
+    }
+
+    pub(super) fn controller(&self) -> Running {
+        self.controller_as(None)
+    }
+
+    /// A controller with the rights of `user`; with all of them where there is none.
+    pub(super) fn controller_as(&self, user: Option<&str>) -> Running {
+        let metrics = Arc::new(Metrics::new());
+        let stop = CancellationToken::new();
+        let (path, of_run, stopped) =
+            (self.plane.kubeconfig().to_owned(), Arc::clone(&metrics), stop.clone());
+        let user = user.map(str::to_owned);
+        let task = tokio::spawn(async move {
+            let mut config = cluster::config(Some(&path)).await.unwrap();
+            config.auth_info.impersonate = user;
+            let client = cluster::client(&config, &of_run).unwrap();
+            run(client, SYSTEM.to_owned(), of_run, stopped).await;
+        });
+        Running { stop, task, metrics }
+    }
+
+    pub(super) fn client(&self) -> Client {
+        self.plane.client()
+    }
+
+    pub(super) fn sets(&self) -> Api<ClusterObjectSet> {
+        Api::all(self.client())
+    }
+
+    pub(super) async fn namespace(&self, name: &str) {
+        self.create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
+    }
+
+    async fn api(&self, key: &ObjectKey) -> Api<DynamicObject> {
+        let found = eventually("the kind", async || self.cluster.discover(&key.gvk).await.ok());
+        let (resource, scope) = found.await;
+        Api::dynamic(self.client(), &resource, &scope).constrain(&key.namespace)
+    }
+
+    /// Creates an object as some user.
+    pub(super) async fn create(&self, object: &Value) -> Value {
+        let api = self.api(&ObjectKey::of(object)).await;
+        let typed = serde_json::from_value(object.clone()).unwrap();
+        serde_json::to_value(api.create(&PostParams::default(), &typed).await.unwrap()).unwrap()
+    }
+
+    pub(super) async fn get(&self, object: &Value) -> Option<Value> {
+        self.cluster.get(&ObjectKey::of(object)).await.ok().flatten()
+    }
+
+    pub(super) async fn edit(&self, object: &Value, patch: Value) {
+        let key = ObjectKey::of(object);
+        let params = PatchParams::default();
+        self.api(&key).await.patch(&key.name, &params, &Patch::Merge(patch)).await.unwrap();
+    }
+
+    pub(super) async fn edit_status(&self, object: &Value, patch: Value) {
+        let key = ObjectKey::of(object);
+        let params = PatchParams::default();
+        self.api(&key).await.patch_status(&key.name, &params, &Patch::Merge(patch)).await.unwrap();
+    }
+
+    pub(super) async fn delete(&self, object: &Value) {
+        let key = ObjectKey::of(object);
+        self.api(&key).await.delete(&key.name, &DeleteParams::default()).await.unwrap();
+    }
+
+    pub(super) async fn exists(&self, object: &Value) {
+        eventually(&format!("{object} exists"), async || self.get(object).await.map(drop)).await;
+    }
+
+    pub(super) async fn vanishes(&self, object: &Value) {
+        eventually(&format!("{object} is gone"), async || self.get(object).await.is_none().then_some(()))
+            .await;
+    }
+
+    /// Creates the revision `<extension>-<number>` with these phases, changed by `change`.
+    pub(super) async fn revision(
+        &self,
+        extension: &str,
+        number: i64,
+        phases: Value,
+        change: impl FnOnce(&mut Value),
+    ) -> String {
+        let name = format!("{extension}-{number}");
+        let mut set = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
+            "metadata": {"name": name, "labels": {"olm.operatorframework.io/owner-name": extension},
+                "annotations": {"olm.operatorframework.io/bundle-version": "1.0.0"}},
+            "spec": {"lifecycleState": "Active", "revision": number, "collisionProtection": "Prevent",
+                "phases": phases}});
+        change(&mut set);
+        let set = serde_json::from_value(set).unwrap();
+        self.sets().create(&PostParams::default(), &set).await.unwrap();
+        name
+    }
+
+    pub(super) async fn patch(&self, name: &str, patch: Value) {
+        self.sets().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    pub(super) async fn delete_revision(&self, name: &str) {
+        self.sets().delete(name, &DeleteParams::background()).await.unwrap();
+    }
+
+    /// A condition as `Status/Reason message`.
+    pub(super) async fn condition(&self, name: &str, type_: &str) -> Option<String> {
+        let set = self.sets().get_opt(name).await.ok()??;
+        let status = set.status?;
+        find(&status.conditions, type_).map(|c| format!("{}/{} {}", c.status, c.reason, c.message))
+    }
+
+    /// Waits until the condition begins so, and answers it.
+    pub(super) async fn says(&self, name: &str, type_: &str, begins: &str) -> String {
+        eventually(&format!("{name}: {type_} {begins}"), async || {
+            self.condition(name, type_).await.filter(|text| text.starts_with(begins))
+        })
+        .await
+    }
+
+    pub(super) async fn succeeds(&self, name: &str) {
+        self.says(name, "Progressing", "True/Succeeded ").await;
+    }
+
+    /// Waits until the revision is gone.
+    pub(super) async fn leaves(&self, name: &str) {
+        eventually(&format!("{name} is gone"), async || {
+            let set = self.sets().get_opt(name).await.ok()?;
+            set.is_none().then_some(())
+        })
+        .await;
+    }
+
+    /// A Secret with objects, replacing one of that name.
+    pub(super) async fn secret(
+        &self,
+        namespace: &str,
+        name: &str,
+        immutable: bool,
+        data: &[(&str, Vec<u8>)],
+    ) {
+        let api: Api<Secret> = Api::namespaced(self.client(), namespace);
+        if api.get_opt(name).await.unwrap().is_some() {
+            api.delete(name, &DeleteParams::default()).await.unwrap();
+        }
+        let data = data.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.clone()))).collect();
+        let mut secret = Secret { immutable: Some(immutable), data: Some(data), ..Secret::default() };
+        secret.metadata.name = Some(name.to_owned());
+        assert_eq!(api.create(&PostParams::default(), &secret).await.unwrap().name_any(), name);
+    }
+}
+
+/// The shortest deadline becomes a minute.
+fn shorten_deadlines(crd: &mut Value) {
+    let deadline =
+        "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/progressDeadlineMinutes/minimum";
+    if let Some(minimum) = crd.pointer_mut(deadline) {
+        *minimum = json!(1);
+    }
+}
+
+pub(super) fn config_map(namespace: &str, name: &str, data: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}, "data": data})
+}
+
+pub(super) fn deployment(namespace: &str, name: &str) -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": namespace}, "spec": {
+        "selector": {"matchLabels": {"app": name}},
+        "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [
+            {"name": "main", "image": "example.test/op:v1"}]}}}})
+}
+
+pub(super) fn crd(plural: &str, kind: &str) -> Value {
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.acme.example")},
+        "spec": {"group": "acme.example", "scope": "Namespaced", "names": {"plural": plural, "kind": kind},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}})
+}
+
+pub(super) fn custom(kind: &str, namespace: &str, name: &str) -> Value {
+    json!({"apiVersion": "acme.example/v1", "kind": kind, "metadata": {"name": name, "namespace": namespace}})
+}
+
+/// A phase with objects that stand in the revision itself.
+pub(super) fn phase(name: &str, objects: &[&Value]) -> Value {
+    let objects: Vec<Value> = objects.iter().map(|object| json!({ "object": object })).collect();
+    json!({"name": name, "objects": objects})
+}
+
+/// A probe for one kind: a field must have a value.
+pub(super) fn field_value(group: &str, kind: &str, path: &str, value: &str) -> Value {
+    json!({"selector": {"type": "GroupKind", "groupKind": {"group": group, "kind": kind}},
+        "assertions": [{"type": "FieldValue", "fieldValue": {"fieldPath": path, "value": value}}]})
+}
+
+/// No change to the revision.
+pub(super) fn plain(_: &mut Value) {}

@@ -1,0 +1,58 @@
+//! Why a pass of the engine broke off, in the words of the reference (spec 05 §7).
+//!
+//! Pure. One line for each object, in the order of the phase.
+
+use crate::cluster::{ClusterError, Reason};
+use crate::object::ObjectKey;
+use crate::plan::RevisionAnnotationError;
+
+/// A revision that could not be applied as far as possible; the same attempt may succeed later.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    /// A check could not be made.
+    #[error("reconciling object: validating: {0}")]
+    Validating(ClusterError),
+    /// Objects could not be read or written; one line each.
+    #[error("reconciling object: {}", lines(.0))]
+    Objects(Vec<ObjectError>),
+    /// Removing objects failed.
+    #[error("teardown phase: teardown {0}")]
+    Teardown(ObjectError),
+}
+
+fn lines(errors: &[ObjectError]) -> String {
+    errors.iter().map(|error| format!("reconciling {error}")).collect::<Vec<_>>().join("\n")
+}
+
+/// A failed step on one object.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {step}{cause}")]
+pub struct ObjectError {
+    /// The object.
+    pub key: ObjectKey,
+    /// What was tried, such as `creating resource: `.
+    pub step: &'static str,
+    /// Why it failed.
+    pub cause: Cause,
+}
+
+/// Why a step failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Cause {
+    /// The cluster refused.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// The object carries a revision number which is none.
+    #[error(transparent)]
+    Annotation(#[from] RevisionAnnotationError),
+}
+
+impl ObjectError {
+    pub(crate) fn new(key: &ObjectKey, step: &'static str, cause: impl Into<Cause>) -> Self {
+        Self { key: key.clone(), step, cause: cause.into() }
+    }
+
+    pub(crate) fn is(&self, reason: Reason) -> bool {
+        matches!(&self.cause, Cause::Cluster(error) if error.reason == reason)
+    }
+}

@@ -1,0 +1,181 @@
+//! What the engine remembers of a revision between two passes: for each object the state in which it was found right,
+//! by hashes, and what its probes said. Never the objects themselves (spec 05 §18.3).
+
+use std::io;
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::object::ObjectKey;
+use crate::probes::ProbeResult;
+use crate::result::{Action, ObjectResult};
+use crate::sightings::{Sightings, Stamp};
+
+/// What the last passes over a revision found.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    /// How many phases the revision has.
+    pub phase_count: usize,
+    /// The siblings then: what has moved on to one of them may have to come back.
+    siblings: Vec<String>,
+    /// The phases that were reached.
+    pub phases: Vec<KnownPhase>,
+}
+
+/// A phase that was reached.
+#[derive(Debug, Default)]
+pub(crate) struct KnownPhase {
+    pub name: String,
+    /// In order; `None` where an object was not found right.
+    pub objects: Vec<Option<Known>>,
+}
+
+/// An object that was found right.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub key: ObjectKey,
+    /// Hash of what is wanted.
+    pub wanted: Hash,
+    /// Hash of what was there.
+    pub found: Hash,
+    /// The very state that was found.
+    stamp: Option<Stamp>,
+    /// Idle, or progressed to a newer revision.
+    action: Action,
+    probe: ProbeResult,
+    not_ready: Option<String>,
+}
+
+impl Memory {
+    /// The phase at `index`, empty when it is reached for the first time.
+    pub(crate) fn phase(&mut self, index: usize, name: &str, objects: usize) -> &mut KnownPhase {
+        if self.phases.len() <= index {
+            self.phases.resize_with(index + 1, KnownPhase::default);
+        }
+        let phase = &mut self.phases[index];
+        name.clone_into(&mut phase.name);
+        phase.objects.resize(objects, None);
+        phase
+    }
+
+    /// Forgets what depends on the siblings, if these are others.
+    pub(crate) fn compare_siblings(&mut self, siblings: &[String]) {
+        if self.siblings == siblings {
+            return;
+        }
+        self.siblings = siblings.to_vec();
+        for object in self.phases.iter_mut().flat_map(|phase| &mut phase.objects) {
+            object.take_if(|known| known.action == Action::Progressed);
+        }
+    }
+}
+
+impl Known {
+    /// Remembers what came of an object, unless something is left to do about it.
+    pub(crate) fn of(
+        sightings: &Sightings,
+        result: &ObjectResult,
+        wanted: Hash,
+        live: &Value,
+    ) -> Option<Self> {
+        let action = match result.action {
+            Action::Idle | Action::Created | Action::Updated | Action::Recovered => Action::Idle,
+            Action::Progressed => Action::Progressed,
+            Action::Collision | Action::Held => return None,
+        };
+        Some(Self {
+            key: result.key.clone(),
+            wanted,
+            found: hash_of_state(live),
+            stamp: sightings.stamp(&result.key.gvk, live),
+            action,
+            probe: result.probe.clone(),
+            not_ready: result.not_ready.clone(),
+        })
+    }
+
+    /// What came of it, if the watch says that it is as it was.
+    pub(crate) fn unchanged(&self, sightings: &Sightings) -> Option<ObjectResult> {
+        let stamp = self.stamp.as_ref()?;
+        sightings.vouches(&self.key, stamp).then(|| ObjectResult {
+            key: self.key.clone(),
+            action: self.action,
+            probe: self.probe.clone(),
+            collision: None,
+            not_ready: self.not_ready.clone(),
+        })
+    }
+}
+
+/// SHA-256.
+pub(crate) type Hash = [u8; 32];
+
+/// A hash over everything of an object.
+pub(crate) fn hash(object: &Value) -> Hash {
+    let mut hash = HashWriter(Sha256::new());
+    hash.add(object);
+    hash.0.finalize().into()
+}
+
+/// A hash over what counts when two states of an object are compared: everything but its status, field ownership and
+/// what the API server counts up by itself.
+pub(crate) fn hash_of_state(object: &Value) -> Hash {
+    let mut hash = HashWriter(Sha256::new());
+    for (key, value) in object.as_object().into_iter().flatten().filter(|(key, _)| *key != "status") {
+        hash.0.update(key);
+        match value.as_object().filter(|_| key == "metadata") {
+            None => hash.add(value),
+            Some(metadata) => {
+                for (key, value) in metadata {
+                    if !["managedFields", "resourceVersion", "generation"].contains(&key.as_str()) {
+                        hash.0.update(key);
+                        hash.add(value);
+                    }
+                }
+            }
+        }
+    }
+    hash.0.finalize().into()
+}
+
+/// Hashes what is written to it: no copy of the text is made.
+struct HashWriter(Sha256);
+
+impl HashWriter {
+    fn add(&mut self, value: &Value) {
+        // Neither the writer nor a JSON value can fail.
+        let _ = serde_json::to_writer(&mut *self, value);
+        self.0.update([0]);
+    }
+}
+
+impl io::Write for HashWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_what_counts_is_in_the_hash_of_a_state() {
+        let state = |labels: Value, data: Value, version: &str| {
+            json!({"kind": "K", "metadata": {"labels": labels, "resourceVersion": version, "generation": 1,
+                "managedFields": [version]}, "data": data, "status": {"at": version}})
+        };
+        let base = hash_of_state(&state(json!({"a": "b"}), json!({}), "1"));
+        assert_eq!(hash_of_state(&state(json!({"a": "b"}), json!({}), "2")), base);
+        assert_ne!(hash_of_state(&state(json!({"a": "c"}), json!({}), "1")), base);
+        assert_ne!(hash_of_state(&state(json!({"a": "b"}), json!({"k": "v"}), "1")), base);
+        assert_ne!(hash(&json!({"a": "bc"})), hash(&json!({"ab": "c"})));
+    }
+}

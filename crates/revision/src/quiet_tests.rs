@@ -1,0 +1,191 @@
+//! What a pass costs: nothing that a watch has not given reason for (spec 05 §18.3), and nothing but looks while paused.
+
+use super::*;
+use crate::sightings::Sighting;
+
+fn deployment(name: &str) -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "ns"}})
+}
+
+fn tell(engine: &Engine<Fake>, key: &ObjectKey, object: &Value, tell: impl Fn(&Sightings, &Sighting<'_>)) {
+    let sighting = Sighting {
+        namespace: &key.namespace,
+        name: &key.name,
+        uid: text(object, "/metadata/uid"),
+        resource_version: text(object, "/metadata/resourceVersion"),
+    };
+    tell(&engine.sightings(), &sighting);
+}
+
+/// The watches list what exists.
+fn list(engine: &Engine<Fake>) {
+    let objects = engine.cluster.0.lock().unwrap().objects.clone();
+    for gvk in [ObjectKey::of(&config_map("")).gvk, ObjectKey::of(&deployment("")).gvk] {
+        engine.sightings().begin(&gvk);
+        for (key, object) in objects.iter().filter(|(key, _)| key.gvk == gvk) {
+            tell(engine, key, object, |sightings, sighting| {
+                sightings.list(&gvk, sighting);
+            });
+        }
+        engine.sightings().complete(&gvk);
+    }
+}
+
+/// Somebody changes an object, and the watch tells.
+fn change(engine: &Engine<Fake>, object: &Value, pointer: &str, value: Value) {
+    let mut live = engine.cluster.0.lock().unwrap().objects[&ObjectKey::of(object)].clone();
+    let (parent, member) = pointer.rsplit_once('/').unwrap();
+    live.pointer_mut(parent).unwrap()[member] = value;
+    let live = engine.cluster.store(&live);
+    let key = ObjectKey::of(object);
+    tell(engine, &key, &live, |sightings, sighting| sightings.saw(&key.gvk, sighting));
+}
+
+fn calls(engine: &Engine<Fake>) -> Vec<String> {
+    std::mem::take(&mut engine.cluster.0.lock().unwrap().calls)
+}
+
+async fn glance(engine: &Engine<Fake>, revision: &Revision) -> Option<RevisionResult> {
+    engine.glance(&revision.owner, &revision.siblings, &revision.probes).await
+}
+
+async fn settled(phases: &[(&str, &[&str])]) -> (Engine<Fake>, Revision) {
+    let engine = Engine::new(Fake::default());
+    let revision = revision(phases);
+    assert!(engine.reconcile(&revision).await.is_complete());
+    list(&engine);
+    calls(&engine);
+    (engine, revision)
+}
+
+#[tokio::test]
+async fn nothing_new_costs_nothing() {
+    let (engine, revision) = settled(&[("a", &["x", "y"]), ("b", &["z"])]).await;
+    let first = engine.reconcile(&revision).await;
+    assert!(first.is_complete());
+    assert_eq!(glance(&engine, &revision).await, Some(first));
+    assert_eq!(calls(&engine), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_change_costs_one_read() {
+    let (engine, mut revision) = settled(&[("a", &["x"])]).await;
+    revision.phases.push(ContentPhase::inline("b", vec![deployment("op")]));
+    assert!(!engine.reconcile(&revision).await.is_complete());
+    list(&engine);
+    calls(&engine);
+    let waiting = glance(&engine, &revision).await.unwrap();
+    let line =
+        "Object Deployment.apps/v1 ns/op: missing .status.conditions and \"status.updatedReplicas\" missing";
+    assert!(line.starts_with(&waiting.probe_failures().unwrap()), "{waiting:?}");
+    assert_eq!(calls(&engine), [""; 0]);
+
+    let ready = json!({"replicas": 1, "updatedReplicas": 1,
+        "conditions": [{"type": "Available", "status": "True"}]});
+    change(&engine, &deployment("op"), "/status", ready);
+    assert!(glance(&engine, &revision).await.unwrap().is_complete());
+    assert_eq!(calls(&engine), ["get op"]);
+    assert!(glance(&engine, &revision).await.unwrap().is_complete());
+    assert_eq!(calls(&engine), [""; 0]);
+}
+
+// spec 05 acceptance 15, 16
+#[tokio::test]
+async fn drift_needs_the_content() {
+    let (engine, revision) = settled(&[("a", &["x", "y"])]).await;
+    change(&engine, &config_map("x"), "/data", json!({"k": "foreign"}));
+    assert_eq!(glance(&engine, &revision).await, None);
+    assert_eq!(calls(&engine), ["get x"]);
+    assert!(engine.reconcile(&revision).await.is_complete());
+    assert_eq!(calls(&engine), ["get x", "dry-run x", "apply x"]);
+
+    let key = ObjectKey::of(&config_map("y"));
+    let gone = engine.cluster.0.lock().unwrap().objects.remove(&key).unwrap();
+    tell(&engine, &key, &gone, |sightings, sighting| sightings.lost(&key.gvk, sighting));
+    assert_eq!(glance(&engine, &revision).await, None);
+    calls(&engine);
+    assert!(engine.reconcile(&revision).await.is_complete());
+    // The repair of x is ahead of the watch, which has told less.
+    assert_eq!(calls(&engine), ["get y", "dry-run y", "create y"]);
+}
+
+#[tokio::test]
+async fn a_read_that_fails_is_no_answer() {
+    let (engine, revision) = settled(&[("a", &["x"])]).await;
+    change(&engine, &config_map("x"), "/status", json!({}));
+    engine.cluster.0.lock().unwrap().failures.push(("get x", Reason::Unavailable));
+    assert_eq!(glance(&engine, &revision).await, None);
+    assert!(glance(&engine, &revision).await.is_some());
+}
+
+#[tokio::test]
+async fn the_next_phase_needs_the_content() {
+    let engine = Engine::new(Fake::default());
+    let mut revision = revision(&[("a", &[]), ("b", &["x"])]);
+    revision.phases[0] = ContentPhase::inline("a", vec![deployment("op")]);
+    engine.reconcile(&revision).await;
+    list(&engine);
+    assert!(!glance(&engine, &revision).await.unwrap().is_complete());
+    let ready = json!({"conditions": [{"type": "Available", "status": "True"}]});
+    change(&engine, &deployment("op"), "/status", ready);
+    assert_eq!(glance(&engine, &revision).await, None);
+    assert!(engine.reconcile(&revision).await.is_complete());
+    engine.forget(&revision.owner.uid);
+    assert_eq!(glance(&engine, &revision).await, None);
+}
+
+// What a newer revision has taken has to come back when that one goes.
+#[tokio::test]
+async fn other_siblings_are_a_reason_to_look() {
+    let (engine, mut older) = settled(&[("a", &["x"])]).await;
+    let mut newer = revision(&[("a", &["x"])]);
+    newer.owner = Owner { name: "r-2".into(), uid: "u2".into(), number: 2, extension: "r".into() };
+    newer.siblings = vec!["u".into()];
+    older.siblings = vec!["u2".into()];
+    assert!(engine.reconcile(&newer).await.is_complete());
+    list(&engine);
+    let result = engine.reconcile(&older).await;
+    assert_eq!(result.phases[0].objects[0].action, Action::Progressed);
+    calls(&engine);
+    assert_eq!(glance(&engine, &older).await, Some(result));
+    assert_eq!(calls(&engine), [""; 0]);
+    older.siblings.clear();
+    assert_eq!(glance(&engine, &older).await, None);
+    let result = engine.reconcile(&older).await;
+    assert_eq!(result.phases[0].objects[0].action, Action::Collision);
+}
+
+// spec 05 §7.8
+#[tokio::test]
+async fn a_paused_revision_is_only_observed() {
+    let engine = Engine::new(Fake::default());
+    let revision = revision(&[("a", &["x"]), ("b", &["y"])]);
+    let result = engine.observe(&revision).await;
+    assert!(!result.is_complete() && result.obstacle().is_none() && result.failure.is_none());
+    assert_eq!(result.phases[0].objects[0].action, Action::Held);
+    assert_eq!(result.probe_failures().unwrap(), "Object ConfigMap.v1 ns/x: not applied while paused");
+    assert_eq!(calls(&engine), ["get x", "dry-run x"]);
+    assert_eq!(glance(&engine, &revision).await, None);
+
+    assert!(engine.reconcile(&revision).await.is_complete());
+    assert!(engine.observe(&revision).await.is_complete());
+    list(&engine);
+    change(&engine, &config_map("x"), "/data", json!({"k": "foreign"}));
+    calls(&engine);
+    let result = engine.observe(&revision).await;
+    assert_eq!((result.phases.len(), result.phases[0].objects[0].action), (1, Action::Held));
+    assert_eq!(calls(&engine), ["get x", "dry-run x"]);
+}
+
+// spec 05 §9.1: ownership comes before what the server says
+#[tokio::test]
+async fn a_collision_is_told_first() {
+    let engine = Engine::new(Fake::failing(&[("dry-run y", Reason::Rejected)]));
+    engine.cluster.store(&config_map("x"));
+    let result = engine.reconcile(&revision(&[("a", &["x", "y", "z"])])).await;
+    let head = "revision object collisions in phase 0\nObject ConfigMap.v1 ns/x\nAction: \"Collision\"\n";
+    assert!(result.obstacle().unwrap().starts_with(head), "{result:?}");
+    assert!(!result.is_complete());
+    // Still nothing of the phase is written.
+    assert_eq!(calls(&engine), ["get x", "get y", "dry-run y", "get z", "dry-run z"]);
+}
