@@ -7,8 +7,14 @@ use crate::catalog::CatalogCommand;
 use crate::cluster_check::{self, ClusterCheckArgs};
 use crate::crd_check::{self, CrdCheckArgs};
 use crate::diff::{self, DiffArgs};
+use crate::history::{self, HistoryArgs};
+use crate::install::{self, InstallArgs};
 use crate::render::{self, RenderArgs};
 use crate::resolve::{self, ResolveArgs};
+use crate::rollback::{self, RollbackArgs};
+use crate::status::{self, StatusArgs};
+use crate::uninstall::{self, UninstallArgs};
+use crate::upgrade::{self, UpgradeArgs};
 use crate::validate::{self, ValidateArgs};
 
 /// Reads, checks and makes catalogs of Operator Lifecycle Manager v1, and tells what is installed from them
@@ -22,6 +28,8 @@ use crate::validate::{self, ValidateArgs};
   4 what was asked for does not exist   5 something changes, where that was asked
 
 Examples:
+  {olm} install my-operator -n my-operator --create-namespace --wait
+  {olm} status my-operator                         # how it is, and what it is waiting for
   {olm} catalog ls                                 # the catalogs of the cluster
   {olm} catalog ls quay.io/operatorhubio/catalog:latest
   {olm} catalog graph ./catalog my-operator        # upgrade edges as the cluster sees them
@@ -39,6 +47,24 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Installs a package, after saying which bundle that means
+    #[command(long_about = install::ABOUT)]
+    Install(Box<InstallArgs>),
+    /// Changes which versions an extension may have, after saying where that leads
+    #[command(long_about = upgrade::ABOUT)]
+    Upgrade(Box<UpgradeArgs>),
+    /// Deletes an extension, after counting what goes with it
+    #[command(long_about = uninstall::ABOUT)]
+    Uninstall(UninstallArgs),
+    /// Shows how extensions are, down to the object that one hangs on
+    #[command(long_about = status::ABOUT)]
+    Status(StatusArgs),
+    /// Shows the revisions of an extension, and where a rollback may go
+    #[command(long_about = history::ABOUT)]
+    History(HistoryArgs),
+    /// Takes an extension back to a bundle that it had
+    #[command(long_about = rollback::ABOUT)]
+    Rollback(Box<RollbackArgs>),
     /// Shows which bundle of a package would be installed, and why
     #[command(long_about = resolve::ABOUT)]
     Resolve(Box<ResolveArgs>),

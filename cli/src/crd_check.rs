@@ -83,7 +83,7 @@ pub(crate) struct FindingDetails {
     version: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     property: Option<String>,
-    check: &'static str,
+    pub(crate) check: &'static str,
     text: String,
     /// The whole finding in the words of a ClusterExtension.
     pub(crate) line: String,

@@ -7,19 +7,26 @@ mod author;
 mod bundle;
 mod bundle_source;
 mod catalog;
+mod change;
 mod classic_kinds;
 mod cluster_check;
 mod command;
 mod crd_check;
 mod diff;
 mod failure;
+mod history;
+mod install;
 mod manifest;
 mod output;
 mod progress;
 mod render;
 mod resolve;
+mod rollback;
 mod session;
 mod source;
+mod status;
+mod uninstall;
+mod upgrade;
 mod validate;
 mod version_expression;
 
@@ -68,11 +75,17 @@ fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
     runtime.block_on(async {
         let mut session = Session::start();
         let result = match cli.command {
+            Command::Install(args) => install::run(*args, &mut session).await,
+            Command::Upgrade(args) => upgrade::run(*args, &mut session).await,
+            Command::Uninstall(args) => uninstall::run(args, &mut session).await,
             Command::Resolve(args) => resolve::run(*args, &mut session).await,
             Command::ClusterCheck(args) => cluster_check::run(args, &mut session).await,
             Command::CrdCheck(args) => crd_check::run(args, &mut session).await,
             Command::Diff(args) => diff::run(*args, &mut session).await,
             Command::Render(args) => render::run(*args, &mut session).await,
+            Command::History(args) => history::run(args, &mut session).await,
+            Command::Rollback(args) => rollback::run(*args, &mut session).await,
+            Command::Status(args) => status::run(args, &mut session).await,
             Command::Validate(args) => validate::run(args, &mut session).await,
             Command::Bundle(command) => bundle::run(command, &mut session).await,
             Command::Catalog(command) => catalog::run(command, &mut session).await,

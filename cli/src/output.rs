@@ -83,13 +83,7 @@ impl Output {
         body: &T,
         text: impl FnOnce(&T) -> String,
     ) -> Result<(), Failure> {
-        let document = Document { api_version: API_VERSION, kind, body };
-        let text = match format {
-            Format::Table => printable(&text(body)),
-            Format::Json => json(&document)?,
-            Format::Yaml => yaml(&document)?,
-        };
-        self.text(&text)
+        self.text(&result(format, kind, body, text)?)
     }
 
     /// Writes what is still buffered.
@@ -98,6 +92,24 @@ impl Output {
     /// [`Failure::Output`].
     pub(crate) fn finish(&mut self) -> Result<(), Failure> {
         unless_gone(self.writer.flush())
+    }
+}
+
+/// A result in the chosen format; `text` makes the form for people.
+///
+/// # Errors
+/// It has no such form.
+pub(crate) fn result<T: Serialize>(
+    format: Format,
+    kind: &'static str,
+    body: &T,
+    text: impl FnOnce(&T) -> String,
+) -> Result<String, Failure> {
+    let document = Document { api_version: API_VERSION, kind, body };
+    match format {
+        Format::Table => Ok(printable(&text(body))),
+        Format::Json => json(&document),
+        Format::Yaml => yaml(&document),
     }
 }
 
@@ -132,6 +144,11 @@ pub(crate) fn yaml(value: &impl Serialize) -> Result<String, Failure> {
 /// Text of a catalog in a form that cannot play with the terminal: no control characters but line feeds and tabs.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
+}
+
+/// `1 object`, `2 objects`
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Rows of cells, printed in columns as `kubectl` does.

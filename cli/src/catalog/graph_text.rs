@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::graph::{By, Edge, Graph, Node, Semantics};
 use super::graph_path::Path;
-use crate::output::printable;
+use crate::output::{counted, printable};
 
 /// One paragraph for each bundle with the edges that start from it.
 pub(super) fn text(graph: &Graph) -> String {
@@ -46,10 +46,6 @@ pub(super) fn text(graph: &Graph) -> String {
         }
     }
     printable(&text)
-}
-
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Version and name.

@@ -140,6 +140,16 @@ async fn content(
     Ok(phases.into_iter().flat_map(|phase| phase.objects).map(|content| content.object).collect())
 }
 
+/// What a revision says of the bundle that it is made of.
+pub(super) fn identity(bundle: &Bundle) -> BundleIdentity {
+    BundleIdentity {
+        name: bundle.name().to_owned(),
+        package: bundle.package_name().to_owned(),
+        version: bundle.version().unwrap_or_default().to_owned(),
+        ..BundleIdentity::default()
+    }
+}
+
 /// What would happen if `rendered` became the next revision of the extension.
 ///
 /// # Errors
@@ -148,23 +158,17 @@ pub(super) async fn compare(
     cluster: &Cluster,
     extension: &ClusterExtension,
     installed: &Installed,
-    bundle: &Bundle,
+    identity: &BundleIdentity,
     rendered: Vec<Value>,
     session: &Session,
 ) -> Result<Found, Failure> {
     let _step = session.progress.step("asking the API server what would change");
-    let identity = BundleIdentity {
-        name: bundle.name().to_owned(),
-        package: bundle.package_name().to_owned(),
-        version: bundle.version().unwrap_or_default().to_owned(),
-        ..BundleIdentity::default()
-    };
     let owner = Extension {
         name: extension.name_any(),
         uid: extension.uid().unwrap_or_default(),
         progress_deadline_minutes: None,
     };
-    let draft = Draft::new(owner, &identity, distinct(rendered))
+    let draft = Draft::new(owner, identity, distinct(rendered))
         .map_err(|error| Failure::operational(error.to_string()))?;
     let wanted: Vec<Value> = draft.phases().iter().flat_map(|phase| phase.objects.clone()).collect();
     let asking = Asking { cluster: KubeCluster::new(cluster.client().clone()), installed };

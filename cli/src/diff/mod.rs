@@ -6,6 +6,8 @@
 mod aggregation;
 mod cluster;
 mod fields;
+mod foresight;
+mod next;
 mod objects;
 mod permissions;
 mod report;
@@ -18,8 +20,11 @@ use olm_bundle::{Bundle, config_schema};
 use serde_json::{Map, Value, json};
 
 use self::fields::FieldChange;
+pub(crate) use self::foresight::{Foresight, foresee};
+pub(crate) use self::next::{with_image, with_objects};
 use self::objects::ObjectChange;
-use self::report::{Diff, Side};
+pub(crate) use self::report::Diff;
+use self::report::Side;
 use crate::bundle_source::{self, BundleFiles};
 use crate::crd_check::{self, CrdResult, Verdict};
 use crate::failure::{Code, Failure};
@@ -145,7 +150,9 @@ async fn against_cluster(new: Option<&str>, args: &DiffArgs, session: &Session) 
     };
     let files = bundle_source::read(&new, &args.access.images, session).await?;
     let Rendered { bundle, objects } = render::objects(&files, &wishes)?;
-    let found = cluster::compare(&cluster, &extension, &installed, &bundle, objects.clone(), session).await?;
+    let identity = cluster::identity(&bundle);
+    let found =
+        cluster::compare(&cluster, &extension, &installed, &identity, objects.clone(), session).await?;
     // What is live tells which versions are stored, and what somebody changed.
     let mut diff = Diff::new(&installed.objects, &objects, &found.definitions, found.changes);
     diff.warnings.extend(found.warnings);

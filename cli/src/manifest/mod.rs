@@ -56,6 +56,13 @@ pub(crate) async fn read_extensions(path: &str, session: &Session) -> Result<Vec
     Err(Failure::Findings)
 }
 
+/// What the API server would refuse of an extension that does not come from a file, each with its field.
+pub(crate) fn refusals(extension: &Value) -> Vec<String> {
+    let mut faults = identity_faults(extension);
+    faults.extend(rules::faults(&rules::schema(), extension));
+    faults.iter().map(|fault| format!("{}: {}", shown_path(&fault.path), fault.message)).collect()
+}
+
 /// The text of the file at `path`, `-` being standard input, of at most `limit` bytes.
 ///
 /// Reads in a thread that nobody waits for once a signal has come: a terminal or a pipe may stay open for ever.

@@ -131,6 +131,25 @@ impl WishArgs {
 }
 
 impl Wishes {
+    /// What a controller with these `--feature-gates` renders for the extension; gates that nothing here knows do not count.
+    ///
+    /// # Errors
+    /// A gate has no value that can be read.
+    pub(crate) fn as_configured(extension: &ClusterExtension, gates: &[String]) -> Result<Self, Failure> {
+        let pairs = gates.iter().flat_map(|gates| gates.split(',')).map(str::trim);
+        let is_known = |pair: &&str| {
+            let name = pair.split('=').next().unwrap_or_default().trim();
+            name.starts_with("All") || KNOWN.iter().any(|gate| gate.name == name)
+        };
+        let known: Vec<String> = pairs.filter(is_known).map(str::to_owned).collect();
+        let gates = FeatureGates::parse(&KNOWN, &known)
+            .map_err(|error| Failure::operational(format!("operator-controller: {error}")))?;
+        let spec = extension.spec.as_ref();
+        let config = spec.and_then(|spec| spec.config.as_ref()?.inline.clone()).map(Value::Object);
+        let namespace = spec.map(|spec| spec.namespace.clone()).unwrap_or_default();
+        Ok(Self { namespace, config, certificates: None, gates })
+    }
+
     /// What the renderer is called with.
     pub(crate) fn options(&self) -> RenderOptions<'_> {
         RenderOptions {

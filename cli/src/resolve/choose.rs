@@ -1,14 +1,18 @@
 //! The bundle that the controller would choose for an extension, for commands that go on with its content.
 
 use olm_api::ClusterExtension;
+use olm_resolve::CatalogSelector;
 
-use super::answer::{Answer, Known};
+use super::answer::{Answer, Known, Outcome};
+use super::answer_text::{List, text};
 use super::ask::Ask;
-use super::catalogs::Reading;
+use super::catalogs::{Catalogs, Reading};
 use super::rules::RuleArgs;
 use super::world::World;
 use super::{failure_text, judges_dependencies};
+use crate::change::Controller;
 use crate::failure::{Code, Failure};
+use crate::render::Wishes;
 use crate::session::Session;
 use crate::source::Access;
 
@@ -21,6 +25,14 @@ pub(crate) struct Choice {
     pub(crate) catalog: String,
     /// Reference of its image.
     pub(crate) image: String,
+    /// Whether it is the one that is installed.
+    pub(crate) stays: bool,
+    /// The whole answer for people, warnings included.
+    pub(crate) told: String,
+    /// What people should know about it.
+    pub(crate) warnings: Vec<String>,
+    /// The channels of the question; the package's default channel has its name here.
+    pub(crate) channels: Vec<String>,
 }
 
 /// Chooses for `extension`, whose status says what is installed. `sources` are catalogs as the command line gives them,
@@ -35,27 +47,81 @@ pub(crate) async fn choose(
     access: &Access,
     session: &Session,
 ) -> Result<Choice, Failure> {
-    let rules = RuleArgs::of_gates(gates);
-    let asks = [Ask::of_extension(extension, &rules)?];
+    choice(extension, sources, &RuleArgs::of_controller(gates, None), access, session).await
+}
+
+/// [`choose`] as the cluster's controller is configured.
+///
+/// # Errors
+/// Those of [`choose`].
+pub(crate) async fn choose_as(
+    controller: &Controller,
+    extension: &ClusterExtension,
+    sources: &[String],
+    access: &Access,
+    session: &Session,
+) -> Result<Choice, Failure> {
+    choice(extension, sources, &rules_of(controller, extension)?, access, session).await
+}
+
+/// The rules that the cluster's controller has.
+pub(super) fn rules_of(controller: &Controller, extension: &ClusterExtension) -> Result<RuleArgs, Failure> {
+    let wishes = Wishes::as_configured(extension, &controller.gates)?;
+    Ok(RuleArgs::of_controller(wishes.gates(), controller.dependency_mode))
+}
+
+async fn choice(
+    extension: &ClusterExtension,
+    sources: &[String],
+    rules: &RuleArgs,
+    access: &Access,
+    session: &Session,
+) -> Result<Choice, Failure> {
+    let mut asks = [Ask::of_extension(extension, rules)?];
+    let catalogs = read(&asks[0], false, sources, rules, access, session).await?;
+    asks[0].name_default_channel(&catalogs)?;
+    let world = if judges_dependencies(&asks) || rules.settings()?.cluster_constraints {
+        World::of_cluster(&access.cluster.connect().await?, rules, session).await?
+    } else {
+        World::default()
+    };
     let [ask] = &asks;
+    let mut list =
+        List { items: vec![Answer::new(ask, &Known { catalogs: &catalogs, world: &world, explain: false })] };
+    let told = text(&list);
+    let Some(answer) = list.items.pop() else { return Err(Failure::no_candidate("nothing was asked")) };
+    match answer.chosen {
+        Some(chosen) => Ok(Choice {
+            bundle: chosen.bundle,
+            catalog: chosen.catalog,
+            image: chosen.image,
+            stays: answer.outcome == Outcome::Stay,
+            told,
+            warnings: answer.warnings,
+            channels: ask.filter.channels.clone(),
+        }),
+        None => Err(Failure::Told(answer.code.unwrap_or(Code::NoCandidate), failure_text(&answer))),
+    }
+}
+
+/// The catalogs of the question; `others` are the packages that are not asked for.
+pub(super) async fn read(
+    ask: &Ask,
+    others: bool,
+    sources: &[String],
+    rules: &RuleArgs,
+    access: &Access,
+    session: &Session,
+) -> Result<Catalogs, Failure> {
+    let everything = CatalogSelector::default();
     let reading = Reading {
         access,
         sources,
         priorities: Default::default(),
         packages: [ask.package().to_owned()].into(),
-        others: judges_dependencies(&asks),
-        selectors: vec![&ask.selector],
+        others: others || ask.rules.judges_dependencies(),
+        selectors: if others { vec![&ask.selector, &everything] } else { vec![&ask.selector] },
         indexing: rules.indexing()?,
     };
-    let catalogs = reading.read(session).await?;
-    let world = if judges_dependencies(&asks) || rules.settings()?.cluster_constraints {
-        World::of_cluster(&access.cluster.connect().await?, &rules, session).await?
-    } else {
-        World::default()
-    };
-    let answer = Answer::new(ask, &Known { catalogs: &catalogs, world: &world, explain: false });
-    match answer.chosen {
-        Some(chosen) => Ok(Choice { bundle: chosen.bundle, catalog: chosen.catalog, image: chosen.image }),
-        None => Err(Failure::Told(answer.code.unwrap_or(Code::NoCandidate), failure_text(&answer))),
-    }
+    reading.read(session).await
 }

@@ -33,7 +33,7 @@ pub(super) fn hints(
         ResolveError::Ambiguous { catalogs, .. } => ambiguous(catalogs),
         ResolveError::Dependency { .. } => {
             let mut hints = vec![
-                "--solve plans what is needed besides; --dependency-mode Report or Check judges dependencies instead of \
+                "--with-dependencies plans what is needed besides; --dependency-mode Report or Check judges dependencies instead of \
                  refusing them, as does the annotation "
                     .to_owned()
                     + annotations::EXT_DEPENDENCY_MODE,
@@ -42,7 +42,7 @@ pub(super) fn hints(
             hints
         }
         ResolveError::DependenciesNotSatisfied { held, .. } => {
-            let mut hints = vec!["--solve plans what is needed besides".to_owned()];
+            let mut hints = vec!["--with-dependencies plans what is needed besides".to_owned()];
             hints.extend(held.first().map(|held| release(ask, held)));
             hints
         }

@@ -4,18 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use olm_api::cluster_extension::{CatalogFilter, ClusterExtensionSpec, ExtensionSource, SourceType};
-use olm_api::{LabelSelector, annotations, labels};
-use olm_solve::{Change, Conflict, Plan, SolveError, solve};
+use olm_api::{ClusterExtension, LabelSelector, annotations, labels};
+use olm_solve::{Change, Conflict, Plan, SolveError, Step, solve};
 use serde::Serialize;
 
 use super::ask::Ask;
 use super::catalogs::Catalogs;
+use super::choose::{read, rules_of};
 use super::world::World;
+use crate::change::Controller;
 use crate::failure::{Code, Failure};
 use crate::manifest::API_VERSION;
 use crate::output::{Format, yaml};
 use crate::progress::say;
 use crate::session::Session;
+use crate::source::Access;
 
 /// Longest time for the search.
 const TIME_BUDGET: Duration = Duration::from_secs(5);
@@ -56,15 +59,7 @@ pub(super) fn run(
     printing: &Printing<'_>,
     session: &mut Session,
 ) -> Result<(), Failure> {
-    let (sources, faults) = catalogs.for_solving();
-    for fault in faults {
-        say(&format!("warning: left out: {fault}"));
-    }
-    let solved = {
-        let _step = session.progress.step("solving");
-        solve(&world.question(asks, catalogs, &sources, Instant::now() + TIME_BUDGET))
-    };
-    let plan = match solved {
+    let plan = match solved(asks, catalogs, world, session) {
         Ok(plan) => plan,
         Err(error) => return Err(told(&error, &missing(asks, catalogs), printing.format, session)?),
     };
@@ -73,6 +68,74 @@ pub(super) fn run(
     }
     let document = Document { plan: Some(&plan), conflict: None, error: None };
     session.output.result(printing.format, KIND, &document, |_| format!("{plan}\n"))
+}
+
+fn solved(asks: &[Ask], catalogs: &Catalogs, world: &World, session: &Session) -> Result<Plan, SolveError> {
+    let (sources, faults) = catalogs.for_solving();
+    for fault in faults {
+        say(&format!("warning: left out: {fault}"));
+    }
+    let _step = session.progress.step("solving");
+    solve(&world.question(asks, catalogs, &sources, Instant::now() + TIME_BUDGET))
+}
+
+/// A plan for commands that carry it out.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    /// The plan for people.
+    pub(crate) told: String,
+    /// What to write, step by step; the members of a step need each other.
+    pub(crate) steps: Vec<Vec<PlannedExtension>>,
+}
+
+/// An extension as a plan wants it.
+#[derive(Debug)]
+pub(crate) struct PlannedExtension {
+    /// What becomes of it, such as `install base 1.4.0 (…)`.
+    pub(crate) told: String,
+    /// The extension, pinned to version and catalog.
+    pub(crate) extension: ClusterExtension,
+    /// Name of the bundle.
+    pub(crate) bundle: String,
+    /// Reference of its image.
+    pub(crate) image: String,
+    /// Name of the bundle that is installed; `None` where there is none.
+    pub(crate) before: Option<String>,
+}
+
+/// Plans `extension`, which need not exist yet, and everything that it needs, as the cluster's controller is configured. What
+/// is new is installed into its namespace.
+///
+/// # Errors
+/// Those of the sources; no plan exists, or it is not found in time.
+pub(crate) async fn plan_as(
+    controller: &Controller,
+    extension: &ClusterExtension,
+    sources: &[String],
+    access: &Access,
+    session: &Session,
+) -> Result<Planned, Failure> {
+    let rules = rules_of(controller, extension)?;
+    let mut ask = Ask::of_extension(extension, &rules)?;
+    let catalogs = read(&ask, true, sources, &rules, access, session).await?;
+    ask.name_default_channel(&catalogs)?;
+    let world = World::of_cluster(&access.cluster.connect().await?, &rules, session).await?;
+    let asks = [ask];
+    let plan = solved(&asks, &catalogs, &world, session).map_err(|error| {
+        let hints: String = missing(&asks, &catalogs).iter().map(|hint| format!("\nhint: {hint}")).collect();
+        Failure::Told(code(&error), format!("{error}{hints}"))
+    })?;
+    let namespace = extension.spec.as_ref().map(|spec| spec.namespace.as_str());
+    let written = written(&plan, &asks, &world, namespace);
+    let planned = |(change, manifest): (&Change, Manifest)| PlannedExtension {
+        told: change.to_string(),
+        extension: manifest.into(),
+        bundle: change.to.bundle.clone(),
+        image: change.to.image.clone(),
+        before: change.from.as_ref().map(|from| from.bundle.clone()),
+    };
+    let steps = written.into_iter().map(|step| step.into_iter().map(planned).collect()).collect();
+    Ok(Planned { told: plan.to_string(), steps })
 }
 
 /// Says which packages are in no catalog, and which names are similar.
@@ -88,36 +151,58 @@ fn told(
     format: Format,
     session: &mut Session,
 ) -> Result<Failure, Failure> {
-    let (code, conflict) = match error {
-        SolveError::Conflict(conflict) => (Code::NoCandidate, Some(conflict.as_ref())),
-        SolveError::TimeBudget { .. } => (Code::Operational, None),
-        SolveError::Wish { .. } | SolveError::Twice { .. } => (Code::Usage, None),
+    let conflict = match error {
+        SolveError::Conflict(conflict) => Some(conflict.as_ref()),
+        _ => None,
     };
     if format != Format::Table {
         let document = Document { plan: None, conflict, error: Some(error.to_string()) };
         session.output.result(format, KIND, &document, |_| String::new())?;
     }
     let hints: String = hints.iter().map(|hint| format!("\nhint: {hint}")).collect();
-    Ok(Failure::Told(code, format!("{error}{hints}")))
+    Ok(Failure::Told(code(error), format!("{error}{hints}")))
+}
+
+fn code(error: &SolveError) -> Code {
+    match error {
+        SolveError::Conflict(_) => Code::NoCandidate,
+        SolveError::TimeBudget { .. } => Code::Operational,
+        SolveError::Wish { .. } | SolveError::Twice { .. } => Code::Usage,
+    }
 }
 
 /// The ClusterExtensions of a plan, to be applied in their order.
 fn manifests(plan: &Plan, asks: &[Ask], world: &World, namespace: Option<&str>) -> Result<String, Failure> {
-    let dependent: BTreeSet<&str> = plan.requirements.iter().map(|met| met.bundle.as_str()).collect();
     let mut text = String::new();
-    for (number, step) in plan.steps.iter().enumerate() {
-        // Members of a group wait for each other, which mode Check would not let them.
-        let mode = if step.changes.len() > 1 { "Report" } else { "Check" };
-        for change in &step.changes {
-            let mode = Some(mode).filter(|_| dependent.contains(change.to.bundle.as_str()));
-            let about: Vec<&Ask> =
-                asks.iter().chain(world.asks()).filter(|ask| ask.package() == change.package).collect();
-            let object = manifest(change, &about, namespace, mode);
+    for (number, step) in written(plan, asks, world, namespace).iter().enumerate() {
+        for (_, manifest) in step {
             text += if text.is_empty() { "" } else { "---\n" };
-            text += &format!("# Step {} of {}\n{}", number + 1, plan.steps.len(), yaml(&object)?);
+            text += &format!("# Step {} of {}\n{}", number + 1, plan.steps.len(), yaml(manifest)?);
         }
     }
     Ok(text)
+}
+
+/// The changes of a plan by step, with the extensions that make them.
+fn written<'a>(
+    plan: &'a Plan,
+    asks: &[Ask],
+    world: &World,
+    namespace: Option<&str>,
+) -> Vec<Vec<(&'a Change, Manifest)>> {
+    let dependent: BTreeSet<&str> = plan.requirements.iter().map(|met| met.bundle.as_str()).collect();
+    let step = |step: &'a Step| {
+        // Members of a group wait for each other, which mode Check would not let them.
+        let mode = if step.changes.len() > 1 { "Report" } else { "Check" };
+        let change = |change: &'a Change| {
+            let mode = Some(mode).filter(|_| dependent.contains(change.to.bundle.as_str()));
+            let about: Vec<&Ask> =
+                asks.iter().chain(world.asks()).filter(|ask| ask.package() == change.package).collect();
+            (change, manifest(change, &about, namespace, mode))
+        };
+        step.changes.iter().map(change).collect()
+    };
+    plan.steps.iter().map(step).collect()
 }
 
 /// The extension as it must be for a change: pinned to the version and the catalog of the plan. Whatever else is known of it
@@ -171,6 +256,17 @@ struct Manifest {
     kind: &'static str,
     metadata: Metadata,
     spec: ClusterExtensionSpec,
+}
+
+impl From<Manifest> for ClusterExtension {
+    fn from(manifest: Manifest) -> Self {
+        let Metadata { name, labels, annotations } = manifest.metadata;
+        let some = |map: BTreeMap<String, String>| (!map.is_empty()).then_some(map);
+        let mut extension = Self::new(&name, manifest.spec);
+        extension.metadata.labels = some(labels);
+        extension.metadata.annotations = some(annotations);
+        extension
+    }
 }
 
 #[derive(Debug, Serialize)]

@@ -25,17 +25,25 @@ pub(super) struct RuleArgs {
     /// Gates of the controller: BestEffortResolution, BundleReleaseSupport, ClusterConstraints, each with =true or =false
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',', help_heading = "Rules")]
     feature_gates: Vec<String>,
+    /// What the controller's own flag says about bundles with dependencies; annotations win.
+    #[arg(skip)]
+    controllers_mode: Option<DependencyMode>,
 }
 
 /// Gates of the controller that matter for a choice.
 const GATES: [&str; 3] = ["BestEffortResolution", "BundleReleaseSupport", "ClusterConstraints"];
 
 impl RuleArgs {
-    /// No flags but these gates; those that do not matter for a choice are left out.
-    pub(super) fn of_gates(gates: impl Iterator<Item = (&'static str, bool)>) -> Self {
+    /// The rules of a controller with these gates, of which those that do not matter for a choice are left out, and this
+    /// `--dependency-mode`.
+    pub(super) fn of_controller(
+        gates: impl Iterator<Item = (&'static str, bool)>,
+        controllers_mode: Option<DependencyMode>,
+    ) -> Self {
         let mattering = gates.filter(|(name, _)| GATES.contains(name));
         Self {
             feature_gates: mattering.map(|(name, on)| format!("{name}={on}")).collect(),
+            controllers_mode,
             ..Self::default()
         }
     }
@@ -46,6 +54,7 @@ impl RuleArgs {
     /// A gate that does not exist, or a value that is neither true nor false.
     pub(super) fn settings(&self) -> Result<Settings, Failure> {
         let mut settings = Settings::default();
+        settings.dependencies = self.controllers_mode.unwrap_or(settings.dependencies);
         for text in &self.feature_gates {
             let wrong = |what: &str| {
                 Failure::usage(format!(
@@ -104,6 +113,7 @@ mod tests {
             upgrade_scope: None,
             exclude_skipped: false,
             feature_gates: gates.iter().map(|&gate| gate.to_owned()).collect(),
+            controllers_mode: None,
         }
     }
 

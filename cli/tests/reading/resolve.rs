@@ -65,7 +65,7 @@ fn what_cannot_be_chosen_has_the_controllers_text_and_a_way_out() {
             4,
             "error: validating bundle \"app.v2.0.0\": bundle \"app.v2.0.0\" has a dependency declared via property \
              \"olm.package.required\" which is currently not supported\n\
-             hint: --solve plans what is needed besides; --dependency-mode Report or Check judges dependencies instead of \
+             hint: --with-dependencies plans what is needed besides; --dependency-mode Report or Check judges dependencies instead of \
              refusing them, as does the annotation ext.olm.operatorframework.io/dependency-mode\n\
              hint: app.v1.0.0 depends on nothing: --version 1.0.0\n",
         ),

@@ -1,0 +1,296 @@
+//! Whether a change of an extension has arrived: judged by its conditions and its revisions (spec 05 §§3.6, 3.7). Pure.
+//!
+//! The controller mirrors conditions of revisions onto the extension, also those of a revision that the change replaces, so
+//! the extension alone does not tell whether a rollout or a failure is the new one's.
+
+use kube::ResourceExt;
+use olm_api::cluster_object_set::LifecycleState;
+use olm_api::conditions::{reasons, types};
+use olm_api::{ClusterExtension, ClusterObjectSet, Condition, annotations};
+use olm_extension::{ExtensionRules, Settings};
+
+use super::Target;
+
+/// How far a change is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// It has arrived; with what people should know.
+    Arrived(String),
+    /// Not yet; what is being done.
+    Underway(String),
+    /// It will not arrive by itself; why.
+    Failed(String),
+}
+
+/// Judges the extension, `None` where it does not exist, and its revisions in any order. `obstacle` is what the newest
+/// revision hangs on, where somebody has looked; else its own words are used.
+pub(super) fn judge(
+    target: &Target,
+    extension: Option<&ClusterExtension>,
+    revisions: &[ClusterObjectSet],
+    obstacle: Option<&str>,
+) -> Arrival {
+    let name = &target.name;
+    let Some(extension) = extension else {
+        return Arrival::Failed(format!("{name} has been deleted"));
+    };
+    if target.uid.is_some() && extension.uid() != target.uid {
+        return Arrival::Failed(format!("{name} has been deleted; there is another one of that name now"));
+    }
+    if extension.metadata.deletion_timestamp.is_some() {
+        return Arrival::Failed(format!("{name} is being deleted"));
+    }
+    if ExtensionRules::of(extension.metadata.annotations.as_ref(), Settings::default()).paused {
+        let key = annotations::EXT_PAUSED;
+        return Arrival::Failed(format!(
+            "{name} is paused: nothing happens while it has the annotation {key}"
+        ));
+    }
+    let conditions = extension.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    let fresh: Vec<&Condition> = conditions
+        .iter()
+        .filter(|condition| condition.observed_generation.is_some_and(|seen| seen >= target.generation))
+        .collect();
+    let find = |type_: &str| fresh.iter().find(|condition| condition.type_ == type_).copied();
+    if fresh.is_empty() {
+        return Arrival::Underway("operator-controller has not looked at it yet".to_owned());
+    }
+    let mut active: Vec<&ClusterObjectSet> = revisions.iter().filter(|set| is_active(set)).collect();
+    active.sort_by_key(|set| set.spec.as_ref().map_or(0, |spec| spec.revision));
+    let newest = active.last().copied();
+    let progressing = find(types::PROGRESSING);
+    let installed = find(types::INSTALLED).filter(|condition| condition.status == "True");
+    let install = extension.status.as_ref().and_then(|status| status.install.as_ref());
+    if let (Some(_), Some(install), Some(progressing)) = (installed, install, progressing)
+        && (progressing.status == "True" && progressing.reason == reasons::SUCCEEDED)
+        && newest.is_none_or(|set| bundle(set) == Some(&install.bundle.name))
+    {
+        let (bundle, version) = (&install.bundle.name, &install.bundle.version);
+        let said = format!("{name} is installed: {bundle}, version {version}");
+        return match &target.bundle {
+            Some(expected) if expected == bundle => Arrival::Arrived(said),
+            Some(expected) if target.before.as_ref() == Some(bundle) => {
+                Arrival::Underway(format!("{bundle} is still installed, {expected} is expected"))
+            }
+            Some(expected) => Arrival::Arrived(format!("{said}; when it was chosen, that was {expected}")),
+            None => Arrival::Arrived(said),
+        };
+    }
+    match progressing {
+        Some(progressing)
+            if progressing.status == "False" && !is_of_another(target, progressing, revisions) =>
+        {
+            Arrival::Failed(format!("{name}: {}: {}", progressing.reason, progressing.message))
+        }
+        progressing => Arrival::Underway(underway(target, progressing, newest, obstacle)),
+    }
+}
+
+fn is_active(set: &ClusterObjectSet) -> bool {
+    set.spec.as_ref().is_some_and(|spec| spec.lifecycle_state != LifecycleState::Archived)
+        && set.metadata.deletion_timestamp.is_none()
+}
+
+/// Name of the revision's bundle.
+fn bundle(set: &ClusterObjectSet) -> Option<&String> {
+    set.annotations().get(annotations::BUNDLE_NAME)
+}
+
+fn condition<'a>(set: &'a ClusterObjectSet, type_: &str) -> Option<&'a Condition> {
+    set.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// Whether the condition is mirrored from a revision with another bundle than the one that is expected.
+fn is_of_another(target: &Target, progressing: &Condition, revisions: &[ClusterObjectSet]) -> bool {
+    let mirrored = |set: &&ClusterObjectSet| {
+        condition(set, types::PROGRESSING).is_some_and(|own| {
+            (&own.status, &own.reason, &own.message)
+                == (&progressing.status, &progressing.reason, &progressing.message)
+        })
+    };
+    let mut sources = revisions.iter().filter(mirrored).peekable();
+    target.bundle.is_some()
+        && sources.peek().is_some()
+        && sources.all(|set| bundle(set) != target.bundle.as_ref())
+}
+
+/// What is being done: by the newest revision where one is rolling out, else what the extension says.
+fn underway(
+    target: &Target,
+    progressing: Option<&Condition>,
+    newest: Option<&ClusterObjectSet>,
+    obstacle: Option<&str>,
+) -> String {
+    let is_rolling_out = |set: &&ClusterObjectSet| {
+        condition(set, types::SUCCEEDED).is_none_or(|succeeded| succeeded.status != "True")
+            || bundle(set) == target.bundle.as_ref()
+    };
+    let retrying = progressing.filter(|condition| condition.reason == reasons::RETRYING);
+    let Some(set) = newest.filter(is_rolling_out) else {
+        return match (retrying, progressing) {
+            (Some(retrying), _) => format!("retrying: {}", retrying.message),
+            (None, Some(other)) if other.reason != reasons::SUCCEEDED => other.message.clone(),
+            _ => "waiting for the new revision".to_owned(),
+        };
+    };
+    let said = condition(set, types::PROGRESSING);
+    let mut text = match said {
+        Some(said) if said.reason == reasons::RETRYING => format!("retrying: {}", said.message),
+        Some(said) => said.message.clone(),
+        None => "not begun yet".to_owned(),
+    };
+    let failing = condition(set, types::AVAILABLE).filter(|one| one.reason == reasons::PROBE_FAILURE);
+    if let Some(hangs_on) = obstacle.or_else(|| Some(failing?.message.as_str())) {
+        text += &format!(" {hangs_on}");
+    }
+    format!("revision {}: {text}", set.name_any())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// `Type=Status/Reason: message @generation`
+    fn conditions(texts: &[&str]) -> Value {
+        let condition = |text: &&str| {
+            let (head, rest) = text.split_once(": ").unwrap();
+            let (type_, head) = head.split_once('=').unwrap();
+            let (status, reason) = head.split_once('/').unwrap();
+            let (message, generation) = rest.rsplit_once(" @").unwrap();
+            json!({"type": type_, "status": status, "reason": reason, "message": message,
+                "observedGeneration": generation.parse::<i64>().unwrap(), "lastTransitionTime": "2026-01-02T03:04:05Z"})
+        };
+        texts.iter().map(condition).collect()
+    }
+
+    fn extension(installed: Option<&str>, texts: &[&str]) -> ClusterExtension {
+        let install = installed.map(|name| json!({"bundle": {"name": name, "version": "1.0.0"}}));
+        let mut status = json!({"conditions": conditions(texts)});
+        if let Some(install) = install {
+            status["install"] = install;
+        }
+        serde_json::from_value(json!({"metadata": {"name": "pipe", "uid": "u"}, "status": status})).unwrap()
+    }
+
+    fn revision(number: i64, bundle: &str, state: &str, texts: &[&str]) -> ClusterObjectSet {
+        serde_json::from_value(json!({
+            "metadata": {"name": format!("pipe-{number}"), "annotations": {annotations::BUNDLE_NAME: bundle}},
+            "spec": {"lifecycleState": state, "revision": number, "collisionProtection": "Prevent"},
+            "status": {"conditions": conditions(texts)},
+        }))
+        .unwrap()
+    }
+
+    fn target(before: Option<&str>) -> Target {
+        Target {
+            name: "pipe".to_owned(),
+            uid: Some("u".to_owned()),
+            generation: 2,
+            bundle: Some("pipe.v2".to_owned()),
+            before: before.map(str::to_owned),
+        }
+    }
+
+    fn underway_as(text: &str) -> Arrival {
+        Arrival::Underway(text.to_owned())
+    }
+
+    const INSTALLED: &str = "Installed=True/Succeeded: Installed bundle x successfully @2";
+    const SUCCEEDED: &str = "Progressing=True/Succeeded: Revision 1.0.0 has rolled out. @2";
+
+    #[test]
+    fn an_upgrade_arrives_with_the_revision_of_the_new_bundle() {
+        let old = || {
+            revision(
+                1,
+                "pipe.v1",
+                "Active",
+                &["Succeeded=True/Succeeded: done @1", &SUCCEEDED.replace('2', "1")],
+            )
+        };
+        let target = target(Some("pipe.v1"));
+        // The change has not been seen.
+        let stale =
+            extension(Some("pipe.v1"), &[&INSTALLED.replace("@2", "@1"), &SUCCEEDED.replace("@2", "@1")]);
+        let got = judge(&target, Some(&stale), &[old()], None);
+        assert_eq!(got, underway_as("operator-controller has not looked at it yet"));
+        // It has been seen, but the revision is not there yet.
+        let seen = extension(Some("pipe.v1"), &[INSTALLED, SUCCEEDED]);
+        let got = judge(&target, Some(&seen), &[old()], None);
+        assert_eq!(got, underway_as("pipe.v1 is still installed, pipe.v2 is expected"));
+        // The revision is there, the extension still mirrors the old one.
+        let new = revision(2, "pipe.v2", "Active", &[]);
+        let got = judge(&target, Some(&seen), &[new, old()], None);
+        assert_eq!(got, underway_as("revision pipe-2: not begun yet"));
+        let rolling = [
+            "Progressing=True/RollingOut: Revision 2.0.0 is rolling out. @1",
+            "Available=False/ProbeFailure: Object Deployment.apps/v1 a/b: no replicas @1",
+        ];
+        let new = revision(2, "pipe.v2", "Active", &rolling);
+        let got = judge(&target, Some(&seen), &[old(), new.clone()], None);
+        let expected =
+            "revision pipe-2: Revision 2.0.0 is rolling out. Object Deployment.apps/v1 a/b: no replicas";
+        assert_eq!(got, underway_as(expected));
+        let got = judge(&target, Some(&seen), &[old(), new], Some("phase deploy: Deployment a/b"));
+        let expected = "revision pipe-2: Revision 2.0.0 is rolling out. phase deploy: Deployment a/b";
+        assert_eq!(got, underway_as(expected));
+        let new = revision(2, "pipe.v2", "Active", &[SUCCEEDED]);
+        let done = extension(Some("pipe.v2"), &[INSTALLED, SUCCEEDED]);
+        let got = judge(&target, Some(&done), &[revision(1, "pipe.v1", "Archived", &[]), new], None);
+        assert_eq!(got, Arrival::Arrived("pipe is installed: pipe.v2, version 1.0.0".to_owned()));
+    }
+
+    #[test]
+    fn what_the_controller_chose_otherwise_has_arrived_too() {
+        let newer = extension(Some("pipe.v3"), &[INSTALLED, SUCCEEDED]);
+        let got = judge(&target(None), Some(&newer), &[revision(1, "pipe.v3", "Active", &[])], None);
+        let said = "pipe is installed: pipe.v3, version 1.0.0; when it was chosen, that was pipe.v2";
+        assert_eq!(got, Arrival::Arrived(said.to_owned()));
+    }
+
+    #[test]
+    fn failures_of_the_revision_that_is_replaced_are_not_the_changes() {
+        let late =
+            "Progressing=False/ProgressDeadlineExceeded: Revision has not rolled out for 10 minute(s). @2";
+        let stuck = revision(1, "pipe.v1", "Active", &[late]);
+        let got = judge(&target(None), Some(&extension(None, &[late])), std::slice::from_ref(&stuck), None);
+        assert!(matches!(got, Arrival::Underway(_)), "{got:?}");
+        let new = revision(2, "pipe.v2", "Active", &[late]);
+        let got = judge(&target(None), Some(&extension(None, &[late])), &[stuck, new], None);
+        let said = "pipe: ProgressDeadlineExceeded: Revision has not rolled out for 10 minute(s).";
+        assert_eq!(got, Arrival::Failed(said.to_owned()));
+        let invalid = "Progressing=False/InvalidConfiguration: invalid ClusterExtension configuration: x @2";
+        let got = judge(&target(None), Some(&extension(None, &[invalid])), &[], None);
+        let said = "pipe: InvalidConfiguration: invalid ClusterExtension configuration: x";
+        assert_eq!(got, Arrival::Failed(said.to_owned()));
+    }
+
+    #[test]
+    fn what_is_tried_again_is_waited_for() {
+        let retrying = "Progressing=True/Retrying: no bundles found for package \"pipe\" @2";
+        let got = judge(&target(None), Some(&extension(None, &[retrying])), &[], None);
+        assert_eq!(got, underway_as("retrying: no bundles found for package \"pipe\""));
+        let none = "Installed=False/Failed: No bundle installed @2";
+        let got = judge(&target(None), Some(&extension(None, &[none])), &[], None);
+        assert_eq!(got, underway_as("waiting for the new revision"));
+    }
+
+    #[test]
+    fn what_is_gone_or_paused_never_arrives() {
+        let failed = |extension: Option<&ClusterExtension>| match judge(&target(None), extension, &[], None) {
+            Arrival::Failed(why) => why,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(failed(None), "pipe has been deleted");
+        let mut other = extension(None, &[]);
+        other.metadata.uid = Some("v".to_owned());
+        assert_eq!(failed(Some(&other)), "pipe has been deleted; there is another one of that name now");
+        let mut paused = extension(None, &[]);
+        paused.metadata.annotations = Some([(annotations::EXT_PAUSED.to_owned(), "true".to_owned())].into());
+        assert_eq!(
+            failed(Some(&paused)),
+            "pipe is paused: nothing happens while it has the annotation ext.olm.operatorframework.io/paused"
+        );
+    }
+}

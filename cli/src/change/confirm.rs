@@ -1,0 +1,58 @@
+//! Asking for a yes.
+
+use std::io::{self, IsTerminal, Write};
+
+use crate::failure::Failure;
+use crate::session::Session;
+
+/// Asks `question` on the terminal, unless `yes` has been said already.
+///
+/// # Errors
+/// The answer is no, or there is no terminal to ask on: then `--yes` must be said.
+pub(crate) async fn confirm(question: &str, yes: bool, session: &Session) -> Result<(), Failure> {
+    if yes {
+        return Ok(());
+    }
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Err(Failure::usage(format!("{question} Say --yes; there is no terminal to ask on")));
+    }
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    let question = format!("{question} [y/N] ");
+    // In a thread that nobody waits for once a signal has come: the terminal may stay silent for ever.
+    let ask = move || {
+        let mut answer = String::new();
+        let asked = write!(io::stderr(), "{question}")
+            .and_then(|()| io::stderr().flush())
+            .and_then(|()| io::stdin().read_line(&mut answer));
+        let _ = sender.send(asked.map(|_| answer));
+    };
+    let started = std::thread::Builder::new().name("question".to_owned()).spawn(ask);
+    started.map_err(|error| Failure::operational(format!("cannot start a thread: {error}")))?;
+    let answer = async {
+        let answer = receiver.await.map_err(|_| Failure::operational("nobody was asked"))?;
+        answer.map_err(|error| Failure::operational(format!("cannot read the answer: {error}")))
+    };
+    if is_yes(&session.unless_interrupted(answer).await?) {
+        Ok(())
+    } else {
+        Err(Failure::operational("the answer was not yes; nothing has been changed"))
+    }
+}
+
+fn is_yes(answer: &str) -> bool {
+    matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_yes_is_a_yes() {
+        for (answer, expected) in
+            [("y\n", true), ("Yes\r\n", true), ("", false), ("\n", false), ("n\n", false), ("yep", false)]
+        {
+            assert_eq!(is_yes(answer), expected, "{answer:?}");
+        }
+    }
+}

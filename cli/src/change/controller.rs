@@ -1,0 +1,92 @@
+//! How the cluster's operator-controller is configured, as far as its choices depend on it: what a command says before it
+//! writes is what that controller will say.
+
+use std::str::FromStr;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::Api;
+use olm_resolve::DependencyMode;
+
+use crate::failure::{Code, Failure};
+use crate::progress::say;
+use crate::session::Session;
+use crate::source::Cluster;
+
+/// Name of the Deployment in every install file (spec 06 §1).
+const DEPLOYMENT: &str = "operator-controller-controller-manager";
+/// Gates that are off unless the controller's arguments say otherwise, but on where nothing is known of it.
+const OFF: &str = "SingleOwnNamespaceInstallSupport=false,DeploymentConfig=false";
+
+/// What the controller was started with.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Controller {
+    /// Values of `--feature-gates`.
+    pub(crate) gates: Vec<String>,
+    /// Value of `--dependency-mode`.
+    pub(crate) dependency_mode: Option<DependencyMode>,
+}
+
+impl Controller {
+    /// The controller of the cluster. One that cannot be looked at is taken to allow what can be allowed; a warning says so.
+    ///
+    /// # Errors
+    /// A signal came.
+    pub(crate) async fn read(cluster: &Cluster, session: &Session) -> Result<Self, Failure> {
+        let namespace = cluster.namespace();
+        let api: Api<Deployment> = Api::namespaced(cluster.client().clone(), namespace);
+        let what = format!("Deployment {namespace}/{DEPLOYMENT}");
+        let why = match cluster.call(&what, api.get_opt(DEPLOYMENT), session).await {
+            Ok(Some(deployment)) => return Ok(Self::of_arguments(&arguments(deployment))),
+            Ok(None) => format!("there is no {what}"),
+            Err(Failure::Told(Code::Interrupted, why)) => return Err(Failure::Told(Code::Interrupted, why)),
+            Err(failure) => failure.to_string(),
+        };
+        say(&format!("warning: how operator-controller is configured is not known: {why}"));
+        Ok(Self::default())
+    }
+
+    fn of_arguments(arguments: &[String]) -> Self {
+        let mut gates = vec![OFF.to_owned()];
+        gates.extend(values(arguments, "--feature-gates").map(str::to_owned));
+        let mode = values(arguments, "--dependency-mode").last();
+        Self { gates, dependency_mode: mode.and_then(|mode| DependencyMode::from_str(mode).ok()) }
+    }
+}
+
+fn arguments(deployment: Deployment) -> Vec<String> {
+    let spec = deployment.spec.and_then(|spec| spec.template.spec);
+    let containers = spec.map(|spec| spec.containers).unwrap_or_default().into_iter();
+    containers.flat_map(|one| [one.command, one.args]).flatten().flatten().collect()
+}
+
+/// The values of a flag, written as `--flag=value` or as `--flag value`.
+fn values<'a>(arguments: &'a [String], flag: &'a str) -> impl Iterator<Item = &'a str> {
+    let value = move |(index, argument): (usize, &'a String)| match argument.strip_prefix(flag)? {
+        "" => arguments.get(index + 1).map(String::as_str),
+        rest => rest.strip_prefix('='),
+    };
+    arguments.iter().enumerate().filter_map(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_read_as_the_controller_reads_them() {
+        let of = |arguments: &[&str]| {
+            Controller::of_arguments(&arguments.iter().map(|&text| text.to_owned()).collect::<Vec<_>>())
+        };
+        let controller = of(&[
+            "--feature-gates=A=true,B=false",
+            "--v=2",
+            "--feature-gates",
+            "C=true",
+            "--dependency-mode=Check",
+        ]);
+        assert_eq!(controller.gates, [OFF, "A=true,B=false", "C=true"]);
+        assert_eq!(controller.dependency_mode, Some(DependencyMode::Check));
+        assert_eq!(of(&["--dependency-mode=nonsense", "--feature-gates-file=x"]).gates, [OFF]);
+        assert_eq!(of(&["--dependency-mode=nonsense"]).dependency_mode, None);
+    }
+}

@@ -1,0 +1,255 @@
+//! Writing: extensions and namespaces, for good or as a dry run.
+
+use std::fmt;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::ResourceExt;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use olm_api::ClusterExtension;
+use olm_version::quote;
+use serde_json::{Value, json};
+
+use super::{DryRun, FIELD_MANAGER, merge};
+use crate::failure::{Code, Failure};
+use crate::session::Session;
+use crate::source::Cluster;
+
+/// Longest wait for the API server's answer: admission webhooks may take 30 s.
+const DEADLINE: Duration = Duration::from_secs(45);
+
+/// An object, and what became of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Written {
+    /// As the API server has it now, or as it would be; without status and bookkeeping.
+    pub(crate) object: Value,
+    pub(crate) done: Done,
+    /// Nothing was really changed.
+    pub(crate) dry_run: Option<DryRun>,
+    /// `metadata.generation`, where the API server told.
+    pub(crate) generation: Option<i64>,
+    /// `metadata.uid`, where the API server told.
+    pub(crate) uid: Option<String>,
+}
+
+/// What became of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Done {
+    Created,
+    Changed,
+    /// It was as it should be.
+    Unchanged,
+    Deleted,
+}
+
+impl Done {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Changed => "changed",
+            Self::Unchanged => "unchanged",
+            Self::Deleted => "deleted",
+        }
+    }
+}
+
+impl Written {
+    /// What became of `object`, which the API server has sent, or which it would be sent.
+    pub(crate) fn new(mut object: Value, done: Done, dry_run: Option<DryRun>) -> Self {
+        let generation = object["metadata"]["generation"].as_i64();
+        let uid = object["metadata"]["uid"].as_str().map(str::to_owned);
+        if let Some(fields) = object.as_object_mut() {
+            fields.remove("status");
+        }
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            for field in ["managedFields", "uid", "resourceVersion", "generation", "creationTimestamp"] {
+                metadata.remove(field);
+            }
+        }
+        Self { object, done, dry_run, generation, uid }
+    }
+
+    /// `clusterextension.olm.operatorframework.io/NAME`, as kubectl names objects.
+    pub(crate) fn name(&self) -> String {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let group = text(&self.object["apiVersion"]);
+        let group = group.rsplit_once('/').map(|(group, _)| format!(".{group}")).unwrap_or_default();
+        let kind = text(&self.object["kind"]).to_lowercase();
+        format!("{kind}{group}/{}", text(&self.object["metadata"]["name"]))
+    }
+}
+
+/// `clusterextension.olm.operatorframework.io/NAME created`
+impl fmt::Display for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let note = match self.dry_run {
+            None => "",
+            Some(DryRun::Client) => " (dry run)",
+            Some(DryRun::Server) => " (server dry run)",
+        };
+        write!(f, "{} {}{note}", self.name(), self.done.as_str())
+    }
+}
+
+/// Writes the extension `after`: anew where `before` is `None`, else what differs from `before`, as it was read.
+///
+/// # Errors
+/// The API server refuses it ([`Code::Findings`]) or does not answer; an extension to be created exists, or one to be
+/// changed is not the same any more.
+pub(crate) async fn apply(
+    cluster: &Cluster,
+    before: Option<&ClusterExtension>,
+    after: &ClusterExtension,
+    dry_run: Option<DryRun>,
+    session: &Session,
+) -> Result<Written, Failure> {
+    let api: Api<ClusterExtension> = Api::all(cluster.client().clone());
+    let name = after.name_any();
+    let what = format!("ClusterExtension {}", quote(&name));
+    let wanted = value(after)?;
+    let Some(before) = before else {
+        if dry_run == Some(DryRun::Client) {
+            return Ok(Written::new(wanted, Done::Created, dry_run));
+        }
+        let parameters = post(dry_run);
+        let created = call(&format!("create {what}"), api.create(&parameters, after), session).await?;
+        return Ok(Written::new(value(&created)?, Done::Created, dry_run));
+    };
+    let Some(mut patch) = merge::patch(&changeable(before)?, &changeable(after)?) else {
+        return Ok(Written::new(value(before)?, Done::Unchanged, dry_run));
+    };
+    if dry_run == Some(DryRun::Client) {
+        return Ok(Written::new(wanted, Done::Changed, dry_run));
+    }
+    // Another one of the same name is none of ours to change.
+    patch["metadata"]["uid"] = json!(before.uid());
+    let parameters = PatchParams {
+        dry_run: dry_run.is_some(),
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    let patch = Patch::Merge(&patch);
+    let changed = api.patch(&name, &parameters, &patch);
+    let changed = call(&format!("change {what}"), changed, session).await?;
+    Ok(Written::new(value(&changed)?, Done::Changed, dry_run))
+}
+
+/// Asks the API server whether it would create the extension.
+///
+/// # Errors
+/// It would not, or does not answer.
+pub(crate) async fn dry_create(
+    cluster: &Cluster,
+    extension: &ClusterExtension,
+    session: &Session,
+) -> Result<(), Failure> {
+    apply(cluster, None, extension, Some(DryRun::Server), session).await.map(drop)
+}
+
+/// Creates the namespace `name`; `None` where it is there already.
+///
+/// # Errors
+/// The API server refuses it or does not answer.
+pub(crate) async fn create_namespace(
+    cluster: &Cluster,
+    name: &str,
+    dry_run: Option<DryRun>,
+    session: &Session,
+) -> Result<Option<Written>, Failure> {
+    let api: Api<Namespace> = Api::all(cluster.client().clone());
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+    let written = || Written::new(namespace.clone(), Done::Created, dry_run);
+    let what = format!("namespace {}", quote(name));
+    if cluster.call(&what, api.get_metadata_opt(name), session).await?.is_some() {
+        return Ok(None);
+    }
+    if dry_run != Some(DryRun::Client) {
+        let object = Namespace {
+            metadata: kube::core::ObjectMeta { name: Some(name.to_owned()), ..Default::default() },
+            ..Default::default()
+        };
+        let parameters = post(dry_run);
+        let create = async {
+            match api.create(&parameters, &object).await {
+                // Somebody else was faster.
+                Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+                answer => answer.map(Some),
+            }
+        };
+        if call(&format!("create {what}"), create, session).await?.is_none() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(written()))
+}
+
+fn post(dry_run: Option<DryRun>) -> PostParams {
+    PostParams { dry_run: dry_run.is_some(), field_manager: Some(FIELD_MANAGER.to_owned()) }
+}
+
+fn value(extension: &ClusterExtension) -> Result<Value, Failure> {
+    serde_json::to_value(extension).map_err(|error| Failure::operational(error.to_string()))
+}
+
+/// The part of an extension that is its owner's to change.
+fn changeable(extension: &ClusterExtension) -> Result<Value, Failure> {
+    let whole = value(extension)?;
+    let metadata = &whole["metadata"];
+    let map = |field: &str| metadata.get(field).cloned().unwrap_or_else(|| json!({}));
+    Ok(json!({
+        "metadata": { "annotations": map("annotations"), "labels": map("labels") },
+        "spec": whole.get("spec").cloned().unwrap_or_else(|| json!({})),
+    }))
+}
+
+/// A call that changes something, with a deadline. It is not given up for a signal: whether it was carried out must be known.
+///
+/// # Errors
+/// The API server refuses it or does not answer in time.
+pub(crate) async fn call<T>(
+    what: &str,
+    call: impl Future<Output = Result<T, kube::Error>>,
+    session: &Session,
+) -> Result<T, Failure> {
+    session.check()?;
+    let answer = olm_service::cluster::within(DEADLINE, call).await;
+    answer.map_err(|error| refused(what, &error))
+}
+
+/// The failure to do `what`, such as `create namespace "a"`.
+fn refused(what: &str, error: &kube::Error) -> Failure {
+    let cause = olm_service::cluster::describe(error);
+    let code = match error {
+        kube::Error::Api(status) => status.code,
+        _ => 0,
+    };
+    match code {
+        400 | 422 => {
+            Failure::Told(Code::Findings, format!("cannot {what}: the API server refuses it: {cause}"))
+        }
+        409 => Failure::operational(format!(
+            "cannot {what}: {cause}\nsomebody else has changed it meanwhile; look at it, and try again"
+        )),
+        _ => Failure::operational(format!("cannot {what}: {cause}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_named_as_kubectl_does() {
+        let object = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+            "metadata": {"name": "pipe", "uid": "u", "generation": 3, "resourceVersion": "7"}, "status": {}});
+        let written = Written::new(object, Done::Changed, Some(DryRun::Server));
+        let told = "clusterextension.olm.operatorframework.io/pipe changed (server dry run)";
+        assert_eq!(written.to_string(), told);
+        assert_eq!((written.generation, written.uid.as_deref()), (Some(3), Some("u")));
+        let left = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+            "metadata": {"name": "pipe"}});
+        assert_eq!(written.object, left);
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}});
+        assert_eq!(Written::new(namespace, Done::Created, None).to_string(), "namespace/a created");
+    }
+}

@@ -1,0 +1,74 @@
+//! What the next revision of an extension changes on a cluster, whole: for commands that judge it.
+
+use olm_api::ClusterExtension;
+use olm_revision::generate::BundleIdentity;
+use serde_json::Value;
+
+use super::cluster::{self, Installed};
+use super::report::{Diff, Side};
+use crate::bundle_source;
+use crate::change::Controller;
+use crate::failure::Failure;
+use crate::render::{self, Rendered, Wishes};
+use crate::session::Session;
+use crate::source::{Access, Cluster};
+
+/// The difference that the bundle in `image` makes, installed as `extension` wishes.
+///
+/// # Errors
+/// The image or the cluster cannot be read; the bundle cannot be installed this way
+/// ([`Code::Findings`](crate::failure::Code::Findings)).
+pub(crate) async fn with_image(
+    cluster: &Cluster,
+    extension: &ClusterExtension,
+    image: &str,
+    controller: &Controller,
+    access: &Access,
+    session: &Session,
+) -> Result<Diff, Failure> {
+    let mut wishes = Wishes::as_configured(extension, &controller.gates)?;
+    let files = bundle_source::read(image, &access.images, session).await?;
+    let installed = cluster::installed(cluster, extension, session).await?;
+    wishes.certificates = cluster::certificates(&installed.objects);
+    let Rendered { bundle, objects } = render::objects(&files, &wishes)?;
+    let new = super::side(&files, &bundle);
+    next(cluster, extension, installed, (&cluster::identity(&bundle), new), objects, session).await
+}
+
+/// The difference that `objects`, kept by the revision `origin`, make.
+///
+/// # Errors
+/// The cluster cannot be read.
+pub(crate) async fn with_objects(
+    cluster: &Cluster,
+    extension: &ClusterExtension,
+    identity: &BundleIdentity,
+    origin: &str,
+    objects: Vec<Value>,
+    session: &Session,
+) -> Result<Diff, Failure> {
+    let installed = cluster::installed(cluster, extension, session).await?;
+    let new = Side {
+        origin: format!("as revision {origin} has kept it"),
+        bundle: identity.name.clone(),
+        version: identity.version.clone(),
+        digest: None,
+    };
+    next(cluster, extension, installed, (identity, new), objects, session).await
+}
+
+async fn next(
+    cluster: &Cluster,
+    extension: &ClusterExtension,
+    installed: Installed,
+    (identity, new): (&BundleIdentity, Side),
+    objects: Vec<Value>,
+    session: &Session,
+) -> Result<Diff, Failure> {
+    let found = cluster::compare(cluster, extension, &installed, identity, objects.clone(), session).await?;
+    let mut diff = Diff::new(&installed.objects, &objects, &found.definitions, found.changes);
+    diff.warnings.extend(found.warnings);
+    diff.old = installed.side;
+    diff.new = new;
+    Ok(diff)
+}

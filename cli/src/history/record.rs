@@ -1,0 +1,156 @@
+//! What is remembered of each revision. Pure.
+
+use olm_api::ClusterObjectSet;
+use olm_api::conditions::{self, reasons, types};
+use serde::Serialize;
+
+use crate::status::observe::is_in_force;
+use crate::status::tree::{RevisionState, Stage};
+
+/// Characters of a digest that tell images apart.
+const SHORT_DIGEST: usize = 12;
+
+/// A revision, as programs get it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Record {
+    pub(crate) revision: i64,
+    pub(crate) name: String,
+    pub(crate) bundle: String,
+    pub(crate) version: String,
+    /// Reference of the bundle's image.
+    pub(crate) image: String,
+    /// Digest of the image, where the reference has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) digest: Option<String>,
+    pub(crate) result: Outcome,
+    /// Whether its objects were complete once.
+    pub(crate) succeeded: bool,
+    pub(crate) adopted_from_helm: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) created: Option<String>,
+    /// When it was archived.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) archived: Option<String>,
+    pub(crate) rollback: Rollback,
+}
+
+/// Whether a rollback goes there by itself.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Rollback {
+    pub(crate) possible: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) why_not: Option<&'static str>,
+}
+
+/// What became of a revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) enum Outcome {
+    /// The newest one in force that has rolled out.
+    Installed,
+    /// It has rolled out, and a newer one took its place.
+    Superseded,
+    /// It was archived before it had rolled out.
+    Abandoned,
+    New,
+    RollingOut,
+    Retrying,
+    Blocked,
+    DeadlineExceeded,
+    Archiving,
+    Deleting,
+}
+
+impl Outcome {
+    /// The word.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Installed => "Installed",
+            Self::Superseded => "Superseded",
+            Self::Abandoned => "Abandoned",
+            Self::New => "New",
+            Self::RollingOut => "RollingOut",
+            Self::Retrying => "Retrying",
+            Self::Blocked => "Blocked",
+            Self::DeadlineExceeded => "DeadlineExceeded",
+            Self::Archiving => "Archiving",
+            Self::Deleting => "Deleting",
+        }
+    }
+}
+
+impl Record {
+    /// The image in a word: its digest, shortened, else what follows the last `/`.
+    pub(super) fn short_image(&self) -> String {
+        match self.digest.as_deref().and_then(|digest| digest.split_once(':')) {
+            Some((algorithm, hex)) => {
+                format!("{algorithm}:{}", hex.chars().take(SHORT_DIGEST).collect::<String>())
+            }
+            None => self.image.rsplit('/').next().unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+/// The revisions of an extension, oldest first, as records, newest first.
+pub(crate) fn records(sets: &[ClusterObjectSet]) -> Vec<Record> {
+    let states: Vec<RevisionState> = sets.iter().map(RevisionState::alone).collect();
+    let newest = sets.iter().rposition(is_in_force).or_else(|| sets.len().checked_sub(1));
+    let installed = sets.iter().zip(&states).rposition(|(set, state)| is_in_force(set) && state.succeeded);
+    let aim = newest
+        .and_then(|newest| states.get(newest))
+        .map(|state| (state.bundle.clone(), state.version.clone()));
+    let record = |(index, (set, state)): (usize, (&ClusterObjectSet, RevisionState))| {
+        let result = outcome(&state, installed == Some(index));
+        let same = aim
+            .as_ref()
+            .is_some_and(|(bundle, version)| (bundle, version) == (&state.bundle, &state.version));
+        let why_not = match () {
+            () if newest == Some(index) => Some("it is the newest"),
+            () if state.version.is_empty() => Some("it names no version"),
+            () if !state.succeeded => Some("it never rolled out"),
+            () if same => Some("it has the bundle of the newest, and differs in configuration only"),
+            () => None,
+        };
+        Record {
+            revision: state.revision,
+            digest: state.image.split_once('@').map(|(_, digest)| digest.to_owned()),
+            result,
+            succeeded: state.succeeded,
+            adopted_from_helm: state.adopted_from_helm,
+            archived: archived(set),
+            rollback: Rollback { possible: why_not.is_none(), why_not },
+            name: state.name,
+            bundle: state.bundle,
+            version: state.version,
+            image: state.image,
+            created: state.created,
+        }
+    };
+    let mut records: Vec<Record> = sets.iter().zip(states).enumerate().map(record).collect();
+    records.reverse();
+    records
+}
+
+fn outcome(state: &RevisionState, is_installed: bool) -> Outcome {
+    match state.stage {
+        Stage::Deleting => Outcome::Deleting,
+        Stage::Archived if state.succeeded => Outcome::Superseded,
+        Stage::Archived => Outcome::Abandoned,
+        Stage::Archiving => Outcome::Archiving,
+        Stage::Blocked => Outcome::Blocked,
+        Stage::Retrying => Outcome::Retrying,
+        _ if is_installed => Outcome::Installed,
+        Stage::Succeeded => Outcome::Superseded,
+        Stage::New => Outcome::New,
+        Stage::RollingOut => Outcome::RollingOut,
+        Stage::DeadlineExceeded => Outcome::DeadlineExceeded,
+    }
+}
+
+fn archived(set: &ClusterObjectSet) -> Option<String> {
+    let status = set.status.as_ref()?;
+    let progressing = conditions::find(&status.conditions, types::PROGRESSING)?;
+    let is_archived = progressing.reason == reasons::ARCHIVED;
+    is_archived.then(|| progressing.last_transition_time.0.to_string())
+}

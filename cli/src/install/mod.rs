@@ -1,0 +1,258 @@
+//! `olm install`: makes a ClusterExtension, after saying which bundle the controller will choose for it and what is in the way
+//! (spec 07 §7.2).
+//!
+//! The choice is the resolver's, as in `olm resolve`, and the objects are the renderer's, as in `olm render`; here is what
+//! leads to writing one extension, and in [`together`] several that depend on each other.
+
+mod standing;
+mod together;
+mod wanted;
+
+use clap::Args;
+use kube::ResourceExt;
+use olm_api::ClusterExtension;
+use olm_version::quote;
+
+pub(crate) use self::standing::has_namespace;
+use self::standing::{Standing, standing};
+use self::wanted::{Wanted, differences};
+use crate::change::{self, ChangeArgs, Controller, Notation, Target, Written, foreseen};
+use crate::failure::{Code, Failure};
+use crate::output::Fields;
+use crate::progress::say;
+use crate::render;
+use crate::resolve::{Choice, choose_as};
+use crate::session::Session;
+use crate::source::{Access, Cluster};
+use crate::{manifest, version_expression};
+
+/// The first lines of the command's help.
+pub(crate) const ABOUT: &str = "Installs a package as a new ClusterExtension
+
+Before anything is written the bundle is chosen as operator-controller chooses it, and it is said if the choice lies outside \
+the package's default channel, was skipped by a later bundle or is deprecated; what the API server, the bundle's install modes \
+or its configuration would refuse is refused here. An extension that is there already and asks for the same is left as it is; \
+one that asks for something else is not touched.
+
+With --with-dependencies everything that the package depends on is planned and, after a yes, installed, one after the other, \
+each once what it needs is there. After a failure the same command goes on where it ended.";
+
+/// Arguments of the command.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes:
+  0 success   1 something did not work, or was not there in time   2 wrong usage
+  3 it would be refused   4 nothing can be chosen
+
+Examples:
+  {olm} install my-operator --namespace my-operator --create-namespace --wait
+  {olm} install my-operator -n my-operator --channel default --version '1.x'
+  {olm} install my-operator -n my-operator --watch-namespace apps --catalog operatorhubio
+  {olm} install my-app -n apps --with-dependencies
+  {olm} install my-operator -n my-operator --dry-run=client -o yaml > extension.yaml")]
+pub(crate) struct InstallArgs {
+    /// The package
+    #[arg(value_name = "PACKAGE")]
+    package: String,
+    /// Namespace that the operator is installed into
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: String,
+    /// Create the namespace if it does not exist
+    #[arg(long)]
+    create_namespace: bool,
+    /// Name of the ClusterExtension; default: that of the package
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Only these versions, such as 1.2.3, 1.2.x or '>=1.2, <2'; upgrades stay within them
+    #[arg(long, value_name = "RANGE")]
+    version: Option<String>,
+    /// Only bundles of these channels; default is the package's default channel; without it all channels count
+    #[arg(long = "channel", value_name = "CHANNEL", value_delimiter = ',')]
+    channels: Vec<String>,
+    /// Only this ClusterCatalog
+    #[arg(long, value_name = "NAME")]
+    catalog: Option<String>,
+    /// Namespaces that the operator watches, if its bundle does not watch all
+    #[arg(long = "watch-namespace", value_name = "NAMESPACE", value_delimiter = ',')]
+    watch_namespaces: Vec<String>,
+    /// File (YAML or JSON) with the configuration, as in spec.config.inline; - is standard input
+    #[arg(long, value_name = "FILE")]
+    config: Option<String>,
+    /// Install everything that the package depends on, too
+    #[arg(long)]
+    with_dependencies: bool,
+    /// Do not ask whether the plan of --with-dependencies shall be carried out
+    #[arg(short, long, requires = "with_dependencies")]
+    yes: bool,
+    #[command(flatten)]
+    change: ChangeArgs,
+    #[command(flatten)]
+    access: Access,
+}
+
+/// What is known before anything is chosen.
+struct Setting<'a> {
+    args: &'a InstallArgs,
+    cluster: &'a Cluster,
+    controller: Controller,
+    /// All extensions of the cluster.
+    extensions: &'a [ClusterExtension],
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Nothing can be chosen, it would be refused, or it does not arrive.
+pub(crate) async fn run(args: InstallArgs, session: &mut Session) -> Result<(), Failure> {
+    if let Some(text) = &args.version {
+        version_expression::check(text)?;
+    }
+    let config = match &args.config {
+        Some(file) => render::config(file, session).await?,
+        None => None,
+    };
+    let wanted = Wanted {
+        name: args.name.clone().unwrap_or_else(|| args.package.clone()),
+        package: args.package.clone(),
+        namespace: args.namespace.clone(),
+        version: args.version.clone(),
+        channels: args.channels.clone(),
+        catalog: args.catalog.clone(),
+        watch_namespaces: args.watch_namespaces.clone(),
+        config,
+    };
+    let wanted = wanted.extension()?;
+    acceptable(&wanted)?;
+    let cluster = args.access.cluster.connect().await?;
+    let extensions = cluster.extensions(session).await?;
+    let found = standing(&extensions, &wanted)?;
+    if let Some(name) = &args.catalog {
+        cluster.served(Some(name), session).await?;
+    }
+    let controller = Controller::read(&cluster, session).await?;
+    let setting = Setting { args: &args, cluster: &cluster, controller, extensions: &extensions };
+    if args.with_dependencies {
+        return together::run(&setting, wanted, session).await;
+    }
+    alone(&setting, wanted, found, session).await
+}
+
+/// Refuses what the API server would refuse.
+fn acceptable(extension: &ClusterExtension) -> Result<(), Failure> {
+    let value = serde_json::to_value(extension).map_err(|error| Failure::operational(error.to_string()))?;
+    let refusals = manifest::refusals(&value);
+    if refusals.is_empty() { Ok(()) } else { Err(Failure::Told(Code::Findings, refusals.join("\nerror: "))) }
+}
+
+/// Installs one extension.
+async fn alone(
+    setting: &Setting<'_>,
+    mut wanted: ClusterExtension,
+    found: Standing<'_>,
+    session: &mut Session,
+) -> Result<(), Failure> {
+    let Setting { args, cluster, controller, .. } = setting;
+    let existing = match found {
+        Standing::New => None,
+        Standing::Existing(existing) => Some(existing),
+    };
+    // What is there already as it shall be needs no catalog.
+    if let Some(existing) = existing.filter(|existing| differences(existing, &wanted).is_empty()) {
+        return unchanged(setting, existing, session).await;
+    }
+    wanted.status = existing.and_then(|existing| existing.status.clone());
+    let choice = choose_as(controller, &wanted, &sources(args), &args.access, session).await?;
+    wanted.status = None;
+    if let Some(catalog) = wanted.spec.as_mut().and_then(|spec| spec.source.catalog.as_mut()) {
+        catalog.channels.clone_from(&choice.channels);
+    }
+    if let Some(existing) = existing {
+        let differences = differences(existing, &wanted);
+        if differences.is_empty() {
+            return unchanged(setting, existing, session).await;
+        }
+        return Err(standing::differs(existing, &differences));
+    }
+    let has_namespace = namespace_or_refuse(setting, session).await?;
+    let foresight =
+        foreseen(cluster, &wanted, &choice.image, controller, has_namespace, &args.access, session).await?;
+    if args.change.dry_run.is_none() {
+        change::dry_create(cluster, &wanted, session).await?;
+    }
+    let mut written = Vec::new();
+    if !has_namespace {
+        written
+            .extend(change::create_namespace(cluster, &args.namespace, args.change.dry_run, session).await?);
+    }
+    written.push(change::apply(cluster, None, &wanted, args.change.dry_run, session).await?);
+    let mut fields = Fields { text: choice.told.clone() };
+    fields.list(0, "Changes", &foresight.changes);
+    fields.list(0, "In the way", &foresight.obstacles);
+    tell_programs(args.change.output, choice.warnings.iter().chain(&foresight.obstacles));
+    change::print(args.change.output, &fields.text, &written, &mut session.output)?;
+    match written.last() {
+        Some(last) => arrive(setting, target(&wanted, last, &choice), session).await,
+        None => Ok(()),
+    }
+}
+
+/// Where the bundle is chosen from.
+fn sources(args: &InstallArgs) -> [String; 1] {
+    [args.catalog.as_ref().map_or_else(|| "cluster".to_owned(), |name| format!("cluster/{name}"))]
+}
+
+/// What is said to people in the text is said to others on standard error.
+pub(crate) fn tell_programs<'a>(notation: Notation, warnings: impl Iterator<Item = &'a String>) {
+    if notation != Notation::Table {
+        warnings.for_each(|warning| say(&format!("warning: {warning}")));
+    }
+}
+
+/// Whether the namespace exists.
+///
+/// # Errors
+/// It does not, and shall not be created.
+async fn namespace_or_refuse(setting: &Setting<'_>, session: &Session) -> Result<bool, Failure> {
+    let namespace = &setting.args.namespace;
+    let exists = has_namespace(setting.cluster, namespace, session).await?;
+    if exists || setting.args.create_namespace {
+        return Ok(exists);
+    }
+    Err(Failure::Told(
+        Code::Findings,
+        format!("namespace {} does not exist: --create-namespace creates it", quote(namespace)),
+    ))
+}
+
+fn target(extension: &ClusterExtension, written: &Written, choice: &Choice) -> Target {
+    Target {
+        name: extension.name_any(),
+        uid: written.uid.clone(),
+        generation: written.generation.unwrap_or_default(),
+        bundle: Some(choice.bundle.clone()),
+        before: None,
+    }
+}
+
+/// Leaves what is there as it is.
+async fn unchanged(
+    setting: &Setting<'_>,
+    existing: &ClusterExtension,
+    session: &mut Session,
+) -> Result<(), Failure> {
+    let change = &setting.args.change;
+    let written = change::apply(setting.cluster, Some(existing), existing, change.dry_run, session).await?;
+    let target = Target {
+        name: existing.name_any(),
+        uid: existing.uid(),
+        generation: existing.metadata.generation.unwrap_or_default(),
+        bundle: None,
+        before: None,
+    };
+    change::print(change.output, "", &[written], &mut session.output)?;
+    arrive(setting, target, session).await
+}
+
+/// Waits, if that is wanted.
+async fn arrive(setting: &Setting<'_>, target: Target, session: &mut Session) -> Result<(), Failure> {
+    change::arrive(setting.cluster, &setting.args.change, &target, session).await
+}

@@ -1,0 +1,129 @@
+//! What is on the cluster before something is installed: other extensions, and the namespace.
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::ResourceExt;
+use kube::api::Api;
+use olm_api::ClusterExtension;
+use olm_version::quote;
+
+use super::wanted::package;
+use crate::failure::{Code, Failure};
+use crate::session::Session;
+use crate::source::Cluster;
+
+/// How an extension that shall be made stands to those that are there.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Standing<'a> {
+    /// There is none of its name and none of its package.
+    New,
+    /// There is one of its name and package.
+    Existing(&'a ClusterExtension),
+}
+
+/// Compares what is wanted with all extensions of the cluster.
+///
+/// # Errors
+/// Another package has the name, another extension has the package, or what is there is being deleted.
+pub(super) fn standing<'a>(
+    extensions: &'a [ClusterExtension],
+    wanted: &ClusterExtension,
+) -> Result<Standing<'a>, Failure> {
+    let name = wanted.name_any();
+    let wanted = package(wanted);
+    let refused = |text: String| Failure::Told(Code::Findings, text);
+    if let Some(existing) = extensions.iter().find(|one| one.name_any() == name) {
+        let (other, shown) = (package(existing), quote(&name));
+        if other != wanted {
+            let other = quote(other);
+            let wanted = quote(wanted);
+            return Err(refused(format!(
+                "there is a ClusterExtension {shown} already, of package {other}, which stays as it is: --name gives the \
+                 one of package {wanted} another name"
+            )));
+        }
+        if existing.metadata.deletion_timestamp.is_some() {
+            return Err(refused(format!("ClusterExtension {shown} is being deleted: wait until it is gone")));
+        }
+        return Ok(Standing::Existing(existing));
+    }
+    let Some(twin) = extensions.iter().find(|one| package(one) == wanted) else { return Ok(Standing::New) };
+    Err(refused(format!(
+        "package {} has a ClusterExtension already: {}; a second one would not get the objects that the first one has",
+        quote(wanted),
+        quote(&twin.name_any())
+    )))
+}
+
+/// That an existing extension asks for something else.
+pub(super) fn differs(existing: &ClusterExtension, differences: &[String]) -> Failure {
+    let name = existing.name_any();
+    Failure::Told(
+        Code::Findings,
+        format!(
+            "ClusterExtension {} is there already and asks for something else, so it stays as it is:\n  {}\nchange it with \
+             `olm upgrade {name}` or kubectl",
+            quote(&name),
+            differences.join("\n  ")
+        ),
+    )
+}
+
+/// Whether the namespace is there.
+///
+/// # Errors
+/// The API server does not say, or the namespace is being deleted.
+pub(crate) async fn has_namespace(cluster: &Cluster, name: &str, session: &Session) -> Result<bool, Failure> {
+    let api: Api<Namespace> = Api::all(cluster.client().clone());
+    let shown = quote(name);
+    let found = cluster.call(&format!("namespace {shown}"), api.get_metadata_opt(name), session).await?;
+    match found {
+        Some(found) if found.metadata.deletion_timestamp.is_some() => Err(Failure::Told(
+            Code::Findings,
+            format!("namespace {shown} is being deleted: wait until it is gone"),
+        )),
+        found => Ok(found.is_some()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn extension(name: &str, package: &str) -> ClusterExtension {
+        let source = json!({"sourceType": "Catalog", "catalog": {"packageName": package}});
+        let spec = json!({"namespace": "ns", "source": source});
+        serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
+    }
+
+    // spec 07 E-08, spec 05 acceptance 24
+    #[test]
+    fn what_is_there_is_never_overwritten_and_never_doubled() {
+        let mut gone = extension("gone", "gone");
+        gone.metadata.deletion_timestamp = Some(
+            "2026-01-02T03:04:05Z".parse().map(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time).unwrap(),
+        );
+        let there = [extension("pipe", "pipe"), extension("lamp", "lamp"), gone];
+        let of = |name: &str, package: &str| match standing(&there, &extension(name, package)) {
+            Ok(Standing::New) => "new".to_owned(),
+            Ok(Standing::Existing(one)) => format!("existing {}", one.name_any()),
+            Err(failure) => {
+                assert_eq!(failure.exit_code(), 3);
+                failure.to_string()
+            }
+        };
+        assert_eq!(of("etcd", "etcd"), "new");
+        assert_eq!(of("pipe", "pipe"), "existing pipe");
+        assert_eq!(
+            of("pipe", "etcd"),
+            "there is a ClusterExtension \"pipe\" already, of package \"pipe\", which stays as it is: --name gives the one of \
+             package \"etcd\" another name"
+        );
+        assert_eq!(
+            of("pipe2", "pipe"),
+            "package \"pipe\" has a ClusterExtension already: \"pipe\"; a second one would not get the objects that the first \
+             one has"
+        );
+        assert_eq!(of("gone", "gone"), "ClusterExtension \"gone\" is being deleted: wait until it is gone");
+    }
+}

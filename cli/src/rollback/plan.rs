@@ -1,0 +1,249 @@
+//! What a rollback writes, and what it says. Pure.
+
+use olm_api::cluster_extension::{
+    CatalogFilter, CrdUpgradeSafety, CrdUpgradeSafetyEnforcement, InstallConfig, PreflightConfig,
+    UpgradeConstraintPolicy,
+};
+use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
+use serde_json::{Value, json};
+
+use super::risk::Risks;
+use super::target::Target;
+use crate::diff::{Diff, Foresight};
+use crate::output::Fields;
+use crate::resolve::Choice;
+use crate::status::tree::{installed, is_migrated, is_paused};
+
+/// Where the version stands in what a manager owns of an extension.
+const OWNED_VERSION: &str = "/f:spec/f:source/f:catalog/f:version";
+/// The manager of `kubectl apply` without `--server-side`.
+const KUBECTL_APPLY: &str = "kubectl-client-side-apply";
+
+/// A rollback.
+#[derive(Debug)]
+pub(super) struct Plan<'a> {
+    live: &'a ClusterExtension,
+    target: &'a Target,
+    /// The revision that took the installation over from Helm.
+    adopted: Option<String>,
+    /// The extension as it shall be.
+    pub(super) wanted: ClusterExtension,
+}
+
+impl<'a> Plan<'a> {
+    /// Takes the extension `live`, which has the revisions `sets`, to `target`.
+    pub(super) fn new(live: &'a ClusterExtension, target: &'a Target, sets: &[ClusterObjectSet]) -> Self {
+        let mut wanted = live.clone();
+        if let Some(catalog) = wanted.spec.as_mut().and_then(|spec| spec.source.catalog.as_mut()) {
+            catalog.version = Some(target.version.clone());
+            catalog.upgrade_constraint_policy = Some(UpgradeConstraintPolicy::SelfCertified);
+        }
+        let adopted = sets.iter().find(|set| is_migrated(set)).and_then(|set| set.metadata.name.clone());
+        Self { live, target, adopted, wanted }
+    }
+
+    /// Lets definitions pass that operator-controller would refuse.
+    pub(super) fn turn_the_check_off(&mut self) {
+        let enforcement = CrdUpgradeSafetyEnforcement::None;
+        if let Some(spec) = &mut self.wanted.spec {
+            let preflight = PreflightConfig { crd_upgrade_safety: CrdUpgradeSafety { enforcement } };
+            spec.install = Some(InstallConfig { preflight: Some(preflight) });
+        }
+    }
+
+    /// What people should know.
+    pub(super) fn warnings(&self, choice: &Choice) -> Vec<String> {
+        let mut warnings = choice.warnings.clone();
+        warnings.extend(self.target.warning.clone());
+        if is_paused(self.live) {
+            warnings.push("the extension is paused: nothing happens before that is over".to_owned());
+        }
+        if let Some(revision) = &self.adopted {
+            warnings.push(format!(
+                "revision {revision} took the installation over from the reference's Helm applier: its bundle can come back, \
+                 but the installation cannot be given back to the Helm applier"
+            ));
+        }
+        for manager in self.managers() {
+            warnings.push(format!(
+                "{manager} has set spec.source.catalog.version: change it there too, or its next apply undoes the rollback"
+            ));
+        }
+        warnings
+    }
+
+    /// Who applies the version from somewhere else.
+    fn managers(&self) -> Vec<String> {
+        let entries = self.live.metadata.managed_fields.iter().flatten();
+        let applying = entries.filter(|entry| {
+            let owns =
+                entry.fields_v1.as_ref().is_some_and(|fields| fields.0.pointer(OWNED_VERSION).is_some());
+            let applies = entry.operation.as_deref() == Some("Apply")
+                || entry.manager.as_deref() == Some(KUBECTL_APPLY);
+            owns && applies
+        });
+        let mut managers: Vec<String> = applying.filter_map(|entry| entry.manager.clone()).collect();
+        managers.sort();
+        managers.dedup();
+        managers
+    }
+
+    /// The rollback for people.
+    pub(super) fn text(&self, diff: Option<&Diff>, warnings: &[String]) -> String {
+        let name = self.live.metadata.name.as_deref().unwrap_or_default();
+        let before = installed(self.live).map_or_else(
+            || "nothing is installed".to_owned(),
+            |bundle| format!("{}, version {}", bundle.name, bundle.version),
+        );
+        let bundle = self.target.bundle.as_ref().map(|bundle| format!("{bundle}, ")).unwrap_or_default();
+        let revision = self.target.revision.map(|number| format!(", as revision {number} had it"));
+        let after = format!("{bundle}version {}{}", self.target.version, revision.unwrap_or_default());
+        let mut fields = Fields::default();
+        fields.add(0, "Extension", name);
+        fields.add(0, "From", &before);
+        fields.add(0, "Back to", &after);
+        fields.list(0, "Sets", &self.sets());
+        if let Some(diff) = diff {
+            fields.list(0, "Changes", &Foresight::of(diff).changes);
+        }
+        fields.list(0, "Warning", warnings);
+        fields.text
+    }
+
+    /// What was risked, and how the extension goes on from there, for people.
+    pub(super) fn afterwards(&self, risks: &Risks) -> String {
+        let name = self.live.metadata.name.as_deref().unwrap_or_default();
+        let mut fields = Fields::default();
+        fields.list(0, "Data at risk", &risks.losses);
+        let mut afterwards = Vec::new();
+        if risks.takes_objects {
+            afterwards.push(format!(
+                "a definition that goes stays while there are custom resources of it, and blocks the archiving of its revision, \
+                 unless annotation {} is Delete",
+                annotations::EXT_UNINSTALL_POLICY
+            ));
+        }
+        afterwards.extend([
+            "the extension stays at this version until the pin is lifted; to lift it:".to_owned(),
+            format!("kubectl patch clusterextension {name} --type=merge -p '{}'", self.lift()),
+        ]);
+        fields.list(0, "Afterwards", &afterwards);
+        fields.text
+    }
+
+    /// What is written, a field each.
+    fn sets(&self) -> Vec<String> {
+        let (was, is) = (catalog(self.live), catalog(&self.wanted));
+        let version = |filter: Option<&CatalogFilter>| {
+            filter.and_then(|filter| filter.version.clone()).unwrap_or_else(|| "any".to_owned())
+        };
+        let policy = |filter: Option<&CatalogFilter>| {
+            let policy = filter.and_then(|filter| filter.upgrade_constraint_policy.as_ref());
+            policy.map_or("CatalogProvided", |policy| policy.as_str()).to_owned()
+        };
+        let enforcement = |extension: &ClusterExtension| {
+            let install = extension.spec.as_ref().and_then(|spec| spec.install.as_ref()?.preflight.as_ref());
+            install.map_or("Strict", |preflight| preflight.crd_upgrade_safety.enforcement.as_str()).to_owned()
+        };
+        [
+            ("spec.source.catalog.version", version(was), version(is)),
+            ("spec.source.catalog.upgradeConstraintPolicy", policy(was), policy(is)),
+            (
+                "spec.install.preflight.crdUpgradeSafety.enforcement",
+                enforcement(self.live),
+                enforcement(&self.wanted),
+            ),
+        ]
+        .into_iter()
+        .filter(|(_, was, is)| was != is)
+        .map(|(field, was, is)| format!("{field}: {is} (was {was})"))
+        .collect()
+    }
+
+    /// The patch that takes back what is written.
+    fn lift(&self) -> Value {
+        let was = catalog(self.live);
+        let version = was.and_then(|was| was.version.clone());
+        let policy = was.and_then(|was| was.upgrade_constraint_policy.as_ref()).map(|policy| policy.as_str());
+        let mut patch = json!({
+            "spec": {"source": {"catalog": {"version": version, "upgradeConstraintPolicy": policy}}}
+        });
+        let install = |extension: &ClusterExtension| {
+            extension.spec.as_ref().and_then(|spec| serde_json::to_value(spec.install.as_ref()).ok())
+        };
+        if install(self.live) != install(&self.wanted) {
+            patch["spec"]["install"] = install(self.live).unwrap_or_default();
+        }
+        patch
+    }
+}
+
+fn catalog(extension: &ClusterExtension) -> Option<&CatalogFilter> {
+    extension.spec.as_ref()?.source.catalog.as_ref()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_people_should_know_is_said() {
+        let version = json!({"f:spec": {"f:source": {"f:catalog": {"f:version": {}}}}});
+        let entry = |manager: &str, operation: &str| json!({"manager": manager, "operation": operation, "fieldsType": "FieldsV1", "fieldsV1": version});
+        let live: ClusterExtension = serde_json::from_value(json!({
+            "metadata": {"name": "pipe", "annotations": {"ext.olm.operatorframework.io/paused": "true"},
+                "managedFields": [entry("fleet", "Apply"), entry("kubectl-edit", "Update"),
+                    entry(KUBECTL_APPLY, "Update"), {"manager": "other", "operation": "Apply"}]},
+            "spec": {"namespace": "ns", "source": {"sourceType": "Catalog", "catalog": {"packageName": "pipe"}}},
+        }))
+        .unwrap();
+        let migrated: ClusterObjectSet = serde_json::from_value(json!({"metadata": {"name": "pipe-1",
+            "labels": {"olm.operatorframework.io/migrated-from-helm": "true"}}}))
+        .unwrap();
+        let never = "revision 2 never rolled out while it was in force".to_owned();
+        let target = Target {
+            revision: Some(2),
+            bundle: Some("pipe.v1".to_owned()),
+            version: "1.0.0".to_owned(),
+            warning: Some(never.clone()),
+        };
+        let choice = Choice {
+            bundle: "pipe.v1".to_owned(),
+            catalog: "hub".to_owned(),
+            image: "r.example/pipe:v1".to_owned(),
+            stays: false,
+            told: String::new(),
+            warnings: vec!["package is deprecated".to_owned()],
+            channels: Vec::new(),
+        };
+        let mut plan = Plan::new(&live, &target, &[migrated]);
+        let undone =
+            "has set spec.source.catalog.version: change it there too, or its next apply undoes the rollback";
+        assert_eq!(
+            plan.warnings(&choice),
+            [
+                "package is deprecated".to_owned(),
+                never,
+                "the extension is paused: nothing happens before that is over".to_owned(),
+                "revision pipe-1 took the installation over from the reference's Helm applier: its bundle can come back, \
+                 but the installation cannot be given back to the Helm applier"
+                    .to_owned(),
+                format!("fleet {undone}"),
+                format!("{KUBECTL_APPLY} {undone}"),
+            ]
+        );
+        let lift =
+            json!({"spec": {"source": {"catalog": {"version": null, "upgradeConstraintPolicy": null}}}});
+        assert_eq!(plan.lift(), lift);
+        plan.turn_the_check_off();
+        assert_eq!(plan.lift()["spec"]["install"], Value::Null);
+        assert_eq!(
+            plan.sets(),
+            [
+                "spec.source.catalog.version: 1.0.0 (was any)",
+                "spec.source.catalog.upgradeConstraintPolicy: SelfCertified (was CatalogProvided)",
+                "spec.install.preflight.crdUpgradeSafety.enforcement: None (was Strict)",
+            ]
+        );
+    }
+}

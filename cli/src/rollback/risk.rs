@@ -1,0 +1,235 @@
+//! What a rollback may cost: custom resources that it would delete, or whose fields it would drop. Pure, but for counting
+//! custom resources.
+
+use kube::core::GroupVersionKind;
+use olm_api::ClusterExtension;
+use olm_revision::cluster::{Cluster as _, ClusterError, Instances};
+use olm_revision::kube_cluster::KubeCluster;
+use olm_revision::object::ObjectKey;
+use serde_json::Value;
+
+use crate::change::unsafe_upgrade;
+use crate::crd_check::{CrdResult, Verdict};
+use crate::diff::{Diff, Foresight};
+use crate::output::counted;
+use crate::source::Cluster;
+
+/// Findings after which data that is stored cannot be read any more, or loses fields when it is written next.
+const LOSSES: [&str; 3] = ["scope", "storedVersionRemoval", "existingFieldRemoval"];
+/// Findings that operator-controller accepts in no mode of annotation crd-check (spec 07 §4.13).
+const NEVER_ACCEPTED: [&str; 2] = ["scope", "storedVersionRemoval"];
+
+/// What a rollback may cost.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Risks {
+    /// Why data may be lost, a line each.
+    pub(super) losses: Vec<String>,
+    /// Why operator-controller would refuse it, a line each.
+    pub(super) refusals: Vec<String>,
+    /// Whether a definition with custom resources is among what goes.
+    pub(super) takes_objects: bool,
+}
+
+/// The custom resources of a definition that goes.
+pub(super) type Counted = Result<Option<Instances>, ClusterError>;
+
+impl Risks {
+    /// Judges `diff`, which the extension, as it shall be, would make. `gone` counts the custom resources of each definition
+    /// that goes.
+    pub(super) fn new(diff: &Diff, gone: &[(String, Counted)], wanted: &ClusterExtension) -> Self {
+        let lines = |checks: Option<&[&str]>| -> Vec<String> {
+            let unsafe_ones = diff.crds.iter().filter(|crd| crd.result == Verdict::Unsafe);
+            let of_crd = |crd: &CrdResult| -> Vec<String> {
+                let counts = |check: &str| checks.is_none_or(|checks| checks.contains(&check));
+                let findings = crd.findings.iter().filter(|finding| counts(finding.check));
+                findings.map(|finding| format!("{}: {}", crd.name, finding.line)).collect()
+            };
+            unsafe_ones.flat_map(of_crd).collect()
+        };
+        let mut losses = lines(Some(&LOSSES));
+        losses.extend(gone.iter().filter_map(|(name, counted)| loss(name, counted)));
+        let all = lines(None);
+        let foresight = Foresight { unsafe_definitions: all.clone(), ..Foresight::default() };
+        let refusals = match unsafe_upgrade(wanted, &foresight) {
+            Some(_) => all,
+            None if checks_nothing(wanted) => Vec::new(),
+            None => lines(Some(&NEVER_ACCEPTED)),
+        };
+        let takes_objects = gone.iter().any(|(_, counted)| !matches!(counted, Ok(None)));
+        Self { losses, refusals, takes_objects }
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.losses.is_empty() && self.refusals.is_empty()
+    }
+
+    /// All of them, nothing twice.
+    pub(super) fn text(&self) -> String {
+        let mut text = String::new();
+        let mut say = |title: &str, lines: &[String]| {
+            if !lines.is_empty() {
+                text += &format!("\n{title}\n  {}", lines.join("\n  "));
+            }
+        };
+        say("data may be lost:", &self.losses);
+        let rest: Vec<String> =
+            self.refusals.iter().filter(|line| !self.losses.contains(line)).cloned().collect();
+        say("operator-controller would refuse it:", &rest);
+        text
+    }
+}
+
+fn checks_nothing(extension: &ClusterExtension) -> bool {
+    use olm_api::cluster_extension::CrdUpgradeSafetyEnforcement::None as Nothing;
+    let preflight = extension.spec.as_ref().and_then(|spec| spec.install.as_ref()?.preflight.as_ref());
+    preflight.is_some_and(|preflight| preflight.crd_upgrade_safety.enforcement == Nothing)
+}
+
+fn loss(name: &str, instances: &Counted) -> Option<String> {
+    match instances {
+        Ok(None) => None,
+        Ok(Some(Instances { count, first })) => {
+            let objects = counted(usize::try_from(*count).unwrap_or(usize::MAX), "custom resource");
+            let place = if first.namespace.is_empty() { "" } else { "/" };
+            Some(format!("{name} goes, with {objects} (first: {}{place}{})", first.namespace, first.name))
+        }
+        Err(error) => {
+            Some(format!("{name} goes, and whether it has custom resources cannot be told: {error}"))
+        }
+    }
+}
+
+/// Counts the custom resources of each definition that `diff` takes away, by name of the definition.
+pub(super) async fn count(diff: &Diff, cluster: &Cluster) -> Vec<(String, Counted)> {
+    let engine = KubeCluster::new(cluster.client().clone());
+    let mut counted = Vec::new();
+    for crd in diff.crds.iter().filter(|crd| crd.result == Verdict::OnlyInOld) {
+        counted.push((crd.name.clone(), instances(&engine, &crd.name).await));
+    }
+    counted
+}
+
+async fn instances(engine: &KubeCluster, definition: &str) -> Counted {
+    let key = ObjectKey {
+        gvk: GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
+        namespace: String::new(),
+        name: definition.to_owned(),
+    };
+    match engine.get(&key).await?.as_ref().and_then(served) {
+        Some(gvk) => engine.instances(&gvk).await,
+        None => Ok(None),
+    }
+}
+
+/// A kind in which the objects of a definition can be read; any version gives all of them.
+fn served(definition: &Value) -> Option<GroupVersionKind> {
+    let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str);
+    let versions = definition.pointer("/spec/versions").and_then(Value::as_array)?;
+    let version = versions.iter().find(|version| version["served"] == true)?["name"].as_str()?;
+    Some(GroupVersionKind::gvk(text("/spec/group")?, version, text("/spec/names/kind")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use olm_revision::cluster::Reason;
+    use serde_json::json;
+
+    use super::*;
+    use crate::crd_check::compare;
+
+    fn definition(fields: &Value, stored: &str, version: &str) -> Value {
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "pipes.example.com"},
+            "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": "pipes", "kind": "Pipe"},
+                "versions": [{"name": version, "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": fields}}}]},
+            "status": {"storedVersions": [stored]},
+        })
+    }
+
+    fn diff(old: &Value, new: &Value) -> Diff {
+        Diff {
+            old: Default::default(),
+            new: Default::default(),
+            empty: false,
+            objects: Vec::new(),
+            permissions: Vec::new(),
+            crds: vec![compare("pipes.example.com", Some(old), Some(new)).unwrap()],
+            config: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    fn extension(crd_check: &str, enforcement: &str) -> ClusterExtension {
+        let install = json!({"preflight": {"crdUpgradeSafety": {"enforcement": enforcement}}});
+        serde_json::from_value(json!({
+            "metadata": {"name": "pipe", "annotations": {"ext.olm.operatorframework.io/crd-check": crd_check}},
+            "spec": {"namespace": "ns", "install": install, "source": {"sourceType": "Catalog"}}}))
+        .unwrap()
+    }
+
+    // spec 07 §7.2, A-47
+    #[test]
+    fn losses_are_losses_in_every_mode_and_refusals_are_the_controllers() {
+        let text = |kind: &str| json!({"a": {"type": kind}});
+        let two = json!({"a": {"type": "string"}, "b": {"type": "string"}});
+        let safe = diff(&definition(&text("string"), "v1", "v1"), &definition(&two, "v1", "v1"));
+        let stricter =
+            diff(&definition(&text("string"), "v1", "v1"), &definition(&text("integer"), "v1", "v1"));
+        let field = diff(&definition(&two, "v1", "v1"), &definition(&text("string"), "v1", "v1"));
+        let stored = diff(&definition(&two, "v1", "v1"), &definition(&two, "v1", "v2"));
+        for (what, diff, mode, enforcement, losses, refusals) in [
+            ("nothing breaks", &safe, "Strict", "Strict", false, false),
+            ("another type", &stricter, "Strict", "Strict", false, true),
+            ("another type, objects decide", &stricter, "Live", "Strict", false, false),
+            ("another type, no check", &stricter, "Strict", "None", false, false),
+            ("a field goes", &field, "Strict", "Strict", true, true),
+            ("a field goes, objects decide", &field, "Live", "Strict", true, false),
+            ("a field goes, no check", &field, "Strict", "None", true, false),
+            ("a stored version goes", &stored, "Strict", "Strict", true, true),
+            ("a stored version goes, objects decide", &stored, "Live", "Strict", true, true),
+            ("a stored version goes, no check", &stored, "Strict", "None", true, false),
+        ] {
+            let risks = Risks::new(diff, &[], &extension(mode, enforcement));
+            let found = (!risks.losses.is_empty(), !risks.refusals.is_empty());
+            assert_eq!(found, (losses, refusals), "{what}: {risks:?}");
+        }
+        let risks = Risks::new(&field, &[], &extension("Strict", "Strict"));
+        assert_eq!(
+            risks.text(),
+            "\ndata may be lost:\n  pipes.example.com: existingFieldRemoval: removed field : v1.^.b\n\
+             operator-controller would refuse it:\n  pipes.example.com: v1: ^.b: type: type changed : \"string\" -> \"\""
+        );
+    }
+
+    #[test]
+    fn a_definition_goes_with_its_objects() {
+        let first = ObjectKey::of(&json!({"metadata": {"name": "knee", "namespace": "ns"}}));
+        let global = ObjectKey::of(&json!({"metadata": {"name": "knee"}}));
+        let error = ClusterError { reason: Reason::Rejected, message: "forbidden".to_owned() };
+        for (counted, expected) in [
+            (Ok(None), None),
+            (
+                Ok(Some(Instances { count: 3, first })),
+                Some("bends goes, with 3 custom resources (first: ns/knee)"),
+            ),
+            (
+                Ok(Some(Instances { count: 1, first: global })),
+                Some("bends goes, with 1 custom resource (first: knee)"),
+            ),
+            (Err(error), Some("bends goes, and whether it has custom resources cannot be told: forbidden")),
+        ] {
+            assert_eq!(loss("bends", &counted).as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn objects_are_counted_in_a_version_that_is_served() {
+        let mut definition = definition(&json!({}), "v1", "v1");
+        assert_eq!(served(&definition), Some(GroupVersionKind::gvk("example.com", "v1", "Pipe")));
+        definition["spec"]["versions"][0]["served"] = json!(false);
+        assert_eq!(served(&definition), None);
+    }
+}

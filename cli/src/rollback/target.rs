@@ -1,0 +1,177 @@
+//! Where a rollback goes. Pure.
+
+use olm_version::{Version, quote};
+
+use crate::failure::Failure;
+use crate::history::Record;
+
+/// Revisions that a message names.
+const NAMED: usize = 10;
+
+/// Where a rollback goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Target {
+    /// Number of the revision that had the bundle; `None` where none is remembered.
+    pub(super) revision: Option<i64>,
+    /// Name of its bundle; `None` where it is not remembered.
+    pub(super) bundle: Option<String>,
+    /// Version of the bundle.
+    pub(super) version: String,
+    /// What people should know about it.
+    pub(super) warning: Option<String>,
+}
+
+/// Finds the revision that `to` names, by number, name or version, among the `records` of the extension `name`, newest first.
+/// Without `to` it is the newest one that has rolled out and has another bundle than the newest of all.
+///
+/// # Errors
+/// There is none, it is where the extension is already, or `to` is neither.
+pub(super) fn target(name: &str, to: Option<&str>, records: &[Record]) -> Result<Target, Failure> {
+    let Some(to) = to else {
+        let found = records.iter().find(|record| record.rollback.possible);
+        return found.map(of_record).ok_or_else(|| {
+            Failure::no_candidate(format!(
+                "{name} has no revision to go back to: {}\n--to VERSION goes to a version that a catalog has",
+                told(records)
+            ))
+        });
+    };
+    let number = to.strip_prefix(&format!("{name}-")).unwrap_or(to).parse::<i64>().ok();
+    if let Some(number) = number {
+        let found = records.iter().find(|record| record.revision == number);
+        let record = found.ok_or_else(|| {
+            Failure::no_candidate(format!("{name} has no revision {number}: {}", told(records)))
+        })?;
+        // One that never rolled out may still be what is wanted.
+        if let Some(why) = record.rollback.why_not.filter(|_| record.succeeded || record.version.is_empty()) {
+            return Err(Failure::no_candidate(format!("revision {number} is no way back: {why}")));
+        }
+        return Ok(of_record(record));
+    }
+    let version = to.strip_prefix('v').unwrap_or(to);
+    if Version::parse(version).is_err() {
+        return Err(Failure::usage(format!(
+            "--to {}: expected the number of a revision, as `history` shows it, or a whole version such as 1.2.3",
+            quote(to)
+        )));
+    }
+    let of_version = || records.iter().filter(|record| record.version == version);
+    let found = of_version().find(|record| record.succeeded).or_else(|| of_version().next());
+    Ok(match found {
+        Some(record) => of_record(record),
+        None => Target { revision: None, bundle: None, version: version.to_owned(), warning: None },
+    })
+}
+
+fn of_record(record: &Record) -> Target {
+    let never = format!("revision {} never rolled out while it was in force", record.revision);
+    Target {
+        revision: Some(record.revision),
+        bundle: Some(record.bundle.clone()).filter(|bundle| !bundle.is_empty()),
+        version: record.version.clone(),
+        warning: (!record.succeeded).then_some(never),
+    }
+}
+
+/// The revisions in a few words: `3 (pipe.v1.2.0, it is the newest), …`
+fn told(records: &[Record]) -> String {
+    let one = |record: &Record| {
+        let why = record.rollback.why_not.map(|why| format!(", {why}")).unwrap_or_default();
+        format!("{} ({}{why})", record.revision, record.bundle)
+    };
+    match records.iter().take(NAMED).map(one).collect::<Vec<_>>() {
+        none if none.is_empty() => "it has no revisions".to_owned(),
+        some => format!("there are {}", some.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use olm_api::ClusterObjectSet;
+    use serde_json::json;
+
+    use super::*;
+    use crate::history;
+
+    fn set(number: i64, version: &str, succeeded: bool, state: &str) -> ClusterObjectSet {
+        let condition = |type_: &str, status: &str, reason: &str| {
+            json!({"type": type_, "status": status, "reason": reason, "message": "",
+                "lastTransitionTime": "2026-01-02T00:00:00Z"})
+        };
+        let reason = if state == "Archived" { "Archived" } else { "RollingOut" };
+        serde_json::from_value(json!({
+            "metadata": {"name": format!("pipe-{number}"), "uid": number.to_string(), "annotations": {
+                "olm.operatorframework.io/bundle-name": format!("pipe.v{version}"),
+                "olm.operatorframework.io/bundle-version": version}},
+            "spec": {"lifecycleState": state, "revision": number, "collisionProtection": "Prevent"},
+            "status": {"conditions": [condition("Succeeded", if succeeded { "True" } else { "False" }, "Succeeded"),
+                condition("Progressing", "True", reason)]},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn where_it_goes() {
+        let records = history::records(&[
+            set(1, "1.0.0", true, "Archived"),
+            set(2, "1.1.0", false, "Archived"),
+            set(3, "1.2.0", true, "Archived"),
+            set(4, "1.2.0", true, "Active"),
+        ]);
+        for (to, expected) in [
+            (None, Ok((Some(1), "1.0.0"))),
+            (Some("1"), Ok((Some(1), "1.0.0"))),
+            (Some("pipe-1"), Ok((Some(1), "1.0.0"))),
+            (Some("2"), Ok((Some(2), "1.1.0"))),
+            (Some("1.0.0"), Ok((Some(1), "1.0.0"))),
+            (Some("v1.1.0"), Ok((Some(2), "1.1.0"))),
+            (Some("0.9.0"), Ok((None, "0.9.0"))),
+            (
+                Some("3"),
+                Err((
+                    4,
+                    "revision 3 is no way back: it has the bundle of the newest, and differs in configuration only",
+                )),
+            ),
+            (Some("4"), Err((4, "revision 4 is no way back: it is the newest"))),
+            (
+                Some("7"),
+                Err((
+                    4,
+                    "pipe has no revision 7: there are 4 (pipe.v1.2.0, it is the newest), 3 (pipe.v1.2.0, it has the bundle \
+                     of the newest, and differs in configuration only), 2 (pipe.v1.1.0, it never rolled out), 1 (pipe.v1.0.0)",
+                )),
+            ),
+            (
+                Some("1.x"),
+                Err((
+                    2,
+                    "--to \"1.x\": expected the number of a revision, as `history` shows it, or a whole version such as 1.2.3",
+                )),
+            ),
+        ] {
+            let found = target("pipe", to, &records);
+            let found = found.as_ref().map(|target| (target.revision, target.version.as_str()));
+            let found = found.map_err(|failure| (failure.exit_code(), failure.to_string()));
+            assert_eq!(found, expected.map_err(|(code, text)| (code, text.to_owned())), "{to:?}");
+        }
+        let never = target("pipe", Some("2"), &records).unwrap();
+        assert_eq!(never.warning.as_deref(), Some("revision 2 never rolled out while it was in force"));
+    }
+
+    #[test]
+    fn a_stuck_upgrade_goes_back_to_what_is_installed() {
+        let records = history::records(&[set(1, "1.0.0", true, "Active"), set(2, "1.1.0", false, "Active")]);
+        assert_eq!(target("pipe", None, &records).unwrap().revision, Some(1));
+        let only = history::records(&[set(1, "1.0.0", true, "Active")]);
+        let none = target("pipe", None, &only).unwrap_err();
+        assert_eq!(
+            (none.exit_code(), none.to_string().as_str()),
+            (
+                4,
+                "pipe has no revision to go back to: there are 1 (pipe.v1.0.0, it is the newest)\n--to VERSION goes to a \
+                 version that a catalog has"
+            )
+        );
+    }
+}

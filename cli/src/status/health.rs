@@ -1,0 +1,112 @@
+//! How an extension is, in one word, and what holds it back.
+//!
+//! Pure: read from its conditions and annotations only (spec 05 §3.7, §3.10).
+
+use olm_api::conditions::{self, Status, reasons, types};
+use olm_api::{ClusterExtension, Condition, annotations};
+use serde::Serialize;
+
+use super::tree::is_paused;
+
+/// How an extension is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) enum Health {
+    /// Nothing has been said about it yet.
+    Pending,
+    /// Its first revision rolls out.
+    Installing,
+    /// What is installed works, and nothing is awaited.
+    Healthy,
+    /// What is installed does not work.
+    Degraded,
+    /// What is installed is being completed again.
+    Repairing,
+    /// A newer revision rolls out over what is installed.
+    Upgrading,
+    /// Something fails and is tried again.
+    Retrying,
+    /// A rollout takes longer than its deadline.
+    Stalled,
+    /// Its configuration is not what the bundle accepts.
+    Misconfigured,
+    /// Somebody must do something.
+    Blocked,
+    /// It is being deleted.
+    Deleting,
+}
+
+impl Health {
+    /// Reads the conditions.
+    pub(crate) fn of(extension: &ClusterExtension) -> Self {
+        let status = extension.status.as_ref();
+        let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
+        let progress = conditions::find(conditions, types::PROGRESSING);
+        let reason = progress.map(|condition| condition.reason.as_str()).unwrap_or_default();
+        let installed = conditions::is_true(conditions, types::INSTALLED);
+        let available = conditions::find(conditions, types::AVAILABLE);
+        let is_broken =
+            available.is_some_and(|condition| condition.status == Status::False.as_str()) && installed;
+        let revisions = status.map_or(0, |status| status.active_revisions.len());
+        match reason {
+            _ if extension.metadata.deletion_timestamp.is_some() => Self::Deleting,
+            reasons::RETRYING => Self::Retrying,
+            reasons::PROGRESS_DEADLINE_EXCEEDED => Self::Stalled,
+            reasons::INVALID_CONFIGURATION => Self::Misconfigured,
+            reasons::BLOCKED => Self::Blocked,
+            reasons::SUCCEEDED if is_broken => Self::Degraded,
+            reasons::SUCCEEDED if installed => Self::Healthy,
+            reasons::ROLLING_OUT if installed && revisions > 1 => Self::Upgrading,
+            reasons::ROLLING_OUT if is_broken => Self::Degraded,
+            reasons::ROLLING_OUT if installed => Self::Repairing,
+            reasons::ROLLING_OUT => Self::Installing,
+            _ if revisions > 0 => Self::Installing,
+            _ => Self::Pending,
+        }
+    }
+
+    /// The word.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Installing => "Installing",
+            Self::Healthy => "Healthy",
+            Self::Degraded => "Degraded",
+            Self::Repairing => "Repairing",
+            Self::Upgrading => "Upgrading",
+            Self::Retrying => "Retrying",
+            Self::Stalled => "Stalled",
+            Self::Misconfigured => "Misconfigured",
+            Self::Blocked => "Blocked",
+            Self::Deleting => "Deleting",
+        }
+    }
+}
+
+/// What keeps a newer version, or every change, back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Hold {
+    /// `Paused`, or the reason of a condition.
+    pub(crate) by: String,
+    /// Why, and what releases it.
+    pub(crate) message: String,
+}
+
+impl Hold {
+    /// All that holds the extension.
+    pub(crate) fn all(extension: &ClusterExtension) -> Vec<Self> {
+        let name = extension.metadata.name.as_deref().unwrap_or_default();
+        let paused = is_paused(extension).then(|| Self {
+            by: "Paused".to_owned(),
+            message: format!(
+                "nothing is applied or upgraded; to go on: kubectl annotate clusterextension {name} {}-",
+                annotations::EXT_PAUSED
+            ),
+        });
+        let conditions = extension.status.as_ref().map(|status| status.conditions.as_slice());
+        let held = conditions.and_then(|conditions| conditions::find(conditions, types::UPGRADE_AVAILABLE));
+        let of_condition =
+            |condition: &Condition| Self { by: condition.reason.clone(), message: condition.message.clone() };
+        let held = held.filter(|condition| condition.status == Status::True.as_str()).map(of_condition);
+        paused.into_iter().chain(held).collect()
+    }
+}

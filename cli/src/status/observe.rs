@@ -1,0 +1,238 @@
+//! What a cluster says about an extension: itself, its revisions, and the objects of those in force. Reads only.
+//!
+//! What the caller may not read is noted where it is missing; the rest is read all the same.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt};
+use olm_api::cluster_object_set::LifecycleState;
+use olm_api::{ClusterExtension, ClusterObjectSet, labels};
+use olm_revision::cluster::{Cluster as _, Reason};
+use olm_revision::content::{ContentObject, ContentPhase, SecretKey, resolve_as_is, secrets};
+use olm_revision::kube_cluster::KubeCluster;
+use olm_revision::object::ObjectKey;
+use olm_version::quote;
+use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
+
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::source::Cluster;
+
+/// Reads that are under way at a time.
+const CONCURRENT_READS: usize = 8;
+/// Time for all objects of an extension together; what is not read by then is said to be so.
+const TIME_FOR_OBJECTS: Duration = Duration::from_secs(60);
+/// Bytes of a label's value.
+const LONGEST_LABEL: usize = 63;
+/// Names that are listed where the one asked for does not exist.
+const NAMED: usize = 10;
+
+/// An extension as the cluster has it.
+#[derive(Debug)]
+pub(crate) struct Observed {
+    /// Itself.
+    pub(crate) extension: ClusterExtension,
+    /// Its revisions, oldest first.
+    pub(crate) revisions: Vec<ObservedRevision>,
+}
+
+/// A revision as the cluster has it.
+#[derive(Debug)]
+pub(crate) struct ObservedRevision {
+    /// Itself.
+    pub(crate) set: ClusterObjectSet,
+    /// What it consists of.
+    pub(crate) content: Content,
+}
+
+/// What a revision consists of.
+#[derive(Debug)]
+pub(crate) enum Content {
+    /// It is not in force any more, so nobody looks.
+    NotInForce,
+    /// It cannot be read; why.
+    Unreadable(String),
+    /// Phases in their order.
+    Phases(Vec<ObservedPhase>),
+}
+
+/// A phase of a revision in force.
+#[derive(Debug)]
+pub(crate) struct ObservedPhase {
+    /// Name.
+    pub(crate) name: String,
+    /// Objects in the order of application.
+    pub(crate) objects: Vec<ObservedObject>,
+}
+
+/// An object of a revision in force.
+#[derive(Debug)]
+pub(crate) struct ObservedObject {
+    /// As the revision holds it.
+    pub(crate) content: ContentObject,
+    /// As it is.
+    pub(crate) live: Live,
+}
+
+/// An object as it is.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Live {
+    /// It exists.
+    Found(Value),
+    /// It does not exist.
+    Missing,
+    /// The API server does not serve its kind.
+    NotServed,
+    /// It cannot be read; why.
+    Unreadable(String),
+}
+
+/// Reads the extension `name` with everything below it.
+///
+/// # Errors
+/// There is no such extension, or it or its revisions cannot be read. Objects that cannot be read are no error.
+pub(crate) async fn observe(cluster: &Cluster, name: &str, session: &Session) -> Result<Observed, Failure> {
+    let extension = extension(cluster, name, session).await?;
+    let sets = revisions(cluster, name, session).await?;
+    let _step = session.progress.step(format!("looking at the objects of {name}"));
+    session.unless_interrupted(async { Ok::<_, Failure>(below(cluster, extension, sets).await) }).await
+}
+
+/// The extension `name`.
+///
+/// # Errors
+/// There is none, which names those that are there, or it cannot be read.
+pub(crate) async fn extension(
+    cluster: &Cluster,
+    name: &str,
+    session: &Session,
+) -> Result<ClusterExtension, Failure> {
+    if let Some(found) = cluster.find_extension(name, session).await? {
+        return Ok(found);
+    }
+    let mut names: Vec<String> =
+        cluster.extensions(session).await?.iter().map(ResourceExt::name_any).collect();
+    let more = names.len().saturating_sub(NAMED);
+    names.truncate(NAMED);
+    let names = match (names.is_empty(), more) {
+        (true, _) => "the cluster has none".to_owned(),
+        (false, 0) => format!("there are {}", names.join(", ")),
+        (false, more) => format!("there are {} and {more} more", names.join(", ")),
+    };
+    Err(Failure::no_candidate(format!("there is no ClusterExtension {}; {names}", quote(name))))
+}
+
+/// The revisions of the extension `name`, oldest first.
+///
+/// # Errors
+/// The API server does not give them.
+pub(crate) async fn revisions(
+    cluster: &Cluster,
+    name: &str,
+    session: &Session,
+) -> Result<Vec<ClusterObjectSet>, Failure> {
+    if name.len() > LONGEST_LABEL {
+        // No revision can be marked as its own.
+        return Ok(Vec::new());
+    }
+    let api: Api<ClusterObjectSet> = Api::all(cluster.client().clone());
+    let of_name = ListParams::default().labels(&format!("{}={name}", labels::OWNER_NAME));
+    let what = format!("the revisions (ClusterObjectSets) of {}", quote(name));
+    let mut sets = cluster.call(&what, api.list(&of_name), session).await?.items;
+    sets.retain(|set| olm_extension::owner(set) == Some(name));
+    sets.sort_by_key(|set| (number(set), set.name_any()));
+    Ok(sets)
+}
+
+/// `spec.revision`; 0 where there is none.
+pub(crate) fn number(set: &ClusterObjectSet) -> i64 {
+    set.spec.as_ref().map_or(0, |spec| spec.revision)
+}
+
+/// Whether the revision is neither archived nor being deleted.
+pub(crate) fn is_in_force(set: &ClusterObjectSet) -> bool {
+    let archived = set.spec.as_ref().is_none_or(|spec| spec.lifecycle_state == LifecycleState::Archived);
+    !archived && set.metadata.deletion_timestamp.is_none()
+}
+
+/// What a revision holds, as it is stored; the text tells why it cannot be read.
+pub(crate) async fn stored(cluster: &Cluster, set: &ClusterObjectSet) -> Result<Vec<ContentPhase>, String> {
+    let Some(spec) = &set.spec else { return Ok(Vec::new()) };
+    let read = |key: SecretKey| async move {
+        let secret = secret(cluster.client(), &key).await?;
+        Ok(secret.map(|secret| (key, secret)))
+    };
+    let keys = secrets(spec, cluster.namespace());
+    let reads: Vec<Result<Option<_>, String>> =
+        stream::iter(keys.into_iter().map(read)).buffered(CONCURRENT_READS).collect().await;
+    let found: Vec<Option<_>> = reads.into_iter().collect::<Result<_, _>>()?;
+    let found: BTreeMap<SecretKey, Secret> = found.into_iter().flatten().collect();
+    resolve_as_is(spec, cluster.namespace(), &found).map_err(|error| error.to_string())
+}
+
+async fn secret(client: &Client, key: &SecretKey) -> Result<Option<Secret>, String> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), &key.namespace);
+    let answer = olm_service::cluster::within_deadline(api.get_opt(&key.name));
+    let failed = |error| {
+        let why = olm_service::cluster::describe(&error);
+        format!("Secret {key}, which holds objects of it, cannot be read: {why}")
+    };
+    answer.await.map_err(failed)
+}
+
+async fn below(cluster: &Cluster, extension: ClusterExtension, sets: Vec<ClusterObjectSet>) -> Observed {
+    let mut contents: Vec<Option<Result<Vec<ContentPhase>, String>>> = Vec::new();
+    for set in &sets {
+        contents.push(match is_in_force(set) {
+            true => Some(stored(cluster, set).await),
+            false => None,
+        });
+    }
+    let held = contents.iter().flatten().flatten().flatten().flat_map(|phase| &phase.objects);
+    let live = live(cluster, held.map(|held| ObjectKey::of(&held.object))).await;
+    let content = |content: Option<Result<Vec<ContentPhase>, String>>| match content {
+        None => Content::NotInForce,
+        Some(Err(why)) => Content::Unreadable(why),
+        Some(Ok(phases)) => Content::Phases(phases.into_iter().map(|phase| observed(phase, &live)).collect()),
+    };
+    let revisions =
+        sets.into_iter().zip(contents).map(|(set, held)| ObservedRevision { set, content: content(held) });
+    Observed { extension, revisions: revisions.collect() }
+}
+
+fn observed(phase: ContentPhase, live: &HashMap<ObjectKey, Live>) -> ObservedPhase {
+    let object = |content: ContentObject| {
+        let live = live.get(&ObjectKey::of(&content.object)).cloned().unwrap_or(Live::Missing);
+        ObservedObject { content, live }
+    };
+    ObservedPhase { name: phase.name, objects: phase.objects.into_iter().map(object).collect() }
+}
+
+/// The objects as they are, each read once however many revisions have it.
+async fn live(cluster: &Cluster, keys: impl Iterator<Item = ObjectKey>) -> HashMap<ObjectKey, Live> {
+    let engine = KubeCluster::new(cluster.client().clone());
+    let end = Instant::now() + TIME_FOR_OBJECTS;
+    let read = |key: ObjectKey| {
+        let engine = engine.clone();
+        async move {
+            let live = match timeout_at(end, engine.get(&key)).await {
+                Ok(Ok(Some(object))) => Live::Found(object),
+                Ok(Ok(None)) => Live::Missing,
+                Ok(Err(error)) if error.reason == Reason::UnknownKind => Live::NotServed,
+                Ok(Err(error)) => Live::Unreadable(error.message),
+                Err(_) => Live::Unreadable(format!(
+                    "not read: all objects together took longer than {} s",
+                    TIME_FOR_OBJECTS.as_secs()
+                )),
+            };
+            (key, live)
+        }
+    };
+    let unique: HashSet<ObjectKey> = keys.collect();
+    stream::iter(unique.into_iter().map(read)).buffer_unordered(CONCURRENT_READS).collect().await
+}

@@ -1,0 +1,394 @@
+//! The tree of what may be observed, and its form for people.
+
+use olm_api::{ClusterExtension, ClusterObjectSet};
+use olm_revision::content::ContentPhase;
+use olm_revision::probes::default_probes;
+use serde_json::{Value, json};
+
+use super::health::Health;
+use super::observe::{Content, Live, Observed, ObservedObject, ObservedPhase, ObservedRevision};
+use super::text;
+use super::tree::{ExtensionState, Progress, Word, obstacle};
+use crate::output::{Format, result};
+
+const THEN: &str = "2026-01-01T00:00:00Z";
+
+fn now() -> k8s_openapi::jiff::Timestamp {
+    "2026-01-01T00:05:00Z".parse().unwrap()
+}
+
+/// `Type=Status/Reason message`
+fn conditions(texts: &[&str]) -> Value {
+    let condition = |text: &&str| {
+        let (head, message) = text.split_once(' ').unwrap();
+        let (type_, head) = head.split_once('=').unwrap();
+        let (status, reason) = head.split_once('/').unwrap();
+        json!({"type": type_, "status": status, "reason": reason, "message": message,
+            "observedGeneration": 2, "lastTransitionTime": THEN})
+    };
+    texts.iter().map(condition).collect()
+}
+
+fn extension(annotations: Value, status: Value) -> ClusterExtension {
+    serde_json::from_value(json!({
+        "metadata": {"name": "pipe", "generation": 2, "creationTimestamp": THEN, "annotations": annotations},
+        "spec": {"namespace": "pipe-system", "source": {"sourceType": "Catalog",
+            "catalog": {"packageName": "pipe", "version": "1.x", "channels": ["fast"]}}},
+        "status": status,
+    }))
+    .unwrap()
+}
+
+fn set(number: i64, version: &str, state: &str, texts: &[&str]) -> ClusterObjectSet {
+    let mut set: ClusterObjectSet = serde_json::from_value(json!({
+        "metadata": {"name": format!("pipe-{number}"), "uid": format!("uid-{number}"), "creationTimestamp": THEN,
+            "labels": {"olm.operatorframework.io/owner-kind": "ClusterExtension",
+                "olm.operatorframework.io/owner-name": "pipe"},
+            "annotations": {"olm.operatorframework.io/bundle-name": format!("pipe.v{version}"),
+                "olm.operatorframework.io/bundle-version": version,
+                "olm.operatorframework.io/bundle-reference": format!("r.example/pipe:{version}")}},
+        "spec": {"lifecycleState": state, "revision": number, "collisionProtection": "Prevent"},
+        "status": {"conditions": conditions(texts)},
+    }))
+    .unwrap();
+    set.spec.as_mut().unwrap().progression_probes = default_probes();
+    set
+}
+
+fn object(api_version: &str, kind: &str, name: &str) -> Value {
+    json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": "pipe-system"}})
+}
+
+/// The object as it is when revision `number` controls it.
+fn of_revision(object: &Value, number: i64) -> Live {
+    let mut live = object.clone();
+    live["metadata"]["annotations"] = json!({"olm.operatorframework.io/revision": number.to_string()});
+    live["metadata"]["ownerReferences"] = json!([{"apiVersion": "olm.operatorframework.io/v1",
+        "kind": "ClusterObjectSet", "name": format!("pipe-{number}"), "uid": format!("uid-{number}"),
+        "controller": true}]);
+    Live::Found(live)
+}
+
+fn phase(name: &str, objects: Vec<(Value, Live)>) -> ObservedPhase {
+    let contents = ContentPhase::inline(name, objects.iter().map(|(object, _)| object.clone()).collect());
+    let objects = contents.objects.into_iter().zip(objects);
+    let objects = objects.map(|(content, (_, live))| ObservedObject { content, live });
+    ObservedPhase { name: name.to_owned(), objects: objects.collect() }
+}
+
+fn with(live: Live, change: impl FnOnce(&mut Value)) -> Live {
+    match live {
+        Live::Found(mut object) => {
+            change(&mut object);
+            Live::Found(object)
+        }
+        other => other,
+    }
+}
+
+fn installed(status: &[&str], revisions: usize) -> Value {
+    let active: Vec<Value> = (0..revisions).map(|number| json!({"name": format!("pipe-{number}")})).collect();
+    json!({"conditions": conditions(status), "activeRevisions": active,
+        "install": {"bundle": {"name": "pipe.v1.0.0", "version": "1.0.0"}}})
+}
+
+/// An upgrade that hangs on a Deployment.
+fn upgrading() -> Observed {
+    let rolling = "Progressing=True/RollingOut Revision 1.1.0 is rolling out.";
+    let failing = "Available=False/ProbeFailure Object Deployment.apps/v1 pipe-system/manager: \
+                   missing .status.conditions";
+    let (account, deployment) =
+        (object("v1", "ServiceAccount", "pipe"), object("apps/v1", "Deployment", "manager"));
+    let (map, monitor) =
+        (object("v1", "ConfigMap", "settings"), object("monitoring.coreos.com/v1", "ServiceMonitor", "m"));
+    let new = vec![
+        phase("identity", vec![(account.clone(), of_revision(&account, 2))]),
+        phase("deploy", vec![(deployment.clone(), of_revision(&deployment, 2))]),
+        phase("publish", vec![(monitor, Live::NotServed), (map.clone(), of_revision(&map, 1))]),
+    ];
+    let old = vec![phase(
+        "deploy",
+        vec![(deployment.clone(), of_revision(&deployment, 2)), (map.clone(), of_revision(&map, 1))],
+    )];
+    let done = ["Progressing=True/Succeeded Revision 1.0.0 has rolled out.", "Succeeded=True/Succeeded done"];
+    Observed {
+        extension: extension(
+            json!({}),
+            installed(
+                &["Installed=True/Succeeded Installed bundle r.example/pipe:1.0.0 successfully", rolling],
+                2,
+            ),
+        ),
+        revisions: vec![
+            ObservedRevision { set: set(1, "1.0.0", "Active", &done), content: Content::Phases(old) },
+            ObservedRevision {
+                set: set(2, "1.1.0", "Active", &[rolling, failing]),
+                content: Content::Phases(new),
+            },
+        ],
+    }
+}
+
+#[test]
+fn an_upgrade_that_hangs() {
+    let observed = upgrading();
+    let state = ExtensionState::new(&observed);
+    let expected = "\
+Name:               pipe
+Health:             Upgrading
+Package:            pipe
+Namespace:          pipe-system
+Installed:          pipe.v1.0.0, version 1.0.0
+Wanted:             version 1.x of channel fast
+
+Conditions
+  Installed True (Succeeded) for 5m
+    Installed bundle r.example/pipe:1.0.0 successfully
+  Progressing True (RollingOut) for 5m
+    Revision 1.1.0 is rolling out.
+
+pipe-2  pipe.v1.1.0  rolling out, made 5m ago
+│ ! Object Deployment.apps/v1 pipe-system/manager: missing .status.conditions
+├─ identity  1 ready
+│  └─ ServiceAccount pipe-system/pipe ready
+├─ deploy  0 of 1 ready
+│  └─ Deployment pipe-system/manager not ready: missing .status.conditions
+└─ publish  waits for the phase before it, 0 of 2 ready
+   ├─ ServiceMonitor pipe-system/m kind not served: the cluster serves no ServiceMonitor of monitoring.coreos.com/v1
+   └─ ConfigMap pipe-system/settings not taken over yet: it belongs to revision pipe-1
+
+pipe-1  pipe.v1.0.0  rolled out, made 5m ago
+└─ deploy  2 ready
+   ├─ Deployment pipe-system/manager handed over: it belongs to revision pipe-2
+   └─ ConfigMap pipe-system/settings ready
+";
+    assert_eq!(text::tree(&state, now(), false), expected);
+    let wide = text::tree(&state, now(), true);
+    assert!(wide.contains("│ image: r.example/pipe:1.1.0\n"), "{wide}");
+    assert!(
+        wide.contains("ConfigMap pipe-system/settings ready  [v1, controlled by revision pipe-1]\n"),
+        "{wide}"
+    );
+    assert_eq!(
+        obstacle(&observed).as_deref(),
+        Some("phase deploy: Deployment pipe-system/manager not ready: missing .status.conditions")
+    );
+    let progress: Vec<_> = state.revisions[0].phases.iter().map(|phase| phase.progress).collect();
+    assert_eq!(progress, [Progress::Complete, Progress::Current, Progress::Waiting]);
+}
+
+#[test]
+fn what_there_is_to_say_about_an_object() {
+    let map = object("v1", "ConfigMap", "settings");
+    let ours = || of_revision(&map, 1);
+    let foreign =
+        |reference: Value| with(ours(), |live| live["metadata"]["ownerReferences"] = json!([reference]));
+    for (live, word, line) in [
+        (ours(), Word::Ready, "ConfigMap pipe-system/settings ready"),
+        (Live::Missing, Word::Missing, "ConfigMap pipe-system/settings missing"),
+        (
+            Live::Unreadable("configmaps is forbidden".to_owned()),
+            Word::Unknown,
+            "ConfigMap pipe-system/settings cannot be read: configmaps is forbidden",
+        ),
+        (
+            with(ours(), |live| live["status"] = json!({"observedGeneration": 7})),
+            Word::NotReady,
+            "ConfigMap pipe-system/settings not ready: .status outdated",
+        ),
+        (
+            with(ours(), |live| live["metadata"]["deletionTimestamp"] = json!(THEN)),
+            Word::Deleting,
+            "ConfigMap pipe-system/settings going",
+        ),
+        (
+            foreign(
+                json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "uid": "d", "controller": true}),
+            ),
+            Word::Collision,
+            "ConfigMap pipe-system/settings in the way: it belongs to Deployment d",
+        ),
+        (
+            foreign(
+                json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet", "name": "valve-1",
+                "uid": "v", "controller": true}),
+            ),
+            Word::Collision,
+            "ConfigMap pipe-system/settings in the way: it belongs to revision valve-1 of another extension",
+        ),
+        (
+            Live::Found(map.clone()),
+            Word::Collision,
+            "ConfigMap pipe-system/settings in the way: it belongs to nobody",
+        ),
+        (
+            with(ours(), |live| {
+                live["metadata"]["annotations"]["olm.operatorframework.io/revision"] = json!("x")
+            }),
+            Word::Collision,
+            "ConfigMap pipe-system/settings in the way: getting revision of object: annotation \
+             olm.operatorframework.io/revision is \"x\", not an integer",
+        ),
+    ] {
+        let phases = vec![phase("configuration", vec![(map.clone(), live)])];
+        let observed = Observed {
+            extension: extension(json!({}), json!({})),
+            revisions: vec![ObservedRevision {
+                set: set(1, "1.0.0", "Active", &[]),
+                content: Content::Phases(phases),
+            }],
+        };
+        let state = ExtensionState::new(&observed);
+        let object = &state.revisions[0].phases[0].objects[0];
+        assert_eq!((object.state, object.to_string().as_str()), (word, line));
+    }
+}
+
+#[test]
+fn holds_adoption_and_what_cannot_be_read() {
+    let held = "UpgradeAvailable=True/OutsideScope bundle pipe.v2.0.0 is held back";
+    let healthy =
+        ["Installed=True/Succeeded ok", "Progressing=True/Succeeded ok", "Available=True/ProbesSucceeded ok"];
+    let deprecation = ["Deprecated=False/NotDeprecated no", "PackageDeprecated=True/Deprecated old"];
+    let mut extension = extension(
+        json!({"ext.olm.operatorframework.io/paused": "true"}),
+        installed(&[&healthy[..], &[held], &deprecation].concat(), 1),
+    );
+    extension.metadata.generation = Some(3);
+    let mut migrated = set(1, "0.9.0", "Archived", &["Progressing=False/Archived revision is archived"]);
+    let labels = migrated.metadata.labels.as_mut().unwrap();
+    labels.insert("olm.operatorframework.io/migrated-from-helm".to_owned(), "true".to_owned());
+    let unreadable = Content::Unreadable("Secret olmv1-system/pipe-2-x cannot be read: forbidden".to_owned());
+    let observed = Observed {
+        extension,
+        revisions: vec![
+            ObservedRevision { set: migrated, content: Content::NotInForce },
+            ObservedRevision {
+                set: set(2, "1.0.0", "Active", &["Progressing=True/Retrying first\n\nsecond"]),
+                content: unreadable,
+            },
+        ],
+    };
+    let state = ExtensionState::new(&observed);
+    let expected = "\
+Name:               pipe
+Health:             Healthy (the extension has changed since; not looked at yet)
+Package:            pipe
+Namespace:          pipe-system
+Installed:          pipe.v1.0.0, version 1.0.0
+Wanted:             version 1.x of channel fast
+Adopted:            from the reference's Helm applier, by pipe-1; it cannot be given back to that one
+Held by:            Paused: nothing is applied or upgraded; to go on: kubectl annotate clusterextension pipe \
+ext.olm.operatorframework.io/paused-
+Held by:            OutsideScope: bundle pipe.v2.0.0 is held back
+
+Conditions
+  Installed True (Succeeded) for 5m
+    ok
+  Progressing True (Succeeded) for 5m
+    ok
+  Available True (ProbesSucceeded) for 5m
+    ok
+  PackageDeprecated True (Deprecated) for 5m
+    old
+  UpgradeAvailable True (OutsideScope) for 5m
+    bundle pipe.v2.0.0 is held back
+
+pipe-2  pipe.v1.0.0  retrying, made 5m ago
+│ ! first
+│ ! second
+│ ! its objects cannot be shown: Secret olmv1-system/pipe-2-x cannot be read: forbidden
+
+pipe-1  pipe.v0.9.0  archived, made 5m ago, adopted from Helm
+";
+    assert_eq!(text::tree(&state, now(), false), expected);
+    assert!(text::tree(&state, now(), true).contains("  Deprecated False (NotDeprecated) for 5m\n"));
+    let table = "\
+NAME   PACKAGE   INSTALLED     VERSION   HELD-BY               HEALTH    AGE
+pipe   pipe      pipe.v1.0.0   1.0.0     Paused,OutsideScope   Healthy   5m
+";
+    assert_eq!(text::list(&[state], now(), false), table);
+    assert_eq!(text::list(&[], now(), false), "The cluster has no ClusterExtensions.\n");
+}
+
+#[test]
+fn many_objects_are_counted_unless_something_is_awaited_of_them() {
+    let maps = (10..40).map(|number| object("v1", "ConfigMap", &format!("m{number}")));
+    let live = |map: &Value| match map["metadata"]["name"] == "m30" {
+        true => Live::Missing,
+        false => of_revision(map, 1),
+    };
+    let maps: Vec<_> = maps.map(|map| (map.clone(), live(&map))).collect();
+    let observed = Observed {
+        extension: extension(json!({}), json!({})),
+        revisions: vec![ObservedRevision {
+            set: set(1, "1.0.0", "Active", &[]),
+            content: Content::Phases(vec![phase("configuration", maps)]),
+        }],
+    };
+    let state = ExtensionState::new(&observed);
+    let table = text::tree(&state, now(), false);
+    let end =
+        "   ├─ ConfigMap pipe-system/m30 missing\n   └─ and 19 more that are ready; -o wide shows them\n";
+    assert!(table.ends_with(end), "{table}");
+    assert!(table.contains("└─ configuration  29 of 30 ready\n"), "{table}");
+    assert_eq!(text::tree(&state, now(), true).matches("ConfigMap").count(), 30);
+}
+
+#[test]
+fn programs_get_the_same() {
+    let state = ExtensionState::new(&upgrading());
+    let printed = result(Format::Json, "ExtensionStatus", &state, |_| String::new()).unwrap();
+    let printed: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(printed["kind"], "ExtensionStatus");
+    assert_eq!(printed["health"], "Upgrading");
+    assert_eq!(printed["installed"], json!({"name": "pipe.v1.0.0", "version": "1.0.0"}));
+    let revision = &printed["revisions"][0];
+    assert_eq!((&revision["stage"], &revision["revision"]), (&json!("RollingOut"), &json!(2)));
+    assert_eq!(
+        revision["phases"][1],
+        json!({"name": "deploy", "progress": "Current", "ready": 0, "objects": [{
+            "apiVersion": "apps/v1", "kind": "Deployment", "namespace": "pipe-system", "name": "manager",
+            "state": "NotReady", "messages": ["missing .status.conditions"], "controller": "revision pipe-2"}]})
+    );
+}
+
+// spec 05 §3.10
+#[test]
+fn health() {
+    let ok = "Installed=True/Succeeded ok";
+    for (status, expected) in [
+        (json!({}), Health::Pending),
+        (json!({"conditions": conditions(&["Installed=False/Failed No bundle installed"])}), Health::Pending),
+        (
+            json!({"conditions": conditions(&["Installed=False/Absent No bundle installed"]),
+                "activeRevisions": [{"name": "pipe-1"}]}),
+            Health::Installing,
+        ),
+        (json!({"conditions": conditions(&["Progressing=True/RollingOut x"])}), Health::Installing),
+        (json!({"conditions": conditions(&["Progressing=True/Retrying x"])}), Health::Retrying),
+        (installed(&[ok, "Progressing=True/Succeeded x"], 1), Health::Healthy),
+        (
+            installed(&[ok, "Progressing=True/Succeeded x", "Available=False/ProbeFailure x"], 1),
+            Health::Degraded,
+        ),
+        (
+            installed(&[ok, "Progressing=True/RollingOut x", "Available=False/ProbeFailure x"], 1),
+            Health::Degraded,
+        ),
+        (
+            installed(&[ok, "Progressing=True/RollingOut x", "Available=True/ProbesSucceeded x"], 1),
+            Health::Repairing,
+        ),
+        (installed(&[ok, "Progressing=True/RollingOut x"], 2), Health::Upgrading),
+        (installed(&[ok, "Progressing=False/ProgressDeadlineExceeded x"], 2), Health::Stalled),
+        (installed(&[ok, "Progressing=False/InvalidConfiguration x"], 1), Health::Misconfigured),
+        (installed(&[ok, "Progressing=False/Blocked x"], 1), Health::Blocked),
+    ] {
+        let of = extension(json!({}), status);
+        assert_eq!(Health::of(&of), expected, "{:?}", of.status);
+    }
+    let mut going = extension(json!({}), json!({}));
+    going.metadata.deletion_timestamp = serde_json::from_value(json!(THEN)).unwrap();
+    assert_eq!(Health::of(&going), Health::Deleting);
+}

@@ -1,0 +1,212 @@
+//! The state of extensions for people.
+//!
+//! Pure: `now` is a parameter.
+
+use k8s_openapi::jiff::Timestamp;
+use olm_api::Condition;
+use olm_api::conditions::{Status, types};
+
+use super::age::age;
+use super::tree::{ExtensionState, ObjectState, PhaseState, Progress, RevisionState, Stage};
+use crate::output::{Fields, Table};
+
+/// Objects of a phase that are shown where nothing is awaited of them.
+const SHOWN: usize = 10;
+/// Conditions that are shown only when they are True: they say what there is to know about deprecation.
+const DEPRECATIONS: [&str; 4] =
+    [types::DEPRECATED, types::PACKAGE_DEPRECATED, types::CHANNEL_DEPRECATED, types::BUNDLE_DEPRECATED];
+
+/// All extensions, a line each.
+pub(crate) fn list(extensions: &[ExtensionState], now: Timestamp, wide: bool) -> String {
+    if extensions.is_empty() {
+        return "The cluster has no ClusterExtensions.\n".to_owned();
+    }
+    let mut columns = vec!["NAME", "PACKAGE", "INSTALLED", "VERSION", "HELD-BY", "HEALTH", "AGE"];
+    if wide {
+        columns.extend(["NAMESPACE", "WANTED", "MESSAGE"]);
+    }
+    let mut table = Table::new(&columns);
+    for extension in extensions {
+        let installed = extension.installed.as_ref();
+        let held: Vec<&str> = extension.holds.iter().map(|hold| hold.by.as_str()).collect();
+        let mut cells = vec![
+            extension.name.clone(),
+            extension.package.clone(),
+            installed.map(|bundle| bundle.name.clone()).unwrap_or_default(),
+            installed.map(|bundle| bundle.version.clone()).unwrap_or_default(),
+            held.join(","),
+            extension.health.as_str().to_owned(),
+            age(now, extension.created.as_deref()),
+        ];
+        if wide {
+            let progressing = extension.conditions.iter().find(|one| one.type_ == types::PROGRESSING);
+            let message = progressing.map(|condition| condition.message.clone()).unwrap_or_default();
+            cells.extend([extension.namespace.clone(), wanted(extension), message]);
+        }
+        table.row(cells);
+    }
+    table.text()
+}
+
+/// One extension with everything below it.
+pub(crate) fn tree(state: &ExtensionState, now: Timestamp, wide: bool) -> String {
+    let mut fields = Fields::default();
+    let health = match state.up_to_date {
+        true => state.health.as_str().to_owned(),
+        false => format!("{} (the extension has changed since; not looked at yet)", state.health.as_str()),
+    };
+    fields.add(0, "Name", &state.name);
+    fields.add(0, "Health", &health);
+    fields.add(0, "Package", &state.package);
+    fields.add(0, "Namespace", &state.namespace);
+    let installed = state.installed.as_ref();
+    let installed = installed.map(|bundle| format!("{}, version {}", bundle.name, bundle.version));
+    fields.add(0, "Installed", installed.as_deref().unwrap_or("nothing"));
+    fields.add(0, "Wanted", &wanted(state));
+    if let Some(revision) = &state.adopted_from_helm {
+        let text =
+            format!("from the reference's Helm applier, by {revision}; it cannot be given back to that one");
+        fields.add(0, "Adopted", &text);
+    }
+    for hold in &state.holds {
+        fields.add(0, "Held by", &format!("{}: {}", hold.by, hold.message));
+    }
+    let mut text = fields.text;
+    text += &conditions(&state.conditions, now, wide);
+    for revision in &state.revisions {
+        text.push('\n');
+        text += &self::revision(revision, now, wide);
+    }
+    if state.revisions.is_empty() {
+        text += "\nThere is no revision yet.\n";
+    }
+    text
+}
+
+/// What `spec` asks for.
+fn wanted(state: &ExtensionState) -> String {
+    let version = match state.wanted_version.as_str() {
+        "" => "any version".to_owned(),
+        version => format!("version {version}"),
+    };
+    let channels = match state.channels.len() {
+        0 => String::new(),
+        1 => format!(" of channel {}", state.channels.join(", ")),
+        _ => format!(" of channels {}", state.channels.join(", ")),
+    };
+    let policy = match state.upgrade_constraint_policy.as_str() {
+        "CatalogProvided" => String::new(),
+        policy => format!(", {policy}"),
+    };
+    format!("{version}{channels}{policy}")
+}
+
+fn conditions(conditions: &[Condition], now: Timestamp, wide: bool) -> String {
+    let mut shown: Vec<&Condition> = conditions.iter().collect();
+    let is_true = |condition: &Condition| condition.status == Status::True.as_str();
+    shown.retain(|one| wide || !DEPRECATIONS.contains(&one.type_.as_str()) || is_true(one));
+    shown.sort_by_key(|condition| (rank(&condition.type_), condition.type_.clone()));
+    if shown.is_empty() {
+        return "\nConditions: none yet\n".to_owned();
+    }
+    let mut text = "\nConditions\n".to_owned();
+    for condition in shown {
+        let since = age(now, Some(&condition.last_transition_time.0.to_string()));
+        text += &format!("  {} {} ({}) for {since}\n", condition.type_, condition.status, condition.reason);
+        text += &indented(&condition.message, "    ");
+    }
+    text
+}
+
+/// The order in which conditions are read.
+fn rank(type_: &str) -> usize {
+    let order = [types::INSTALLED, types::PROGRESSING, types::AVAILABLE];
+    order.iter().position(|known| *known == type_).unwrap_or(order.len())
+}
+
+fn revision(revision: &RevisionState, now: Timestamp, wide: bool) -> String {
+    let stage = match revision.stage {
+        Stage::New => "new",
+        Stage::RollingOut if revision.succeeded => "being repaired",
+        Stage::RollingOut => "rolling out",
+        Stage::Retrying => "retrying",
+        Stage::Blocked => "blocked",
+        Stage::DeadlineExceeded => "past its deadline",
+        Stage::Succeeded => "rolled out",
+        Stage::Archiving => "being archived",
+        Stage::Archived => "archived",
+        Stage::Deleting => "being deleted",
+    };
+    let bundle = if revision.bundle.is_empty() { "no bundle named" } else { &revision.bundle };
+    let adopted = if revision.adopted_from_helm { ", adopted from Helm" } else { "" };
+    let made = match age(now, revision.created.as_deref()) {
+        made if made.is_empty() => made,
+        made => format!(", made {made} ago"),
+    };
+    let mut text = format!("{}  {bundle}  {stage}{made}{adopted}\n", revision.name);
+    if wide && !revision.image.is_empty() {
+        text += &format!("│ image: {}\n", revision.image);
+    }
+    if let Some(error) = &revision.error {
+        text += &indented(error, "│ ! ");
+    }
+    if let Some(why) = &revision.unreadable {
+        text += &indented(&format!("its objects cannot be shown: {why}"), "│ ! ");
+    }
+    let last = revision.phases.len().saturating_sub(1);
+    for (number, one) in revision.phases.iter().enumerate() {
+        text += &phase(one, number == last, wide);
+    }
+    text
+}
+
+fn phase(phase: &PhaseState, is_last: bool, wide: bool) -> String {
+    let (branch, below) = if is_last { ("└─", "  ") } else { ("├─", "│ ") };
+    let total = phase.objects.len();
+    let progress = match phase.progress {
+        Progress::Complete => format!("{total} ready"),
+        Progress::Current => format!("{} of {total} ready", phase.ready),
+        Progress::Waiting => format!("waits for the phase before it, {} of {total} ready", phase.ready),
+    };
+    let mut text = format!("{branch} {}  {progress}\n", phase.name);
+    // What is awaited is never left out.
+    let mut room = if wide { usize::MAX } else { SHOWN };
+    let mut left_out = 0;
+    let mut shown: Vec<&ObjectState> = Vec::new();
+    for object in &phase.objects {
+        match object.state.is_settled() {
+            false => shown.push(object),
+            true if room > 0 => {
+                room -= 1;
+                shown.push(object);
+            }
+            true => left_out += 1,
+        }
+    }
+    let last = shown.len().saturating_sub(1);
+    for (number, one) in shown.iter().enumerate() {
+        let branch = if number == last && left_out == 0 { "└─" } else { "├─" };
+        let details = if wide { details(one) } else { String::new() };
+        // One line, whatever the messages hold.
+        let line = one.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        text += &format!("{below} {branch} {line}{details}\n");
+    }
+    if left_out > 0 {
+        text += &format!("{below} └─ and {left_out} more that are ready; -o wide shows them\n");
+    }
+    text
+}
+
+/// What is of interest to who looks closer.
+fn details(object: &ObjectState) -> String {
+    match &object.controller {
+        Some(controller) => format!("  [{}, controlled by {controller}]", object.api_version),
+        None => format!("  [{}]", object.api_version),
+    }
+}
+
+/// The lines of `message`, each behind `margin`.
+fn indented(message: &str, margin: &str) -> String {
+    let lines = message.trim_end().lines().filter(|line| !line.trim().is_empty());
+    lines.map(|line| format!("{margin}{}\n", line.trim_end())).collect()
+}

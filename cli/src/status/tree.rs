@@ -1,0 +1,450 @@
+//! The state of an extension as a tree: extension, revisions, phases, objects.
+//!
+//! Pure. Whether an object is ready, and whose it is, come from the functions that operator-controller calls.
+
+use olm_api::cluster_object_set::LifecycleState;
+use olm_api::conditions::{self, reasons, types};
+use olm_api::{ClusterExtension, ClusterObjectSet, Condition, annotations, labels, names};
+use olm_extension::{ExtensionRules, Settings};
+use olm_revision::object::ObjectKey;
+use olm_revision::plan::{Owner, Plan, plan};
+use olm_revision::probes::{ProbeStatus, Probes};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::health::{Health, Hold};
+use super::observe::{
+    Content, Live, Observed, ObservedObject, ObservedPhase, ObservedRevision, is_in_force, number,
+};
+
+/// An extension, as programs get it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ExtensionState {
+    pub(crate) name: String,
+    pub(crate) health: Health,
+    /// Whether the conditions are about the extension as it is now.
+    pub(crate) up_to_date: bool,
+    pub(crate) namespace: String,
+    pub(crate) package: String,
+    /// `spec.source.catalog.version`; empty for any.
+    pub(crate) wanted_version: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) channels: Vec<String>,
+    pub(crate) upgrade_constraint_policy: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) installed: Option<BundleState>,
+    pub(crate) paused: bool,
+    /// The revision that took the installation over from the reference's Helm applier, while it is remembered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) adopted_from_helm: Option<String>,
+    /// What keeps a newer version, or everything, back.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) holds: Vec<Hold>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) created: Option<String>,
+    pub(crate) conditions: Vec<Condition>,
+    /// Newest first.
+    pub(crate) revisions: Vec<RevisionState>,
+}
+
+/// A bundle by name and version.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct BundleState {
+    pub(crate) name: String,
+    pub(crate) version: String,
+}
+
+/// A revision, as programs get it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RevisionState {
+    pub(crate) name: String,
+    pub(crate) revision: i64,
+    pub(crate) stage: Stage,
+    /// Whether its objects were complete once.
+    pub(crate) succeeded: bool,
+    pub(crate) bundle: String,
+    pub(crate) version: String,
+    pub(crate) image: String,
+    pub(crate) adopted_from_helm: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) created: Option<String>,
+    /// What the revision itself says is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
+    /// Why its objects cannot be shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unreadable: Option<String>,
+    pub(crate) conditions: Vec<Condition>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) phases: Vec<PhaseState>,
+}
+
+/// Where a revision is on its way (spec 05 §6.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) enum Stage {
+    New,
+    RollingOut,
+    Retrying,
+    Blocked,
+    DeadlineExceeded,
+    Succeeded,
+    Archiving,
+    Archived,
+    Deleting,
+}
+
+/// A phase, as programs get it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PhaseState {
+    pub(crate) name: String,
+    pub(crate) progress: Progress,
+    /// Objects of which nothing is awaited.
+    pub(crate) ready: usize,
+    pub(crate) objects: Vec<ObjectState>,
+}
+
+/// How far a phase is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) enum Progress {
+    /// Nothing is awaited of any object.
+    Complete,
+    /// The first phase of which something is awaited.
+    Current,
+    /// An earlier phase comes first.
+    Waiting,
+}
+
+/// An object, as programs get it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ObjectState {
+    pub(crate) api_version: String,
+    pub(crate) kind: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) state: Word,
+    /// Why; nothing where nothing is awaited.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) messages: Vec<String>,
+    /// Who controls it, as `Kind name`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) controller: Option<String>,
+}
+
+/// What there is to say about an object on behalf of a revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) enum Word {
+    /// It is the revision's, and its probes succeed.
+    Ready,
+    /// It is the revision's, and a probe fails.
+    NotReady,
+    /// A newer revision has it.
+    HandedOver,
+    /// It exists, and the revision may take it but has not.
+    NotTaken,
+    /// It exists, and is somebody else's.
+    Collision,
+    /// It is being deleted.
+    Deleting,
+    /// It does not exist.
+    Missing,
+    /// The API server does not serve its kind.
+    NotServed,
+    /// Nobody can tell: the caller may not read it, or there was no answer.
+    Unknown,
+}
+
+impl Word {
+    /// Whether nothing is awaited of the object.
+    pub(crate) fn is_settled(self) -> bool {
+        matches!(self, Self::Ready | Self::HandedOver)
+    }
+}
+
+impl ExtensionState {
+    /// The tree of what was observed.
+    pub(crate) fn new(observed: &Observed) -> Self {
+        let Observed { extension, revisions } = observed;
+        let sets: Vec<&ClusterObjectSet> = revisions.iter().map(|revision| &revision.set).collect();
+        let state = |revision| RevisionState::new(revision, &sets);
+        Self { revisions: revisions.iter().rev().map(state).collect(), ..Self::alone(extension, &sets) }
+    }
+
+    /// The extension with nothing below it; of its revisions only that they exist matters.
+    pub(crate) fn alone(extension: &ClusterExtension, sets: &[&ClusterObjectSet]) -> Self {
+        let spec = extension.spec.as_ref();
+        let catalog = spec.and_then(|spec| spec.source.catalog.as_ref());
+        let status = extension.status.as_ref();
+        let conditions = status.map(|status| status.conditions.clone()).unwrap_or_default();
+        let generation = extension.metadata.generation;
+        let is_current = |condition: &Condition| condition.observed_generation >= generation;
+        let policy = catalog.and_then(|catalog| catalog.upgrade_constraint_policy.as_ref());
+        let migrated = sets.iter().find(|set| is_migrated(set));
+        Self {
+            name: extension.metadata.name.clone().unwrap_or_default(),
+            health: Health::of(extension),
+            up_to_date: conditions::find(&conditions, types::PROGRESSING).is_some_and(is_current),
+            namespace: spec.map(|spec| spec.namespace.clone()).unwrap_or_default(),
+            package: catalog.map(|catalog| catalog.package_name.clone()).unwrap_or_default(),
+            wanted_version: catalog.and_then(|catalog| catalog.version.clone()).unwrap_or_default(),
+            channels: catalog.map(|catalog| catalog.channels.clone()).unwrap_or_default(),
+            upgrade_constraint_policy: policy.map_or("CatalogProvided", |policy| policy.as_str()).to_owned(),
+            installed: installed(extension),
+            paused: is_paused(extension),
+            adopted_from_helm: migrated.and_then(|set| set.metadata.name.clone()),
+            holds: Hold::all(extension),
+            created: created(&extension.metadata),
+            conditions,
+            revisions: Vec::new(),
+        }
+    }
+}
+
+/// The bundle that is installed, as the status says.
+pub(crate) fn installed(extension: &ClusterExtension) -> Option<BundleState> {
+    let bundle = &extension.status.as_ref()?.install.as_ref()?.bundle;
+    Some(BundleState { name: bundle.name.clone(), version: bundle.version.clone() })
+}
+
+/// Whether the extension carries the annotation that holds everything (spec 07 §7.2).
+pub(crate) fn is_paused(extension: &ClusterExtension) -> bool {
+    ExtensionRules::of(extension.metadata.annotations.as_ref(), Settings::default()).paused
+}
+
+/// What the newest revision in force hangs on: the first object that something is awaited of, and why.
+pub(crate) fn obstacle(observed: &Observed) -> Option<String> {
+    let sets: Vec<&ClusterObjectSet> = observed.revisions.iter().map(|revision| &revision.set).collect();
+    let newest = observed.revisions.iter().rev().find(|revision| is_in_force(&revision.set))?;
+    RevisionState::new(newest, &sets).obstacle()
+}
+
+/// Whether the revision took an installation over from the reference's Helm applier (spec 05 §16.3).
+pub(crate) fn is_migrated(set: &ClusterObjectSet) -> bool {
+    let label = set.metadata.labels.as_ref().and_then(|all| all.get(labels::MIGRATED_FROM_HELM));
+    label.is_some_and(|value| value == "true")
+}
+
+/// `metadata.creationTimestamp`.
+pub(crate) fn created(metadata: &olm_api::ObjectMeta) -> Option<String> {
+    metadata.creation_timestamp.as_ref().map(|time| time.0.to_string())
+}
+
+impl RevisionState {
+    /// A revision among those of its extension.
+    fn new(observed: &ObservedRevision, all: &[&ClusterObjectSet]) -> Self {
+        let ObservedRevision { set, content } = observed;
+        let (phases, unreadable) = match content {
+            Content::NotInForce => (Vec::new(), None),
+            Content::Unreadable(why) => (Vec::new(), Some(why.clone())),
+            Content::Phases(phases) => match Judge::new(set, all) {
+                Ok(judge) => (judge.phases(phases), None),
+                Err(why) => (Vec::new(), Some(why)),
+            },
+        };
+        Self { phases, unreadable, ..Self::alone(set) }
+    }
+
+    /// A revision by itself.
+    pub(crate) fn alone(set: &ClusterObjectSet) -> Self {
+        let annotation = |key: &str| {
+            let all = set.metadata.annotations.as_ref();
+            all.and_then(|all| all.get(key)).cloned().unwrap_or_default()
+        };
+        let conditions = set.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+        Self {
+            name: set.metadata.name.clone().unwrap_or_default(),
+            revision: number(set),
+            stage: Stage::of(set, &conditions),
+            succeeded: conditions::is_true(&conditions, types::SUCCEEDED),
+            bundle: annotation(annotations::BUNDLE_NAME),
+            version: annotation(annotations::BUNDLE_VERSION),
+            image: annotation(annotations::BUNDLE_REFERENCE),
+            adopted_from_helm: is_migrated(set),
+            created: created(&set.metadata),
+            error: error(&conditions),
+            unreadable: None,
+            conditions,
+            phases: Vec::new(),
+        }
+    }
+
+    fn obstacle(&self) -> Option<String> {
+        let current = self.phases.iter().find(|phase| phase.progress == Progress::Current)?;
+        let object = current.objects.iter().find(|object| !object.state.is_settled())?;
+        Some(format!("phase {}: {object}", current.name))
+    }
+}
+
+/// What the revision says is wrong: why it does not go on, else which probes fail.
+fn error(conditions: &[Condition]) -> Option<String> {
+    let progressing = conditions::find(conditions, types::PROGRESSING).filter(|condition| {
+        let harmless = [reasons::SUCCEEDED, reasons::ROLLING_OUT, reasons::ARCHIVED];
+        !harmless.contains(&condition.reason.as_str())
+    });
+    let unavailable = conditions::find(conditions, types::AVAILABLE)
+        .filter(|condition| condition.reason == reasons::PROBE_FAILURE);
+    let mut messages: Vec<&str> =
+        progressing.into_iter().chain(unavailable).map(|condition| condition.message.trim_end()).collect();
+    messages.dedup();
+    (!messages.is_empty()).then(|| messages.join("\n"))
+}
+
+impl Stage {
+    fn of(set: &ClusterObjectSet, conditions: &[Condition]) -> Self {
+        let progressing = conditions::find(conditions, types::PROGRESSING);
+        let reason = progressing.map(|condition| condition.reason.as_str()).unwrap_or_default();
+        let archived = set.spec.as_ref().is_some_and(|spec| spec.lifecycle_state == LifecycleState::Archived);
+        match reason {
+            _ if set.metadata.deletion_timestamp.is_some() => Self::Deleting,
+            reasons::ARCHIVED if archived => Self::Archived,
+            reasons::BLOCKED => Self::Blocked,
+            _ if archived => Self::Archiving,
+            reasons::RETRYING => Self::Retrying,
+            reasons::PROGRESS_DEADLINE_EXCEEDED => Self::DeadlineExceeded,
+            reasons::SUCCEEDED => Self::Succeeded,
+            "" => Self::New,
+            _ => Self::RollingOut,
+        }
+    }
+}
+
+/// What an object is judged by, on behalf of a revision.
+struct Judge<'a> {
+    owner: Owner,
+    siblings: Vec<String>,
+    probes: Probes,
+    /// All revisions of the extension.
+    all: &'a [&'a ClusterObjectSet],
+}
+
+impl<'a> Judge<'a> {
+    fn new(set: &ClusterObjectSet, all: &'a [&'a ClusterObjectSet]) -> Result<Self, String> {
+        let uid = |set: &ClusterObjectSet| set.metadata.uid.clone().unwrap_or_default();
+        let owner = Owner {
+            name: set.metadata.name.clone().unwrap_or_default(),
+            uid: uid(set),
+            number: number(set),
+            extension: olm_extension::owner(set).unwrap_or_default().to_owned(),
+        };
+        let specs = set.spec.as_ref().map(|spec| spec.progression_probes.as_slice()).unwrap_or_default();
+        let probes = Probes::new(specs).map_err(|error| error.to_string())?;
+        let others = all.iter().filter(|other| is_in_force(other) && uid(other) != owner.uid);
+        Ok(Self { siblings: others.map(|other| uid(other)).collect(), owner, probes, all })
+    }
+
+    fn phases(&self, phases: &[ObservedPhase]) -> Vec<PhaseState> {
+        let mut is_reached = true;
+        let phase = |phase: &ObservedPhase| {
+            let objects: Vec<ObjectState> = phase.objects.iter().map(|object| self.object(object)).collect();
+            let ready = objects.iter().filter(|object| object.state.is_settled()).count();
+            let complete = ready == objects.len();
+            let progress = match (complete, is_reached) {
+                (true, true) => Progress::Complete,
+                (false, true) => Progress::Current,
+                (_, false) => Progress::Waiting,
+            };
+            is_reached &= complete;
+            PhaseState { name: phase.name.clone(), progress, ready, objects }
+        };
+        phases.iter().map(phase).collect()
+    }
+
+    fn object(&self, observed: &ObservedObject) -> ObjectState {
+        let key = ObjectKey::of(&observed.content.object);
+        let (state, messages) = match &observed.live {
+            Live::Missing => (Word::Missing, vec!["it does not exist".to_owned()]),
+            Live::NotServed => {
+                let kind = format!("the cluster serves no {} of {}", key.gvk.kind, key.gvk.api_version());
+                (Word::NotServed, vec![kind])
+            }
+            Live::Unreadable(why) => (Word::Unknown, vec![why.clone()]),
+            Live::Found(live) => self.found(live, observed),
+        };
+        let controller = match &observed.live {
+            Live::Found(live) => controller(live).map(|reference| self.named(reference)),
+            _ => None,
+        };
+        ObjectState {
+            api_version: key.gvk.api_version(),
+            kind: key.gvk.kind,
+            namespace: key.namespace,
+            name: key.name,
+            state,
+            messages,
+            controller,
+        }
+    }
+
+    fn found(&self, live: &Value, observed: &ObservedObject) -> (Word, Vec<String>) {
+        let protection = &observed.content.collision_protection;
+        let plan = match plan(Some(live), &self.owner, &self.siblings, protection) {
+            Ok(plan) => plan,
+            Err(error) => return (Word::Collision, vec![error.to_string()]),
+        };
+        let holder = || match controller(live) {
+            Some(reference) => format!("it belongs to {}", self.named(reference)),
+            None => "it belongs to nobody".to_owned(),
+        };
+        match plan {
+            Plan::Leave => (Word::HandedOver, vec![holder()]),
+            Plan::AwaitDeletion => (Word::Deleting, vec!["it is being deleted".to_owned()]),
+            Plan::Collide => (Word::Collision, vec![holder()]),
+            Plan::Adopt => (Word::NotTaken, vec![holder()]),
+            Plan::Create => (Word::Missing, Vec::new()),
+            Plan::Repair | Plan::Keep => {
+                let result = self.probes.probe(live);
+                match result.status {
+                    ProbeStatus::True => (Word::Ready, Vec::new()),
+                    ProbeStatus::False | ProbeStatus::Unknown => (Word::NotReady, result.messages),
+                }
+            }
+        }
+    }
+
+    /// An owner by kind and name; a revision of another extension, and a former one, is told to be so.
+    fn named(&self, reference: &Value) -> String {
+        let text = |field: &str| reference.get(field).and_then(Value::as_str).unwrap_or_default();
+        let (kind, name) = (text("kind"), text("name"));
+        let is_revision = kind == "ClusterObjectSet" && text("apiVersion").starts_with(names::GROUP);
+        match self.all.iter().find(|set| set.metadata.uid.as_deref() == Some(text("uid"))) {
+            _ if !is_revision => format!("{kind} {name}"),
+            Some(_) => format!("revision {name}"),
+            None => format!("revision {name} of another extension"),
+        }
+    }
+}
+
+fn controller(object: &Value) -> Option<&Value> {
+    let references = object.pointer("/metadata/ownerReferences").and_then(Value::as_array)?;
+    references.iter().find(|reference| reference.get("controller") == Some(&Value::Bool(true)))
+}
+
+impl std::fmt::Display for ObjectState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { kind, namespace, name, .. } = self;
+        let separator = if namespace.is_empty() { "" } else { "/" };
+        write!(f, "{kind} {namespace}{separator}{name}")?;
+        let state = match self.state {
+            Word::Ready => "ready",
+            Word::NotReady => "not ready",
+            Word::HandedOver => "handed over",
+            Word::NotTaken => "not taken over yet",
+            Word::Collision => "in the way",
+            Word::Deleting => "going",
+            Word::Missing => "missing",
+            Word::NotServed => "kind not served",
+            Word::Unknown => "cannot be read",
+        };
+        write!(f, " {state}")?;
+        // Those whose state says it all.
+        let is_plain = matches!(self.state, Word::Missing | Word::Deleting);
+        match self.messages.join("; ") {
+            messages if is_plain || messages.is_empty() => Ok(()),
+            messages => write!(f, ": {messages}"),
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! What goes with an extension: its objects, its definitions, and their custom resources (spec 07 §4.14). Pure.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use kube::ResourceExt;
+use kube::core::GroupVersionKind;
+use olm_api::ClusterExtension;
+use olm_extension::{ExtensionRules, Settings, UninstallPolicy};
+use olm_revision::object::ObjectKey;
+use olm_version::quote;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::failure::{Code, Failure};
+use crate::output::{Fields, counted};
+use crate::status::observe::{Content, Live, Observed};
+
+/// What happens, as programs get it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Leaving {
+    pub(super) extension: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bundle: Option<String>,
+    /// `Delete`, `KeepCRDs` or `BlockIfInUse`.
+    policy: &'static str,
+    /// How many objects are deleted.
+    objects: usize,
+    /// The same by kind.
+    kinds: BTreeMap<String, usize>,
+    /// Its definitions, by name.
+    pub(super) definitions: Vec<Definition>,
+    /// How many custom resources are deleted.
+    custom_resources: usize,
+    warnings: Vec<String>,
+    #[serde(skip)]
+    uninstall_policy: UninstallPolicy,
+}
+
+/// A definition of the extension.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Definition {
+    pub(super) name: String,
+    /// The kind that it defines, in a version in which its objects can be read; `None` where there is none.
+    #[serde(skip)]
+    pub(super) gvk: Option<GroupVersionKind>,
+    /// How many there are; `None` where that cannot be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) custom_resources: Option<usize>,
+    /// One of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) first: Option<String>,
+    /// Whether it stays, and its custom resources with it.
+    pub(super) stays: bool,
+    /// Whether a webhook of the extension converts between its versions.
+    #[serde(skip)]
+    converted: bool,
+}
+
+impl Leaving {
+    /// What the revisions in force have on the cluster. `keep_crds` overrules the policy that the extension has.
+    pub(super) fn new(observed: &Observed, keep_crds: bool) -> Self {
+        let extension = &observed.extension;
+        let policy = policy(extension, keep_crds);
+        let owners: BTreeSet<String> = observed.revisions.iter().filter_map(|one| one.set.uid()).collect();
+        let mut objects: HashMap<ObjectKey, &Value> = HashMap::new();
+        let mut warnings = Vec::new();
+        for revision in &observed.revisions {
+            let phases = match &revision.content {
+                Content::NotInForce => continue,
+                Content::Unreadable(why) => {
+                    warnings.push(format!("revision {} is not counted: {why}", revision.set.name_any()));
+                    continue;
+                }
+                Content::Phases(phases) => phases,
+            };
+            for object in phases.iter().flat_map(|phase| &phase.objects) {
+                let key = ObjectKey::of(&object.content.object);
+                match &object.live {
+                    Live::Found(live) if is_owned(live, &owners) => drop(objects.insert(key, live)),
+                    Live::Unreadable(why) => {
+                        let (kind, ObjectKey { namespace, name, .. }) = (&key.gvk.kind, &key);
+                        let place = if namespace.is_empty() { "" } else { "/" };
+                        warnings.push(format!("{kind} {namespace}{place}{name} is not counted: {why}"));
+                    }
+                    Live::Found(_) | Live::Missing | Live::NotServed => {}
+                }
+            }
+        }
+        let keeps = policy == UninstallPolicy::KeepCrds;
+        let mut definitions: Vec<Definition> =
+            objects.values().filter_map(|object| definition(object, keeps)).collect();
+        definitions.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut kinds = BTreeMap::new();
+        for object in objects.values().filter(|object| !(keeps && is_definition(object))) {
+            *kinds.entry(object["kind"].as_str().unwrap_or_default().to_owned()).or_insert(0) += 1;
+        }
+        warnings.sort();
+        warnings.dedup();
+        let bundle = extension.status.as_ref().and_then(|status| status.install.as_ref());
+        Self {
+            extension: extension.name_any(),
+            bundle: bundle.map(|install| install.bundle.name.clone()),
+            policy: policy.as_str(),
+            objects: kinds.values().sum(),
+            kinds,
+            definitions,
+            custom_resources: 0,
+            warnings,
+            uninstall_policy: policy,
+        }
+    }
+
+    /// Adds up the custom resources, once the definitions say how many they have.
+    pub(super) fn counted(mut self) -> Self {
+        let going = || self.definitions.iter().filter(|one| !one.stays);
+        self.custom_resources = going().filter_map(|one| one.custom_resources).sum();
+        let converted = self.definitions.iter().filter(|one| one.stays && one.converted);
+        self.warnings.extend(
+            converted
+                .map(|one| format!("{} is converted by a webhook of the extension, which goes", one.name)),
+        );
+        self
+    }
+
+    /// Whether definitions stay, also those that could not be looked at.
+    pub(super) fn keeps_definitions(&self) -> bool {
+        self.uninstall_policy == UninstallPolicy::KeepCrds
+    }
+
+    /// That the extension's own policy forbids to uninstall it now.
+    pub(super) fn blocked(&self) -> Option<Failure> {
+        let (count, first) =
+            (self.custom_resources, self.definitions.iter().find_map(|one| one.first.as_ref()));
+        (self.uninstall_policy == UninstallPolicy::BlockIfInUse && count > 0).then(|| {
+            let first = first.map(|first| format!(" (first: {first})")).unwrap_or_default();
+            Failure::Told(
+                Code::Findings,
+                format!(
+                    "cannot uninstall: {count} custom resources exist{first}, and the uninstall policy of {} is BlockIfInUse\n\
+                     delete them first, or keep them and their definitions with --keep-crds",
+                    quote(&self.extension)
+                ),
+            )
+        })
+    }
+
+    /// The question before it happens.
+    pub(super) fn question(&self) -> String {
+        let going = self.definitions.iter().filter(|one| !one.stays).count();
+        let definitions = match going {
+            0 => String::new(),
+            _ => format!(
+                ", among them {} with {},",
+                counted(going, "CustomResourceDefinition"),
+                counted(self.custom_resources, "custom resource")
+            ),
+        };
+        let objects = counted(self.objects, "object");
+        format!("Uninstall {} and delete {objects}{definitions} for good?", self.extension)
+    }
+
+    /// The form for people.
+    pub(super) fn text(&self) -> String {
+        let mut fields = Fields::default();
+        fields.add(0, "Extension", &self.extension);
+        fields.add(0, "Installed", self.bundle.as_deref().unwrap_or("nothing"));
+        fields.add(0, "Policy", self.policy);
+        let kinds: Vec<_> = self.kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        fields.add(0, "Deletes", &counted(self.objects, "object"));
+        if !kinds.is_empty() {
+            fields.add(2, "Kinds", &kinds.join(", "));
+        }
+        for (stays, key) in [(false, "With them"), (true, "Stays")] {
+            let lines: Vec<String> =
+                self.definitions.iter().filter(|one| one.stays == stays).map(Definition::line).collect();
+            fields.list(0, key, &lines);
+        }
+        fields.list(0, "Warning", &self.warnings);
+        fields.text
+    }
+}
+
+impl Definition {
+    fn line(&self) -> String {
+        let count = match (self.custom_resources, &self.first) {
+            (None, _) => "its custom resources cannot be counted".to_owned(),
+            (Some(count), Some(first)) => format!("{}, first {first}", counted(count, "custom resource")),
+            (Some(_), None) => "no custom resources".to_owned(),
+        };
+        format!("{}: {count}", self.name)
+    }
+}
+
+/// What the extension's annotation says, unless a flag overrules it.
+pub(super) fn policy(extension: &ClusterExtension, keep_crds: bool) -> UninstallPolicy {
+    let rules = ExtensionRules::of(extension.metadata.annotations.as_ref(), Settings::default());
+    match keep_crds {
+        true => UninstallPolicy::KeepCrds,
+        false => rules.uninstall_policy.unwrap_or(UninstallPolicy::Delete),
+    }
+}
+
+/// Whether one of the owners, by UID, controls the object.
+fn is_owned(object: &Value, owners: &BTreeSet<String>) -> bool {
+    let references = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    references.into_iter().any(|reference| reference["uid"].as_str().is_some_and(|uid| owners.contains(uid)))
+}
+
+fn is_definition(object: &Value) -> bool {
+    object["kind"] == "CustomResourceDefinition"
+        && object["apiVersion"].as_str().is_some_and(|version| version.starts_with("apiextensions.k8s.io/"))
+}
+
+fn definition(object: &Value, stays: bool) -> Option<Definition> {
+    if !is_definition(object) {
+        return None;
+    }
+    let spec = &object["spec"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let versions = spec["versions"].as_array().into_iter().flatten();
+    // Any served version lists all objects; the stored one needs no conversion.
+    let mut served: Vec<&Value> = versions.filter(|version| version["served"] == true).collect();
+    served.sort_by_key(|version| version["storage"] != true);
+    Some(Definition {
+        name: text(&object["metadata"]["name"]),
+        gvk: served.first().map(|version| {
+            GroupVersionKind::gvk(
+                &text(&spec["group"]),
+                &text(&version["name"]),
+                &text(&spec["names"]["kind"]),
+            )
+        }),
+        custom_resources: None,
+        first: None,
+        stays,
+        converted: spec["conversion"]["strategy"] == "Webhook",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::observe::{ObservedObject, ObservedPhase, ObservedRevision};
+    use olm_api::annotations;
+    use olm_api::cluster_object_set::CollisionProtection;
+    use olm_revision::canonical::Numbers;
+    use olm_revision::content::ContentObject;
+    use serde_json::json;
+
+    fn owned(mut object: Value, owner: &str) -> ObservedObject {
+        let content = ContentObject {
+            object: object.clone(),
+            numbers: Numbers::Exact,
+            collision_protection: CollisionProtection::Prevent,
+        };
+        object["metadata"]["ownerReferences"] = json!([{"uid": owner, "controller": true}]);
+        ObservedObject { content, live: Live::Found(object) }
+    }
+
+    fn observed(policy: Option<&str>) -> Observed {
+        let config_map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "ns"}});
+        let versions = json!([{"name": "v2", "served": true, "storage": false}, {"name": "v1", "served": true, "storage": true}]);
+        let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "pipes.example.com"},
+            "spec": {"group": "example.com", "names": {"kind": "Pipe", "plural": "pipes"}, "versions": versions,
+                "conversion": {"strategy": "Webhook"}}});
+        let mut missing = owned(config_map("missing"), "r1");
+        missing.live = Live::Missing;
+        let mut secret = owned(config_map("secret"), "r1");
+        secret.live = Live::Unreadable("forbidden".to_owned());
+        let objects = vec![
+            owned(config_map("a"), "r1"),
+            owned(config_map("b"), "other"),
+            owned(crd, "r1"),
+            missing,
+            secret,
+        ];
+        let set = json!({"metadata": {"name": "pipe-1", "uid": "r1"}});
+        let annotations =
+            policy.map(|policy| json!({annotations::EXT_UNINSTALL_POLICY: policy})).unwrap_or_default();
+        Observed {
+            extension: serde_json::from_value(
+                json!({"metadata": {"name": "pipe", "annotations": annotations}}),
+            )
+            .unwrap(),
+            revisions: vec![ObservedRevision {
+                set: serde_json::from_value(set).unwrap(),
+                content: Content::Phases(vec![ObservedPhase { name: "deploy".to_owned(), objects }]),
+            }],
+        }
+    }
+
+    fn leaving(policy: Option<&str>, keep_crds: bool, count: usize) -> Leaving {
+        let mut leaving = Leaving::new(&observed(policy), keep_crds);
+        for definition in &mut leaving.definitions {
+            definition.custom_resources = Some(count);
+            definition.first = (count > 0).then(|| "example.com/v1, Kind=Pipe apps/one".to_owned());
+        }
+        leaving.counted()
+    }
+
+    // spec 07 §4.14
+    #[test]
+    fn what_goes_is_counted_first() {
+        let goes = leaving(None, false, 3);
+        assert_eq!(goes.definitions[0].gvk.as_ref().unwrap().version, "v1");
+        assert_eq!(
+            goes.text(),
+            "\
+Extension:          pipe
+Installed:          nothing
+Policy:             Delete
+Deletes:            2 objects
+  Kinds:            1 ConfigMap, 1 CustomResourceDefinition
+With them:          pipes.example.com: 3 custom resources, first example.com/v1, Kind=Pipe apps/one
+Warning:            ConfigMap ns/secret is not counted: forbidden
+"
+        );
+        let question = "Uninstall pipe and delete 2 objects, among them 1 CustomResourceDefinition with 3 custom resources, for good?";
+        assert_eq!(goes.question(), question);
+        assert!(goes.blocked().is_none() && !goes.keeps_definitions());
+    }
+
+    // spec 07 A-49, A-50
+    #[test]
+    fn policies_keep_and_block() {
+        let kept = leaving(Some("BlockIfInUse"), true, 3);
+        assert!(kept.keeps_definitions() && kept.blocked().is_none());
+        assert_eq!(kept.question(), "Uninstall pipe and delete 1 object for good?");
+        let text = kept.text();
+        assert!(text.contains("Stays:              pipes.example.com: 3 custom resources"), "{text}");
+        assert!(
+            text.contains("pipes.example.com is converted by a webhook of the extension, which goes"),
+            "{text}"
+        );
+        let blocked = leaving(Some("BlockIfInUse"), false, 3).blocked().unwrap();
+        assert_eq!(blocked.exit_code(), 3);
+        let said = "cannot uninstall: 3 custom resources exist (first: example.com/v1, Kind=Pipe apps/one), and the uninstall \
+                    policy of \"pipe\" is BlockIfInUse\n";
+        assert!(blocked.to_string().starts_with(said), "{blocked}");
+        assert!(leaving(Some("BlockIfInUse"), false, 0).blocked().is_none());
+        // An unknown value has no effect.
+        assert_eq!(policy(&observed(Some("keepcrds")).extension, false), UninstallPolicy::Delete);
+    }
+}

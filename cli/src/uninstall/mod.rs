@@ -1,0 +1,288 @@
+//! `olm uninstall`: deletes a ClusterExtension, after counting what goes with it (spec 07 §4.14).
+//!
+//! What goes is judged in [`leaving`]; the deletion itself is the controller's work, by the extension's uninstall policy.
+
+mod leaving;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use clap::Args;
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, Preconditions};
+use olm_api::conditions::types;
+use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
+use olm_extension::UninstallPolicy;
+use olm_revision::cluster::{Cluster as _, Instances};
+use olm_revision::kube_cluster::KubeCluster;
+use olm_version::quote;
+
+use self::leaving::{Definition, Leaving};
+use crate::change::{self, Arrival, ChangeArgs, Done, DryRun, Notation, Written};
+use crate::failure::Failure;
+use crate::output::{Format, counted};
+use crate::progress::say;
+use crate::session::Session;
+use crate::source::{Cluster, ClusterArgs};
+use crate::status::observe;
+
+/// The first lines of the command's help.
+pub(crate) const ABOUT: &str = "Uninstalls a ClusterExtension
+
+Deleted is everything that the extension owns, CustomResourceDefinitions included, and with these every custom resource of \
+theirs. All of it is counted and shown first, and happens after a yes.
+
+With --keep-crds the definitions and the custom resources stay: the extension gets the annotation \
+ext.olm.operatorframework.io/uninstall-policy: KeepCRDs, and is deleted once operator-controller has taken that over.";
+
+/// Longest wait until the controller has taken over that definitions stay.
+const TAKE_OVER: Duration = Duration::from_secs(30);
+
+/// Arguments of the command.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes:
+  0 success   1 something did not work, or took too long   2 wrong usage
+  3 the uninstall policy forbids it   4 there is no such extension
+
+Examples:
+  {olm} uninstall my-operator --plan               # what would go
+  {olm} uninstall my-operator --wait
+  {olm} uninstall my-operator --keep-crds --yes
+  {olm} uninstall my-operator --plan -o json | jq .customResources")]
+pub(crate) struct UninstallArgs {
+    /// The ClusterExtension
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Keep CustomResourceDefinitions and custom resources
+    #[arg(long)]
+    keep_crds: bool,
+    /// Only show what would go
+    #[arg(long, conflicts_with_all = ["dry_run", "wait", "yes"])]
+    plan: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+    #[command(flatten)]
+    change: ChangeArgs,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// There is no such extension, its policy forbids it, the answer is no, or it takes too long.
+pub(crate) async fn run(args: UninstallArgs, session: &mut Session) -> Result<(), Failure> {
+    let cluster = args.cluster.connect().await?;
+    let observed = observe::observe(&cluster, &args.name, session).await?;
+    let mut leaving = Leaving::new(&observed, args.keep_crds);
+    for definition in &mut leaving.definitions {
+        count(&cluster, definition, session).await?;
+    }
+    let leaving = leaving.counted();
+    tell(&leaving, args.change.output, session)?;
+    if args.plan {
+        return Ok(());
+    }
+    if let Some(blocked) = leaving.blocked() {
+        return Err(blocked);
+    }
+    let dry_run = args.change.dry_run;
+    if dry_run.is_none() {
+        session.output.finish()?;
+        change::confirm(&leaving.question(), args.yes, session).await?;
+    }
+    let sets: Vec<ClusterObjectSet> = observed.revisions.into_iter().map(|revision| revision.set).collect();
+    let extension = observed.extension;
+    if args.keep_crds {
+        keep_definitions(&cluster, &extension, &args, session).await?;
+    }
+    if leaving.keeps_definitions() && dry_run.is_none() {
+        taken_over(&cluster, &extension, TAKE_OVER.min(args.change.timeout), session).await?;
+    }
+    let written = delete(&cluster, &extension, dry_run, session).await?;
+    if matches!(args.change.output, Notation::Table | Notation::Name) {
+        change::print(args.change.output, "", &[written], &mut session.output)?;
+    }
+    if !args.change.wait {
+        return Ok(());
+    }
+    session.output.finish()?;
+    let words = gone(&cluster, &extension, &sets, args.change.timeout, session).await?;
+    match args.change.output {
+        Notation::Table => session.output.text(&format!("{words}\n")),
+        Notation::Json | Notation::Yaml | Notation::Name => {
+            say(&words);
+            Ok(())
+        }
+    }
+}
+
+fn tell(leaving: &Leaving, notation: Notation, session: &mut Session) -> Result<(), Failure> {
+    let format = match notation {
+        Notation::Name => {
+            say(leaving.text().trim_end());
+            return Ok(());
+        }
+        Notation::Table => Format::Table,
+        Notation::Json => Format::Json,
+        Notation::Yaml => Format::Yaml,
+    };
+    session.output.result(format, "UninstallPlan", leaving, Leaving::text)
+}
+
+/// Counts the custom resources of a definition. What the user may not list is not counted.
+async fn count(cluster: &Cluster, definition: &mut Definition, session: &Session) -> Result<(), Failure> {
+    let Some(gvk) = &definition.gvk else { return Ok(()) };
+    let engine = KubeCluster::new(cluster.client().clone());
+    let asked = session.unless_interrupted(async { Ok::<_, Failure>(engine.instances(gvk).await) }).await?;
+    match asked {
+        Ok(found) => {
+            definition.custom_resources = Some(found.as_ref().map_or(0, |found| found.count as usize));
+            definition.first = found.map(|Instances { first, .. }| {
+                let namespace =
+                    if first.namespace.is_empty() { "" } else { &format!("{}/", first.namespace) };
+                format!("{}, Kind={} {namespace}{}", gvk.api_version(), gvk.kind, first.name)
+            });
+        }
+        Err(error) => {
+            say(&format!("warning: the custom resources of {} cannot be counted: {error}", definition.name))
+        }
+    }
+    Ok(())
+}
+
+/// Notes on the extension that its definitions stay.
+async fn keep_definitions(
+    cluster: &Cluster,
+    extension: &ClusterExtension,
+    args: &UninstallArgs,
+    session: &Session,
+) -> Result<(), Failure> {
+    let mut keeping = extension.clone();
+    let policy = UninstallPolicy::KeepCrds.as_str().to_owned();
+    keeping.annotations_mut().insert(annotations::EXT_UNINSTALL_POLICY.to_owned(), policy);
+    change::apply(cluster, Some(extension), &keeping, args.change.dry_run, session).await.map(drop)
+}
+
+/// Waits until every revision in force knows that definitions stay: a controller that does not know the policy would delete
+/// them, and what people stored in them.
+async fn taken_over(
+    cluster: &Cluster,
+    extension: &ClusterExtension,
+    limit: Duration,
+    session: &Session,
+) -> Result<(), Failure> {
+    let name = extension.name_any();
+    let look = async || {
+        let sets = observe::revisions(cluster, &name, session).await?;
+        let ignorant = sets.iter().filter(|set| observe::is_in_force(set)).find(|set| !keeps(set));
+        Ok(match ignorant {
+            Some(set) => {
+                Arrival::Underway(format!("revision {} does not keep its definitions yet", set.name_any()))
+            }
+            None => Arrival::Arrived(String::new()),
+        })
+    };
+    let stays = format!(
+        "nothing has been deleted; ClusterExtension {} keeps the annotation {}",
+        quote(&name),
+        annotations::EXT_UNINSTALL_POLICY
+    );
+    let what = format!("the controller's consent to keep the definitions of {name}");
+    change::until(&what, &stays, limit, look, session).await.map(drop)
+}
+
+fn keeps(set: &ClusterObjectSet) -> bool {
+    let policy = set.annotations().get(annotations::EXT_UNINSTALL_POLICY);
+    policy.is_some_and(|policy| policy == UninstallPolicy::KeepCrds.as_str())
+}
+
+async fn delete(
+    cluster: &Cluster,
+    extension: &ClusterExtension,
+    dry_run: Option<DryRun>,
+    session: &Session,
+) -> Result<Written, Failure> {
+    let name = extension.name_any();
+    let object = serde_json::to_value(extension).map_err(|error| Failure::operational(error.to_string()))?;
+    let written = Written::new(object, Done::Deleted, dry_run);
+    if dry_run == Some(DryRun::Client) {
+        return Ok(written);
+    }
+    let api: Api<ClusterExtension> = Api::all(cluster.client().clone());
+    // Another one of the same name is none of ours to delete.
+    let parameters = DeleteParams {
+        dry_run: dry_run.is_some(),
+        preconditions: Some(Preconditions { uid: extension.uid(), resource_version: None }),
+        ..DeleteParams::background()
+    };
+    let what = format!("delete ClusterExtension {}", quote(&name));
+    change::call(&what, api.delete(&name, &parameters), session).await?;
+    Ok(written)
+}
+
+/// Waits until the extension and its revisions are gone.
+async fn gone(
+    cluster: &Cluster,
+    extension: &ClusterExtension,
+    sets: &[ClusterObjectSet],
+    limit: Duration,
+    session: &Session,
+) -> Result<String, Failure> {
+    let name = extension.name_any();
+    let uids: BTreeSet<String> = sets.iter().filter_map(ResourceExt::uid).collect();
+    let look = async || {
+        let found = cluster.find_extension(&name, session).await?;
+        let left = observe::revisions(cluster, &name, session).await?;
+        let left: Vec<_> =
+            left.iter().filter(|set| set.uid().is_some_and(|uid| uids.contains(&uid))).collect();
+        Ok(still_there(&name, found.filter(|found| found.uid() == extension.uid()).as_ref(), &left))
+    };
+    let stays = format!("the deletion goes on; `olm status {name}` tells more");
+    change::until(&name, &stays, limit, look, session).await
+}
+
+/// How far a deletion is.
+fn still_there(name: &str, extension: Option<&ClusterExtension>, sets: &[&ClusterObjectSet]) -> Arrival {
+    // What is in the way is said where deleting does not go on by itself.
+    let said = |conditions: &[olm_api::Condition]| {
+        let progressing =
+            conditions.iter().find(|one| one.type_ == types::PROGRESSING && one.reason != "Succeeded");
+        progressing.map(|one| format!(": {}", one.message)).unwrap_or_default()
+    };
+    if let Some(extension) = extension {
+        let conditions = extension.status.as_ref().map_or(&[][..], |status| &status.conditions);
+        return Arrival::Underway(format!("being deleted{}", said(conditions)));
+    }
+    match sets {
+        [] => Arrival::Arrived(format!("{name} is uninstalled")),
+        [first, ..] => {
+            let conditions = first.status.as_ref().map_or(&[][..], |status| &status.conditions);
+            let (count, set) = (sets.len(), first.name_any());
+            let revisions = counted(count, "revision");
+            Arrival::Underway(format!("{revisions} to be deleted, such as {set}{}", said(conditions)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_deletion_says_what_it_is_waiting_for() {
+        let blocked = json!({"type": "Progressing", "status": "False", "reason": "Blocked",
+            "message": "cannot uninstall: 3 custom resources exist", "lastTransitionTime": "2026-01-02T03:04:05Z"});
+        let object = json!({"metadata": {"name": "pipe"}, "status": {"conditions": [blocked]}});
+        let extension: ClusterExtension = serde_json::from_value(object).unwrap();
+        let set: ClusterObjectSet = serde_json::from_value(json!({"metadata": {"name": "pipe-1"}})).unwrap();
+        let underway = |text: &str| Arrival::Underway(text.to_owned());
+        let got = still_there("pipe", Some(&extension), &[&set]);
+        assert_eq!(got, underway("being deleted: cannot uninstall: 3 custom resources exist"));
+        let got = still_there("pipe", None, &[&set]);
+        assert_eq!(got, underway("1 revision to be deleted, such as pipe-1"));
+        assert_eq!(still_there("pipe", None, &[]), Arrival::Arrived("pipe is uninstalled".to_owned()));
+    }
+}

@@ -1,0 +1,236 @@
+//! `olm upgrade`: changes what a ClusterExtension asks for, after saying where that leads and what it changes (spec 07 §7.2).
+//!
+//! The choice is the resolver's, as in `olm resolve`; what changes is foreseen as in `olm diff`.
+
+use clap::Args;
+use kube::ResourceExt;
+use olm_api::ClusterExtension;
+use olm_api::cluster_extension::UpgradeConstraintPolicy;
+use olm_extension::{ExtensionRules, Settings};
+use olm_version::quote;
+
+use crate::change::{self, ChangeArgs, Controller, Target, foreseen, unsafe_upgrade};
+use crate::diff::Foresight;
+use crate::failure::{Code, Failure};
+use crate::install::tell_programs;
+use crate::output::Fields;
+use crate::resolve::{Choice, choose_as};
+use crate::session::Session;
+use crate::source::Access;
+use crate::status::observe;
+use crate::version_expression;
+
+/// The first lines of the command's help.
+pub(crate) const ABOUT: &str = "Upgrades a ClusterExtension
+
+What the extension asks for is changed as the flags say, after showing which bundle operator-controller will choose for it, and \
+what that changes on the cluster. Without a flag nothing is written: shown is what operator-controller does by itself.
+
+One upgrade follows one edge of the catalog; --force lets it go anywhere, down included, at your own risk. What would break \
+custom resources is refused, as operator-controller would refuse it.";
+
+/// Arguments of the command.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes:
+  0 success   1 something did not work, or was not there in time   2 wrong usage
+  3 it would be refused   4 nothing can be chosen
+
+Examples:
+  {olm} upgrade my-operator --version 1.3.0 --wait
+  {olm} upgrade my-operator --latest               # follow the catalog from now on
+  {olm} upgrade my-operator --channel stable --latest
+  {olm} upgrade my-operator --version 1.1.0 --force
+  {olm} upgrade my-operator --latest --dry-run=server")]
+pub(crate) struct UpgradeArgs {
+    /// The ClusterExtension
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Only these versions, such as 1.2.3, 1.2.x or '>=1.2, <2'; upgrades stay within them
+    #[arg(long, value_name = "RANGE", conflicts_with = "latest")]
+    version: Option<String>,
+    /// Only bundles of these channels; default is the package's default channel
+    #[arg(long = "channel", value_name = "CHANNEL", value_delimiter = ',')]
+    channels: Vec<String>,
+    /// Any version: the highest that the catalog leads to, now and later
+    #[arg(long)]
+    latest: bool,
+    /// Allow any change of version (upgradeConstraintPolicy SelfCertified), at your own risk; it stays allowed
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    change: ChangeArgs,
+    #[command(flatten)]
+    access: Access,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// There is no such extension, nothing can be chosen, it would be refused, or it does not arrive.
+pub(crate) async fn run(args: UpgradeArgs, session: &mut Session) -> Result<(), Failure> {
+    if let Some(text) = &args.version {
+        version_expression::check(text)?;
+    }
+    let cluster = args.access.cluster.connect().await?;
+    let live = observe::extension(&cluster, &args.name, session).await?;
+    if live.metadata.deletion_timestamp.is_some() {
+        let name = quote(&args.name);
+        return Err(Failure::Told(Code::Findings, format!("ClusterExtension {name} is being deleted")));
+    }
+    let mut wanted = args.wanted(&live);
+    let controller = Controller::read(&cluster, session).await?;
+    let sources = ["cluster".to_owned()];
+    let choice = choose_as(&controller, &wanted, &sources, &args.access, session).await?;
+    if let Some(catalog) = wanted.spec.as_mut().and_then(|spec| spec.source.catalog.as_mut()) {
+        catalog.channels.clone_from(&choice.channels);
+    }
+    let foresight = match choice.stays {
+        true => Foresight::default(),
+        false => foreseen(&cluster, &wanted, &choice.image, &controller, true, &args.access, session).await?,
+    };
+    if let Some(refusal) = unsafe_upgrade(&wanted, &foresight) {
+        return Err(refusal);
+    }
+    let written = change::apply(&cluster, Some(&live), &wanted, args.change.dry_run, session).await?;
+    let warnings = warnings(&args, &wanted, &choice);
+    let mut fields = Fields { text: choice.told.clone() };
+    fields.list(0, "Warning", &warnings);
+    fields.list(0, "Changes", &foresight.changes);
+    fields.list(0, "In the way", &in_the_way(&foresight));
+    let warned = choice.warnings.iter().chain(&warnings).chain(&foresight.obstacles);
+    tell_programs(args.change.output, warned.chain(&foresight.unsafe_definitions));
+    let target = Target {
+        name: args.name.clone(),
+        uid: live.uid(),
+        generation: written.generation.or(live.metadata.generation).unwrap_or_default(),
+        bundle: Some(choice.bundle.clone()),
+        before: installed(&live),
+    };
+    change::print(args.change.output, &fields.text, &[written], &mut session.output)?;
+    change::arrive(&cluster, &args.change, &target, session).await
+}
+
+impl UpgradeArgs {
+    /// The extension as the flags want it.
+    fn wanted(&self, live: &ClusterExtension) -> ClusterExtension {
+        let mut wanted = live.clone();
+        let spec = wanted.spec.as_mut();
+        let Some(catalog) = spec.and_then(|spec| spec.source.catalog.as_mut()) else { return wanted };
+        if self.latest {
+            catalog.version = None;
+        }
+        if let Some(version) = &self.version {
+            catalog.version = Some(version.clone());
+        }
+        if !self.channels.is_empty() {
+            catalog.channels.clone_from(&self.channels);
+        }
+        if self.force {
+            catalog.upgrade_constraint_policy = Some(UpgradeConstraintPolicy::SelfCertified);
+        }
+        wanted
+    }
+}
+
+/// Name of the installed bundle.
+fn installed(extension: &ClusterExtension) -> Option<String> {
+    let install = extension.status.as_ref()?.install.as_ref()?;
+    Some(install.bundle.name.clone())
+}
+
+/// What people should know besides the choice.
+fn warnings(args: &UpgradeArgs, wanted: &ClusterExtension, choice: &Choice) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let catalog = wanted.spec.as_ref().and_then(|spec| spec.source.catalog.as_ref());
+    let policy = catalog.and_then(|catalog| catalog.upgrade_constraint_policy.as_ref());
+    if policy == Some(&UpgradeConstraintPolicy::SelfCertified) {
+        warnings.push(
+            "upgradeConstraintPolicy is SelfCertified: any change of version is allowed, now and later"
+                .to_owned(),
+        );
+    }
+    if ExtensionRules::of(wanted.metadata.annotations.as_ref(), Settings::default()).paused {
+        warnings.push("the extension is paused: nothing happens before that is over".to_owned());
+    }
+    let version = catalog.and_then(|catalog| catalog.version.as_ref());
+    if let (true, Some(version), None) = (choice.stays, version, &args.version) {
+        warnings
+            .push(format!("it asks for version {}: --version or --latest asks for another", quote(version)));
+    }
+    warnings
+}
+
+fn in_the_way(foresight: &Foresight) -> Vec<String> {
+    foresight.obstacles.iter().chain(&foresight.unsafe_definitions).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use serde_json::{Value, json};
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: UpgradeArgs,
+    }
+
+    fn args(line: &[&str]) -> UpgradeArgs {
+        Line::try_parse_from([&["upgrade", "pipe"], line].concat()).unwrap().args
+    }
+
+    fn live(version: &str) -> ClusterExtension {
+        let catalog = json!({"packageName": "pipe", "version": version, "channels": ["slow"]});
+        let spec = json!({"namespace": "ns", "source": {"sourceType": "Catalog", "catalog": catalog}});
+        serde_json::from_value(json!({"metadata": {"name": "pipe"}, "spec": spec})).unwrap()
+    }
+
+    #[test]
+    fn flags_change_what_they_say_and_nothing_else() {
+        for (line, expected) in [
+            (&[][..], json!({"packageName": "pipe", "version": "1.x", "channels": ["slow"]})),
+            (&["--latest"], json!({"packageName": "pipe", "channels": ["slow"]})),
+            (&["--version", "2.x"], json!({"packageName": "pipe", "version": "2.x", "channels": ["slow"]})),
+            (&["--channel", "fast", "--latest"], json!({"packageName": "pipe", "channels": ["fast"]})),
+            (
+                &["--force", "--version", "1.0.0"],
+                json!({"packageName": "pipe", "version": "1.0.0", "channels": ["slow"],
+                    "upgradeConstraintPolicy": "SelfCertified"}),
+            ),
+        ] {
+            let wanted = serde_json::to_value(args(line).wanted(&live("1.x"))).unwrap();
+            assert_eq!(wanted["spec"]["source"]["catalog"], expected, "{line:?}");
+            assert_eq!(wanted["spec"]["namespace"], Value::from("ns"));
+        }
+        assert!(Line::try_parse_from(["upgrade", "pipe", "--latest", "--version", "1"]).is_err());
+        assert!(Line::try_parse_from(["upgrade", "pipe", "--wait", "--dry-run=client"]).is_err());
+    }
+
+    #[test]
+    fn what_people_should_know_is_said() {
+        let choice = Choice {
+            bundle: "pipe.v1".to_owned(),
+            catalog: "hub".to_owned(),
+            image: "r.example/pipe:v1".to_owned(),
+            stays: true,
+            told: String::new(),
+            warnings: Vec::new(),
+            channels: Vec::new(),
+        };
+        let line = args(&["--force"]);
+        let mut wanted = line.wanted(&live("1.x"));
+        let paused = ("ext.olm.operatorframework.io/paused".to_owned(), "true".to_owned());
+        wanted.metadata.annotations = Some([paused].into());
+        assert_eq!(
+            warnings(&line, &wanted, &choice),
+            [
+                "upgradeConstraintPolicy is SelfCertified: any change of version is allowed, now and later",
+                "the extension is paused: nothing happens before that is over",
+                "it asks for version \"1.x\": --version or --latest asks for another",
+            ]
+        );
+        let line = args(&["--version", "1.x"]);
+        assert_eq!(warnings(&line, &line.wanted(&live("1.x")), &choice), [""; 0]);
+    }
+}

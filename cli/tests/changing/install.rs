@@ -1,0 +1,172 @@
+//! `olm install` up to the moment when the extension is written.
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use serde_json::Value;
+
+use super::world::{World, compare};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_extension_is_made_once_and_never_overwritten() {
+    let world = World::start(&[]).await;
+    nothing_is_written_by_a_dry_run(&world).await;
+    what_would_be_refused_is_refused_first(&world).await;
+    the_choice_is_said_and_the_extension_made(&world).await;
+    what_is_there_stays(&world).await;
+    the_controllers_own_settings_count(&world).await;
+}
+
+async fn nothing_is_written_by_a_dry_run(world: &World) {
+    // spec 08 R-13: `default` is the package's default channel.
+    let line = ["install", "lamp", "-n", "lamp", "--create-namespace", "--channel", "default"];
+    let ran = world.olm(&[&line[..], &["--dry-run=client", "-o", "yaml"]].concat()).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    compare("install-dry-run.yaml", &ran.stdout);
+    // spec 08 R-12
+    let line = ["install", "shade", "-n", "pipe-system", "--version", "1.1.0", "--dry-run=server"];
+    let ran = world.olm(&line).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    compare("install-skipped.txt", &ran.stdout);
+    let line =
+        ["install", "shade", "-n", "pipe-system", "--version", "1.0.0", "--dry-run=client", "-o", "name"];
+    let ran = world.olm(&line).await;
+    assert_eq!(ran.stdout, "clusterextension.olm.operatorframework.io/shade\n");
+    assert_eq!(ran.stderr, "warning: bundle shade.v1.0.0 is deprecated: shade.v1.0.0 lets light through\n");
+    assert_eq!(world.extensions().list(&Default::default()).await.unwrap().items.len(), 0);
+    let namespaces: Api<Namespace> = Api::all(world.client());
+    assert!(namespaces.get_opt("lamp").await.unwrap().is_none());
+}
+
+async fn what_would_be_refused_is_refused_first(world: &World) {
+    let config = world.path("config.yaml");
+    std::fs::write(&config, "deploymentConfig: {nodeSelector: {disk: ssd}}\n").unwrap();
+    let config = config.to_str().unwrap();
+    for (args, code, said) in [
+        (
+            &["lam", "-n", "pipe-system"][..],
+            4,
+            "error: no bundles found for package \"lam\"\nhint: hub has no package \"lam\"; similar names: lamp\n",
+        ),
+        (
+            &["lamp", "-n", "pipe-system", "--version", "9.0.0"],
+            4,
+            "error: no bundles found for package \"lamp\" matching version \"9.0.0\"\n",
+        ),
+        (
+            &["lamp", "-n", "pipe-system", "--catalog", "nope"],
+            4,
+            "error: there is no ClusterCatalog \"nope\"; catalogs: hub\n",
+        ),
+        (
+            &["lamp", "-n", "lamp"],
+            3,
+            "error: namespace \"lamp\" does not exist: --create-namespace creates it\n",
+        ),
+        (
+            &["lamp", "-n", "Pipe"],
+            3,
+            "error: spec.namespace: \"Pipe\": namespace must be a valid DNS1123 label\n",
+        ),
+        (
+            &["lamp", "-n", "pipe-system", "--version", "1.11 OR 1.13"],
+            2,
+            "error: spec.source.catalog.version: ",
+        ),
+        // spec 07 A-21
+        (
+            &["app", "-n", "pipe-system"],
+            4,
+            "error: validating bundle \"app.v2.0.0\": bundle \"app.v2.0.0\" has a dependency declared via property \
+             \"olm.package.required\" which is currently not supported\nhint: --with-dependencies plans what is needed besides",
+        ),
+        // The gate is off.
+        (
+            &["lamp", "-n", "pipe-system", "--config", config],
+            3,
+            "error: REGISTRY/lamp:2.0.0: invalid ClusterExtension configuration: ",
+        ),
+        (&["own", "-n", "pipe-system"], 3, "error: REGISTRY/own:1.0.0: "),
+        (
+            &["lamp"],
+            2,
+            "error: the following required arguments were not provided:\n  --namespace <NAMESPACE>\n",
+        ),
+    ] {
+        let ran = world.olm(&[&["install"], args].concat()).await;
+        assert_eq!((ran.code, ran.stdout.as_str()), (code, ""), "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.starts_with(said), "{args:?}: {}", ran.stderr);
+    }
+    assert_eq!(world.extensions().list(&Default::default()).await.unwrap().items.len(), 0);
+}
+
+async fn the_choice_is_said_and_the_extension_made(world: &World) {
+    // spec 08 R-13: the choice lies outside the default channel.
+    let ran = world.olm(&["install", "lamp", "-n", "lamp", "--create-namespace", "--version", "x"]).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    compare("install.txt", &ran.stdout);
+    let made = world.extension("lamp").await;
+    let managers = made.metadata.managed_fields.unwrap();
+    assert_eq!(managers[0].manager.as_deref(), Some("olm"));
+    let namespaces: Api<Namespace> = Api::all(world.client());
+    assert!(namespaces.get_opt("lamp").await.unwrap().is_some());
+    // A bundle that cannot be pulled from here may well be pulled by the cluster.
+    let ran = world.olm(&["install", "far", "-n", "pipe-system"]).await;
+    assert_eq!(ran.code, 0);
+    let warning = "warning: what the bundle brings is not known: image REGISTRY/far:1.0.0: ";
+    assert!(ran.stderr.starts_with(warning), "{}", ran.stderr);
+}
+
+async fn what_is_there_stays(world: &World) {
+    let ran = world.olm(&["install", "lamp", "-n", "lamp", "--version", "x"]).await;
+    let unchanged = "clusterextension.olm.operatorframework.io/lamp unchanged\n";
+    assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (0, unchanged, ""));
+    for (args, said) in [
+        (
+            &["lamp", "-n", "lamp", "--version", "1.x"][..],
+            "error: ClusterExtension \"lamp\" is there already and asks for something else, so it stays as it is:\n  \
+             spec.source.catalog.version: \"x\" there, \"1.x\" wanted\nchange it with `olm upgrade lamp` or kubectl\n",
+        ),
+        (
+            &["shade", "-n", "lamp", "--name", "lamp"],
+            "error: there is a ClusterExtension \"lamp\" already, of package \"lamp\", which stays as it is: --name gives the \
+             one of package \"shade\" another name\n",
+        ),
+        (
+            &["lamp", "-n", "lamp", "--name", "second"],
+            "error: package \"lamp\" has a ClusterExtension already: \"lamp\"; a second one would not get the objects that \
+             the first one has\n",
+        ),
+    ] {
+        let before = world.extension("lamp").await;
+        let ran = world.olm(&[&["install"], args].concat()).await;
+        assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (3, "", said));
+        assert_eq!(world.extension("lamp").await, before);
+    }
+}
+
+async fn the_controllers_own_settings_count(world: &World) {
+    world.set_controller(&["--feature-gates=SingleOwnNamespaceInstallSupport=true,Unknown=true"]).await;
+    let ran = world.olm(&["install", "own", "-n", "pipe-system"]).await;
+    assert_eq!(ran.code, 3);
+    // spec 07 A-37
+    assert!(ran.stderr.contains("watchNamespace"), "{}", ran.stderr);
+    let line =
+        ["install", "own", "-n", "pipe-system", "--watch-namespace", "pipe-system", "--dry-run=server"];
+    let ran = world.olm(&[&line[..], &["-o", "json"]].concat()).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    let extension: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(extension["spec"]["config"]["inline"]["watchNamespace"], "pipe-system");
+    // spec 07 A-22
+    world.set_controller(&["--dependency-mode=Report"]).await;
+    let ran = world.olm(&["install", "app", "-n", "pipe-system", "--dry-run=client"]).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    assert!(ran.stdout.contains("  Requires:         "), "{}", ran.stdout);
+}
+
+#[test]
+fn help_is_as_in_the_golden_files() {
+    for command in ["install", "upgrade", "uninstall"] {
+        let ran = crate::program::olm_in(std::path::Path::new("."), &[command, "--help"]).output().unwrap();
+        compare(&format!("{command}-help.txt"), &String::from_utf8(ran.stdout).unwrap());
+    }
+}

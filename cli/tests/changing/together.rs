@@ -1,0 +1,88 @@
+//! `olm install --with-dependencies`.
+
+use kube::ResourceExt;
+use kube::api::DeleteParams;
+
+use super::world::{World, compare, ended};
+
+const LINE: [&str; 5] = ["install", "app", "-n", "pipe-system", "--with-dependencies"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_needed_is_installed_first() {
+    let world = World::start(&[]).await;
+    the_plan_is_shown_and_agreed_to(&world).await;
+    a_failure_ends_it_with_an_account(&world).await;
+    the_same_command_goes_on(&world).await;
+    what_is_installed_stays(&world).await;
+}
+
+async fn the_plan_is_shown_and_agreed_to(world: &World) {
+    let ran = world.olm(&LINE).await;
+    assert_eq!(ran.code, 2);
+    compare("together.txt", &ran.stdout);
+    assert_eq!(ran.stderr, "error: Carry the plan out? Say --yes; there is no terminal to ask on\n");
+    let ran = world.olm(&[&LINE[..], &["--dry-run=server", "-o", "yaml"]].concat()).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    compare("together.yaml", &ran.stdout);
+    // On a terminal it is asked.
+    let program = env!("CARGO_BIN_EXE_olm");
+    let (cas, config) = (world.path("cas"), world.path("kubeconfig"));
+    let line = format!("{program} {} --ca-dir {}", LINE.join(" "), cas.display());
+    let mut terminal = std::process::Command::new("script");
+    terminal.args(["--quiet", "--return", "--command", &line, "/dev/null"]).env("KUBECONFIG", &config);
+    terminal.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let mut child = terminal.spawn().unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"no\n").unwrap();
+    let ran = ended(child).await;
+    assert_eq!(ran.code, 1, "{}", ran.stdout);
+    assert!(ran.stdout.contains("Carry the plan out? [y/N] "), "{}", ran.stdout);
+    assert!(ran.stdout.contains("the answer was not yes; nothing has been changed"), "{}", ran.stdout);
+    assert_eq!(world.extensions().list(&Default::default()).await.unwrap().items.len(), 0);
+}
+
+async fn a_failure_ends_it_with_an_account(world: &World) {
+    let child = world.begin(&[&LINE[..], &["--yes"]].concat());
+    let base = world.extension("base").await;
+    assert!(world.extensions().get_opt("app").await.unwrap().is_none());
+    world.say(&base, None, &[["Progressing", "False", "Blocked", "error parsing image reference"]]).await;
+    let ran = ended(child).await;
+    assert_eq!(ran.code, 1);
+    let account = "installed: nothing\nbegun: base (base.v1.4.0)\nnot begun: app (app.v2.0.0)\nthe same command goes on from here\n";
+    assert!(ran.stderr.contains("error: base: Blocked: error parsing image reference\n"), "{}", ran.stderr);
+    assert!(ran.stderr.ends_with(account), "{}", ran.stderr);
+    assert!(world.extensions().get_opt("app").await.unwrap().is_none());
+}
+
+async fn the_same_command_goes_on(world: &World) {
+    let base = world.extension("base").await;
+    world.settle(&base, 1, "base.v1.4.0").await;
+    let child = world.begin(&[&LINE[..], &["--yes", "--wait"]].concat());
+    let app = world.extension("app").await;
+    let mode = app.annotations().get("ext.olm.operatorframework.io/dependency-mode");
+    assert_eq!(mode.map(String::as_str), Some("Check"));
+    assert_eq!(world.extension("base").await.metadata.uid, base.metadata.uid);
+    world.settle(&app, 1, "app.v2.0.0").await;
+    let ran = ended(child).await;
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stdout.ends_with("app is installed: app.v2.0.0, version 2.0.0\n"), "{}", ran.stdout);
+}
+
+async fn what_is_installed_stays(world: &World) {
+    let ran = world.olm(&[&LINE[..], &["--yes"]].concat()).await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, "app is at its best bundle already\n"));
+    // An extension of a needed package that asks for something else is none of ours to change.
+    for name in ["app", "base"] {
+        world.extensions().delete(name, &DeleteParams::default()).await.unwrap();
+        world.sets().delete(&format!("{name}-1"), &DeleteParams::default()).await.unwrap();
+    }
+    let ran = world.olm(&["install", "base", "-n", "pipe-system"]).await;
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = world.olm(&[&LINE[..], &["--yes"]].concat()).await;
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("ClusterExtension \"base\" is there already and asks for something else"),
+        "{}",
+        ran.stderr
+    );
+    assert!(world.extensions().get_opt("app").await.unwrap().is_none());
+}

@@ -1,0 +1,126 @@
+//! `olm uninstall` of an extension that is really installed, with the API server's garbage collector.
+
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use olm_control_plane::{HOUSEKEEPING, eventually};
+use serde_json::{Value, json};
+
+use super::world::{World, compare, ended};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_goes_is_counted_agreed_to_and_gone() {
+    let world = World::start(HOUSEKEEPING).await;
+    world.install_pipe().await;
+    make_pipes(&world).await;
+    it_is_counted_first(&world).await;
+    it_needs_a_yes(&world).await;
+    the_extensions_policy_counts(&world).await;
+    nothing_goes_before_the_controller_keeps_the_definitions(&world).await;
+    it_goes_with_everything(&world).await;
+}
+
+fn pipes(world: &World) -> Api<DynamicObject> {
+    let resource =
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("example.com", "v1", "Pipe"), "pipes");
+    Api::namespaced_with(world.client(), "pipe-system", &resource)
+}
+
+async fn make_pipes(world: &World) {
+    let api = pipes(world);
+    for name in ["a", "b", "c"] {
+        let object =
+            json!({"apiVersion": "example.com/v1", "kind": "Pipe", "metadata": {"name": name}, "spec": {}});
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        eventually("pipes are served", async || api.create(&PostParams::default(), &object).await.ok()).await;
+    }
+}
+
+async fn it_is_counted_first(world: &World) {
+    let ran = world.olm(&["uninstall", "pipe", "--plan"]).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    compare("uninstall-plan.txt", &ran.stdout);
+    let ran = world.olm(&["uninstall", "pipe", "--plan", "--keep-crds", "-o", "json"]).await;
+    compare("uninstall-plan.json", &ran.stdout);
+    let ran = world.olm(&["uninstall", "pipe", "--dry-run=server", "-o", "name"]).await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, "clusterextension.olm.operatorframework.io/pipe\n"));
+    assert!(world.extension("pipe").await.metadata.deletion_timestamp.is_none());
+}
+
+async fn it_needs_a_yes(world: &World) {
+    let ran = world.olm(&["uninstall", "pipe"]).await;
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.starts_with("error: Uninstall pipe and delete "), "{}", ran.stderr);
+    assert!(ran.stderr.ends_with("Say --yes; there is no terminal to ask on\n"), "{}", ran.stderr);
+    let ran = world.olm(&["uninstall", "nope", "--yes"]).await;
+    assert_eq!(
+        (ran.code, ran.stderr.as_str()),
+        (4, "error: there is no ClusterExtension \"nope\"; there are pipe\n")
+    );
+    assert!(world.extension("pipe").await.metadata.deletion_timestamp.is_none());
+}
+
+async fn set_policy(world: &World, policy: Option<&str>) {
+    let patch =
+        json!({"metadata": {"annotations": {"ext.olm.operatorframework.io/uninstall-policy": policy}}});
+    world.extensions().patch("pipe", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+}
+
+// spec 07 A-49
+async fn the_extensions_policy_counts(world: &World) {
+    set_policy(world, Some("BlockIfInUse")).await;
+    let ran = world.olm(&["uninstall", "pipe", "--yes"]).await;
+    assert_eq!(ran.code, 3);
+    let said = "error: cannot uninstall: 3 custom resources exist (first: example.com/v1, Kind=Pipe pipe-system/a), and the \
+                uninstall policy of \"pipe\" is BlockIfInUse\n";
+    assert!(ran.stderr.starts_with(said), "{}", ran.stderr);
+    set_policy(world, None).await;
+}
+
+// spec 07 A-50
+async fn nothing_goes_before_the_controller_keeps_the_definitions(world: &World) {
+    let ran = world.olm(&["uninstall", "pipe", "--keep-crds", "--yes", "--timeout", "1s"]).await;
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    let said = "revision pipe-1 does not keep its definitions yet\nnothing has been deleted; ClusterExtension \"pipe\" keeps the \
+                annotation ext.olm.operatorframework.io/uninstall-policy\n";
+    assert!(ran.stderr.ends_with(said), "{}", ran.stderr);
+    let extension = serde_json::to_value(world.extension("pipe").await).unwrap();
+    assert_eq!(
+        extension["metadata"]["annotations"]["ext.olm.operatorframework.io/uninstall-policy"],
+        "KeepCRDs"
+    );
+    assert_eq!(extension["metadata"]["deletionTimestamp"], Value::Null);
+    // Once the controller has said so on the revision, it goes on.
+    let patch = json!({"metadata": {"annotations": {"ext.olm.operatorframework.io/uninstall-policy": "KeepCRDs"},
+        "finalizers": ["olm.operatorframework.io/test"]}});
+    world.sets().patch("pipe-1", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    let ran = world.olm(&["uninstall", "pipe", "--keep-crds", "--dry-run=server"]).await;
+    assert!(
+        ran.stdout.ends_with("clusterextension.olm.operatorframework.io/pipe deleted (server dry run)\n"),
+        "{}",
+        ran.stdout
+    );
+}
+
+async fn it_goes_with_everything(world: &World) {
+    // The controller's finalizer is still there.
+    let finalizers = json!({"metadata": {"finalizers": ["olm.operatorframework.io/test"]}});
+    world.extensions().patch("pipe", &PatchParams::default(), &Patch::Merge(&finalizers)).await.unwrap();
+    let child = world.begin(&["uninstall", "pipe", "--keep-crds", "--yes", "--wait"]);
+    let api = world.extensions();
+    eventually("the deletion", async || api.get("pipe").await.unwrap().metadata.deletion_timestamp).await;
+    let none = json!({"metadata": {"finalizers": null}});
+    api.patch("pipe", &PatchParams::default(), &Patch::Merge(&none)).await.unwrap();
+    let sets = world.sets();
+    eventually("the revision's deletion", async || {
+        sets.get("pipe-1").await.unwrap().metadata.deletion_timestamp
+    })
+    .await;
+    sets.patch("pipe-1", &PatchParams::default(), &Patch::Merge(&none)).await.unwrap();
+    let ran = ended(child).await;
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(
+        ran.stdout.ends_with("clusterextension.olm.operatorframework.io/pipe deleted\npipe is uninstalled\n"),
+        "{}",
+        ran.stdout
+    );
+}

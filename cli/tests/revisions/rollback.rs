@@ -1,0 +1,207 @@
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use kube::api::DeleteParams;
+use olm_image::Image;
+use olm_image::registry::Registry;
+use serde_json::{Value, json};
+
+use crate::setting::{Ran, Setting, compare, data, definition, object};
+
+const DONE: [&str; 2] =
+    ["Progressing=True/Succeeded Revision has rolled out.", "Succeeded=True/Succeeded done"];
+const INSTALLED: [&str; 2] =
+    ["Installed=True/Succeeded ok", "Progressing=True/Succeeded Revision 1.2.0 has rolled out."];
+
+/// `olm rollback pipe` with the catalog of these tests.
+async fn rollback(setting: &Setting, args: &[&str]) -> Ran {
+    setting.olm(&[&["rollback", "pipe", "--catalog", "catalog"], args].concat()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn back_to_what_was() {
+    let setting = Setting::start().await;
+    setting.create_extension("pipe", "1.x").await;
+    let map = || object("v1", "ConfigMap", "settings");
+    setting.make("pipe", 1, "1.0.0", vec![map(), definition("pipes", "Pipe", &["length"])]).await;
+    setting.set_revision("pipe-1", &DONE).await;
+    let pipes = || definition("pipes", "Pipe", &["length"]);
+    setting.make("pipe", 2, "1.1.0", vec![map(), pipes(), object("v1", "ServiceAccount", "manager")]).await;
+    setting.set_revision("pipe-2", &DONE).await;
+    setting.archive("pipe-1").await;
+    setting.set_installed("pipe", "1.1.0", &INSTALLED, &["pipe-2"]).await;
+
+    harmless(&setting).await;
+    // From here on the newest version has more than the one before it.
+    let new = vec![
+        map(),
+        definition("pipes", "Pipe", &["length", "colour"]),
+        definition("bends", "Bend", &["angle"]),
+    ];
+    setting.make("pipe", 3, "1.2.0", new).await;
+    setting.set_revision("pipe-3", &DONE).await;
+    setting.archive("pipe-2").await;
+    setting.set_installed("pipe", "1.2.0", &INSTALLED, &["pipe-3"]).await;
+    losses_are_refused(&setting).await;
+    what_does_not_exist(&setting).await;
+    the_risk_is_accepted(&setting).await;
+}
+
+async fn harmless(setting: &Setting) {
+    for (dry_run, golden) in [("client", "rollback-client.txt"), ("server", "rollback-server.txt")] {
+        let ran = rollback(setting, &["--dry-run", dry_run]).await;
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        assert!(ran.stderr.contains("warning: compared is what revision 1 has kept: "), "{}", ran.stderr);
+        compare(golden, &ran.stdout);
+    }
+    let catalog = &setting.extension("pipe").await.spec.unwrap().source.catalog.unwrap();
+    assert_eq!(catalog.version.as_deref(), Some("1.x"));
+    let ran = rollback(setting, &["--to", "1", "--dry-run=server", "-o", "json"]).await;
+    let wanted: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(
+        wanted["spec"]["source"]["catalog"],
+        json!({"packageName": "pipe", "version": "1.0.0", "upgradeConstraintPolicy": "SelfCertified"})
+    );
+    setting.allow("viewer", &["*/*"]).await;
+    let ran = setting.olm_as("viewer", &["rollback", "pipe", "--catalog", "catalog"]).await;
+    assert_eq!(ran.code, 1, "{}", ran.stdout);
+    assert!(ran.stderr.contains("cannot change ClusterExtension \"pipe\": "), "{}", ran.stderr);
+}
+
+/// spec 07 §7.2: refuses on data-loss findings unless `--accept-risk`.
+async fn losses_are_refused(setting: &Setting) {
+    let mut bend = object("example.com/v1", "Bend", "knee");
+    bend["spec"] = json!({"angle": "90"});
+    // The kind has just been defined.
+    olm_control_plane::eventually("the kind is served", async || {
+        let parsed = serde_json::from_value(bend.clone()).unwrap();
+        setting.api(&bend).create(&Default::default(), &parsed).await.ok()
+    })
+    .await;
+    let before = setting.extension("pipe").await;
+    for args in [&["--to", "2"][..], &["--to", "1.1.0"], &["--dry-run=client"]] {
+        let ran = rollback(setting, args).await;
+        assert_eq!(ran.code, 3, "{args:?} {}", ran.stderr);
+        for line in [
+            "error: the rollback of pipe is refused:\ndata may be lost:\n",
+            "\n  pipes.example.com: existingFieldRemoval: removed field : v1.^.spec.colour\n",
+            "\n  bends.example.com goes, with 1 custom resource (first: pipe-system/knee)\n",
+            "\nnothing has been changed; save what you need, then --accept-risk does it\n",
+        ] {
+            assert!(ran.stderr.contains(line), "{line}{}", ran.stderr);
+        }
+        compare("rollback-refused.txt", ran.stdout.split("\nOld: ").next().unwrap());
+    }
+    assert_eq!(setting.extension("pipe").await, before);
+    // Who cannot count custom resources cannot know that there are none.
+    let resources = [
+        "*/clusterextensions",
+        "*/clusterobjectsets",
+        "*/secrets",
+        "*/configmaps",
+        "*/serviceaccounts",
+        "*/customresourcedefinitions",
+    ];
+    setting.allow("guest", &resources).await;
+    let ran = setting.olm_as("guest", &["rollback", "pipe", "--catalog", "catalog"]).await;
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    let unknown = "bends.example.com goes, and whether it has custom resources cannot be told: ";
+    assert!(ran.stderr.contains(unknown), "{}", ran.stderr);
+}
+
+async fn what_does_not_exist(setting: &Setting) {
+    for (args, text) in [
+        (&["--to", "9"][..], "pipe has no revision 9: there are 3 (pipe.v1.2.0, it is the newest), 2 ("),
+        (&["--to", "3"], "revision 3 is no way back: it is the newest"),
+        (
+            &["--to", "0.9.0"],
+            "a rollback needs a catalog that still has version 0.9.0, in a channel that the extension may use",
+        ),
+    ] {
+        let ran = rollback(setting, args).await;
+        assert_eq!(ran.code, 4, "{args:?} {}", ran.stderr);
+        assert!(ran.stderr.contains(text), "{}", ran.stderr);
+    }
+    let ran = rollback(setting, &["--to", "latest"]).await;
+    assert_eq!(ran.code, 2);
+}
+
+/// The check of definitions would refuse it, so it goes too; and what lifts the pin is told.
+async fn the_risk_is_accepted(setting: &Setting) {
+    let ran = rollback(setting, &["--accept-risk"]).await;
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    compare("rollback-accepted.txt", &ran.stdout);
+    let extension = setting.extension("pipe").await;
+    let spec = serde_json::to_value(extension.spec.unwrap()).unwrap();
+    assert_eq!(
+        (&spec["source"]["catalog"]["version"], &spec["source"]["catalog"]["upgradeConstraintPolicy"]),
+        (&json!("1.1.0"), &json!("SelfCertified"))
+    );
+    assert_eq!(spec["install"], json!({"preflight": {"crdUpgradeSafety": {"enforcement": "None"}}}));
+    let managers = extension.metadata.managed_fields.unwrap();
+    assert!(managers.iter().any(|entry| entry.manager.as_deref() == Some("olm")), "{managers:?}");
+
+    // What is printed takes back everything that was written.
+    let patch = ran.stdout.split("--type=merge -p '").nth(1).unwrap().split('\'').next().unwrap();
+    let patch: Value = serde_json::from_str(patch).unwrap();
+    let object = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+        "metadata": {"name": "pipe"}});
+    let patch = kube::api::Patch::Merge(patch);
+    setting.api(&object).patch("pipe", &Default::default(), &patch).await.unwrap();
+    let spec = serde_json::to_value(setting.extension("pipe").await.spec.unwrap()).unwrap();
+    assert_eq!(spec["source"]["catalog"]["version"], "1.x");
+    assert_eq!(spec["source"]["catalog"]["upgradeConstraintPolicy"], "CatalogProvided");
+    assert_eq!(spec.get("install"), None);
+
+    setting.api(&object).delete("pipe", &DeleteParams::default()).await.unwrap();
+    let gone = rollback(setting, &[]).await;
+    assert_eq!(gone.code, 4, "{}", gone.stderr);
+}
+
+/// Where the bundle's image can be read, what it is rendered to now is compared, not what the revision has kept.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bundle_counts_where_it_can_be_read() {
+    let setting = Setting::start().await;
+    setting.create_extension("pipe", "1.x").await;
+    for (number, version) in [(1, "1.0.0"), (2, "1.1.0")] {
+        setting.make("pipe", number, version, vec![object("v1", "ConfigMap", "settings")]).await;
+        setting.set_revision(&format!("pipe-{number}"), &DONE).await;
+    }
+    setting.archive("pipe-1").await;
+    setting.set_installed("pipe", "1.1.0", &INSTALLED, &["pipe-2"]).await;
+    let registry = Registry::start().await.unwrap();
+    registry.add_image("pipe", "1.0.0", &Image::bundle(&bundle()).unwrap());
+    std::fs::create_dir(setting.path("cas")).unwrap();
+    registry.write_ca(&setting.path("cas")).unwrap();
+    let catalog = std::fs::read_to_string(data().join("catalog/pipe.yaml")).unwrap();
+    std::fs::create_dir(setting.path("catalog")).unwrap();
+    std::fs::write(setting.path("catalog/pipe.yaml"), catalog.replace("127.0.0.1:1", &registry.host()))
+        .unwrap();
+    let (catalog, cas) = (setting.path("catalog"), setting.path("cas"));
+    let flags =
+        ["--catalog", catalog.to_str().unwrap(), "--ca-dir", cas.to_str().unwrap(), "--dry-run=client"];
+    let ran = setting.olm(&[&["rollback", "pipe"], &flags[..]].concat()).await;
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(!ran.stderr.contains("has kept"), "{}", ran.stderr);
+    let host = registry.host();
+    for line in [
+        format!("\nNew:  pipe.v1.0.0, version 1.0.0 ({host}/pipe:1.0.0)\n"),
+        "\n  + Deployment pipe-system/pipe-manager\n".to_owned(),
+        "\n  - ConfigMap pipe-system/settings\n".to_owned(),
+    ] {
+        assert!(ran.stdout.contains(&line), "{line}{}", ran.stdout);
+    }
+}
+
+/// The files of the bundle pipe.v1.0.0.
+fn bundle() -> BTreeMap<String, Vec<u8>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bundles/data/old");
+    let files = |folder: &'static str| {
+        let entries = root.join(folder).read_dir().unwrap().map(Result::unwrap);
+        entries.map(move |entry| {
+            let name = format!("{folder}/{}", entry.file_name().to_str().unwrap());
+            (name, std::fs::read(entry.path()).unwrap())
+        })
+    };
+    files("manifests").chain(files("metadata")).collect()
+}

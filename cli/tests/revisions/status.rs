@@ -1,0 +1,182 @@
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+
+use crate::setting::{Setting, compare, definition, deployment, object};
+
+const DONE: &str = "Progressing=True/Succeeded Revision 1.0.0 has rolled out.";
+const FAILING: &str =
+    "Available=False/ProbeFailure Object Deployment.apps/v1 pipe-system/manager: missing .status.conditions";
+const COLLIDING: &str = "Progressing=True/Retrying revision object collisions in phase 3\nObject Service.v1 pipe-system/metrics\n";
+const INSTALLED: &str = "Installed=True/Succeeded Installed bundle 127.0.0.1:1/pipe:1.0.0 successfully";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn how_extensions_are() {
+    let setting = Setting::start().await;
+    nothing_is_there(&setting).await;
+    a_rollout_that_hangs(&setting).await;
+    who_may_not_read(&setting).await;
+    programs(&setting).await;
+    watching(&setting).await;
+}
+
+async fn nothing_is_there(setting: &Setting) {
+    let ran = setting.olm(&["status"]).await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, "The cluster has no ClusterExtensions.\n"));
+    let ran = setting.olm(&["status", "pipe"]).await;
+    assert_eq!(
+        (ran.code, ran.stderr.as_str()),
+        (4, "error: there is no ClusterExtension \"pipe\"; the cluster has none\n")
+    );
+    setting.create_extension("pipe", "1.x").await;
+    setting.create_extension("valve", "2.0.0").await;
+    let ran = setting.olm(&["status", "pipes"]).await;
+    assert_eq!(
+        (ran.code, ran.stderr.as_str()),
+        (4, "error: there is no ClusterExtension \"pipes\"; there are pipe, valve\n")
+    );
+    let ran = setting.olm(&["status", "pipe"]).await;
+    assert!(ran.stdout.ends_with("\nConditions: none yet\n\nThere is no revision yet.\n"), "{}", ran.stdout);
+}
+
+/// An upgrade whose Service is somebody else's. Meanwhile a ConfigMap has been deleted, and the Deployment, which the installed
+/// revision still has, has no status.
+async fn a_rollout_that_hangs(setting: &Setting) {
+    let mut service = object("v1", "Service", "metrics");
+    service["spec"] = json!({"ports": [{"port": 80}]});
+    setting.create(&service).await;
+    let mut monitor = object("monitoring.coreos.com/v1", "ServiceMonitor", "metrics");
+    monitor["spec"] = json!({});
+    let objects = vec![
+        object("v1", "ServiceAccount", "manager"),
+        object("v1", "ConfigMap", "settings"),
+        definition("pipes", "Pipe", &["length"]),
+        deployment("manager"),
+    ];
+    setting.make("pipe", 1, "0.9.0", vec![objects[0].clone()]).await;
+    setting.make("pipe", 2, "1.0.0", objects.clone()).await;
+    setting.archive("pipe-1").await;
+    setting.set_revision("pipe-2", &[DONE, "Succeeded=True/Succeeded done", FAILING]).await;
+    let all = [objects, vec![service.clone(), monitor]].concat();
+    setting.make("pipe", 3, "1.1.0", all).await;
+    setting.set_revision("pipe-3", &[COLLIDING]).await;
+    setting.set_installed("pipe", "1.0.0", &[INSTALLED, FAILING, COLLIDING], &["pipe-2", "pipe-3"]).await;
+    let map = object("v1", "ConfigMap", "settings");
+    setting.api(&map).delete("settings", &DeleteParams::default()).await.unwrap();
+
+    let ran = setting.olm(&["status", "pipe"]).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    compare("status.txt", &ran.stdout);
+    let ran = setting.olm(&["status", "pipe", "-o", "wide"]).await;
+    compare("status-wide.txt", &ran.stdout);
+    let ran = setting.olm(&["status"]).await;
+    compare("status-all.txt", &ran.stdout);
+}
+
+/// What the caller may not read is said where it is missing, and is no failure.
+async fn who_may_not_read(setting: &Setting) {
+    let olm = ["olm.operatorframework.io/clusterextensions", "olm.operatorframework.io/clusterobjectsets"];
+    setting.allow("stranger", &olm).await;
+    let ran = setting.olm_as("stranger", &["status", "pipe"]).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    assert!(
+        ran.stdout.contains("│ ! its objects cannot be shown: Secret olmv1-system/pipe-"),
+        "{}",
+        ran.stdout
+    );
+    assert!(ran.stdout.contains("User \"stranger\" cannot get resource \"secrets\""), "{}", ran.stdout);
+
+    setting.allow("guest", &[&olm[..], &["/secrets", "/serviceaccounts", "/configmaps"]].concat()).await;
+    let ran = setting.olm_as("guest", &["status", "pipe"]).await;
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stdout.contains("ServiceAccount pipe-system/manager ready\n"), "{}", ran.stdout);
+    let forbidden =
+        "Deployment pipe-system/manager cannot be read: deployments.apps \"manager\" is forbidden: ";
+    assert!(ran.stdout.contains(forbidden), "{}", ran.stdout);
+
+    let ran = setting.olm_as("nobody", &["status"]).await;
+    assert_eq!(ran.code, 1);
+    let advice = "you need the right to list clusterextensions.olm.operatorframework.io";
+    assert!(ran.stderr.contains(advice), "{}", ran.stderr);
+}
+
+async fn programs(setting: &Setting) {
+    let ran = setting.olm(&["status", "pipe", "-o", "json"]).await;
+    let state: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(state["kind"], "ExtensionStatus");
+    assert_eq!(state["health"], "Retrying");
+    let states = |phase: usize| -> Vec<Value> {
+        let objects = state["revisions"][0]["phases"][phase]["objects"].as_array().unwrap();
+        objects.iter().map(|object| json!([object["kind"], object["state"]])).collect()
+    };
+    let all: Vec<Value> = (0..6).flat_map(states).collect();
+    assert_eq!(
+        json!(all),
+        json!([
+            ["ServiceAccount", "Ready"],
+            ["ConfigMap", "Missing"],
+            ["CustomResourceDefinition", "Ready"],
+            ["Service", "Collision"],
+            ["Deployment", "NotTaken"],
+            ["ServiceMonitor", "NotServed"],
+        ])
+    );
+    let ran = setting.olm(&["status", "-o", "yaml"]).await;
+    let all = olm_yaml::from_slice(ran.stdout.as_bytes()).unwrap();
+    let health: Vec<Value> =
+        all["extensions"].as_array().unwrap().iter().map(|one| one["health"].clone()).collect();
+    assert_eq!(
+        (&all["kind"], json!(health)),
+        (&json!("ExtensionStatusList"), json!(["Retrying", "Pending"]))
+    );
+}
+
+/// The state is printed again when it changes, and the command ends with the extension.
+async fn watching(setting: &Setting) {
+    let mut command = setting.command(&["status", "valve", "--watch"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let lines = lines_of(&mut child);
+    lines.until("There is no revision yet.");
+    setting.make("valve", 1, "2.0.0", vec![object("v1", "ConfigMap", "valve"), deployment("valve")]).await;
+    lines.until("Deployment pipe-system/valve not ready: missing .status.conditions");
+    let deployment = object("apps/v1", "Deployment", "valve");
+    setting
+        .set_status(
+            &deployment,
+            json!({"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1,
+                "conditions": [{"type": "Available", "status": "True"}]}),
+        )
+        .await;
+    lines.until("Deployment pipe-system/valve ready");
+    let extension = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+        "metadata": {"name": "valve"}});
+    setting.api(&extension).delete("valve", &DeleteParams::default()).await.unwrap();
+    let ended = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
+    assert_eq!(ended.status.code(), Some(0));
+    assert_eq!(String::from_utf8_lossy(&ended.stderr), "ClusterExtension valve is gone\n");
+}
+
+struct Lines(std::sync::mpsc::Receiver<String>);
+
+impl Lines {
+    /// Reads until a line has this text.
+    fn until(&self, text: &str) {
+        let mut seen = Vec::new();
+        loop {
+            match self.0.recv_timeout(std::time::Duration::from_secs(60)) {
+                Ok(line) if line.contains(text) => return,
+                Ok(line) => seen.push(line),
+                Err(_) => panic!("no {text:?} in\n{}", seen.join("\n")),
+            }
+        }
+    }
+}
+
+fn lines_of(child: &mut Child) -> Lines {
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    Lines(receiver)
+}
