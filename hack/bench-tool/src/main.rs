@@ -4,6 +4,7 @@
 mod catalogd;
 mod content;
 mod controller;
+mod extensions;
 mod load;
 mod process;
 mod render;
@@ -32,6 +33,8 @@ enum What {
     Resolve(ResolveArguments),
     /// Rendering: from a bundle's files to its objects
     Render(RenderArguments),
+    /// Extensions: installed, upgraded, left alone, more and more of them
+    Controller(ControllerArguments),
 }
 
 /// What is measured, and with what.
@@ -85,6 +88,29 @@ pub(crate) struct RenderArguments {
     seed: u64,
 }
 
+/// What is measured, and with what.
+#[derive(clap::Args)]
+pub(crate) struct ControllerArguments {
+    /// Only these cases; all without any
+    #[arg(value_enum, value_name = "CASE")]
+    cases: Vec<extensions::Case>,
+    /// The catalogd to ask
+    #[arg(long, value_name = "FILE")]
+    catalogd: PathBuf,
+    /// The operator-controller to measure
+    #[arg(long, value_name = "FILE")]
+    controller: PathBuf,
+    /// A cluster with a node, for the cases with pods; everything of ours in it must be gone
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Image on the node that the Deployments run
+    #[arg(long, default_value = "olm.test/pause:1", value_name = "IMAGE")]
+    operand: String,
+    /// Show what the servers log
+    #[arg(long)]
+    log: bool,
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let measured = tokio::runtime::Runtime::new().map_err(anyhow::Error::from).and_then(|runtime| {
@@ -93,6 +119,7 @@ fn main() -> ExitCode {
                 What::Catalogd(arguments) => catalogd::measure(arguments).await,
                 What::Resolve(arguments) => resolve::measure(arguments).await,
                 What::Render(arguments) => render::measure(arguments),
+                What::Controller(arguments) => extensions::measure(arguments).await,
             }
         })
     });

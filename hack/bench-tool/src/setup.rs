@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::wait::await_condition;
-use kube::{Api, Client};
+use kube::{Api, Client, Config};
 use olm_api::{ClusterCatalog, crds::crds};
 use olm_control_plane::ControlPlane;
 use olm_control_plane::ports::free_ports;
@@ -29,17 +30,32 @@ pub(crate) struct Setup {
     pub(crate) registry: Registry,
     /// What clients of the server trust, PEM.
     pub(crate) ca: String,
-    plane: ControlPlane,
+    client: Client,
+    kubeconfig: PathBuf,
+    _plane: Option<ControlPlane>,
     directory: tempfile::TempDir,
 }
 
 impl Setup {
+    /// On a control plane of its own.
     pub(crate) async fn start() -> Result<Self> {
-        let registry = Registry::start().await?;
         let plane = ControlPlane::start().await?;
-        plane.apply_crds(&crds()).await?;
+        let (client, kubeconfig) = (plane.client(), plane.kubeconfig().to_owned());
+        Self::beside(client, kubeconfig, Some(plane)).await
+    }
+
+    /// On a cluster that is there and has nothing of ours.
+    pub(crate) async fn on(kubeconfig: &Path) -> Result<Self> {
+        let config = Kubeconfig::read_from(kubeconfig)?;
+        let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
+        Self::beside(Client::try_from(config)?, kubeconfig.to_owned(), None).await
+    }
+
+    async fn beside(client: Client, kubeconfig: PathBuf, plane: Option<ControlPlane>) -> Result<Self> {
+        let registry = Registry::start().await?;
+        olm_control_plane::apply_crds(&client, &crds()).await?;
         let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}}))?;
-        Api::all(plane.client()).create(&PostParams::default(), &namespace).await?;
+        Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
         let directory = tempfile::Builder::new().prefix("olm-bench-").tempdir()?;
         std::fs::create_dir(directory.path().join("registry"))?;
         registry.write_ca(&directory.path().join("registry"))?;
@@ -48,7 +64,7 @@ impl Setup {
         std::fs::create_dir(directory.path().join("catalogd-ca"))?;
         std::fs::write(directory.path().join("catalogd-ca/ca.crt"), certified.cert.pem())?;
         std::fs::write(directory.path().join("tls.key"), certified.signing_key.serialize_pem())?;
-        Ok(Self { registry, ca: certified.cert.pem(), plane, directory })
+        Ok(Self { registry, ca: certified.cert.pem(), client, kubeconfig, _plane: plane, directory })
     }
 
     /// Pushes a catalog image and returns its digest.
@@ -77,12 +93,12 @@ impl Setup {
     }
 
     pub(crate) fn client(&self) -> Client {
-        self.plane.client()
+        self.client.clone()
     }
 
     /// How servers reach the control plane.
     pub(crate) fn kubeconfig(&self) -> &Path {
-        self.plane.kubeconfig()
+        &self.kubeconfig
     }
 
     /// A file of the setup's directory.

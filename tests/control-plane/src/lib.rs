@@ -1,9 +1,9 @@
 //! A real etcd and kube-apiserver on loopback, for tests of what only an API server can decide.
 //!
-//! RBAC and `OwnerReferencesPermissionEnforcement` are on. No controller manager runs: nothing collects
-//! garbage, finishes namespaces or makes service account tokens. Every [`ControlPlane`] is on its own ports,
-//! keeps its files in its own temporary directory, and stops its processes when dropped. Never for anything
-//! but tests.
+//! RBAC and `OwnerReferencesPermissionEnforcement` are on. Unless [`Options`] ask for controllers, no controller
+//! manager runs: nothing collects garbage or finishes namespaces; service account tokens are never made. Every
+//! [`ControlPlane`] is on its own ports, keeps its files in its own temporary directory, and stops its processes
+//! when dropped. Never for anything but tests.
 
 mod files;
 pub mod ports;
@@ -18,6 +18,7 @@ use process::Process;
 use serde_json::Value;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -76,14 +77,28 @@ pub enum Error {
     UnnamedCrd,
 }
 
-/// A running etcd and kube-apiserver.
+/// What a control plane has beside etcd and kube-apiserver.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Controllers of kube-controller-manager by its own names, such as [`HOUSEKEEPING`]; none: it is not started.
+    pub controllers: &'static [&'static str],
+}
+
+/// The controllers that collect garbage, finish namespaces and compute quotas.
+pub const HOUSEKEEPING: &[&str] =
+    &["garbage-collector-controller", "namespace-controller", "resourcequota-controller"];
+
+/// A running etcd and kube-apiserver, and what [`Options`] ask for.
 pub struct ControlPlane {
-    // Dropped in this order: the API server before its store, the files last.
-    apiserver: Process,
-    etcd: Process,
+    // Dropped in this order: who uses the API server before it, that before its store, the files last.
+    _controllers: Option<Process>,
+    apiserver: Mutex<Process>,
+    apiserver_arguments: Vec<String>,
+    etcd: Mutex<Process>,
     client: Client,
+    binary: PathBuf,
     kubeconfig: PathBuf,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 /// Asks again and again until there is an answer.
@@ -107,6 +122,11 @@ impl ControlPlane {
     /// The binary is the one named by `OLM_CLUSTER_BINARY`, otherwise the one that `hack/cluster binary`
     /// makes.
     pub async fn start() -> Result<Self, Error> {
+        Self::start_with(Options::default()).await
+    }
+
+    /// As [`Self::start`], with what `options` ask for.
+    pub async fn start_with(options: Options) -> Result<Self, Error> {
         let binary = process::binary()?;
         let directory =
             tempfile::tempdir().map_err(|error| Error::Io("temporary directory".into(), error))?;
@@ -117,12 +137,40 @@ impl ControlPlane {
 
         let etcd = etcd_arguments(directory.path(), client_port, peer_port);
         let etcd = Process::start(&binary, "etcd", directory.path(), &etcd)?;
-        let apiserver = apiserver_arguments(directory.path(), client_port, secure_port);
-        let apiserver = Process::start(&binary, "kube-apiserver", directory.path(), &apiserver)?;
-        let mut plane =
-            Self { apiserver, etcd, client: connect(&kubeconfig).await?, kubeconfig, _directory: directory };
+        let apiserver_arguments = apiserver_arguments(directory.path(), client_port, secure_port);
+        let apiserver = Process::start(&binary, "kube-apiserver", directory.path(), &apiserver_arguments)?;
+        let mut plane = Self {
+            _controllers: None,
+            apiserver: Mutex::new(apiserver),
+            apiserver_arguments,
+            etcd: Mutex::new(etcd),
+            client: connect(&kubeconfig).await?,
+            binary,
+            kubeconfig,
+            directory,
+        };
         plane.wait_until_ready().await?;
+        if !options.controllers.is_empty() {
+            let arguments = controller_arguments(&plane.kubeconfig, options.controllers);
+            let directory = plane.directory.path();
+            let started = Process::start(&plane.binary, "kube-controller-manager", directory, &arguments)?;
+            plane._controllers = Some(started);
+        }
         Ok(plane)
+    }
+
+    /// `kill -9` of the API server; etcd keeps what it has stored.
+    pub fn kill_apiserver(&self) {
+        lock(&self.apiserver).kill();
+    }
+
+    /// Starts the API server again after [`Self::kill_apiserver`], on the same port and the same etcd, and waits
+    /// until it is ready.
+    pub async fn start_apiserver(&self) -> Result<(), Error> {
+        let directory = self.directory.path();
+        let started = Process::start(&self.binary, "kube-apiserver", directory, &self.apiserver_arguments)?;
+        *lock(&self.apiserver) = started;
+        self.wait_until_ready().await
     }
 
     /// A client with all rights.
@@ -137,35 +185,46 @@ impl ControlPlane {
 
     /// Applies CRDs and waits until their resources can be used.
     pub async fn apply_crds(&self, crds: &[Value]) -> Result<(), Error> {
-        let api: Api<CustomResourceDefinition> = Api::all(self.client());
-        let parameters = PatchParams::apply("control-plane-test").force();
-        for crd in crds {
-            let name = crd["metadata"]["name"].as_str().ok_or(Error::UnnamedCrd)?;
-            let apply = async {
-                api.patch(name, &parameters, &Patch::Apply(crd)).await.map_err(|error| error.to_string())?;
-                let established = await_condition(api.clone(), name, is_crd_established()).await;
-                established.map(drop).map_err(|error| error.to_string())
-            };
-            tokio::time::timeout(CRD_DEADLINE, apply)
-                .await
-                .unwrap_or_else(|_| Err(format!("took longer than {CRD_DEADLINE:?}")))
-                .map_err(|message| Error::Crd { name: name.to_owned(), message })?;
-        }
-        Ok(())
+        apply_crds(&self.client(), crds).await
     }
 
-    async fn wait_until_ready(&mut self) -> Result<(), Error> {
+    async fn wait_until_ready(&self) -> Result<(), Error> {
         let deadline = Instant::now() + START_DEADLINE;
         while !is_ready(&self.client).await {
-            self.etcd.check_running()?;
-            self.apiserver.check_running()?;
+            lock(&self.etcd).check_running()?;
+            lock(&self.apiserver).check_running()?;
             if Instant::now() > deadline {
-                return Err(self.apiserver.not_ready(format!("was not ready after {START_DEADLINE:?}")));
+                return Err(
+                    lock(&self.apiserver).not_ready(format!("was not ready after {START_DEADLINE:?}"))
+                );
             }
             tokio::time::sleep(PROBE_INTERVAL).await;
         }
         Ok(())
     }
+}
+
+/// Applies the CRDs to a cluster and waits until they are established.
+pub async fn apply_crds(client: &Client, crds: &[Value]) -> Result<(), Error> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let parameters = PatchParams::apply("control-plane-test").force();
+    for crd in crds {
+        let name = crd["metadata"]["name"].as_str().ok_or(Error::UnnamedCrd)?;
+        let apply = async {
+            api.patch(name, &parameters, &Patch::Apply(crd)).await.map_err(|error| error.to_string())?;
+            let established = await_condition(api.clone(), name, is_crd_established()).await;
+            established.map(drop).map_err(|error| error.to_string())
+        };
+        tokio::time::timeout(CRD_DEADLINE, apply)
+            .await
+            .unwrap_or_else(|_| Err(format!("took longer than {CRD_DEADLINE:?}")))
+            .map_err(|message| Error::Crd { name: name.to_owned(), message })?;
+    }
+    Ok(())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn connect(kubeconfig: &Path) -> Result<Client, Error> {
@@ -220,5 +279,15 @@ fn apiserver_arguments(directory: &Path, etcd_port: u16, secure_port: u16) -> Ve
         format!("--service-account-key-file={}", file(files::CERTIFICATE)),
         format!("--service-account-signing-key-file={}", file(files::KEY)),
         "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+    ]
+}
+
+fn controller_arguments(kubeconfig: &Path, controllers: &[&str]) -> Vec<String> {
+    vec![
+        format!("--kubeconfig={}", kubeconfig.display()),
+        format!("--controllers={}", controllers.join(",")),
+        "--leader-elect=false".to_owned(),
+        // It serves nothing, so that it needs neither a port nor a certificate.
+        "--secure-port=0".to_owned(),
     ]
 }

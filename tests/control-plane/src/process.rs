@@ -54,6 +54,13 @@ impl Process {
         Ok(Self { name, child, log })
     }
 
+    /// `kill -9`; nothing happens to one that has ended.
+    pub(crate) fn kill(&mut self) {
+        // Both fail only if the process is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
     /// An error if the program has ended.
     pub(crate) fn check_running(&mut self) -> Result<(), Error> {
         match self.child.try_wait() {
@@ -75,8 +82,6 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail only if the process is gone already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
     }
 }

@@ -3,10 +3,11 @@
 // A test fails by panicking.
 #![allow(clippy::unwrap_used)]
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{ObjectMeta, PostParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{DeleteParams, ObjectMeta, PostParams};
 use kube::{Api, ResourceExt};
-use olm_control_plane::ControlPlane;
+use olm_control_plane::{ControlPlane, HOUSEKEEPING, Options, eventually};
 use serde_json::json;
 
 #[tokio::test]
@@ -53,4 +54,46 @@ async fn a_refused_crd_is_an_error() {
     });
     let error = plane.apply_crds(&[crd]).await.unwrap_err().to_string();
     assert!(error.contains("must be spec.names.plural+\".\"+spec.group"), "{error}");
+}
+
+#[tokio::test]
+async fn garbage_is_collected_and_the_api_server_comes_back() {
+    let plane = ControlPlane::start_with(Options { controllers: HOUSEKEEPING }).await.unwrap();
+    let maps: Api<ConfigMap> = Api::default_namespaced(plane.client());
+    let map = |name: &str, owners: Vec<OwnerReference>| ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(name.into()),
+            owner_references: Some(owners),
+            ..Default::default()
+        },
+        ..Default::default()
+    };
+    let owner = maps.create(&PostParams::default(), &map("owner", Vec::new())).await.unwrap();
+    let owner = OwnerReference {
+        api_version: "v1".into(),
+        kind: "ConfigMap".into(),
+        name: "owner".into(),
+        uid: owner.uid().unwrap(),
+        ..Default::default()
+    };
+    maps.create(&PostParams::default(), &map("owned", vec![owner])).await.unwrap();
+
+    plane.kill_apiserver();
+    assert!(maps.get("owner").await.is_err());
+    plane.start_apiserver().await.unwrap();
+    maps.get("owned").await.unwrap();
+
+    maps.delete("owner", &DeleteParams::default()).await.unwrap();
+    eventually("garbage is collected", async || maps.get_opt("owned").await.unwrap().is_none().then_some(()))
+        .await;
+
+    let namespaces: Api<Namespace> = Api::all(plane.client());
+    let namespace: Namespace =
+        serde_json::from_value(serde_json::json!({"metadata": {"name": "short-lived"}})).unwrap();
+    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    namespaces.delete("short-lived", &DeleteParams::default()).await.unwrap();
+    eventually("the namespace is finished", async || {
+        namespaces.get_opt("short-lived").await.unwrap().is_none().then_some(())
+    })
+    .await;
 }

@@ -1,0 +1,225 @@
+//! What both parts of the test stand on: the world, its packages, and the process that is killed.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ResourceQuota};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use olm_api::conditions;
+use olm_servers::{Bundle, Catalog, PATIENCE, Programs, Published, Server, Workloads, World, extension};
+use serde_json::json;
+
+use crate::snapshot::{Snapshot, difference, take};
+
+/// The version that is installed, and what it is upgraded to.
+pub(crate) const VERSIONS: [&str; 2] = ["1.0.0", "1.1.0"];
+/// After this long without a call about an extension nothing more comes.
+pub(crate) const SILENCE: Duration = Duration::from_millis(700);
+/// Pause between two looks at the cluster.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What happens to an extension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Way {
+    Install,
+    Upgrade,
+    Uninstall,
+}
+
+/// A world with both servers.
+pub(crate) struct Setting {
+    pub(crate) world: World,
+    pub(crate) controller: Server,
+    _workloads: Workloads,
+    _catalogd: Server,
+}
+
+impl Setting {
+    pub(crate) async fn start() -> Result<Self> {
+        let world = World::start(Programs::beside(crate::PROGRAM)?).await?;
+        let workloads = Workloads::start(world.client());
+        let catalogd = world.start_catalogd().await?;
+        let controller = world.start_controller().await?;
+        Ok(Self { world, controller, _workloads: workloads, _catalogd: catalogd })
+    }
+
+    /// Serves a package for each of these names.
+    pub(crate) async fn serve(&self, names: impl IntoIterator<Item = String>) -> Result<()> {
+        let mut catalog = Catalog::default();
+        for name in names {
+            let bundles = VERSIONS.map(|version| self.world.publish(&bundle(&name, version)));
+            let bundles: Vec<Published> = bundles.into_iter().collect::<Result<_>>()?;
+            catalog = catalog.chain(&bundles);
+        }
+        self.world.serve("packages", &catalog).await
+    }
+
+    /// Makes the namespace `name`, with an object that is none of ours although it looks like it, and what has to be there
+    /// before an extension goes this way.
+    pub(crate) async fn prepare(&self, name: &str, way: Way) -> Result<()> {
+        self.world.create_namespace(name).await?;
+        self.create_foreign(name).await?;
+        if way != Way::Install {
+            self.begin(Way::Install, name).await?;
+            self.until_done(Way::Install, name).await?;
+        }
+        Ok(())
+    }
+
+    async fn create_foreign(&self, name: &str) -> Result<()> {
+        let foreign: ConfigMap = serde_json::from_value(json!({
+            "metadata": {"name": format!("{name}-foreign"), "labels": {"olm.operatorframework.io/owner-name": name,
+                "app.kubernetes.io/managed-by": "olm.operatorframework.io"}},
+        }))?;
+        self.config_maps(name).create(&PostParams::default(), &foreign).await?;
+        Ok(())
+    }
+
+    pub(crate) fn config_maps(&self, namespace: &str) -> Api<ConfigMap> {
+        Api::namespaced(self.world.client(), namespace)
+    }
+
+    /// Lets the extension `name` of the package `name` in the namespace `name` go this way.
+    pub(crate) async fn begin(&self, way: Way, name: &str) -> Result<()> {
+        let extensions = self.world.extensions();
+        match way {
+            Way::Install => {
+                let object = serde_json::from_value(extension(name, name, name, Some(VERSIONS[0])))?;
+                extensions.create(&PostParams::default(), &object).await.map(drop)?;
+            }
+            Way::Upgrade => {
+                let patch = json!({"spec": {"source": {"catalog": {"version": VERSIONS[1]}}}});
+                self.world.edit(name, patch).await.map(drop)?;
+            }
+            Way::Uninstall => extensions.delete(name, &DeleteParams::default()).await.map(drop)?,
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn until_done(&self, way: Way, name: &str) -> Result<()> {
+        match way {
+            Way::Install => self.world.until_installed(name, VERSIONS[0]).await.map(drop),
+            Way::Upgrade => self.world.until_installed(name, VERSIONS[1]).await.map(drop),
+            Way::Uninstall => self.until_removed(name).await,
+        }
+    }
+
+    /// Waits until for some time no call about the extension has come.
+    pub(crate) async fn until_silent(&self, name: &str) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while self.world.proxy.last_about(name).is_some_and(|last| last.elapsed() < SILENCE) {
+            ensure!(Instant::now() < deadline, "calls about {name} do not end");
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// The messages of the conditions that tell how the extension and its revisions get on.
+    pub(crate) async fn progress(&self, name: &str) -> Result<Vec<String>> {
+        let selector = format!("{}={name}", olm_api::labels::OWNER_NAME);
+        let revisions = self.world.revisions().list(&ListParams::default().labels(&selector)).await?;
+        let extension = self.world.extensions().get_opt(name).await?;
+        let extension = extension.and_then(|extension| extension.status).map(|status| status.conditions);
+        let revisions = revisions.into_iter().filter_map(|revision| revision.status);
+        let all = extension.into_iter().chain(revisions.map(|status| status.conditions));
+        let progress = all.filter_map(|all| {
+            conditions::find(&all, "Progressing").map(|condition| condition.message.clone())
+        });
+        Ok(progress.collect())
+    }
+
+    /// Waits until the API server takes no ConfigMap for the namespace.
+    pub(crate) async fn until_refused(&self, namespace: &str) -> Result<()> {
+        let probe: ConfigMap = serde_json::from_value(json!({"metadata": {"generateName": "probe-"}}))?;
+        let parameters = PostParams { dry_run: true, ..PostParams::default() };
+        let deadline = Instant::now() + PATIENCE;
+        while self.config_maps(namespace).create(&parameters, &probe).await.is_ok() {
+            ensure!(Instant::now() < deadline, "ConfigMaps still fit into {namespace}");
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// Makes the namespace such that everything fits into it: there, not terminating, without quota.
+    pub(crate) async fn give_room(&self, name: &str) -> Result<()> {
+        let namespaces: Api<Namespace> = Api::all(self.world.client());
+        let namespace = namespaces.get_opt(name).await?;
+        if namespace.as_ref().is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some()) {
+            let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+            let foreign = format!("{name}-foreign");
+            self.config_maps(name).patch(&foreign, &PatchParams::default(), &release).await?;
+            let deadline = Instant::now() + PATIENCE;
+            while namespaces.get_opt(name).await?.is_some() {
+                ensure!(Instant::now() < deadline, "namespace {name} stays");
+                tokio::time::sleep(LOOK).await;
+            }
+        } else if namespace.is_some() {
+            let quotas: Api<ResourceQuota> = Api::namespaced(self.world.client(), name);
+            quotas.delete("full", &DeleteParams::default()).await?;
+            return Ok(());
+        }
+        self.world.create_namespace(name).await?;
+        self.create_foreign(name).await
+    }
+
+    /// Waits until nothing is left of an extension but what is not its own.
+    pub(crate) async fn until_removed(&self, name: &str) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        let foreign = "ConfigMap NAME/NAME-foreign";
+        loop {
+            let left: Vec<String> = match take(&self.world.client(), name).await {
+                Ok(found) => found.into_keys().filter(|key| key != foreign).collect(),
+                // What is about to be collected has lost its owner already.
+                Err(error) => vec![error.to_string()],
+            };
+            if left.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("{name} leaves behind {left:?}");
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Waits until what is there of an extension is as expected, and says how it differs if that does not come to be.
+    pub(crate) async fn until_like(&self, name: &str, expected: &Snapshot) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let found = take(&self.world.client(), name).await;
+            let lines = match &found {
+                Ok(found) => difference(expected, found),
+                // Objects that are about to be collected may have lost their owner for a moment.
+                Err(error) => vec![error.to_string()],
+            };
+            if lines.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("{name} is not as it should be:\n{}", lines.join("\n"));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Fails if somebody has changed the object that is none of ours.
+    pub(crate) async fn foreign_is_untouched(&self, name: &str) -> Result<()> {
+        let foreign = self.config_maps(name).get(&format!("{name}-foreign")).await?;
+        ensure!(
+            foreign.owner_references().is_empty() && foreign.managed_fields().len() == 1,
+            "{name}: somebody has changed the foreign object: {foreign:?}"
+        );
+        Ok(())
+    }
+}
+
+/// The bundle of the tests: an upgrade changes an object, drops one and adds one.
+fn bundle(package: &str, version: &str) -> Bundle {
+    let bundle = Bundle::sample(package, version);
+    if version == VERSIONS[0] {
+        bundle.config_map(&format!("{package}-old"), &[("only-in", version)])
+    } else {
+        bundle.config_map(&format!("{package}-new"), &[("only-in", version)])
+    }
+}

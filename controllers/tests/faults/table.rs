@@ -1,0 +1,480 @@
+//! Faults between operator-controller and the API server, one for each extension: the condition names the cause, the load
+//! stays small while the fault lasts, and everything is as it should be once it is over.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use futures::future::try_join_all;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::{Namespace, ResourceQuota};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use olm_servers::{Answer, Call, Fault, PATIENCE, Rule, RuleId, Verdict, Webhook, When};
+use serde_json::json;
+
+use crate::sample::Sampler;
+use crate::setting::{Setting, Way};
+use crate::snapshot::{Snapshot, take};
+
+/// A fault lasts so long after its cause is known.
+const WINDOW: Duration = Duration::from_secs(4);
+/// More calls about one extension in that time are a hot loop.
+const MAX_CALLS: usize = 150;
+/// At the end nobody writes anything for so long.
+const QUIET: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What is wrong.
+enum Trouble {
+    /// Calls are spoiled; the rules are for the extension of this name.
+    Calls(fn(String) -> Vec<Rule>),
+    /// A webhook has its say about the namespace.
+    Webhook(Verdict),
+    /// The namespace does not exist.
+    NoNamespace,
+    /// The namespace is being removed and waits for a finalizer.
+    Terminating,
+    /// No ConfigMap fits into the namespace any more.
+    Quota,
+}
+
+/// A row of the table.
+struct Row {
+    what: &'static str,
+    way: Way,
+    trouble: Trouble,
+    /// Part of the message that tells people about it; empty where the fault passes too fast.
+    cause: &'static str,
+}
+
+impl Row {
+    /// Whether it takes a deadline of the process to notice.
+    fn is_slow(&self) -> bool {
+        self.cause.contains("did not answer")
+    }
+}
+
+fn rows() -> Vec<Row> {
+    let row = |what, way, cause, trouble| Row { what, way, trouble, cause };
+    use Trouble::Calls;
+    use Way::{Install, Uninstall, Upgrade};
+    vec![
+        row(
+            "429 for writes of objects",
+            Install,
+            "too many requests",
+            Calls(|name| {
+                vec![Rule::new(
+                    Fault::Answer(Answer::too_many_requests(1)),
+                    objects(name, "POST", "/configmaps"),
+                )]
+            }),
+        ),
+        row(
+            "500 for a new object",
+            Install,
+            "etcdserver: leader changed",
+            Calls(|name| {
+                let answer = Answer::internal_error("etcdserver: leader changed");
+                vec![Rule::new(Fault::Answer(answer), objects(name, "POST", "/services"))]
+            }),
+        ),
+        row(
+            "503 for a new object",
+            Install,
+            "currently unable to handle the request",
+            Calls(|name| {
+                vec![Rule::new(Fault::Answer(Answer::unavailable()), objects(name, "POST", "/deployments"))]
+            }),
+        ),
+        row(
+            "409 for changes of an object",
+            Install,
+            "the object has been modified",
+            Calls(|name| {
+                vec![Rule::new(Fault::Answer(Answer::conflict()), objects(name, "PATCH", "/configmaps"))]
+            }),
+        ),
+        row(
+            "403 for a new object",
+            Install,
+            "deployments.apps is forbidden: nobody may",
+            Calls(|name| {
+                let answer = Answer::forbidden("deployments.apps is forbidden: nobody may");
+                vec![Rule::new(Fault::Answer(answer), objects(name, "POST", "/deployments"))]
+            }),
+        ),
+        row(
+            "no answer for a new object",
+            Install,
+            "did not answer within 30 s",
+            Calls(|name| vec![Rule::new(Fault::Hang, objects(name, "POST", "/serviceaccounts"))]),
+        ),
+        row(
+            "broken connections",
+            Install,
+            "connection",
+            Calls(|name| vec![Rule::new(Fault::Cut, objects(name, "POST", "/clusterroles"))]),
+        ),
+        row(
+            "answers of writes are lost",
+            Install,
+            "",
+            Calls(|name| {
+                let all = move |call: &Call| call.is_mutation() && call.mentions(&name);
+                vec![Rule::new(Fault::Cut, all).when(When::After).times(12)]
+            }),
+        ),
+        row(
+            "504 although it took effect",
+            Upgrade,
+            "",
+            Calls(|name| {
+                let all = move |call: &Call| call.is_mutation() && call.mentions(&name);
+                vec![Rule::new(Fault::Answer(Answer::timeout()), all).when(When::After).times(12)]
+            }),
+        ),
+        row(
+            "everything is slow",
+            Install,
+            "",
+            Calls(|name| {
+                let all = move |call: &Call| call.mentions(&name);
+                vec![Rule::new(Fault::Delay(Duration::from_millis(500)), all)]
+            }),
+        ),
+        row(
+            "content cannot be stored",
+            Install,
+            "creating ref Secret",
+            Calls(|name| {
+                let answer = Answer::internal_error("no space");
+                vec![Rule::new(Fault::Answer(answer), objects(name, "POST", "/secrets"))]
+            }),
+        ),
+        row(
+            "no new revision",
+            Upgrade,
+            "creating new Revision",
+            Calls(|name| {
+                let path = format!("/clusterobjectsets/{name}-2");
+                let is_it = move |call: &Call| call.method == "PATCH" && call.path.ends_with(&path);
+                vec![Rule::new(Fault::Answer(Answer::internal_error("no space")), is_it)]
+            }),
+        ),
+        row(
+            "status of the extension cannot be written",
+            Install,
+            "",
+            Calls(|name| {
+                let path = format!("/clusterextensions/{name}/status");
+                let is_it = move |call: &Call| call.path.ends_with(&path);
+                vec![Rule::new(Fault::Answer(Answer::internal_error("no space")), is_it)]
+            }),
+        ),
+        row(
+            "status of the revision cannot be written",
+            Install,
+            "",
+            Calls(|name| {
+                let path = format!("/clusterobjectsets/{name}-1/status");
+                let is_it = move |call: &Call| call.path.ends_with(&path);
+                vec![Rule::new(Fault::Answer(Answer::internal_error("no space")), is_it)]
+            }),
+        ),
+        row(
+            "the old revision cannot be archived",
+            Upgrade,
+            "",
+            Calls(|name| {
+                let path = format!("/clusterobjectsets/{name}-1");
+                let is_it = move |call: &Call| call.method == "PATCH" && call.path.ends_with(&path);
+                vec![Rule::new(Fault::Answer(Answer::internal_error("no space")), is_it)]
+            }),
+        ),
+        row(
+            "a dropped object cannot be removed",
+            Upgrade,
+            "error archiving revision",
+            Calls(|name| {
+                vec![Rule::new(
+                    Fault::Answer(Answer::internal_error("no space")),
+                    objects(name, "DELETE", "-old"),
+                )]
+            }),
+        ),
+        row(
+            "the finalizers cannot be removed",
+            Uninstall,
+            "",
+            Calls(|name| {
+                let path = format!("/clusterextensions/{name}");
+                let is_it = move |call: &Call| call.is_mutation() && call.path.ends_with(&path);
+                vec![Rule::new(Fault::Answer(Answer::internal_error("no space")), is_it)]
+            }),
+        ),
+        row("anything at random while installing", Install, "", Calls(|name| mixture(name, 1))),
+        row("anything at random while upgrading", Upgrade, "", Calls(|name| mixture(name, 2))),
+        row("anything at random while uninstalling", Uninstall, "", Calls(|name| mixture(name, 3))),
+        row(
+            "a webhook that rejects",
+            Install,
+            "denied the request: not today",
+            Trouble::Webhook(Verdict::Reject("not today".to_owned())),
+        ),
+        row(
+            "a webhook that rejects an upgrade",
+            Upgrade,
+            "denied the request: not today",
+            Trouble::Webhook(Verdict::Reject("not today".to_owned())),
+        ),
+        row("a webhook that hangs", Install, "failed calling webhook", Trouble::Webhook(Verdict::Hang)),
+        row("no namespace", Install, "not found", Trouble::NoNamespace),
+        row("the namespace is terminating", Install, "being terminated", Trouble::Terminating),
+        row("the quota is exceeded", Install, "exceeded quota", Trouble::Quota),
+    ]
+}
+
+/// Calls of this method about objects of the extension whose path contains `part`.
+fn objects(name: String, method: &'static str, part: &'static str) -> impl Fn(&Call) -> bool + Send + Sync {
+    move |call| {
+        call.method == method
+            && call.path.contains(part)
+            && call.mentions(&name)
+            && !call.query.contains("dryRun")
+    }
+}
+
+/// A third of all calls about the extension goes wrong, each in a way of its own.
+fn mixture(name: String, seed: u64) -> Vec<Rule> {
+    let answers = [
+        Fault::Answer(Answer::too_many_requests(1)),
+        Fault::Answer(Answer::internal_error("at random")),
+        Fault::Answer(Answer::conflict()),
+        Fault::Answer(Answer::timeout()),
+        Fault::Cut,
+        Fault::Delay(Duration::from_millis(300)),
+    ];
+    let rule = |(index, fault): (usize, Fault)| {
+        let sampler = std::sync::Mutex::new(Sampler::new(seed * 1000 + index as u64));
+        let name = name.clone();
+        let is_struck = move |call: &Call| {
+            call.mentions(&name) && sampler.lock().is_ok_and(|mut sampler| sampler.below(18) == 0)
+        };
+        let when = if index % 2 == 0 { When::Before } else { When::After };
+        Rule::new(fault, is_struck).when(when)
+    };
+    answers.into_iter().enumerate().map(rule).collect()
+}
+
+/// What there is in the end if nothing goes wrong.
+type Clean = BTreeMap<Way, Snapshot>;
+
+/// All rows at once, then faults that strike everything.
+pub(crate) async fn run() -> Result<()> {
+    let setting = Setting::start().await?;
+    let rows = rows();
+    let mut names = (0..rows.len() + 3 + GLOBAL).map(name);
+    setting.serve(names.clone()).await?;
+    let clean: Vec<String> = names.by_ref().take(3).collect();
+    let clean = undisturbed(&setting, &clean).await?;
+    let started = Instant::now();
+    let (slow, fast): (Vec<_>, Vec<_>) = rows.iter().zip(names.by_ref()).partition(|(row, _)| row.is_slow());
+    let names: Vec<String> = names.collect();
+    let all = |rows: Vec<(_, String)>| rows.into_iter().map(|(row, name)| one(&setting, &clean, row, name));
+    let (slow, fast) = (try_join_all(all(slow)), try_join_all(all(fast)));
+    let others = async {
+        fast.await?;
+        println!("rows: {} ms", started.elapsed().as_millis());
+        everything(&setting, &clean, &names).await
+    };
+    tokio::try_join!(slow, others)?;
+    let writes = setting.world.proxy.mutations_within(QUIET).await;
+    let lines: Vec<String> = writes.iter().map(Call::line).collect();
+    ensure!(lines.is_empty(), "writes although all is done:\n{}", lines.join("\n"));
+    Ok(())
+}
+
+/// Names are equally long, so that none is the beginning of another.
+fn name(number: usize) -> String {
+    format!("f{number:04}")
+}
+
+async fn undisturbed(setting: &Setting, names: &[String]) -> Result<Clean> {
+    let mut clean = Clean::new();
+    for (way, name) in [Way::Install, Way::Upgrade, Way::Uninstall].into_iter().zip(names) {
+        setting.prepare(name, way).await?;
+        setting.begin(way, name).await?;
+        setting.until_done(way, name).await?;
+        setting.until_silent(name).await?;
+        clean.insert(way, take(&setting.world.client(), name).await?);
+    }
+    Ok(clean)
+}
+
+async fn one(setting: &Setting, clean: &Clean, row: &Row, name: String) -> Result<()> {
+    try_one(setting, clean, row, &name).await.with_context(|| format!("{} ({name})", row.what))
+}
+
+async fn try_one(setting: &Setting, clean: &Clean, row: &Row, name: &str) -> Result<()> {
+    if !matches!(row.trouble, Trouble::NoNamespace) {
+        setting.prepare(name, row.way).await?;
+    }
+    let trouble = row.trouble.begin(setting, name).await?;
+    setting.begin(row.way, name).await?;
+    let started = Instant::now();
+    if !row.cause.is_empty() {
+        until_named(setting, name, row.cause).await?;
+    }
+    let named = started.elapsed();
+    let before = setting.world.proxy.count();
+    tokio::time::sleep(WINDOW).await;
+    let calls = setting.world.proxy.calls(before).iter().filter(|call| call.mentions(name)).count();
+    ensure!(calls <= MAX_CALLS, "{calls} calls within {WINDOW:?} while the fault lasts");
+    trouble.end(setting, name).await?;
+    let ended = Instant::now();
+    let expected = clean.get(&row.way).context("no clean run")?;
+    setting.until_like(name, expected).await?;
+    setting.foreign_is_untouched(name).await?;
+    println!(
+        "{}: named after {} ms, {calls} calls in {WINDOW:?}, well {} ms after its end",
+        row.what,
+        named.as_millis(),
+        ended.elapsed().as_millis()
+    );
+    Ok(())
+}
+
+/// Waits until the condition Progressing of the extension or of a revision of it tells about the cause.
+async fn until_named(setting: &Setting, name: &str, cause: &str) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        // Another fault may keep even us away for a while.
+        let messages = setting.progress(name).await.unwrap_or_default();
+        if messages.iter().any(|message| message.contains(cause)) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "nothing says {cause:?}, only:\n{}", messages.join("\n"));
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// What has to be undone for a trouble to end.
+enum Begun {
+    Rules(Vec<RuleId>),
+    Webhook(Webhook),
+    Nothing,
+}
+
+impl Trouble {
+    async fn begin(&self, setting: &Setting, name: &str) -> Result<Begun> {
+        let client = setting.world.client();
+        match self {
+            Self::Calls(rules) => {
+                let rules = rules(name.to_owned());
+                Ok(Begun::Rules(rules.into_iter().map(|rule| setting.world.proxy.add(rule)).collect()))
+            }
+            Self::Webhook(verdict) => {
+                let webhook = Webhook::start(Verdict::Admit).await?;
+                let configuration: ValidatingWebhookConfiguration =
+                    serde_json::from_value(webhook.configuration(name, name))?;
+                Api::all(client).create(&PostParams::default(), &configuration).await?;
+                webhook.say(verdict.clone());
+                setting.until_refused(name).await?;
+                Ok(Begun::Webhook(webhook))
+            }
+            Self::NoNamespace => Ok(Begun::Nothing),
+            Self::Terminating => {
+                let hold = Patch::Merge(json!({"metadata": {"finalizers": ["servers.example/hold"]}}));
+                let foreign = format!("{name}-foreign");
+                setting.config_maps(name).patch(&foreign, &PatchParams::default(), &hold).await?;
+                Api::<Namespace>::all(client).delete(name, &DeleteParams::default()).await?;
+                Ok(Begun::Nothing)
+            }
+            Self::Quota => {
+                let quota: ResourceQuota = serde_json::from_value(
+                    json!({"metadata": {"name": "full"}, "spec": {"hard": {"configmaps": "1"}}}),
+                )?;
+                Api::namespaced(client, name).create(&PostParams::default(), &quota).await?;
+                setting.until_refused(name).await?;
+                Ok(Begun::Nothing)
+            }
+        }
+    }
+}
+
+impl Begun {
+    async fn end(self, setting: &Setting, name: &str) -> Result<()> {
+        let client = setting.world.client();
+        match self {
+            Self::Rules(rules) => {
+                for rule in rules {
+                    setting.world.proxy.remove(rule);
+                }
+            }
+            Self::Webhook(webhook) => {
+                let configurations: Api<ValidatingWebhookConfiguration> = Api::all(client);
+                configurations.delete(name, &DeleteParams::default()).await?;
+                // Only a hanging call keeps it.
+                webhook.say(Verdict::Admit);
+                drop(webhook);
+            }
+            Self::Nothing => setting.give_room(name).await?,
+        }
+        Ok(())
+    }
+}
+
+/// Extensions that meet the faults that strike everything.
+const GLOBAL: usize = 4;
+
+/// Watches break and expire while extensions are installed and upgraded; then the API server is killed.
+async fn everything(setting: &Setting, clean: &Clean, names: &[String]) -> Result<()> {
+    let proxy = &setting.world.proxy;
+    let all = [Way::Install, Way::Upgrade, Way::Install, Way::Upgrade];
+    let both: Vec<(&String, Way)> = names.iter().zip(all).collect();
+    for (name, way) in &both {
+        setting.prepare(name, *way).await?;
+    }
+    let (first, second) = both.split_at(GLOBAL / 2);
+
+    let expired = Rule::new(Fault::Answer(Answer::expired()), {
+        let sampler = std::sync::Mutex::new(Sampler::new(11));
+        move |call: &Call| call.is_watch() && sampler.lock().is_ok_and(|mut sampler| sampler.below(2) == 0)
+    });
+    let rule = proxy.add(expired);
+    for (name, way) in first {
+        setting.begin(*way, name).await?;
+    }
+    let started = Instant::now();
+    let before = proxy.count();
+    while started.elapsed() < WINDOW {
+        proxy.break_watches();
+        tokio::time::sleep(LOOK).await;
+        proxy.expire_watches();
+        tokio::time::sleep(LOOK).await;
+    }
+    println!("{} calls while watches break for {WINDOW:?}", proxy.calls(before).len());
+    proxy.remove(rule);
+    for (name, way) in first {
+        setting.until_like(name, &clean[way]).await.context("after broken watches")?;
+    }
+
+    for (name, way) in second {
+        setting.begin(*way, name).await?;
+    }
+    tokio::time::sleep(LOOK).await;
+    setting.world.plane.kill_apiserver();
+    let before = proxy.count();
+    tokio::time::sleep(WINDOW / 2).await;
+    println!("{} calls without an API server for {:?}", proxy.calls(before).len(), WINDOW / 2);
+    setting.world.plane.start_apiserver().await?;
+    for (name, way) in second {
+        setting.until_like(name, &clean[way]).await.context("after a restart of the API server")?;
+    }
+    // Its watches are back: what somebody deletes is made again.
+    let name = &names[0];
+    setting.config_maps(name).delete(&format!("{name}-settings"), &DeleteParams::default()).await?;
+    setting.until_like(name, &clean[&Way::Install]).await.context("repair after a restart")
+}

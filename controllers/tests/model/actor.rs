@@ -1,0 +1,274 @@
+//! Does steps to one extension: what its user, its catalogs and the machine do. [`crate::intruder`] has what others do,
+//! [`crate::rest`] the waiting.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
+use kube::core::{DynamicObject, TypeMeta};
+use serde_json::{Value, json};
+
+use crate::history::{Deeds, MARK};
+use crate::intent::{Catalog, Intent, Wish};
+use crate::intruder::FOREIGN_OWNER;
+use crate::recorder::resource;
+use crate::settled::Window;
+use crate::snapshot::{Snapshot, controller, label, text};
+use crate::stage::Stage;
+use crate::steps::{Cascade, Step};
+use crate::universe::Key;
+
+/// Pause between two looks.
+pub(crate) const LOOK: Duration = Duration::from_millis(40);
+
+/// One extension and what was done to it.
+pub(crate) struct Actor {
+    pub(crate) stage: Arc<Stage>,
+    pub(crate) intent: Intent,
+    /// What the extension asks for once it is created again.
+    draft: Wish,
+    pub(crate) deeds: Deeds,
+    pub(crate) window: Window,
+    /// Restarts before the last rest.
+    pub(crate) restarts: u64,
+    pub(crate) instances: usize,
+}
+
+impl Actor {
+    /// Makes everything that an extension of this name needs, but not the extension.
+    pub(crate) async fn start(stage: Arc<Stage>, name: &str) -> Self {
+        stage.recorder.expect(name);
+        stage.publish(name);
+        let intent = Intent::new(name);
+        for (letter, catalog) in intent.market() {
+            stage.offer(name, letter, &catalog.offered, catalog.priority).await;
+        }
+        let (window, restarts) = (Window::new(&intent), stage.restarts());
+        let deeds = Deeds::default();
+        let mut actor = Self { stage, intent, draft: Wish::default(), deeds, window, restarts, instances: 0 };
+        actor.namespace_back().await;
+        actor
+    }
+
+    /// Does one step. What cannot be done, as things are, is left out.
+    pub(crate) async fn step(&mut self, step: &Step) -> Result<(), String> {
+        match step {
+            Step::Settle => return self.settle().await,
+            Step::Create => self.create().await,
+            Step::Delete(cascade) => self.delete_extension(*cascade).await,
+            Step::Version(version) => self.edit(|wish| wish.version.clone_from(version)).await,
+            Step::Channels(channels) => self.edit(|wish| wish.channels.clone_from(channels)).await,
+            Step::Policy(policy) => self.edit(|wish| wish.policy = *policy).await,
+            Step::Config(config) => self.edit(|wish| wish.config = config.clone()).await,
+            Step::Deadline(minutes) => self.edit(|wish| wish.deadline = *minutes).await,
+            Step::Unchecked(unchecked) => self.edit(|wish| wish.unchecked = *unchecked).await,
+            Step::Paused(paused) => self.edit(|wish| wish.paused = *paused).await,
+            Step::Uninstall(policy) => self.edit(|wish| wish.uninstall = *policy).await,
+            Step::Offer(letter, offered) => {
+                self.catalog(*letter, |catalog| catalog.offered.clone_from(offered)).await
+            }
+            Step::Priority(letter, priority) => {
+                self.catalog(*letter, |catalog| catalog.priority = *priority).await
+            }
+            Step::CatalogGone(letter) => self.catalog(*letter, |catalog| catalog.exists = false).await,
+            Step::CatalogBack(letter) => self.catalog(*letter, |catalog| catalog.exists = true).await,
+            Step::Remove(place) => self.remove(*place).await,
+            Step::Spoil(place) => self.spoil(*place).await,
+            Step::Mark(place) => {
+                self.patch_at(
+                    *place,
+                    json!({"metadata": {"labels": {MARK: "kept"}, "annotations": {MARK: "kept"}}}),
+                )
+                .await
+            }
+            Step::Strip(place, what) => self.strip(*place, *what).await,
+            Step::Hold(place) => self.hold(*place).await,
+            Step::Release => self.release().await,
+            Step::Foreign(place, how) => self.foreign_anywhere(*place, *how).await,
+            Step::Replace(place, how) => self.replace(*place, *how).await,
+            Step::Clear => self.clear().await,
+            Step::LoseSecret(which) => self.lose_secret(*which).await,
+            Step::Archive(which) => self.archive(*which).await,
+            Step::RemoveRevision(which, cascade) => self.remove_revision(*which, *cascade).await,
+            Step::Instance => self.instance().await,
+            Step::NoInstances => self.no_instances().await,
+            Step::NamespaceGone => self.namespace_gone().await,
+            Step::NamespaceBack => self.namespace_back().await,
+            Step::Healthy(healthy) => self.intent.healthy = *healthy,
+            Step::Restart => self.stage.restart().await,
+            Step::Trouble(trouble) => self.stage.trouble(&self.intent.name, *trouble),
+            Step::Calm => self.stage.calm(&self.intent.name),
+        }
+        self.window.passes(&self.intent);
+        Ok(())
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.stage.recorder.snapshot(&self.intent.name)
+    }
+
+    pub(crate) fn api(&self, key: &Key) -> Api<DynamicObject> {
+        let resource = resource(&key.kind);
+        if key.namespace.is_empty() {
+            Api::all_with(self.stage.client(), &resource)
+        } else {
+            Api::namespaced_with(self.stage.client(), &key.namespace, &resource)
+        }
+    }
+
+    fn extension_key(&self) -> Key {
+        Key::new("ClusterExtension", "", &self.intent.name)
+    }
+
+    /// Objects that some revision controls, or that say so.
+    pub(crate) fn ours(&self) -> Vec<(Key, Arc<Value>)> {
+        let name = self.intent.name.as_str();
+        let is_ours = |object: &Value| {
+            label(object, "olm.operatorframework.io/owner-name") == Some(name) || controller(object).is_some()
+        };
+        let is_foreign = |object: &Value| self.intent.foreign.contains_key(text(object, "/metadata/uid"));
+        let objects = self.snapshot().objects.into_iter();
+        objects.filter(|(_, object)| is_ours(object) && !is_foreign(object)).collect()
+    }
+
+    pub(crate) fn at(&self, place: usize) -> Option<(Key, Arc<Value>)> {
+        let mut ours = self.ours();
+        if ours.is_empty() { None } else { Some(ours.swap_remove(place % ours.len())) }
+    }
+
+    /// Remembers that the write with this answer was the test's.
+    pub(crate) fn wrote(&mut self, answer: &DynamicObject) {
+        if let Some(version) = answer.metadata.resource_version.as_deref().and_then(|text| text.parse().ok())
+        {
+            self.deeds.writes.insert(version);
+        }
+    }
+
+    pub(crate) async fn merge(&mut self, key: &Key, patch: Value) -> bool {
+        let answer = self.api(key).patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        answer.as_ref().ok().inspect(|answer| self.wrote(answer));
+        answer.is_ok()
+    }
+
+    async fn patch_at(&mut self, place: usize, patch: Value) {
+        if let Some((key, _)) = self.at(place) {
+            self.merge(&key, patch).await;
+        }
+    }
+
+    async fn create(&mut self) {
+        if self.intent.wish.is_some() {
+            return;
+        }
+        let (name, wish) = (self.intent.name.clone(), self.draft.clone());
+        let mut annotations = wish.annotations();
+        annotations.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+        let object = json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+            "metadata": {"name": name, "annotations": annotations}, "spec": wish.spec(&name),
+        });
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        // One that is still on its way out is in the way.
+        if self.api(&self.extension_key()).create(&PostParams::default(), &object).await.is_ok() {
+            self.intent.wish = Some(wish);
+            self.window.edited = true;
+        }
+    }
+
+    async fn delete_extension(&mut self, cascade: Cascade) {
+        let Some(wish) = self.intent.wish.take() else { return };
+        self.draft = wish;
+        self.intent.orphaned |= cascade == Cascade::Orphan;
+        let deleted = self.api(&self.extension_key()).delete(&self.intent.name, &deletion(cascade)).await;
+        deleted.unwrap();
+    }
+
+    async fn edit(&mut self, change: impl FnOnce(&mut Wish)) {
+        let Some(before) = self.intent.wish.clone() else { return change(&mut self.draft) };
+        let mut wish = before.clone();
+        change(&mut wish);
+        let (name, key) = (self.intent.name.clone(), self.extension_key());
+        let patch = json!([{"op": "replace", "path": "/spec", "value": wish.spec(&name)}]);
+        let patch: Patch<Value> = Patch::Json(serde_json::from_value(patch).unwrap());
+        self.api(&key).patch(&name, &PatchParams::default(), &patch).await.unwrap();
+        self.merge(&key, json!({"metadata": {"annotations": wish.annotations()}})).await;
+        self.window.edited |= before.spec(&name) != wish.spec(&name);
+        self.intent.wish = Some(wish);
+    }
+
+    async fn catalog(&mut self, letter: char, change: impl FnOnce(&mut Catalog)) {
+        let catalog = self.intent.catalogs.get_mut(&letter).unwrap();
+        change(catalog);
+        let catalog = catalog.clone();
+        if catalog.exists {
+            self.stage.offer(&self.intent.name, letter, &catalog.offered, catalog.priority).await;
+        } else {
+            self.stage.withdraw(&self.intent.name, letter).await;
+        }
+    }
+
+    /// Deletes exactly this object.
+    pub(crate) async fn delete(&mut self, key: &Key, object: &Value) {
+        let uid = text(object, "/metadata/uid").to_owned();
+        self.deeds.deleted.insert(uid.clone());
+        let exactly = Preconditions { uid: Some(uid), resource_version: None };
+        let params = DeleteParams { preconditions: Some(exactly), ..DeleteParams::default() };
+        // It may be gone already.
+        let _ = self.api(key).delete(&key.name, &params).await;
+    }
+
+    async fn namespace_gone(&mut self) {
+        if !std::mem::take(&mut self.intent.namespace) {
+            return;
+        }
+        self.instances_are_over();
+        self.intent.foreign.retain(|_, object| text(object, "/metadata/namespace").is_empty());
+        let name = self.intent.name.clone();
+        let key = Key::new("Namespace", "", &name);
+        // It may be gone already.
+        let _ = self.api(&key).delete(&name, &DeleteParams::default()).await;
+    }
+
+    async fn namespace_back(&mut self) {
+        if self.intent.namespace
+            && self.snapshot().objects.contains_key(&Key::new("Namespace", "", &self.intent.name))
+        {
+            return;
+        }
+        let (name, key) = (self.intent.name.clone(), Key::new("Namespace", "", &self.intent.name));
+        let namespace = DynamicObject::new(&name, &resource("Namespace"));
+        // One that is on its way out has to be gone first.
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while self.api(&key).create(&PostParams::default(), &namespace).await.is_err() {
+            if Instant::now() > deadline || !self.intent.held.is_empty() {
+                return;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        self.intent.namespace = true;
+        let owner = Key::new("ConfigMap", &name, FOREIGN_OWNER);
+        let object = DynamicObject {
+            types: Some(TypeMeta { api_version: "v1".to_owned(), kind: "ConfigMap".to_owned() }),
+            ..DynamicObject::new(FOREIGN_OWNER, &resource("ConfigMap"))
+        };
+        // The API server takes a while to see that the old namespace is gone.
+        loop {
+            match self.api(&owner).create(&PostParams::default(), &object).await {
+                Ok(created) => return self.wrote(&created),
+                Err(error) if Instant::now() > deadline => panic!("{owner}: {error}"),
+                Err(_) => tokio::time::sleep(LOOK).await,
+            }
+        }
+    }
+}
+
+/// How a deletion is asked for.
+pub(crate) fn deletion(cascade: Cascade) -> DeleteParams {
+    let policy = match cascade {
+        Cascade::Background => PropagationPolicy::Background,
+        Cascade::Foreground => PropagationPolicy::Foreground,
+        Cascade::Orphan => PropagationPolicy::Orphan,
+    };
+    DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() }
+}

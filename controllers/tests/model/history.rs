@@ -1,0 +1,365 @@
+//! What must hold at every moment, checked over all changes in the order of their resource versions. Pure.
+//!
+//! One etcd numbers the changes of all kinds, so that the order in which watches deliver them does not matter.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::intent::UninstallPolicy;
+use crate::settled::uninstall_policy;
+use crate::snapshot::{
+    annotation, condition, controller, controllers, difference, is_deleting, label, owners, text,
+};
+use crate::universe::{Key, VERSIONS};
+
+/// Key of the label and of the annotation that the test puts on objects of the product.
+pub(crate) const MARK: &str = "model.test/mark";
+const REVISION: &str = "olm.operatorframework.io/revision";
+const PAUSED: &str = "ext.olm.operatorframework.io/paused";
+
+/// A change of an object.
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    /// Its number among all changes of the cluster.
+    pub(crate) version: u64,
+    pub(crate) is_deletion: bool,
+    /// As it is now, or was last.
+    pub(crate) object: Arc<Value>,
+}
+
+/// What the test did, which the product is not to blame for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Deeds {
+    /// Resource versions that its writes led to.
+    pub(crate) writes: HashSet<u64>,
+    /// UIDs of objects that it deleted.
+    pub(crate) deleted: HashSet<String>,
+    /// UIDs of objects that are somebody else's, with what they were made of.
+    pub(crate) foreign: BTreeMap<String, Value>,
+    /// Custom resources by UID.
+    pub(crate) instances: BTreeMap<String, Instance>,
+}
+
+/// A custom resource.
+#[derive(Clone, Debug)]
+pub(crate) struct Instance {
+    /// UID of its definition.
+    pub(crate) definition: String,
+    /// The resource version that made it.
+    pub(crate) since: u64,
+    /// The test has deleted it, or will at once.
+    pub(crate) is_over: bool,
+}
+
+/// The changes of one ClusterObjectSet.
+#[derive(Clone, Debug, Default)]
+struct Life {
+    /// By resource version; `None` when it was gone.
+    states: BTreeMap<u64, Option<Arc<Value>>>,
+    /// What it lists, once that is known.
+    lists: Option<BTreeSet<Key>>,
+}
+
+impl Life {
+    fn born(&self) -> u64 {
+        self.states.keys().next().copied().unwrap_or(u64::MAX)
+    }
+
+    /// As it was just before this version.
+    fn before(&self, version: u64) -> Option<&Arc<Value>> {
+        self.states.range(..version).next_back()?.1.as_ref()
+    }
+
+    fn was_active_before(&self, version: u64) -> bool {
+        self.before(version).is_some_and(|object| is_active(object))
+    }
+
+    /// When it was archived, began to go or was gone.
+    fn retired(&self) -> Option<u64> {
+        let retired = |state: &Option<Arc<Value>>| !state.as_ref().is_some_and(|object| is_active(object));
+        self.states.iter().find(|(_, state)| retired(state)).map(|(version, _)| *version)
+    }
+
+    fn last_seen(&self, version: u64) -> Option<&Arc<Value>> {
+        self.states.range(..version).rev().find_map(|(_, state)| state.as_ref())
+    }
+}
+
+fn is_active(object: &Value) -> bool {
+    text(object, "/spec/lifecycleState") == "Active" && !is_deleting(object)
+}
+
+fn number(object: &Value) -> i64 {
+    object.pointer("/spec/revision").and_then(Value::as_i64).unwrap_or_default()
+}
+
+/// Everything that ever happened to one extension.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    lives: HashMap<String, Life>,
+    /// States of the ClusterExtension.
+    extension: BTreeMap<u64, Arc<Value>>,
+    /// Versions at which the namespace began to go.
+    namespace_went: Vec<u64>,
+    /// The last state of every other object.
+    last: HashMap<Key, Arc<Value>>,
+    /// Changes that were not judged yet.
+    pending: Vec<Event>,
+    /// The last change before everything was at rest.
+    rested: u64,
+}
+
+impl History {
+    /// Takes a change in.
+    pub(crate) fn record(&mut self, event: Event) {
+        let Event { version, is_deletion, object } = &event;
+        match text(object, "/kind") {
+            "ClusterObjectSet" => {
+                let life = self.lives.entry(text(object, "/metadata/uid").to_owned()).or_default();
+                life.states.insert(*version, (!is_deletion).then(|| Arc::clone(object)));
+            }
+            "ClusterExtension" => drop(self.extension.insert(*version, Arc::clone(object))),
+            "Namespace" if *is_deletion || is_deleting(object) => self.namespace_went.push(*version),
+            _ => {}
+        }
+        self.pending.push(event);
+    }
+
+    /// Says what a revision lists.
+    pub(crate) fn learn(&mut self, uid: &str, lists: BTreeSet<Key>) {
+        if let Some(life) = self.lives.get_mut(uid) {
+            life.lists = Some(lists);
+        }
+    }
+
+    /// Judges the changes that were not judged yet. `justified` says whether a version may follow an installed one.
+    pub(crate) fn judge(
+        &mut self,
+        deeds: &Deeds,
+        justified: impl Fn(Option<usize>, usize) -> bool,
+    ) -> Vec<String> {
+        let mut events = std::mem::take(&mut self.pending);
+        events.sort_by_key(|event| event.version);
+        let (mut faults, mut rested) = (Vec::new(), self.rested);
+        for event in events {
+            let key = Key::of(&event.object);
+            let before = self.last.get(&key).cloned();
+            let fault = match key.kind.as_str() {
+                "ClusterObjectSet" => self.revision(&event, before.as_deref(), &justified),
+                "ClusterExtension" | "Namespace" => None,
+                _ => self.object(&event, before.as_deref(), deeds),
+            };
+            faults.extend(fault.map(|fault| format!("at {}: {key}: {fault}", event.version)));
+            if event.is_deletion {
+                self.last.remove(&key);
+            } else {
+                self.last.insert(key, event.object);
+            }
+            rested = rested.max(event.version);
+        }
+        self.rested = rested;
+        faults
+    }
+
+    /// A revision must say something new, and be one that may follow.
+    fn revision(
+        &self,
+        event: &Event,
+        before: Option<&Value>,
+        justified: &impl Fn(Option<usize>, usize) -> bool,
+    ) -> Option<String> {
+        if before.is_some() || event.is_deletion {
+            return None;
+        }
+        let object = &event.object;
+        let others = || self.lives.values().filter_map(|life| life.before(event.version));
+        let former = others().max_by_key(|other| number(other));
+        if let Some(former) = former
+            && number(former) >= number(object)
+        {
+            return Some(format!("comes after number {}", number(former)));
+        }
+        let says = |object: &Value| {
+            let phases = object["spec"]["phases"].as_array().into_iter().flatten();
+            let keys = |phase: &Value| -> Vec<String> {
+                let objects = phase["objects"].as_array().into_iter().flatten();
+                objects.map(|object| text(object, "/ref/key").to_owned()).collect()
+            };
+            phases.map(|phase| (text(phase, "/name").to_owned(), keys(phase))).collect::<Vec<_>>()
+        };
+        if let Some(former) = former.filter(|former| is_active(former) && says(former) == says(object)) {
+            return Some(format!("says the same as number {}", number(former)));
+        }
+        let version = |object: &Value| {
+            let text = annotation(object, "olm.operatorframework.io/bundle-version")?;
+            VERSIONS.iter().position(|version| version.text == text)
+        };
+        let installed = others().filter(|other| {
+            is_active(other) && condition(other, "Succeeded").is_some_and(|one| one.status == "True")
+        });
+        let installed = installed.max_by_key(|other| number(other)).and_then(|other| version(other));
+        let chosen = version(object)?;
+        let is_same = former.and_then(|former| version(former)) == Some(chosen);
+        (!is_same && !justified(installed, chosen)).then(|| {
+            let installed = installed.map(|version| VERSIONS[version].text);
+            format!("{} must not follow {installed:?}", VERSIONS[chosen].text)
+        })
+    }
+
+    fn object(&self, event: &Event, before: Option<&Value>, deeds: &Deeds) -> Option<String> {
+        let Event { version, is_deletion, object } = event;
+        if controllers(object).count() > 1 {
+            return Some("has two controllers".to_owned());
+        }
+        let uid = text(object, "/metadata/uid");
+        if *is_deletion {
+            let is_excused = deeds.deleted.contains(uid) || self.namespace_goes(object, *version);
+            return if is_excused { None } else { self.deletion(event, deeds) };
+        }
+        if deeds.writes.contains(version) {
+            return None;
+        }
+        if let Some(created) = deeds.foreign.get(uid) {
+            return self.foreign(object, created);
+        }
+        let before = before.filter(|before| text(before, "/metadata/uid") == uid)?;
+        if self.is_paused(before, *version) && !is_deleting(object) {
+            // Only its status may change, which is not the product's.
+            let outside = |object: &Value| {
+                let mut object = object.clone();
+                let root = object.as_object_mut()?;
+                root.remove("status");
+                let metadata = root.get_mut("metadata")?.as_object_mut()?;
+                metadata.remove("resourceVersion");
+                metadata.remove("managedFields");
+                Some(object)
+            };
+            let is_collected = controller(before) != controller(object) || owners(before) != owners(object);
+            if outside(before) != outside(object) && !is_collected {
+                return Some("was changed while its revision is paused".to_owned());
+            }
+        }
+        if label(before, MARK) != label(object, MARK) || annotation(before, MARK) != annotation(object, MARK)
+        {
+            return Some("lost what the user put on it".to_owned());
+        }
+        self.ownership(before, object, *version)
+    }
+
+    /// Whether the revision that controls the object was paused at the last rest already, and has been since.
+    fn is_paused(&self, object: &Value, version: u64) -> bool {
+        let Some(life) = controller(object).and_then(|uid| self.lives.get(uid)) else { return false };
+        let is_paused = |state: &Arc<Value>| annotation(state, PAUSED) == Some("true") && is_active(state);
+        life.before(self.rested).is_some_and(is_paused)
+            && life.states.range(self.rested..version).all(|(_, state)| state.as_ref().is_some_and(is_paused))
+    }
+
+    fn namespace_goes(&self, object: &Value, version: u64) -> bool {
+        !text(object, "/metadata/namespace").is_empty()
+            && self.namespace_went.iter().any(|went| *went <= version)
+            && self
+                .last
+                .get(&Key::new("Namespace", "", text(object, "/metadata/namespace")))
+                .is_none_or(|n| is_deleting(n))
+    }
+
+    /// Nothing of somebody else's object may change.
+    fn foreign(&self, object: &Value, created: &Value) -> Option<String> {
+        let ours = |member: &str| {
+            let has = object.pointer(&format!("/metadata/{member}")).and_then(Value::as_object);
+            let had = created.pointer(&format!("/metadata/{member}")).and_then(Value::as_object);
+            has.into_iter().flatten().map(|(key, _)| key.clone()).find(|key| {
+                key.contains("olm.operatorframework.io") && !had.is_some_and(|had| had.contains_key(key))
+            })
+        };
+        if let Some(key) = ours("labels").or_else(|| ours("annotations")) {
+            return Some(format!("is foreign and got {key}"));
+        }
+        if owners(object) != owners(created) {
+            return Some("is foreign and got another owner".to_owned());
+        }
+        difference(created, object, "").map(|difference| format!("is foreign, and {difference}"))
+    }
+
+    /// Control passes on to higher numbers, and ends only with the revision that had it.
+    fn ownership(&self, before: &Value, object: &Value, version: u64) -> Option<String> {
+        let had = controller(before).and_then(|uid| Some((uid, self.lives.get(uid)?)));
+        let (uid, life) = had?;
+        if controller(object) == Some(uid) {
+            return None;
+        }
+        let was_active = life.was_active_before(version);
+        match controller(object) {
+            None if was_active => Some("lost its owner".to_owned()),
+            None => None,
+            Some(next) => {
+                let number_of = |life: &Life| life.last_seen(version).map_or(0, |object| number(object));
+                let next = self.lives.get(next);
+                let goes_down = next.is_none_or(|next| number_of(next) <= number_of(life));
+                // Without its number nobody can tell how new an object is.
+                let is_marked = annotation(before, REVISION) == Some(&number_of(life).to_string());
+                (was_active && goes_down && is_marked)
+                    .then(|| "went over to a revision that is not newer".to_owned())
+            }
+        }
+    }
+
+    /// Only what a revision has that is on its way out may go, and only if no other one lists it.
+    fn deletion(&self, event: &Event, deeds: &Deeds) -> Option<String> {
+        let Event { version, object, .. } = event;
+        let (key, uid) = (Key::of(object), text(object, "/metadata/uid"));
+        if deeds.foreign.contains_key(uid) {
+            return Some("is foreign and was deleted".to_owned());
+        }
+        let Some(life) = controller(object).and_then(|uid| self.lives.get(uid)) else {
+            let is_ours = annotation(object, REVISION).is_some();
+            return is_ours.then(|| "had no owner and was deleted".to_owned());
+        };
+        let retired = life.retired().filter(|retired| retired <= version);
+        let wants = |other: &&Life| {
+            other.was_active_before(*version)
+                && other.lists.as_ref().is_some_and(|lists| lists.contains(&key))
+                && retired.is_none_or(|retired| other.born() < retired)
+        };
+        if let Some(other) = self.lives.values().find(wants) {
+            let name = other.last_seen(*version).map_or("", |object| text(object, "/metadata/name"));
+            return Some(format!("was deleted though {name} lists it"));
+        }
+        if key.kind == "CustomResourceDefinition" {
+            self.definition(uid, life, *version, deeds)
+        } else {
+            None
+        }
+    }
+
+    /// Custom resources go only with an uninstallation that does not keep them.
+    fn definition(&self, uid: &str, life: &Life, version: u64, deeds: &Deeds) -> Option<String> {
+        let is_in_use =
+            deeds.instances.values().any(|one| one.definition == uid && one.since < version && !one.is_over);
+        let state = life.last_seen(version)?;
+        let mut finalizers = state["metadata"]["finalizers"].as_array().into_iter().flatten();
+        if finalizers.any(|finalizer| finalizer == "foregroundDeletion") {
+            // The garbage collector does not wait for anybody.
+            return None;
+        }
+        let is_leaving = is_deleting(state) || life.before(version).is_none();
+        let extension = self.extension.range(..version).next_back().map(|(_, object)| object);
+        let policy = extension
+            .filter(|extension| is_deleting(extension))
+            .map_or_else(|| uninstall_policy(state), |extension| uninstall_policy(extension));
+        match policy {
+            Some(UninstallPolicy::KeepCrds) if is_leaving => {
+                Some("was to be kept and was deleted".to_owned())
+            }
+            Some(UninstallPolicy::BlockIfInUse) if is_in_use => Some("was deleted while in use".to_owned()),
+            Some(UninstallPolicy::Delete) => None,
+            _ => (is_in_use && !is_leaving).then(|| "was deleted by an upgrade while in use".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "history_tests.rs"]
+mod tests;

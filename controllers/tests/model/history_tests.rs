@@ -1,0 +1,266 @@
+use serde_json::json;
+
+use super::*;
+
+const NEW: u64 = 100;
+
+/// Revision `number` of the extension, which lists ConfigMap `a`.
+fn revision(number: i64, change: Value) -> Value {
+    let mut object = json!({
+        "kind": "ClusterObjectSet",
+        "metadata": {"name": format!("xm1-{number}"), "uid": format!("r{number}"), "annotations": {
+            "olm.operatorframework.io/bundle-version": "1.0.0"}},
+        "spec": {"lifecycleState": "Active", "revision": number, "phases": [
+            {"name": "configuration", "objects": [{"ref": {"key": number.to_string()}}]}]},
+    });
+    merge(&mut object, change);
+    object
+}
+
+/// ConfigMap `a` under this controller.
+fn config(controller: Option<i64>, change: Value) -> Value {
+    let owners: Vec<Value> = controller
+        .iter()
+        .map(|number| json!({"kind": "ClusterObjectSet", "uid": format!("r{number}"), "controller": true}))
+        .collect();
+    let mut object = json!({
+        "kind": "ConfigMap",
+        "metadata": {"name": "a", "namespace": "xm1", "uid": "c1", "ownerReferences": owners,
+            "annotations": {"olm.operatorframework.io/revision": "1"}},
+    });
+    merge(&mut object, change);
+    object
+}
+
+fn merge(target: &mut Value, change: Value) {
+    match change {
+        Value::Object(members) => {
+            members.into_iter().for_each(|(key, value)| merge(&mut target[&key], value))
+        }
+        other => *target = other,
+    }
+}
+
+fn event(version: u64, object: Value) -> Event {
+    Event { version, is_deletion: false, object: Arc::new(object) }
+}
+
+fn gone(version: u64, object: Value) -> Event {
+    Event { is_deletion: true, ..event(version, object) }
+}
+
+/// What is said of these changes, in any order, after revision 1 took ConfigMap `a` over.
+fn after(deeds: &Deeds, events: Vec<Event>) -> Vec<String> {
+    let mut history = History::default();
+    history.record(event(1, json!({"kind": "Namespace", "metadata": {"name": "xm1", "uid": "n"}})));
+    history.record(event(2, revision(1, json!({}))));
+    history.record(event(3, config(Some(1), json!({}))));
+    let lists = BTreeSet::from([Key::new("ConfigMap", "xm1", "a")]);
+    let revisions: BTreeSet<String> = events
+        .iter()
+        .map(|event| text(&event.object, "/metadata/uid").to_owned())
+        .chain(["r1".to_owned()])
+        .collect();
+    events.into_iter().rev().for_each(|event| history.record(event));
+    revisions.iter().for_each(|uid| history.learn(uid, lists.clone()));
+    history.judge(deeds, |_, _| true)
+}
+
+fn faults(events: Vec<Event>) -> Vec<String> {
+    after(&Deeds::default(), events)
+}
+
+#[test]
+fn an_upgrade_is_fine() {
+    let events = vec![
+        event(10, revision(2, json!({}))),
+        event(
+            11,
+            config(Some(2), json!({"metadata": {"annotations": {"olm.operatorframework.io/revision": "2"}}})),
+        ),
+        event(12, revision(1, json!({"spec": {"lifecycleState": "Archived"}}))),
+        event(13, revision(2, json!({"metadata": {"deletionTimestamp": "now"}}))),
+        gone(14, config(Some(2), json!({}))),
+    ];
+    assert_eq!(faults(events), [""; 0]);
+}
+
+#[test]
+fn two_controllers() {
+    let owner = |uid: &str| json!({"uid": uid, "controller": true});
+    let twice = config(None, json!({"metadata": {"ownerReferences": [owner("r1"), owner("r2")]}}));
+    assert_eq!(faults(vec![event(NEW, twice)]), ["at 100: ConfigMap xm1/a: has two controllers"]);
+}
+
+#[test]
+fn deleted_though_wanted() {
+    let deleted = || gone(NEW, config(Some(1), json!({})));
+    let wrong = ["at 100: ConfigMap xm1/a: was deleted though xm1-1 lists it"];
+    assert_eq!(faults(vec![deleted()]), wrong);
+    // The one that has it goes, and another one that was there before needs it.
+    let archived = || event(20, revision(1, json!({"spec": {"lifecycleState": "Archived"}})));
+    assert_eq!(faults(vec![archived(), deleted()]), [""; 0]);
+    let early = event(10, revision(2, json!({})));
+    let wrong = ["at 100: ConfigMap xm1/a: was deleted though xm1-2 lists it"];
+    assert_eq!(faults(vec![early, archived(), deleted()]), wrong);
+    // It came too late to save it.
+    let late = event(30, revision(2, json!({})));
+    assert_eq!(faults(vec![archived(), late, deleted()]), [""; 0]);
+    let by_test = Deeds { deleted: HashSet::from(["c1".to_owned()]), ..Deeds::default() };
+    assert_eq!(after(&by_test, vec![deleted()]), [""; 0]);
+    let namespace =
+        json!({"kind": "Namespace", "metadata": {"name": "xm1", "uid": "n", "deletionTimestamp": "now"}});
+    assert_eq!(faults(vec![event(50, namespace), deleted()]), [""; 0]);
+}
+
+#[test]
+fn without_owner() {
+    let loose = || config(None, json!({}));
+    assert_eq!(faults(vec![event(NEW, loose())]), ["at 100: ConfigMap xm1/a: lost its owner"]);
+    let by_test = Deeds { writes: HashSet::from([NEW]), ..Deeds::default() };
+    assert_eq!(after(&by_test, vec![event(NEW, loose())]), [""; 0]);
+    let leaving = event(20, revision(1, json!({"metadata": {"deletionTimestamp": "now"}})));
+    assert_eq!(faults(vec![leaving, event(NEW, loose())]), [""; 0]);
+    let by_test = Deeds { writes: HashSet::from([50]), ..Deeds::default() };
+    let wrong = ["at 100: ConfigMap xm1/a: had no owner and was deleted"];
+    assert_eq!(after(&by_test, vec![event(50, loose()), gone(NEW, loose())]), wrong);
+}
+
+#[test]
+fn control_goes_up() {
+    let second = || event(10, revision(2, json!({})));
+    let of_second = json!({"metadata": {"annotations": {REVISION: "2"}}});
+    let taken = || event(20, config(Some(2), of_second.clone()));
+    let wrong = ["at 100: ConfigMap xm1/a: went over to a revision that is not newer"];
+    assert_eq!(faults(vec![second(), taken(), event(NEW, config(Some(1), json!({})))]), wrong);
+    let archived = event(30, revision(2, json!({"spec": {"lifecycleState": "Archived"}})));
+    assert_eq!(faults(vec![second(), taken(), archived, event(NEW, config(Some(1), json!({})))]), [""; 0]);
+}
+
+#[test]
+fn what_is_not_ours_stays() {
+    let foreign =
+        json!({"kind": "ConfigMap", "metadata": {"name": "b", "namespace": "xm1"}, "data": {"a": "b"}});
+    let deeds = Deeds {
+        foreign: BTreeMap::from([("f".to_owned(), foreign.clone())]),
+        writes: HashSet::from([10]),
+        ..Deeds::default()
+    };
+    let is = |change| {
+        let mut object = foreign.clone();
+        merge(&mut object, json!({"metadata": {"uid": "f"}}));
+        merge(&mut object, change);
+        object
+    };
+    let rows = [
+        (event(NEW, is(json!({}))), None),
+        (gone(NEW, is(json!({}))), Some("had no owner and was deleted")),
+        (event(NEW, is(json!({"data": {"a": "c"}}))), Some("is foreign, and .data.a is \"c\", not \"b\"")),
+        (
+            event(NEW, is(json!({"metadata": {"labels": {"olm.operatorframework.io/owner-name": "xm1"}}}))),
+            Some("is foreign and got olm.operatorframework.io/owner-name"),
+        ),
+        (
+            event(NEW, is(json!({"metadata": {"ownerReferences": [{"uid": "r1"}]}}))),
+            Some("is foreign and got another owner"),
+        ),
+    ];
+    for (change, expected) in rows {
+        let expected = expected.map(|text| match text {
+            "had no owner and was deleted" => {
+                "at 100: ConfigMap xm1/b: is foreign and was deleted".to_owned()
+            }
+            text => format!("at 100: ConfigMap xm1/b: {text}"),
+        });
+        let found = after(&deeds, vec![event(10, is(json!({}))), change]);
+        assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn what_users_add_stays() {
+    let marked = config(Some(1), json!({"metadata": {"labels": {MARK: "kept"}}}));
+    let deeds = Deeds { writes: HashSet::from([10]), ..Deeds::default() };
+    let wrong = ["at 100: ConfigMap xm1/a: lost what the user put on it"];
+    let events = vec![event(10, marked.clone()), event(NEW, config(Some(1), json!({})))];
+    assert_eq!(after(&deeds, events), wrong);
+    assert_eq!(after(&deeds, vec![event(10, marked.clone()), event(NEW, marked)]), [""; 0]);
+}
+
+#[test]
+fn needless_and_unjustified_revisions() {
+    let same = revision(2, json!({"spec": {"phases": revision(1, json!({}))["spec"]["phases"]}}));
+    let wrong = ["at 100: ClusterObjectSet /xm1-2: says the same as number 1"];
+    assert_eq!(faults(vec![event(NEW, same.clone())]), wrong);
+    let archived = event(20, revision(1, json!({"spec": {"lifecycleState": "Archived"}})));
+    assert_eq!(faults(vec![archived, event(NEW, same)]), [""; 0]);
+    let mut history = History::default();
+    history.record(event(
+        1,
+        revision(1, json!({"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}})),
+    ));
+    history.judge(&Deeds::default(), |_, _| true);
+    let version = json!({"metadata": {"annotations": {"olm.operatorframework.io/bundle-version": "1.2.0"}}});
+    history.record(event(NEW, revision(2, version)));
+    assert_eq!(
+        history.judge(&Deeds::default(), |installed, version| (installed, version) != (Some(0), 3)),
+        ["at 100: ClusterObjectSet /xm1-2: 1.2.0 must not follow Some(\"1.0.0\")"]
+    );
+}
+
+#[test]
+fn paused_means_hands_off() {
+    let paused = || revision(1, json!({"metadata": {"annotations": {PAUSED: "true"}}}));
+    let mut history = History::default();
+    history.record(event(2, paused()));
+    history.record(event(3, config(Some(1), json!({}))));
+    assert_eq!(history.judge(&Deeds::default(), |_, _| true), [""; 0]);
+    history.record(event(NEW, config(Some(1), json!({"status": {"a": 1}}))));
+    assert_eq!(history.judge(&Deeds::default(), |_, _| true), [""; 0]);
+    history.record(event(NEW + 1, config(Some(1), json!({"data": {"a": "b"}}))));
+    let wrong = ["at 101: ConfigMap xm1/a: was changed while its revision is paused"];
+    assert_eq!(history.judge(&Deeds::default(), |_, _| true), wrong);
+}
+
+#[test]
+fn definitions_in_use() {
+    let definition = json!({"kind": "CustomResourceDefinition", "metadata": {"name": "widgets.xm1", "uid": "d",
+        "ownerReferences": [{"kind": "ClusterObjectSet", "uid": "r1", "controller": true}]}});
+    let instance = |is_over| Instance { definition: "d".to_owned(), since: 5, is_over };
+    let deeds = |is_over| Deeds {
+        instances: BTreeMap::from([("i".to_owned(), instance(is_over))]),
+        ..Deeds::default()
+    };
+    let policy = |policy: &str| {
+        json!({"metadata": {"annotations": {
+        "ext.olm.operatorframework.io/uninstall-policy": policy}}})
+    };
+    let archived = |change| {
+        let mut object = revision(1, json!({"spec": {"lifecycleState": "Archived"}}));
+        merge(&mut object, change);
+        object
+    };
+    let leaving = |change| {
+        let mut object = revision(1, json!({"metadata": {"deletionTimestamp": "now"}}));
+        merge(&mut object, change);
+        object
+    };
+    let upgrade = Some("was deleted by an upgrade while in use");
+    let rows = [
+        (archived(json!({})), false, upgrade),
+        (archived(json!({})), true, None),
+        (archived(policy("Delete")), false, None),
+        (archived(policy("KeepCRDs")), false, upgrade),
+        (leaving(json!({})), false, None),
+        (leaving(policy("KeepCRDs")), true, Some("was to be kept and was deleted")),
+        (leaving(policy("BlockIfInUse")), false, Some("was deleted while in use")),
+        (leaving(policy("BlockIfInUse")), true, None),
+        (leaving(json!({"metadata": {"finalizers": ["foregroundDeletion"]}})), false, None),
+    ];
+    for (state, is_over, expected) in rows {
+        let events =
+            vec![event(4, definition.clone()), event(20, state.clone()), gone(NEW, definition.clone())];
+        let expected = expected.map(|text| format!("at 100: CustomResourceDefinition /widgets.xm1: {text}"));
+        assert_eq!(after(&deeds(is_over), events), expected.into_iter().collect::<Vec<_>>(), "{state}");
+    }
+}

@@ -1,0 +1,216 @@
+//! Random sequences of edits, catalog changes, deletions, intrusions, restarts and API errors against real servers and a
+//! real kube-apiserver, compared with a model.
+//!
+//! ```text
+//! seed ─ steps ► actor ── does them ──► cluster ◄── operator-controller (through a proxy that errs)
+//!                  │                       │
+//!                intent                recorder ─┬► snapshot ─┐
+//!                  └───────── the model ─────────┼─► settled ─┴► at rest: is everything as the model says?
+//!                                                └► history ──► on the way: never anything that must never be?
+//! ```
+//!
+//! Several extensions live in one world, each with its own sequence. A failure prints its seed and its steps.
+//!
+//! Environment: `OLM_MODEL_STEPS` how many steps in all (default 1,000), `OLM_SEED` for other ones, `OLM_MODEL_REPLAY` a
+//! file with steps to do instead, as a failure prints them, `OLM_MODEL_SHRINK=1` to look for a shorter sequence that fails
+//! as well, `OLM_PROGRAMS` a folder with other servers than the ones just built. `hack/model` sets them.
+
+// A failed step ends the test.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod actor;
+mod history;
+mod intent;
+mod intruder;
+mod random;
+mod recorder;
+mod resolving;
+mod rest;
+mod settled;
+mod snapshot;
+mod stage;
+mod steps;
+mod universe;
+mod verdict;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use olm_servers::Call;
+use tokio::task::JoinSet;
+
+use actor::Actor;
+use random::Random;
+use stage::Stage;
+use steps::{Cascade, Step, burst, mended, shorter};
+
+/// What the names of extensions begin with; nothing else does.
+pub(crate) const PREFIX: &str = "xm";
+/// Extensions at a time.
+const EXTENSIONS: usize = 10;
+const STEPS: usize = 1_000;
+/// Nothing is written for so long once everything is at rest; longer than what is polled.
+const SILENCE: Duration = Duration::from_secs(12);
+
+/// A sequence that failed.
+struct Failure {
+    name: String,
+    steps: Vec<Step>,
+    fault: String,
+    description: String,
+}
+
+fn number(variable: &str, default: u64) -> u64 {
+    let Ok(text) = std::env::var(variable) else { return default };
+    text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}, not a number"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn everything_comes_to_what_the_model_says() {
+    let seed = number("OLM_SEED", 1);
+    let count = usize::try_from(number("OLM_MODEL_STEPS", STEPS as u64)).unwrap();
+    let stage = Arc::new(Stage::start().await);
+    let started = Instant::now();
+    if let Ok(path) = std::env::var("OLM_MODEL_REPLAY") {
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let lines = text.lines().filter(|line| !line.trim().is_empty());
+        let steps: Vec<Step> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
+        if let Err(failure) = replay(&stage, &format!("{PREFIX}replay"), &steps).await {
+            report(&stage, seed, failure).await;
+        }
+        return;
+    }
+    let mut running = JoinSet::new();
+    for index in 0..EXTENSIONS {
+        running.spawn(live(Arc::clone(&stage), seed, index, count / EXTENSIONS));
+    }
+    let mut done = BTreeMap::<String, usize>::new();
+    while let Some(ended) = running.join_next().await {
+        match ended.unwrap() {
+            Ok(kinds) => kinds.into_iter().for_each(|(kind, count)| *done.entry(kind).or_default() += count),
+            Err(failure) => {
+                running.abort_all();
+                return report(&stage, seed, *failure).await;
+            }
+        }
+    }
+    let total: usize = done.values().sum();
+    println!(
+        "seed {seed}: {total} steps in {:?}, {} restarts: {done:?}",
+        started.elapsed(),
+        stage.restarts()
+    );
+    let writes = stage.world.proxy.mutations_within(SILENCE).await;
+    let lines: Vec<String> = writes.iter().filter(|call| !call.is_event()).map(Call::line).collect();
+    assert!(lines.is_empty(), "seed {seed}: written at rest:\n{}", lines.join("\n"));
+    println!("seed {seed}: nothing written at rest in {SILENCE:?}");
+}
+
+/// One extension's sequence. Returns how often each kind of step was done.
+async fn live(
+    stage: Arc<Stage>,
+    seed: u64,
+    index: usize,
+    count: usize,
+) -> Result<BTreeMap<String, usize>, Box<Failure>> {
+    let mut random = Random::new(seed, index as u64);
+    let name = format!("{PREFIX}{index:03}");
+    let mut actor = Actor::start(Arc::clone(&stage), &name).await;
+    let mut steps: Vec<Step> = Vec::new();
+    let mut kinds = BTreeMap::new();
+    let mut left = count;
+    let end = [
+        Step::Calm,
+        Step::NamespaceBack,
+        Step::Settle,
+        Step::NoInstances,
+        Step::Delete(Cascade::Background),
+        Step::Settle,
+    ];
+    loop {
+        let next = match left {
+            0 => [mended(&actor.intent), end.to_vec()].concat(),
+            _ => burst(&mut random, &actor.intent),
+        };
+        for step in next {
+            stage.steps.fetch_add(1, Ordering::Relaxed);
+            *kinds.entry(word(&step)).or_default() += 1;
+            left = left.saturating_sub(usize::from(step != Step::Settle));
+            steps.push(step.clone());
+            if let Err(fault) = with_check(&stage, &mut actor, &step).await {
+                let description = actor.describe().await;
+                return Err(Box::new(Failure { name, steps, fault, description }));
+            }
+        }
+        if index == 0 {
+            // Calls are kept for failures; those of long ago tell nothing.
+            stage.world.proxy.forget();
+        }
+        if steps.ends_with(&end) {
+            return Ok(kinds);
+        }
+    }
+}
+
+async fn with_check(stage: &Stage, actor: &mut Actor, step: &Step) -> Result<(), String> {
+    actor.step(step).await?;
+    stage.check().await
+}
+
+fn word(step: &Step) -> String {
+    let text = step.to_string();
+    text.trim_start_matches(['"', '{']).split('"').next().unwrap_or_default().to_owned()
+}
+
+async fn replay(stage: &Arc<Stage>, name: &str, steps: &[Step]) -> Result<(), Failure> {
+    let mut actor = Actor::start(Arc::clone(stage), name).await;
+    let rest = [Step::Calm, Step::Settle];
+    for (index, step) in steps.iter().chain(&rest).enumerate() {
+        if let Err(fault) = with_check(stage, &mut actor, step).await {
+            let steps = steps[..steps.len().min(index + 1)].to_vec();
+            let description = actor.describe().await;
+            return Err(Failure { name: name.to_owned(), steps, fault, description });
+        }
+    }
+    Ok(())
+}
+
+/// Fails the test with everything that helps to repeat it.
+async fn report(stage: &Arc<Stage>, seed: u64, failure: Failure) {
+    let failure = match std::env::var_os("OLM_MODEL_SHRINK") {
+        Some(_) => shrunk(stage, failure).await,
+        None => failure,
+    };
+    let Failure { name, steps, fault, description } = failure;
+    let all = stage.steps.load(Ordering::Relaxed);
+    let steps = steps.iter().map(Step::to_string).collect::<Vec<_>>().join("\n");
+    panic!(
+        "seed {seed}, extension {name}, after {all} steps of all: {fault}\n\n{description}\n\nOLM_MODEL_REPLAY takes a file with these steps:\n{steps}\n\
+         seed {seed}, extension {name}: {fault}"
+    );
+}
+
+/// A sequence that fails as well and cannot be made shorter by leaving parts out; each is tried on a new extension.
+async fn shrunk(stage: &Arc<Stage>, mut failure: Failure) -> Failure {
+    let mut attempt = 0;
+    'shorter: loop {
+        for steps in shorter(&failure.steps) {
+            attempt += 1;
+            let name = format!("{PREFIX}s{attempt}");
+            let outcome = replay(stage, &name, &steps).await;
+            stage.recorder.forget(&name);
+            if let Err(other) = outcome {
+                println!(
+                    "fails with {} steps as well: {}",
+                    other.steps.len(),
+                    other.fault.lines().next().unwrap_or_default()
+                );
+                failure = other;
+                continue 'shorter;
+            }
+        }
+        return failure;
+    }
+}

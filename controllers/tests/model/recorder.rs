@@ -1,0 +1,228 @@
+//! Watches everything that extensions of the model have on the cluster, past the proxy.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use futures::StreamExt;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event as Watched};
+use kube::{Api, Client};
+use serde_json::Value;
+use tokio::task::JoinSet;
+
+use crate::history::{Event, History};
+use crate::snapshot::{Phase, Revision, Snapshot, label, text};
+use crate::universe::Key;
+
+const OWNER_NAME: &str = "olm.operatorframework.io/owner-name";
+const CONTENT: &str = "olm.operatorframework.io/object-data";
+
+/// The kinds that are watched: group and kind.
+const KINDS: [(&str, &str); 14] = [
+    ("", "ConfigMap"),
+    ("", "Namespace"),
+    ("", "Secret"),
+    ("", "Service"),
+    ("", "ServiceAccount"),
+    ("apiextensions.k8s.io", "CustomResourceDefinition"),
+    ("apps", "Deployment"),
+    ("olm.operatorframework.io", "ClusterExtension"),
+    ("olm.operatorframework.io", "ClusterObjectSet"),
+    ("rbac.authorization.k8s.io", "ClusterRole"),
+    ("rbac.authorization.k8s.io", "ClusterRoleBinding"),
+    ("rbac.authorization.k8s.io", "Role"),
+    ("rbac.authorization.k8s.io", "RoleBinding"),
+    ("scheduling.k8s.io", "PriorityClass"),
+];
+
+/// The kind's place in the API.
+pub(crate) fn resource(kind: &str) -> ApiResource {
+    let group = KINDS.iter().find(|(_, known)| *known == kind).map_or("", |(group, _)| group);
+    let plural = if kind == "PriorityClass" {
+        "priorityclasses".to_owned()
+    } else {
+        format!("{}s", kind.to_lowercase())
+    };
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), &plural)
+}
+
+/// What all watches have seen.
+pub(crate) struct Recorder {
+    state: Arc<Mutex<HashMap<String, Seen>>>,
+    _watches: JoinSet<()>,
+}
+
+/// What was seen of one extension.
+struct Seen {
+    objects: BTreeMap<Key, Arc<Value>>,
+    history: History,
+    /// Objects in Secrets, by name of the Secret and key. Names are hashes of the content.
+    content: HashMap<String, BTreeMap<String, Value>>,
+    changed: Instant,
+}
+
+impl Recorder {
+    /// Begins to watch.
+    pub(crate) fn start(client: &Client) -> Self {
+        let state = Arc::default();
+        let mut watches = JoinSet::new();
+        for (_, kind) in KINDS {
+            watches.spawn(follow(client.clone(), kind, Arc::clone(&state)));
+        }
+        Self { state, _watches: watches }
+    }
+
+    /// From now on there is an extension of this name. Comes before anything of it is made.
+    pub(crate) fn expect(&self, extension: &str) {
+        let seen = Seen {
+            objects: BTreeMap::new(),
+            history: History::default(),
+            content: HashMap::new(),
+            changed: Instant::now(),
+        };
+        lock(&self.state).insert(extension.to_owned(), seen);
+    }
+
+    /// Forgets the extension.
+    pub(crate) fn forget(&self, extension: &str) {
+        lock(&self.state).remove(extension);
+    }
+
+    /// How long nothing has changed.
+    pub(crate) fn quiet(&self, extension: &str) -> Duration {
+        lock(&self.state)[extension].changed.elapsed()
+    }
+
+    /// What there is now.
+    pub(crate) fn snapshot(&self, extension: &str) -> Snapshot {
+        let state = lock(&self.state);
+        let seen = &state[extension];
+        let mut snapshot = Snapshot::default();
+        for (key, object) in &seen.objects {
+            let object = Arc::clone(object);
+            match key.kind.as_str() {
+                "ClusterExtension" => snapshot.extension = Some(object),
+                "ClusterObjectSet" => {
+                    let exists = |secret: &str| {
+                        seen.objects.contains_key(&Key::new("Secret", olm_servers::NAMESPACE, secret))
+                    };
+                    let content = seen.phases(&object, exists);
+                    snapshot.revisions.push(Revision { object, content });
+                }
+                "Secret" if text(&object, "/type") == CONTENT => snapshot.secrets.push(object),
+                _ => drop(snapshot.objects.insert(key.clone(), object)),
+            }
+        }
+        snapshot.revisions.sort_by_key(Revision::number);
+        snapshot
+    }
+
+    /// Works on the history of the extension.
+    pub(crate) fn history<T>(&self, extension: &str, work: impl FnOnce(&mut History) -> T) -> T {
+        work(&mut lock(&self.state).get_mut(extension).unwrap().history)
+    }
+}
+
+impl Seen {
+    fn take(&mut self, event: Event) {
+        self.changed = Instant::now();
+        let (key, object) = (Key::of(&event.object), Arc::clone(&event.object));
+        if event.is_deletion {
+            self.objects.remove(&key);
+        } else {
+            self.objects.insert(key.clone(), Arc::clone(&object));
+        }
+        if key.kind == "Secret" && text(&object, "/type") == CONTENT {
+            self.content.insert(key.name, decoded(&object));
+            let sets = self.objects.values().filter(|one| text(one, "/kind") == "ClusterObjectSet");
+            let known: Vec<_> = sets.map(|set| (Arc::clone(set), self.content_of(set))).collect();
+            known.into_iter().for_each(|(set, phases)| learn(&mut self.history, &set, phases));
+        } else {
+            self.history.record(event);
+            if key.kind == "ClusterObjectSet" {
+                let phases = self.content_of(&object);
+                learn(&mut self.history, &object, phases);
+            }
+        }
+    }
+
+    fn content_of(&self, set: &Value) -> Option<Vec<Phase>> {
+        self.phases(set, |_| true)
+    }
+
+    /// The phases of a revision whose objects lie in Secrets that count.
+    fn phases(&self, set: &Value, counts: impl Fn(&str) -> bool) -> Option<Vec<Phase>> {
+        let phases = set["spec"]["phases"].as_array()?;
+        let object = |object: &Value| {
+            let secret = text(object, "/ref/name");
+            let content = self.content.get(secret).filter(|_| counts(secret))?;
+            content.get(text(object, "/ref/key")).cloned()
+        };
+        let phase = |phase: &Value| {
+            let objects = phase["objects"].as_array().into_iter().flatten();
+            Some((text(phase, "/name").to_owned(), objects.map(object).collect::<Option<Vec<_>>>()?))
+        };
+        phases.iter().map(phase).collect()
+    }
+}
+
+fn learn(history: &mut History, set: &Value, phases: Option<Vec<Phase>>) {
+    if let Some(phases) = phases {
+        let keys: BTreeSet<Key> = phases.iter().flat_map(|(_, objects)| objects).map(Key::of).collect();
+        history.learn(text(set, "/metadata/uid"), keys);
+    }
+}
+
+fn decoded(secret: &Value) -> BTreeMap<String, Value> {
+    let data = secret["data"].as_object().into_iter().flatten();
+    let decoded = data.filter_map(|(key, value)| {
+        let bytes = BASE64_STANDARD.decode(value.as_str()?).ok()?;
+        Some((key.clone(), serde_json::from_slice(&bytes).ok()?))
+    });
+    decoded.collect()
+}
+
+async fn follow(client: Client, kind: &'static str, state: Arc<Mutex<HashMap<String, Seen>>>) {
+    let resource = resource(kind);
+    let api: Api<DynamicObject> = Api::all_with(client, &resource);
+    let mut events = std::pin::pin!(watcher::watcher(api, watcher::Config::default()).default_backoff());
+    while let Some(event) = events.next().await {
+        let (object, is_deletion) = match event {
+            Ok(Watched::Apply(object) | Watched::InitApply(object)) => (object, false),
+            Ok(Watched::Delete(object)) => (object, true),
+            Ok(Watched::Init | Watched::InitDone) => continue,
+            Err(error) => {
+                eprintln!("the test's own watch on {kind}: {error}");
+                continue;
+            }
+        };
+        let mut object = serde_json::to_value(object).unwrap();
+        object["kind"] = kind.into();
+        object["apiVersion"] = resource.api_version.clone().into();
+        object["metadata"].as_object_mut().unwrap().remove("managedFields");
+        let version = text(&object, "/metadata/resourceVersion").parse().unwrap();
+        let mut state = lock(&state);
+        if let Some(seen) = extension(&object).and_then(|name| state.get_mut(&name)) {
+            seen.take(Event { version, is_deletion, object: Arc::new(object) });
+        }
+    }
+}
+
+/// Name of the extension that the object has to do with: of its namespace, its label, or the beginning of its own name.
+fn extension(object: &Value) -> Option<String> {
+    let is_name = |word: &&str| word.starts_with(crate::PREFIX);
+    let namespace = Some(text(object, "/metadata/namespace")).filter(is_name);
+    let labelled = label(object, OWNER_NAME).filter(is_name);
+    let named = || {
+        text(object, "/metadata/name").split(|c: char| !c.is_ascii_alphanumeric()).find(|word| is_name(word))
+    };
+    namespace.or(labelled).or_else(named).map(str::to_owned)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap()
+}

@@ -1,0 +1,192 @@
+//! Waiting until everything is as the model says, and judging how it got there.
+
+use std::time::{Duration, Instant};
+
+use kube::api::{ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::actor::{Actor, LOOK};
+use crate::history::History;
+use crate::settled::{Window, faults};
+use crate::snapshot::{Revision, Snapshot, condition, difference, is_deleting, owners, text};
+use crate::universe::DEFINED;
+use crate::verdict::is_honoured;
+
+/// How long everything may take to come to rest; failing objects are tried again after growing delays.
+const PATIENCE: Duration = Duration::from_secs(150);
+/// Nothing changes for so long where everything is at rest.
+const QUIET: Duration = Duration::from_millis(120);
+
+impl Actor {
+    /// What a kubelet would do.
+    async fn run_pods(&mut self, snapshot: &Snapshot) {
+        for (key, deployment) in snapshot.objects.iter().filter(|(key, _)| key.kind == "Deployment") {
+            let ready = i64::from(self.intent.healthy);
+            let available = if self.intent.healthy { "True" } else { "False" };
+            let status = json!({
+                "observedGeneration": deployment["metadata"]["generation"], "replicas": 1, "updatedReplicas": 1,
+                "readyReplicas": ready, "availableReplicas": ready,
+                "conditions": [{"type": "Available", "status": available, "reason": "Model", "message": ""}]});
+            if difference(&status, &deployment["status"], "").is_none()
+                || (ready == 0 && is_shown(&status, &deployment["status"]))
+            {
+                continue;
+            }
+            let patch = Patch::Merge(json!({ "status": status }));
+            let answer = self.api(key).patch_status(&key.name, &PatchParams::default(), &patch).await;
+            answer.iter().for_each(|answer| self.wrote(answer));
+        }
+    }
+
+    /// Custom resources whose definition goes are gone too.
+    fn forget_lost_instances(&mut self, snapshot: &Snapshot) {
+        let definitions: Vec<&str> = snapshot
+            .objects
+            .iter()
+            .filter(|(key, object)| key.kind == "CustomResourceDefinition" && !is_deleting(object))
+            .map(|(_, object)| text(object, "/metadata/uid"))
+            .collect();
+        let instances = &self.deeds.instances;
+        self.intent.instances.retain(|uid, _| {
+            instances.get(uid).is_some_and(|one| definitions.contains(&one.definition.as_str()))
+        });
+    }
+
+    /// Waits until everything is as the model says, and judges how it got there.
+    pub(crate) async fn settle(&mut self) -> Result<(), String> {
+        let name = self.intent.name.clone();
+        let deadline = Instant::now() + PATIENCE;
+        self.window.restarted |= self.stage.restarts() > self.restarts;
+        loop {
+            let snapshot = self.snapshot();
+            self.run_pods(&snapshot).await;
+            self.forget_lost_instances(&snapshot);
+            let faults = faults(&self.intent, &self.window, &snapshot);
+            if faults.is_empty() && self.stage.recorder.quiet(&name) >= QUIET {
+                break;
+            }
+            if Instant::now() > deadline {
+                let quiet = self.stage.recorder.quiet(&name);
+                return Err(format!("does not come to rest (quiet for {quiet:?}):\n{}", faults.join("\n")));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        self.judge()?;
+        self.check_instances().await?;
+        let is_refused = !is_honoured(&self.intent, &self.window, &self.snapshot());
+        let edited = self.window.edited && is_refused;
+        self.window = Window { edited, ..Window::new(&self.intent) };
+        self.restarts = self.stage.restarts();
+        Ok(())
+    }
+
+    fn judge(&self) -> Result<(), String> {
+        let justified = |installed, version| self.window.justifies(&self.intent, installed, version);
+        let judge = |history: &mut History| history.judge(&self.deeds, justified);
+        let faults = self.stage.recorder.history(&self.intent.name, judge);
+        if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
+    }
+
+    /// Custom resources whose definition is still the same must be there.
+    async fn check_instances(&mut self) -> Result<(), String> {
+        let mut lost = Ok(());
+        // The snapshot may not have seen yet that a definition goes.
+        for _ in 0..50 {
+            let snapshot = self.snapshot();
+            self.forget_lost_instances(&snapshot);
+            lost = self.find_instances().await;
+            if lost.is_ok() {
+                break;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        lost
+    }
+
+    async fn find_instances(&self) -> Result<(), String> {
+        for plural in DEFINED {
+            let expected: Vec<&String> =
+                self.intent.instances.iter().filter(|(_, of)| *of == plural).map(|(uid, _)| uid).collect();
+            if expected.is_empty() {
+                continue;
+            }
+            let list = self.instances_of(plural).list(&ListParams::default()).await;
+            let list = list.map_err(|error| format!("{plural} cannot be listed: {error}"))?;
+            let found: Vec<&str> = list.iter().filter_map(|one| one.metadata.uid.as_deref()).collect();
+            if let Some(lost) = expected.iter().find(|uid| !found.contains(&uid.as_str())) {
+                return Err(format!("custom resource {lost} of {plural} is gone"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything that can be said about a failure.
+    pub(crate) async fn describe(&self) -> String {
+        let snapshot = self.snapshot();
+        let mut lines = vec![format!("asked for: {:?}", self.intent)];
+        lines.extend(snapshot.extension.iter().map(|extension| format!("extension {}", brief(extension))));
+        for Revision { object, content } in &snapshot.revisions {
+            let known = if content.is_some() { "" } else { ", content missing" };
+            lines.push(format!(
+                "revision {}{known}: {}",
+                text(object, "/spec/lifecycleState"),
+                brief(object)
+            ));
+        }
+        lines.extend(snapshot.objects.iter().map(|(key, object)| format!("{key}: {}", brief(object))));
+        lines.push(format!("operator-controller says:\n{}", self.stage.log(&self.intent.name, 40).await));
+        lines.join("\n")
+    }
+}
+
+/// Of an object what tells the most: who it is, whose, and how it is.
+fn brief(object: &Value) -> String {
+    let mut metadata = object["metadata"].clone();
+    for (member, removed) in
+        [("labels", "olm.operatorframework.io/owner-kind"), ("annotations", "olm.properties")]
+    {
+        metadata[member].as_object_mut().map(|members| members.remove(removed));
+    }
+    let owners: Vec<String> = owners(object)
+        .iter()
+        .map(|owner| {
+            format!("{}{}", text(owner, "/name"), if owner["controller"] == true { "*" } else { "" })
+        })
+        .collect();
+    let conditions: Vec<String> = ["Progressing", "Available", "Installed", "Succeeded"]
+        .iter()
+        .filter_map(|type_| Some((type_, condition(object, type_)?)))
+        .map(|(type_, one)| {
+            format!("{type_}={}/{} @{} {:.300}", one.status, one.reason, one.generation, one.message)
+        })
+        .collect();
+    let of = |member: &str| &object["metadata"][member];
+    format!(
+        "{} uid {} generation {} version {} owners [{}] deletion {} finalizers {} labels {} annotations {} {}",
+        of("name"),
+        of("uid"),
+        of("generation"),
+        of("resourceVersion"),
+        owners.join(" "),
+        of("deletionTimestamp"),
+        of("finalizers"),
+        metadata["labels"],
+        metadata["annotations"],
+        conditions.join("; "),
+    )
+}
+
+/// What is absent where nothing is ready.
+fn is_shown(wanted: &Value, status: &Value) -> bool {
+    let without = |status: &Value| {
+        let mut status = status.clone();
+        if let Some(members) = status.as_object_mut() {
+            members.retain(|key, value| {
+                !(key.ends_with("eadyReplicas") || key.starts_with("available")) || *value != 0
+            });
+        }
+        status
+    };
+    difference(&without(wanted), &without(status), "").is_none()
+        && status["readyReplicas"].as_i64().unwrap_or_default() == 0
+}

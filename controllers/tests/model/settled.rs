@@ -1,0 +1,455 @@
+//! What must hold once everything has come to rest: the model's prediction from what was asked for and what history has
+//! left, compared with what is. Pure.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::intent::{Catalog, Intent, UninstallPolicy, Wish};
+use crate::resolving::resolve;
+use crate::snapshot::{
+    Condition, Namespace, Revision, Snapshot, annotation, condition, controller, controllers, difference,
+    is_deleting, label, owners, text,
+};
+use crate::universe::{Key, VERSIONS};
+
+const OWNER_NAME: &str = "olm.operatorframework.io/owner-name";
+const REVISION: &str = "olm.operatorframework.io/revision";
+const PAUSED: &str = "ext.olm.operatorframework.io/paused";
+const UNINSTALL: &str = "ext.olm.operatorframework.io/uninstall-policy";
+const TEARDOWN: &str = "olm.operatorframework.io/teardown";
+
+/// What happened since everything was at rest.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Window {
+    /// The extension's spec was changed, so that it is resolved anew whatever is rolling out.
+    pub(crate) edited: bool,
+    /// operator-controller was restarted, and has forgotten which edits it has honoured.
+    pub(crate) restarted: bool,
+    /// States of the catalogs on the way.
+    pub(crate) markets: Vec<BTreeMap<char, Catalog>>,
+    /// What the extension asked for on the way.
+    pub(crate) wishes: Vec<Wish>,
+}
+
+impl Window {
+    /// Nothing has happened yet.
+    pub(crate) fn new(intent: &Intent) -> Self {
+        let mut window = Self::default();
+        window.passes(intent);
+        window
+    }
+
+    /// Remembers how things are.
+    pub(crate) fn passes(&mut self, intent: &Intent) {
+        self.markets.push(intent.catalogs.clone());
+        self.wishes.extend(intent.wish.clone());
+    }
+
+    /// Whether some wish that there was, with catalogs as they were some time, leads from one version to the other.
+    pub(crate) fn justifies(&self, intent: &Intent, installed: Option<usize>, version: usize) -> bool {
+        self.markets.iter().any(|market| {
+            let then = Intent { catalogs: market.clone(), ..intent.clone() };
+            let leads = |wish: &Wish| resolve(&then, wish, installed) == Ok(version);
+            let stays = then.market().is_empty() && installed == Some(version);
+            stays || self.wishes.iter().any(leads)
+        })
+    }
+}
+
+/// How far a revision has come, or can come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    Complete,
+    Rolling,
+    /// Somebody else's object stands in this phase.
+    Collision(usize),
+    /// The API server would not take this phase.
+    Refused(usize),
+    /// A Secret with its content is missing.
+    Unreadable,
+    Paused,
+}
+
+/// How an object of a revision stands.
+enum Standing {
+    Ready,
+    NotReady,
+    Collision,
+    Wrong(String),
+}
+
+/// Everything that is not as it must be; empty when all is well.
+pub(crate) fn faults(intent: &Intent, window: &Window, snapshot: &Snapshot) -> Vec<String> {
+    let mut judge = Judge { intent, window, snapshot, faults: Vec::new() };
+    judge.all();
+    judge.faults
+}
+
+/// Compares everything, and keeps what is wrong.
+pub(crate) struct Judge<'a> {
+    pub(crate) intent: &'a Intent,
+    pub(crate) window: &'a Window,
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) faults: Vec<String>,
+}
+
+impl Judge<'_> {
+    fn all(&mut self) {
+        let namespace = self.snapshot.namespace(&self.intent.name);
+        if self.intent.namespace != (namespace == Namespace::There) {
+            if namespace == Namespace::Terminating && !self.intent.held.is_empty() {
+                // Nothing can be said while it hangs.
+                return;
+            }
+            self.faults.push(format!("the namespace is {namespace:?}"));
+            return;
+        }
+        if self.snapshot.revisions.iter().any(Revision::is_deleting) {
+            if self.intent.held.is_empty() && !self.keeps_instances() {
+                self.faults.push("a revision is still being deleted".to_owned());
+            }
+            return;
+        }
+        self.foreign();
+        let active: Vec<&Revision> = self.snapshot.active().collect();
+        let progress: Vec<Progress> = active.iter().map(|revision| self.revision(revision)).collect();
+        if let Some((newest, below)) = progress.split_last()
+            && *newest == Progress::Complete
+            && !below.is_empty()
+        {
+            self.faults.push("the newest revision is complete, and others are active".to_owned());
+        }
+        for revision in self.snapshot.revisions.iter().filter(|revision| revision.is_archived()) {
+            self.archived(revision);
+        }
+        self.extension();
+        self.leftovers();
+    }
+
+    /// Whether a revision that goes waits for custom resources, and says so.
+    fn keeps_instances(&self) -> bool {
+        let says_so = |revision: &Revision| {
+            condition(&revision.object, "Progressing").is_some_and(|condition| condition.reason == "Blocked")
+        };
+        let mut leaving = self.snapshot.revisions.iter().filter(|revision| revision.is_deleting());
+        !self.intent.instances.is_empty() && leaving.any(says_so)
+    }
+
+    fn foreign(&mut self) {
+        for (uid, created) in &self.intent.foreign {
+            let found = self.snapshot.objects.values().find(|object| text(object, "/metadata/uid") == uid);
+            match found {
+                None => self.faults.push(format!("foreign {} is gone", Key::of(created))),
+                Some(found) => {
+                    if let Some(difference) = difference(created, found, "") {
+                        self.faults.push(format!("foreign {}: {difference}", Key::of(created)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Compares an active revision's objects and conditions with what they should be.
+    fn revision(&mut self, revision: &Revision) -> Progress {
+        let (progress, wrong) = self.progress(revision);
+        let name = revision.name().to_owned();
+        self.faults.extend(wrong.into_iter().map(|wrong| format!("{name}: {wrong}")));
+        let version = revision.version().map_or("", |version| VERSIONS[version].text);
+        let (status, reason, begins) = match progress {
+            Progress::Complete => ("True", "Succeeded", format!("Revision {version} has rolled out.")),
+            Progress::Rolling => ("True", "RollingOut", format!("Revision {version} is rolling out.")),
+            Progress::Collision(phase) => {
+                ("True", "Retrying", format!("revision object collisions in phase {phase}\n"))
+            }
+            Progress::Refused(phase) => ("True", "Retrying", format!("phase {phase} validation error: ")),
+            Progress::Unreadable => ("True", "Retrying", "resolving ref in phase ".to_owned()),
+            Progress::Paused => return progress,
+        };
+        self.expect_condition(&name, &revision.object, "Progressing", (status, reason, &begins));
+        match progress {
+            Progress::Complete => {
+                let available = ("True", "ProbesSucceeded", "Objects are available and pass all probes.");
+                self.expect_condition(&name, &revision.object, "Available", available);
+                let succeeded = ("True", "Succeeded", "Revision succeeded");
+                self.expect_condition(&name, &revision.object, "Succeeded", succeeded);
+            }
+            Progress::Rolling => {
+                self.expect_condition(&name, &revision.object, "Available", ("False", "ProbeFailure", ""))
+            }
+            _ => {}
+        }
+        progress
+    }
+
+    fn progress(&self, revision: &Revision) -> (Progress, Vec<String>) {
+        if annotation(&revision.object, PAUSED) == Some("true") {
+            return (Progress::Paused, Vec::new());
+        }
+        let Some(phases) = &revision.content else { return (Progress::Unreadable, Vec::new()) };
+        let mut wrong = Vec::new();
+        let is_refused = !self.intent.namespace;
+        for (index, (_, objects)) in phases.iter().enumerate() {
+            if is_refused && objects.iter().any(|object| !Key::of(object).namespace.is_empty()) {
+                return (Progress::Refused(index), wrong);
+            }
+            let (mut ready, mut free) = (true, true);
+            for object in objects {
+                match self.standing(revision, object) {
+                    Standing::Ready => {}
+                    Standing::NotReady => ready = false,
+                    Standing::Collision => free = false,
+                    Standing::Wrong(text) => wrong.push(format!("{}: {text}", Key::of(object))),
+                }
+            }
+            if !free {
+                return (Progress::Collision(index), wrong);
+            }
+            if !ready {
+                return (Progress::Rolling, wrong);
+            }
+        }
+        (Progress::Complete, wrong)
+    }
+
+    fn standing(&self, revision: &Revision, wanted: &Value) -> Standing {
+        let Some(actual) = self.snapshot.objects.get(&Key::of(wanted)) else {
+            return Standing::Wrong("is missing".to_owned());
+        };
+        let readiness = || if self.is_ready(actual) { Standing::Ready } else { Standing::NotReady };
+        let mut siblings = self.snapshot.active();
+        match controller(actual) {
+            Some(uid) if uid == revision.uid() => {
+                if is_deleting(actual) {
+                    return readiness();
+                }
+                match self.wrong(revision, wanted, actual) {
+                    Some(wrong) => Standing::Wrong(wrong),
+                    None => readiness(),
+                }
+            }
+            Some(uid) => match siblings.find(|sibling| sibling.uid() == uid) {
+                Some(sibling) if sibling.number() > revision.number() => readiness(),
+                Some(sibling) => Standing::Wrong(format!("still belongs to {}", sibling.name())),
+                None => Standing::Collision,
+            },
+            None if self.is_abandoned(actual) => Standing::Wrong("nobody controls it".to_owned()),
+            None => Standing::Collision,
+        }
+    }
+
+    /// Whether an object without controller can be told to be the extension's, and is safe to take.
+    fn is_abandoned(&self, actual: &Value) -> bool {
+        let is_living =
+            |owner: &Value| self.snapshot.active().any(|sibling| sibling.uid() == text(owner, "/uid"));
+        annotation(actual, REVISION).is_some()
+            && label(actual, OWNER_NAME) == Some(&self.intent.name)
+            && !is_deleting(actual)
+            && owners(actual).iter().all(is_living)
+    }
+
+    fn is_ready(&self, object: &Value) -> bool {
+        let is_true = |type_| condition(object, type_).is_some_and(|condition| condition.status == "True");
+        match text(object, "/kind") {
+            "Deployment" => {
+                let (generation, status) = (&object["metadata"]["generation"], &object["status"]);
+                status["observedGeneration"] == *generation
+                    && !status["replicas"].is_null()
+                    && status["updatedReplicas"] == status["replicas"]
+                    && is_true("Available")
+            }
+            "CustomResourceDefinition" => is_true("Established"),
+            _ => true,
+        }
+    }
+
+    fn wrong(&self, revision: &Revision, wanted: &Value, actual: &Value) -> Option<String> {
+        if text(actual, "/kind") == "Deployment" && self.is_ready(actual) != self.intent.healthy {
+            return Some("its status is not what the test makes of it yet".to_owned());
+        }
+        let number = revision.number().to_string();
+        let marks = [
+            (label(actual, "app.kubernetes.io/managed-by"), "olm.operatorframework.io"),
+            (label(actual, "olm.operatorframework.io/owner-kind"), "ClusterExtension"),
+            (label(actual, OWNER_NAME), self.intent.name.as_str()),
+            (annotation(actual, REVISION), number.as_str()),
+        ];
+        if let Some((has, wants)) = marks.iter().find(|(has, wants)| *has != Some(*wants)) {
+            return Some(format!("carries {has:?} instead of {wants:?}"));
+        }
+        if controllers(actual).count() != 1 {
+            return Some("has two controllers".to_owned());
+        }
+        difference(wanted, actual, "")
+    }
+
+    fn archived(&mut self, revision: &Revision) {
+        let name = revision.name().to_owned();
+        let is_left = |object: &Value| controller(object) == Some(revision.uid());
+        let left: Vec<&Key> =
+            self.snapshot.objects.iter().filter(|(_, object)| is_left(object)).map(|(key, _)| key).collect();
+        let has_finalizer = revision
+            .object
+            .pointer("/metadata/finalizers")
+            .and_then(Value::as_array)
+            .is_some_and(|all| all.iter().any(|finalizer| finalizer == TEARDOWN));
+        if left.is_empty() || revision.content.is_none() {
+            let is_done = condition(&revision.object, "Progressing").is_some_and(|c| c.reason == "Archived");
+            if revision.content.is_none() && !is_done {
+                return;
+            }
+            let archived = ("False", "Archived", "revision is archived");
+            self.expect_condition(&name, &revision.object, "Progressing", archived);
+            if has_finalizer {
+                self.faults.push(format!("{name} is archived and keeps its finalizer"));
+            }
+            return;
+        }
+        let hangs = left.iter().any(|key| is_deleting(&self.snapshot.objects[*key]));
+        let in_use = left.iter().any(|key| self.is_in_use(key));
+        if in_use && !hangs {
+            self.expect_condition(&name, &revision.object, "Progressing", ("False", "Blocked", ""));
+        } else if !hangs {
+            self.faults.push(format!("{name} is archived and still controls {}", left[0]));
+        }
+    }
+
+    /// Whether the definition has custom resources.
+    fn is_in_use(&self, key: &Key) -> bool {
+        let plural = key.name.split('.').next().unwrap_or_default();
+        key.kind == "CustomResourceDefinition" && self.intent.instances.values().any(|of| of == plural)
+    }
+
+    fn extension(&mut self) {
+        match (&self.intent.wish, &self.snapshot.extension) {
+            (None, None) => {}
+            (None, Some(extension)) => {
+                let blocks = annotation(extension, UNINSTALL) == Some("BlockIfInUse");
+                if blocks && !self.intent.instances.is_empty() {
+                    let blocked = ("False", "Blocked", "cannot uninstall: ");
+                    self.expect_condition("extension", &extension.clone(), "Progressing", blocked);
+                } else {
+                    self.faults.push("the extension is deleted and still there".to_owned());
+                }
+            }
+            (Some(_), None) => self.faults.push("the extension is gone".to_owned()),
+            (Some(wish), Some(extension)) => {
+                let (wish, extension) = (wish.clone(), extension.clone());
+                self.living(&wish, &extension);
+            }
+        }
+    }
+
+    /// An extension that is to stay.
+    fn living(&mut self, wish: &Wish, extension: &Value) {
+        let snapshot = self.snapshot;
+        let uninstall = wish.uninstall.and_then(|policy| serde_json::to_value(policy).ok());
+        for revision in snapshot.active() {
+            let carries = (annotation(&revision.object, PAUSED), annotation(&revision.object, UNINSTALL));
+            let wants = (wish.paused.then_some("true"), uninstall.as_ref().and_then(Value::as_str));
+            if carries != wants {
+                self.faults.push(format!("{} carries {carries:?}, not {wants:?}", revision.name()));
+            }
+        }
+        if wish.paused {
+            return;
+        }
+        let installed = snapshot.installed();
+        let generation = extension["metadata"]["generation"].as_i64().unwrap_or_default();
+        for type_ in ["Progressing", "Installed"] {
+            let observed = condition(extension, type_).map(|condition| condition.generation);
+            if observed != Some(generation) {
+                self.faults.push(format!("{type_} is of generation {observed:?}, not {generation}"));
+            }
+        }
+        match installed {
+            Some(installed) => {
+                self.expect_condition(
+                    "extension",
+                    extension,
+                    "Installed",
+                    ("True", "Succeeded", "Installed bundle "),
+                );
+                let version = installed.version().map_or("", |version| VERSIONS[version].text);
+                let shown = text(extension, "/status/install/bundle/version");
+                if shown != version {
+                    self.faults.push(format!("status.install shows {shown}, not {version}"));
+                }
+            }
+            None => self.expect_condition(
+                "extension",
+                extension,
+                "Installed",
+                ("False", "", "No bundle installed"),
+            ),
+        }
+        // After a restart nobody remembers which edits were refused.
+        let is_free: &[bool] = if self.window.restarted { &[true, false] } else { &[!self.window.edited] };
+        let judged = is_free.iter().map(|is_free| self.wanted(wish, extension, installed, *is_free));
+        let best = judged.min_by_key(Vec::len);
+        self.faults.extend(best.into_iter().flatten());
+    }
+
+    fn leftovers(&mut self) {
+        let snapshot = self.snapshot;
+        let exists = |uid: &str| snapshot.revisions.iter().any(|revision| revision.uid() == uid);
+        for secret in &snapshot.secrets {
+            // One without owner may be of a revision in the making; it is swept after a while.
+            if !owners(secret).is_empty() && !controller(secret).is_some_and(exists) {
+                self.faults.push(format!("Secret {} is of no revision", text(secret, "/metadata/name")));
+            }
+        }
+        for (key, object) in &snapshot.objects {
+            let uid = text(object, "/metadata/uid");
+            let owner = controllers(object).find(|owner| owner["kind"] == "ClusterObjectSet");
+            if let Some(owner) = owner {
+                let owner = text(owner, "/uid");
+                let revision = snapshot.revisions.iter().find(|revision| revision.uid() == owner);
+                match revision {
+                    None => self.faults.push(format!("{key} is controlled by a revision that is gone")),
+                    Some(one) if one.is_active() && one.content.is_some() && !one.lists(key) => {
+                        self.faults
+                            .push(format!("{key} is controlled by {}, which does not list it", one.name()));
+                    }
+                    Some(_) => {}
+                }
+            } else if annotation(object, REVISION).is_some()
+                && snapshot.revisions.is_empty()
+                && !is_deleting(object)
+                && !self.intent.orphaned
+                && !self.intent.stripped.contains(uid)
+                && !self.intent.foreign.contains_key(uid)
+            {
+                self.faults.push(format!("{key} was left behind"));
+            }
+        }
+        if self.intent.wish.is_none() && snapshot.extension.is_none() && !self.intent.orphaned {
+            for revision in &snapshot.revisions {
+                self.faults.push(format!("{} was left behind", revision.name()));
+            }
+        }
+    }
+
+    /// The condition has this status, this reason (unless empty), and a message that begins like this.
+    fn expect_condition(&mut self, whose: &str, object: &Value, type_: &str, expected: (&str, &str, &str)) {
+        let (status, reason, begins) = expected;
+        let has = condition(object, type_);
+        let fits = |has: &Condition| {
+            has.status == status
+                && (reason.is_empty() || has.reason == reason)
+                && has.message.starts_with(begins)
+        };
+        if !has.as_ref().is_some_and(fits) {
+            self.faults.push(format!("{whose}: {type_} is {has:?}, not {status}/{reason} {begins:?}"));
+        }
+    }
+}
+
+/// The policy that an uninstallation is under.
+pub(crate) fn uninstall_policy(object: &Value) -> Option<UninstallPolicy> {
+    serde_json::from_value(annotation(object, UNINSTALL)?.into()).ok()
+}
+
+#[cfg(test)]
+#[path = "settled_tests.rs"]
+mod tests;

@@ -1,0 +1,246 @@
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::*;
+use crate::intent::Config;
+use crate::universe::objects;
+
+const NAME: &str = "xm1";
+
+/// An installed extension at rest: revision 1 of 1.0.0 with one ConfigMap of it, as the model sees it.
+struct Case {
+    intent: Intent,
+    window: Window,
+    snapshot: Snapshot,
+}
+
+fn conditions(all: &[(&str, &str, &str, &str)]) -> Value {
+    let made = all.iter().map(|(type_, status, reason, message)| {
+        json!({"type": type_, "status": status, "reason": reason, "message": message, "observedGeneration": 1})
+    });
+    made.collect()
+}
+
+fn owner(kind: &str, uid: &str) -> Value {
+    json!([{"kind": kind, "uid": uid, "controller": true}])
+}
+
+/// Everything that 1.0.0 has.
+fn content() -> Vec<(String, Vec<Value>)> {
+    let objects = objects(NAME, &VERSIONS[0], None);
+    let made = objects.into_iter().map(|(key, mut content)| {
+        content["kind"] = key.kind.into();
+        content["metadata"] = json!({"name": key.name, "namespace": key.namespace});
+        content
+    });
+    vec![("all".to_owned(), made.collect())]
+}
+
+impl Case {
+    fn new() -> Self {
+        let mut intent = Intent::new(NAME);
+        intent.wish = Some(Wish { version: Some("1.0.0".to_owned()), ..Wish::default() });
+        let mut snapshot = Snapshot::default();
+        let rolled_out = ("Progressing", "True", "Succeeded", "Revision 1.0.0 has rolled out.");
+        snapshot.revisions.push(Revision {
+            object: Arc::new(json!({
+                "kind": "ClusterObjectSet",
+                "metadata": {"name": "xm1-1", "uid": "r1", "ownerReferences": owner("ClusterExtension", "e"),
+                    "annotations": {"olm.operatorframework.io/bundle-version": "1.0.0"}},
+                "spec": {"lifecycleState": "Active", "revision": 1},
+                "status": {"conditions": conditions(&[
+                    rolled_out,
+                    ("Available", "True", "ProbesSucceeded", "Objects are available and pass all probes."),
+                    ("Succeeded", "True", "Succeeded", "Revision succeeded rolling out."),
+                ])},
+            })),
+            content: Some(content()),
+        });
+        snapshot.extension = Some(Arc::new(json!({
+            "kind": "ClusterExtension", "metadata": {"name": NAME, "uid": "e", "generation": 1},
+            "status": {"install": {"bundle": {"version": "1.0.0"}}, "conditions": conditions(&[
+                rolled_out, ("Installed", "True", "Succeeded", "Installed bundle x successfully")])},
+        })));
+        for mut object in content().remove(0).1 {
+            let metadata = object["metadata"].as_object_mut().unwrap();
+            metadata.insert("uid".to_owned(), format!("uid of {}", metadata["name"]).into());
+            metadata.insert("generation".to_owned(), 1.into());
+            metadata.insert("ownerReferences".to_owned(), owner("ClusterObjectSet", "r1"));
+            metadata.insert("annotations".to_owned(), json!({REVISION: "1"}));
+            metadata.insert(
+                "labels".to_owned(),
+                json!({"app.kubernetes.io/managed-by": "olm.operatorframework.io", OWNER_NAME: NAME,
+                    "olm.operatorframework.io/owner-kind": "ClusterExtension"}),
+            );
+            object["status"] = json!({"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1,
+                "conditions": conditions(&[("Available", "True", "", ""), ("Established", "True", "", "")])});
+            snapshot.objects.insert(Key::of(&object), Arc::new(object));
+        }
+        let namespace = json!({"kind": "Namespace", "metadata": {"name": NAME, "uid": "n"}});
+        snapshot.objects.insert(Key::of(&namespace), Arc::new(namespace));
+        let window = Window::new(&intent);
+        Self { intent, window, snapshot }
+    }
+
+    fn faults(&self) -> Vec<String> {
+        faults(&self.intent, &self.window, &self.snapshot)
+    }
+
+    /// The only fault contains this text.
+    fn expect(&self, expected: &str) {
+        let faults = self.faults();
+        assert!(matches!(&faults[..], [fault] if fault.contains(expected)), "{expected}: {faults:#?}");
+    }
+
+    fn revision(&mut self) -> &mut Value {
+        Arc::make_mut(&mut self.snapshot.revisions[0].object)
+    }
+
+    fn extension(&mut self) -> &mut Value {
+        Arc::make_mut(self.snapshot.extension.as_mut().unwrap())
+    }
+
+    fn object(&mut self, kind: &str) -> &mut Value {
+        let (_, object) = self.snapshot.objects.iter_mut().find(|(key, _)| key.kind == kind).unwrap();
+        Arc::make_mut(object)
+    }
+
+    fn wish(&mut self) -> &mut Wish {
+        self.intent.wish.as_mut().unwrap()
+    }
+}
+
+#[test]
+fn all_is_well() {
+    assert_eq!(Case::new().faults(), [""; 0]);
+}
+
+#[test]
+fn objects_that_are_not_as_they_should_be() {
+    type Change = fn(&mut Case);
+    let changes: [(Change, &str); 8] = [
+        (|case| drop(case.snapshot.objects.remove(&Key::new("ConfigMap", NAME, "xm1-early"))), "is missing"),
+        (|case| case.object("ConfigMap")["data"]["version"] = "x".into(), ".data.version is \"x\""),
+        (|case| case.object("ConfigMap")["metadata"]["labels"][OWNER_NAME] = "x".into(), "instead of"),
+        (|case| case.object("ConfigMap")["metadata"]["annotations"][REVISION] = "9".into(), "instead of"),
+        (|case| case.object("ConfigMap")["metadata"]["ownerReferences"] = json!([]), "nobody controls it"),
+        (|case| case.intent.healthy = false, "is not what the test makes of it"),
+        (|case| case.snapshot.extension = None, "the extension is gone"),
+        (|case| case.intent.namespace = false, "the namespace is There"),
+    ];
+    for (change, expected) in changes {
+        let mut case = Case::new();
+        change(&mut case);
+        case.expect(expected);
+    }
+}
+
+#[test]
+fn a_foreign_object_makes_a_collision() {
+    let mut case = Case::new();
+    case.object("ConfigMap")["metadata"]["ownerReferences"] = owner("ConfigMap", "x");
+    let faults = case.faults();
+    assert!(
+        faults[0].contains("not True/Retrying \"revision object collisions in phase 0\\n\""),
+        "{faults:#?}"
+    );
+    let collision = "revision object collisions in phase 0\nObject";
+    case.revision()["status"]["conditions"][0] =
+        conditions(&[("Progressing", "True", "Retrying", collision)])[0].clone();
+    case.extension()["status"]["conditions"][0] =
+        conditions(&[("Progressing", "True", "Retrying", collision)])[0].clone();
+    assert_eq!(case.faults(), [""; 0]);
+    case.intent.foreign.insert("f".to_owned(), json!({"kind": "Service", "metadata": {"name": "s"}}));
+    case.expect("foreign Service /s is gone");
+}
+
+#[test]
+fn conditions_that_say_something_else() {
+    let mut case = Case::new();
+    case.extension()["status"]["conditions"][0]["message"] = "other".into();
+    case.expect("Progressing is Some((\"True\", \"Succeeded\", \"other\"))");
+    let mut case = Case::new();
+    case.extension()["metadata"]["generation"] = 2.into();
+    assert_eq!(case.faults().len(), 2);
+    let mut case = Case::new();
+    case.revision()["status"]["conditions"][1]["status"] = "False".into();
+    case.expect("xm1-1: Available is");
+}
+
+#[test]
+fn another_version_is_wanted() {
+    let mut case = Case::new();
+    case.wish().version = Some("1.0.1".to_owned());
+    case.expect("the newest is xm1-1 of Some(\"1.0.0\"), and 1.0.1 with None is wanted");
+    case.wish().version = Some("1.1.0".to_owned());
+    case.expect(
+        "not True/Retrying error upgrading from currently installed version \"1.0.0\": no bundles found",
+    );
+    case.wish().version = None;
+    case.intent.catalogs.get_mut(&'a').unwrap().exists = false;
+    assert_eq!(case.faults(), [""; 0]);
+    case.wish().config = Config::Invalid;
+    case.expect("not False/InvalidConfiguration");
+    case.wish().config = Config::Env("1".to_owned());
+    case.expect("1.0.0 with Env(\"1\") is wanted");
+}
+
+#[test]
+fn a_definition_that_would_lose_a_field() {
+    let mut case = Case::new();
+    let live = definition_with_fields(2);
+    case.object("CustomResourceDefinition")["spec"] = live["spec"].clone();
+    // The live one is spoiled already; only the verdict about another version matters.
+    case.wish().version = Some("1.0.1".to_owned());
+    assert!(
+        case.faults().iter().any(|fault| fault.contains("validating upgrade for CRD")),
+        "{:#?}",
+        case.faults()
+    );
+    case.wish().unchecked = true;
+    assert!(
+        case.faults().iter().any(|fault| fault.contains("1.0.1 with None is wanted")),
+        "{:#?}",
+        case.faults()
+    );
+}
+
+fn definition_with_fields(fields: usize) -> Value {
+    crate::universe::definition(NAME, "widgets", fields)
+}
+
+#[test]
+fn what_is_left_behind() {
+    let mut case = Case::new();
+    case.snapshot
+        .secrets
+        .push(Arc::new(json!({"metadata": {"name": "s", "ownerReferences": owner("x", "gone")}})));
+    case.expect("Secret s is of no revision");
+    let mut case = Case::new();
+    let mut other = case.object("ConfigMap").clone();
+    other["metadata"]["name"] = "other".into();
+    case.snapshot.objects.insert(Key::of(&other), Arc::new(other));
+    case.expect("which does not list it");
+    let mut case = Case::new();
+    case.intent.wish = None;
+    case.snapshot.extension = None;
+    case.expect("xm1-1 was left behind");
+    case.snapshot.revisions.clear();
+    assert!(case.faults().iter().all(|fault| fault.contains("controlled by a revision that is gone")));
+    assert_eq!(case.faults().len(), content()[0].1.len());
+}
+
+#[test]
+fn archived_revisions_have_let_go() {
+    let mut case = Case::new();
+    case.revision()["spec"]["lifecycleState"] = "Archived".into();
+    let faults = case.faults();
+    assert!(
+        faults.iter().any(|fault| fault.starts_with("xm1-1 is archived and still controls ")),
+        "{faults:#?}"
+    );
+    case.intent.instances.insert("i".to_owned(), "widgets".to_owned());
+    let faults = case.faults();
+    assert!(faults.iter().any(|fault| fault.contains("not False/Blocked")), "{faults:#?}");
+}

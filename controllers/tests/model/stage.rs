@@ -1,0 +1,170 @@
+//! What all extensions of the model share: the world, the process under test, and the images that there are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, Client};
+use olm_api::ClusterCatalog;
+use olm_image::Image;
+use olm_servers::{Answer, Call, Fault, Programs, Rule, RuleId, Server, When, World};
+use serde_json::json;
+
+use crate::recorder::Recorder;
+use crate::resolving::catalog_name;
+use crate::steps::Trouble;
+use crate::universe::{VERSIONS, bundle, catalog, package};
+
+const FLAGS: [&str; 1] = ["--feature-gates=DeploymentConfig=true"];
+/// Of the calls that a trouble could strike it strikes one in so many.
+const ONE_IN: usize = 3;
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What all extensions of the model share.
+pub(crate) struct Stage {
+    // Dropped before what it watches.
+    pub(crate) recorder: Recorder,
+    pub(crate) world: World,
+    controller: tokio::sync::Mutex<Server>,
+    restarts: AtomicU64,
+    /// Steps done.
+    pub(crate) steps: AtomicUsize,
+    troubles: Mutex<BTreeMap<String, Vec<RuleId>>>,
+    _catalogd: Server,
+}
+
+impl Stage {
+    pub(crate) async fn start() -> Self {
+        let programs = Programs::beside(env!("CARGO_BIN_EXE_operator-controller")).unwrap();
+        let world = World::start(programs).await.unwrap();
+        let catalogd = world.start_catalogd().await.unwrap();
+        let recorder = Recorder::start(&world.client());
+        let controller = launch(&world).await;
+        Self {
+            world,
+            recorder,
+            controller: tokio::sync::Mutex::new(controller),
+            restarts: AtomicU64::new(0),
+            steps: AtomicUsize::new(0),
+            troubles: Mutex::default(),
+            _catalogd: catalogd,
+        }
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.world.client()
+    }
+
+    /// `kill -9`, and another process.
+    pub(crate) async fn restart(&self) {
+        let mut controller = self.controller.lock().await;
+        controller.kill();
+        self.restarts.fetch_add(1, Ordering::Relaxed);
+        *controller = launch(&self.world).await;
+    }
+
+    /// How often the process was replaced.
+    pub(crate) fn restarts(&self) -> u64 {
+        self.restarts.load(Ordering::Relaxed)
+    }
+
+    /// Fails if the process has ended by itself.
+    pub(crate) async fn check(&self) -> Result<(), String> {
+        self.controller.lock().await.check().map_err(|error| error.to_string())
+    }
+
+    /// Lines of the process's log that have this word in them, the last ones.
+    pub(crate) async fn log(&self, word: &str, count: usize) -> String {
+        let log = self.controller.lock().await.log();
+        let lines: Vec<&str> = log
+            .lines()
+            .filter(|line| {
+                line.contains(word)
+                    && !line.contains("reconcile starting")
+                    && !line.contains("reconcile ending")
+            })
+            .collect();
+        lines[lines.len().saturating_sub(count)..].join("\n")
+    }
+
+    /// Makes what an extension of this name may install.
+    pub(crate) fn publish(&self, name: &str) {
+        let registry = &self.world.registry;
+        for version in &VERSIONS {
+            let image = Image::bundle(&bundle(name, version)).unwrap();
+            registry.add_image(&package(name), version.text, &image);
+        }
+    }
+
+    /// The image of a version's bundle.
+    fn image(&self, name: &str, version: &str) -> String {
+        format!("{}/{}:{version}", self.world.registry.host(), package(name))
+    }
+
+    /// Makes the catalog, or changes it. The content follows soon.
+    pub(crate) async fn offer(&self, name: &str, letter: char, offered: &BTreeSet<usize>, priority: i32) {
+        let files = catalog(name, offered, |version| self.image(name, version));
+        let catalog = catalog_name(name, letter);
+        let digest = self.world.registry.add_image(&catalog, "latest", &Image::catalog(&files).unwrap());
+        let image = format!("{}/{catalog}@{digest}", self.world.registry.host());
+        let object = json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
+            "metadata": {"name": catalog, "labels": {"model": name, "olm.operatorframework.io/metadata.name": catalog}},
+            "spec": {"priority": priority, "source": {"type": "Image", "image": {"ref": image}}},
+        });
+        let params = PatchParams::apply("model").force();
+        self.catalogs().patch(&catalog, &params, &Patch::Apply(&object)).await.unwrap();
+    }
+
+    /// Deletes the catalog and waits until it is gone.
+    pub(crate) async fn withdraw(&self, name: &str, letter: char) {
+        let catalog = catalog_name(name, letter);
+        // It may be gone already.
+        let _ = self.catalogs().delete(&catalog, &DeleteParams::default()).await;
+        let deadline = Instant::now() + olm_servers::PATIENCE;
+        while self.catalogs().get_opt(&catalog).await.unwrap().is_some() {
+            assert!(Instant::now() < deadline, "{catalog} stays");
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    fn catalogs(&self) -> Api<ClusterCatalog> {
+        Api::all(self.client())
+    }
+
+    /// From now on some calls about the extension go wrong.
+    pub(crate) fn trouble(&self, name: &str, trouble: Trouble) {
+        let (fault, when, writes) = match trouble {
+            Trouble::Conflicts => (Fault::Answer(Answer::conflict()), When::Before, true),
+            Trouble::ServerErrors => (Fault::Answer(Answer::internal_error("model")), When::Before, false),
+            Trouble::Throttling => (Fault::Answer(Answer::too_many_requests(1)), When::Before, false),
+            Trouble::Slowness => (Fault::Delay(Duration::from_millis(300)), When::Before, false),
+            Trouble::Lost => (Fault::Cut, When::After, true),
+        };
+        let (about, count) = (name.to_owned(), AtomicUsize::new(0));
+        let strikes = move |call: &Call| {
+            !call.is_watch()
+                && (call.is_mutation() || !writes)
+                && call.mentions(&about)
+                && count.fetch_add(1, Ordering::Relaxed).is_multiple_of(ONE_IN)
+        };
+        let rule = self.world.proxy.add(Rule::new(fault, strikes).when(when));
+        self.troubles.lock().unwrap().entry(name.to_owned()).or_default().push(rule);
+    }
+
+    /// Everything about the extension goes well again.
+    pub(crate) fn calm(&self, name: &str) {
+        let rules = self.troubles.lock().unwrap().remove(name).unwrap_or_default();
+        for rule in rules {
+            self.world.proxy.remove(rule);
+        }
+    }
+}
+
+async fn launch(world: &World) -> Server {
+    let mut controller = world.launch_controller(&FLAGS).unwrap();
+    controller.ready().await.unwrap();
+    controller
+}

@@ -1,0 +1,320 @@
+//! What may happen to an extension, and which of it happens next. Pure.
+//!
+//! A step is written as one line of JSON, so that the steps of a failure can be given back to the test.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::intent::{Config, Intent, Policy, UninstallPolicy};
+use crate::random::Random;
+use crate::resolving::RANGES;
+
+/// How an object is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Cascade {
+    Background,
+    Foreground,
+    Orphan,
+}
+
+/// One of the revisions of the extension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Which {
+    /// The one with the highest number.
+    Newest,
+    /// The active one with the lowest number.
+    Oldest,
+}
+
+/// What is taken off an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Stripped {
+    Labels,
+    Owners,
+    Annotations,
+    Everything,
+}
+
+/// An object of somebody else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Foreign {
+    /// Of nobody in particular.
+    Bare,
+    /// It has a controller.
+    Controlled,
+    /// It looks as if another extension had left it.
+    Marked,
+}
+
+/// What goes wrong between operator-controller and API server for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Trouble {
+    Conflicts,
+    ServerErrors,
+    Throttling,
+    Slowness,
+    Lost,
+}
+
+/// What may happen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Step {
+    /// Wait until everything is as the model says.
+    Settle,
+    /// Create the extension with the wish that there is, or none.
+    Create,
+    /// Delete the extension.
+    Delete(Cascade),
+    Version(Option<String>),
+    Channels(Vec<String>),
+    Policy(Policy),
+    Config(Config),
+    Deadline(Option<i32>),
+    /// Definitions are not checked.
+    Unchecked(bool),
+    Paused(bool),
+    Uninstall(Option<UninstallPolicy>),
+    /// A catalog has these versions from now on.
+    Offer(char, BTreeSet<usize>),
+    Priority(char, i32),
+    CatalogGone(char),
+    CatalogBack(char),
+    /// Of the objects of the extension in their order, the one at this place modulo their number.
+    Remove(usize),
+    /// Another value in a field that the revision sets.
+    Spoil(usize),
+    /// A label and an annotation that are nobody's but the user's.
+    Mark(usize),
+    Strip(usize, Stripped),
+    /// A finalizer, so that it cannot go.
+    Hold(usize),
+    /// Takes all such finalizers off.
+    Release,
+    /// An object where one of some version's would be.
+    Foreign(usize, Foreign),
+    /// Deletes one of ours and puts a foreign one there.
+    Replace(usize, Foreign),
+    /// Deletes every foreign or stripped object.
+    Clear,
+    /// Deletes a Secret with content of a revision.
+    LoseSecret(Which),
+    Archive(Which),
+    RemoveRevision(Which, Cascade),
+    /// A custom resource of the first kind that is defined.
+    Instance,
+    NoInstances,
+    NamespaceGone,
+    NamespaceBack,
+    Healthy(bool),
+    /// `kill -9`, and another process.
+    Restart,
+    Trouble(Trouble),
+    Calm,
+}
+
+impl std::fmt::Display for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&serde_json::to_string(self).unwrap())
+    }
+}
+
+/// The steps between two rests.
+pub(crate) fn burst(random: &mut Random, intent: &Intent) -> Vec<Step> {
+    // What is beyond repair by the product is mended from time to time, or everything would end there.
+    let mut steps = if is_astray(intent) && random.chance(45) { mended(intent) } else { Vec::new() };
+    let count = 1 + random.below(5);
+    let choices = choices(random, intent);
+    steps.extend((0..count).map(|_| random.weighted(&choices).clone()));
+    let has = |steps: &[Step], what: fn(&Step) -> bool| steps.iter().any(what);
+    if has(&steps, |step| matches!(step, Step::Trouble(_))) {
+        steps.push(Step::Calm);
+    }
+    steps.push(Step::Settle);
+    steps
+}
+
+fn is_astray(intent: &Intent) -> bool {
+    intent.wish.as_ref().is_none_or(|wish| wish.paused)
+        || !intent.namespace
+        || !intent.healthy
+        || !intent.foreign.is_empty()
+        || !intent.held.is_empty()
+        || !intent.stripped.is_empty()
+        || intent.market().is_empty()
+}
+
+/// Steps after which nothing stands in the way any more.
+pub(crate) fn mended(intent: &Intent) -> Vec<Step> {
+    let mut steps = vec![Step::Release, Step::Clear, Step::Healthy(true)];
+    if !intent.namespace {
+        steps.push(Step::NamespaceBack);
+    }
+    if intent.market().is_empty() {
+        steps.push(Step::CatalogBack('a'));
+    }
+    match &intent.wish {
+        None => steps.push(Step::Create),
+        Some(wish) if wish.paused => steps.push(Step::Paused(false)),
+        Some(_) => {}
+    }
+    steps
+}
+
+fn choices(random: &mut Random, intent: &Intent) -> Vec<(usize, Step)> {
+    let mut choices = everywhere(random);
+    choices.extend(of_catalogs(random, intent));
+    if intent.wish.is_some() {
+        choices.extend(of_wish(random));
+    } else {
+        choices.push((40, Step::Create));
+    }
+    choices.push(match intent.namespace {
+        true => (1, Step::NamespaceGone),
+        false => (20, Step::NamespaceBack),
+    });
+    choices.push((if intent.healthy { 4 } else { 15 }, Step::Healthy(!intent.healthy)));
+    choices
+}
+
+fn of_wish(random: &mut Random) -> Vec<(usize, Step)> {
+    let range = RANGES[random.below(RANGES.len())].0.to_owned();
+    let channels = [vec![], vec!["stable"], vec!["next"], vec!["stable", "next"]];
+    let channels = random.one(&channels).iter().map(|channel| (*channel).to_owned()).collect();
+    let config = match random.below(8) {
+        0..3 => Config::None,
+        3..7 => Config::Env(random.below(3).to_string()),
+        _ => Config::Invalid,
+    };
+    let uninstall = [
+        None,
+        Some(UninstallPolicy::Delete),
+        Some(UninstallPolicy::KeepCrds),
+        Some(UninstallPolicy::BlockIfInUse),
+    ];
+    let cascade = [Cascade::Background, Cascade::Background, Cascade::Foreground, Cascade::Orphan];
+    vec![
+        (8, Step::Version(random.chance(60).then_some(range))),
+        (4, Step::Channels(channels)),
+        (
+            5,
+            Step::Policy(*random.one(&[
+                Policy::SelfCertified,
+                Policy::SelfCertified,
+                Policy::CatalogProvided,
+            ])),
+        ),
+        (6, Step::Config(config)),
+        (2, Step::Deadline(random.chance(70).then(|| 10 + random.below(3) as i32))),
+        (3, Step::Unchecked(random.chance(60))),
+        (2, Step::Paused(random.chance(60))),
+        (3, Step::Uninstall(*random.one(&uninstall))),
+        (3, Step::Delete(*random.one(&cascade))),
+    ]
+}
+
+fn of_catalogs(random: &mut Random, intent: &Intent) -> Vec<(usize, Step)> {
+    let letter = *random.one(&['a', 'a', 'a', 'b']);
+    let exists = intent.catalogs[&letter].exists;
+    let low = random.below(3);
+    let mut offered: BTreeSet<usize> = (low..=low + random.below(4 - low)).collect();
+    if random.chance(50) {
+        offered.insert(4);
+    }
+    match exists {
+        true => vec![
+            (6, Step::Offer(letter, offered)),
+            (2, Step::Priority(letter, *random.one(&[-1, 0, 1]))),
+            (1, Step::CatalogGone(letter)),
+        ],
+        false => vec![(3, Step::CatalogBack(letter))],
+    }
+}
+
+fn everywhere(random: &mut Random) -> Vec<(usize, Step)> {
+    let mut place = || random.below(1000);
+    let (removed, spoiled, marked, stripped, held) = (place(), place(), place(), place(), place());
+    let (foreign, replaced) = (place(), place());
+    let which = *random.one(&[Which::Newest, Which::Oldest]);
+    let cascade = *random.one(&[Cascade::Background, Cascade::Background, Cascade::Orphan]);
+    let taken = [Stripped::Labels, Stripped::Owners, Stripped::Annotations, Stripped::Everything];
+    let others = [Foreign::Bare, Foreign::Controlled, Foreign::Marked];
+    let troubles =
+        [Trouble::Conflicts, Trouble::ServerErrors, Trouble::Throttling, Trouble::Slowness, Trouble::Lost];
+    vec![
+        (10, Step::Remove(removed)),
+        (8, Step::Spoil(spoiled)),
+        (6, Step::Mark(marked)),
+        (6, Step::Strip(stripped, *random.one(&taken))),
+        (2, Step::Hold(held)),
+        (2, Step::Release),
+        (4, Step::Foreign(foreign, *random.one(&others))),
+        (2, Step::Replace(replaced, *random.one(&others))),
+        (2, Step::Clear),
+        (3, Step::LoseSecret(which)),
+        (2, Step::Archive(which)),
+        (2, Step::RemoveRevision(which, cascade)),
+        (4, Step::Instance),
+        (2, Step::NoInstances),
+        (1, Step::Restart),
+        (2, Step::Trouble(*random.one(&troubles))),
+    ]
+}
+
+/// Parts of a sequence that leave something out, the boldest first; for finding a shorter one that fails as well.
+pub(crate) fn shorter(steps: &[Step]) -> Vec<Vec<Step>> {
+    let mut all = Vec::new();
+    let mut size = steps.len() / 2;
+    while size > 0 {
+        for from in (0..steps.len()).step_by(size) {
+            let to = (from + size).min(steps.len());
+            all.push([&steps[..from], &steps[to..]].concat());
+        }
+        size /= 2;
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_can_be_read_again_and_a_seed_gives_the_same_steps() {
+        let steps = |seed| {
+            let mut random = Random::new(seed, 0);
+            (0..200).flat_map(|_| burst(&mut random, &Intent::new("m1"))).collect::<Vec<_>>()
+        };
+        assert_eq!(steps(3), steps(3));
+        for step in steps(3) {
+            assert_eq!(serde_json::from_str::<Step>(&step.to_string()).unwrap(), step);
+        }
+    }
+
+    #[test]
+    fn every_step_happens() {
+        let mut kinds = BTreeSet::new();
+        let mut random = Random::new(1, 0);
+        let mut odd = Intent::new("m1");
+        odd.wish = Some(crate::intent::Wish { paused: true, ..Default::default() });
+        odd.namespace = false;
+        for intent in [Intent::new("m1"), odd] {
+            for step in (0..3000).flat_map(|_| burst(&mut random, &intent)) {
+                kinds.insert(
+                    step.to_string().trim_start_matches(['"', '{']).split('"').next().unwrap().to_owned(),
+                );
+            }
+        }
+        assert_eq!(kinds.len(), 35, "{kinds:?}");
+    }
+
+    #[test]
+    fn shorter_sequences_leave_parts_out() {
+        let steps = [Step::Create, Step::Settle, Step::Clear, Step::Release];
+        let all = shorter(&steps);
+        assert_eq!(all[0], [Step::Clear, Step::Release]);
+        assert_eq!(all.len(), 2 + 4);
+        assert!(all.iter().all(|part| part.len() < steps.len()));
+        assert!(shorter(&steps[..1]).iter().all(Vec::is_empty));
+    }
+}

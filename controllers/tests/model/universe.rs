@@ -1,0 +1,279 @@
+//! The bundles and catalogs of the model: what there is to install, and what each version puts on the cluster. Pure.
+//!
+//! Every extension has a package, two catalogs, a namespace and an API group of its own, so that many live side by side.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+/// Files of an image by path.
+pub(crate) type Files = BTreeMap<String, Vec<u8>>;
+
+/// What one version of every package contains besides its Deployment and what that runs as.
+#[derive(Debug)]
+pub(crate) struct Version {
+    pub(crate) text: &'static str,
+    /// ConfigMaps by the end of their names.
+    pub(crate) configs: &'static [&'static str],
+    pub(crate) service: bool,
+    pub(crate) priority_class: bool,
+    /// Fields of its Widgets, where it defines them.
+    pub(crate) widgets: Option<usize>,
+    /// Fields of its Gadgets, where it defines them.
+    pub(crate) gadgets: Option<usize>,
+}
+
+/// All versions, ascending.
+pub(crate) const VERSIONS: [Version; 5] = [
+    Version { configs: &["common", "early"], ..plain("1.0.0") },
+    // The same manifests once more.
+    Version { configs: &["common", "early"], ..plain("1.0.1") },
+    // Drops and adds an object, and a field of a definition.
+    Version { configs: &["common", "late"], service: true, widgets: Some(2), ..plain("1.1.0") },
+    // Drops a definition and brings another one, and something without a namespace.
+    Version {
+        configs: &["common", "late"],
+        service: true,
+        priority_class: true,
+        widgets: None,
+        gadgets: Some(1),
+        ..plain("1.2.0")
+    },
+    // Takes a field away that 1.1.0 has.
+    Version { configs: &["common"], gadgets: Some(1), ..plain("2.0.0") },
+];
+
+const fn plain(text: &'static str) -> Version {
+    Version { text, configs: &[], service: false, priority_class: false, widgets: Some(1), gadgets: None }
+}
+
+/// The plurals of the kinds that versions define.
+pub(crate) const DEFINED: [&str; 2] = ["widgets", "gadgets"];
+
+/// Name of the package of the extension `name`.
+pub(crate) fn package(name: &str) -> String {
+    format!("{name}-package")
+}
+
+/// Name of a bundle.
+pub(crate) fn bundle_name(name: &str, version: &str) -> String {
+    format!("{}.v{version}", package(name))
+}
+
+/// API group of what the extension's bundles define.
+pub(crate) fn group(name: &str) -> String {
+    format!("{name}.model.test")
+}
+
+/// Kind of a plural of [`DEFINED`].
+pub(crate) fn kind(plural: &str) -> &'static str {
+    if plural == "widgets" { "Widget" } else { "Gadget" }
+}
+
+/// An object's place in a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Key {
+    pub(crate) kind: String,
+    /// Empty for objects without.
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+    }
+}
+
+impl Key {
+    pub(crate) fn new(kind: &str, namespace: &str, name: &str) -> Self {
+        Self { kind: kind.to_owned(), namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    /// Where this object stands. Kinds of the model have different names in all groups.
+    pub(crate) fn of(object: &Value) -> Self {
+        let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        Self::new(text("/kind"), text("/metadata/namespace"), text("/metadata/name"))
+    }
+}
+
+/// The objects of a version by what is known of their content; `env` is the value that the configuration asks for.
+/// What bundles bring besides, roles and their bindings, has names that only the product knows.
+pub(crate) fn objects(name: &str, version: &Version, env: Option<&str>) -> BTreeMap<Key, Value> {
+    let mut objects = BTreeMap::new();
+    for config in version.configs {
+        objects.insert(
+            Key::new("ConfigMap", name, &format!("{name}-{config}")),
+            json!({"data": {"version": content_version(version)}}),
+        );
+    }
+    if version.service {
+        let service = json!({"spec": {"ports": [{"port": 80}], "selector": {"app": name}}});
+        objects.insert(Key::new("Service", name, &format!("{name}-service")), service);
+    }
+    if version.priority_class {
+        objects.insert(Key::new("PriorityClass", "", &format!("{name}-class")), json!({"value": 7}));
+    }
+    for (plural, fields) in [("widgets", version.widgets), ("gadgets", version.gadgets)] {
+        if let Some(fields) = fields {
+            let key = Key::new("CustomResourceDefinition", "", &format!("{plural}.{}", group(name)));
+            objects.insert(key, definition(name, plural, fields));
+        }
+    }
+    let container =
+        env.map_or_else(|| json!({}), |value| json!({"env": [{"name": "MODEL", "value": value}]}));
+    let deployment = json!({"spec": {"template": {"spec": {"containers": [container]}}}});
+    objects.insert(Key::new("Deployment", name, &format!("{name}-operator")), deployment);
+    objects
+}
+
+/// 1.0.1 says nothing else than 1.0.0.
+fn content_version(version: &Version) -> &'static str {
+    if version.text == "1.0.1" { "1.0.0" } else { version.text }
+}
+
+/// A definition with so many fields below `spec`.
+pub(crate) fn definition(name: &str, plural: &str, fields: usize) -> Value {
+    let (group, kind) = (group(name), kind(plural));
+    let properties: serde_json::Map<String, Value> =
+        (0..fields).map(|field| (format!("field{field}"), json!({"type": "string"}))).collect();
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{group}")},
+        "spec": {"group": group, "scope": "Namespaced", "names": {
+            "kind": kind, "listKind": format!("{kind}List"), "plural": plural, "singular": kind.to_lowercase()},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object", "properties": {"spec": {"type": "object", "properties": properties}}}}}]},
+    })
+}
+
+/// How many fields a definition has below `spec`.
+pub(crate) fn fields(definition: &Value) -> usize {
+    let properties = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
+    definition.pointer(properties).and_then(Value::as_object).map_or(0, serde_json::Map::len)
+}
+
+/// The files of a bundle image.
+pub(crate) fn bundle(name: &str, version: &Version) -> Files {
+    let annotations = json!({"annotations": {
+        "operators.operatorframework.io.bundle.mediatype.v1": "registry+v1",
+        "operators.operatorframework.io.bundle.manifests.v1": "manifests/",
+        "operators.operatorframework.io.bundle.metadata.v1": "metadata/",
+        "operators.operatorframework.io.bundle.package.v1": package(name),
+        "operators.operatorframework.io.bundle.channels.v1": "stable",
+    }});
+    let mut files = Files::from([
+        ("metadata/annotations.yaml".to_owned(), annotations.to_string().into_bytes()),
+        ("manifests/csv.yaml".to_owned(), csv(name, version).to_string().into_bytes()),
+    ]);
+    for (number, (key, content)) in objects(name, version, None).into_iter().enumerate() {
+        if key.kind == "Deployment" {
+            continue;
+        }
+        let api_version = match key.kind.as_str() {
+            "PriorityClass" => "scheduling.k8s.io/v1",
+            "CustomResourceDefinition" => "apiextensions.k8s.io/v1",
+            _ => "v1",
+        };
+        let mut manifest =
+            json!({"apiVersion": api_version, "kind": key.kind, "metadata": {"name": key.name}});
+        manifest.as_object_mut().unwrap().extend(content.as_object().unwrap().clone());
+        files.insert(format!("manifests/{number}.yaml"), manifest.to_string().into_bytes());
+    }
+    files
+}
+
+fn csv(name: &str, version: &Version) -> Value {
+    let defined = [("widgets", version.widgets), ("gadgets", version.gadgets)];
+    let owned: Vec<Value> = defined
+        .iter()
+        .filter(|(_, fields)| fields.is_some())
+        .map(|(plural, _)| json!({"name": format!("{plural}.{}", group(name)), "kind": kind(plural), "version": "v1"}))
+        .collect();
+    let labels = json!({"app": name});
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]}]);
+    let account = format!("{name}-operator");
+    json!({
+        "apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
+        "metadata": {"name": bundle_name(name, version.text)},
+        "spec": {
+            "version": version.text, "displayName": name,
+            "installModes": [{"type": "AllNamespaces", "supported": true}],
+            "customresourcedefinitions": {"owned": owned},
+            "install": {"strategy": "deployment", "spec": {
+                "permissions": [{"serviceAccountName": account, "rules": rules}],
+                "clusterPermissions": [{"serviceAccountName": account, "rules": rules}],
+                "deployments": [{"name": account, "spec": {
+                    "replicas": 1, "selector": {"matchLabels": labels},
+                    "template": {"metadata": {"labels": labels}, "spec": {
+                        "serviceAccountName": account,
+                        "containers": [{"name": "operator", "image": format!("model.test/operator:{}", content_version(version))}],
+                    }},
+                }}],
+            }},
+        },
+    })
+}
+
+/// An entry of a channel: index into [`VERSIONS`], and what it replaces and skips.
+pub(crate) struct Entry {
+    pub(crate) version: usize,
+    pub(crate) replaces: Option<usize>,
+    pub(crate) skips: &'static [usize],
+}
+
+/// The entries of channel `stable`; each version replaces the one before.
+const STABLE: [Entry; 4] = [
+    Entry { version: 0, replaces: None, skips: &[] },
+    Entry { version: 1, replaces: Some(0), skips: &[] },
+    Entry { version: 2, replaces: Some(1), skips: &[] },
+    Entry { version: 3, replaces: Some(2), skips: &[] },
+];
+/// The entries of channel `next`.
+const NEXT: [Entry; 2] =
+    [Entry { version: 2, replaces: None, skips: &[] }, Entry { version: 4, replaces: Some(2), skips: &[3] }];
+
+/// The channels of a catalog that offers these versions, each with its entries.
+pub(crate) fn channels(offered: &BTreeSet<usize>) -> Vec<(&'static str, Vec<&'static Entry>)> {
+    let of = |entries: &'static [Entry]| {
+        entries.iter().filter(|entry| offered.contains(&entry.version)).collect::<Vec<_>>()
+    };
+    [("stable", of(&STABLE)), ("next", of(&NEXT))]
+        .into_iter()
+        .filter(|(_, entries)| !entries.is_empty())
+        .collect()
+}
+
+/// The files of a catalog image that offers these versions; `image` gives the reference of a version's bundle.
+pub(crate) fn catalog(name: &str, offered: &BTreeSet<usize>, image: impl Fn(&str) -> String) -> Files {
+    let package = package(name);
+    let channels = channels(offered);
+    let default = channels.first().map_or("stable", |(channel, _)| channel);
+    let mut blobs = vec![json!({"schema": "olm.package", "name": package, "defaultChannel": default})];
+    for (channel, entries) in channels {
+        let entries: Vec<Value> = entries
+            .iter()
+            .map(|entry| {
+                let of = |version: usize| bundle_name(name, VERSIONS[version].text);
+                let mut made = json!({"name": of(entry.version)});
+                if let Some(replaced) = entry.replaces {
+                    made["replaces"] = of(replaced).into();
+                }
+                if !entry.skips.is_empty() {
+                    made["skips"] = entry.skips.iter().map(|skipped| of(*skipped)).collect();
+                }
+                made
+            })
+            .collect();
+        blobs.push(json!({"schema": "olm.channel", "package": package, "name": channel, "entries": entries}));
+    }
+    for version in offered {
+        let text = VERSIONS[*version].text;
+        blobs.push(json!({
+            "schema": "olm.bundle", "package": package, "name": bundle_name(name, text), "image": image(text),
+            "properties": [{"type": "olm.package", "value": {"packageName": package, "version": text}}],
+        }));
+    }
+    let text = blobs.iter().map(Value::to_string).collect::<Vec<_>>().join("\n");
+    Files::from([("catalog.json".to_owned(), text.into_bytes())])
+}

@@ -1,0 +1,188 @@
+//! Which bundle the newest revision must have, and what the extension must say if it has another one. Pure.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::intent::{Config, Intent, Wish};
+use crate::resolving::{admits, resolve};
+use crate::settled::{Judge, Window};
+use crate::snapshot::{Condition, Revision, Snapshot, condition, controller, difference};
+use crate::universe::{DEFINED, Key, VERSIONS, fields, group, objects};
+
+/// Archived revisions that are kept, and the newest one.
+const KEPT: usize = 6;
+
+/// What an extension's pass must come to.
+enum Verdict {
+    InForce,
+    /// Reason, and what the message contains.
+    Refused(&'static str, String),
+    /// It must not be at rest.
+    Pending(String),
+}
+
+/// The definitions of a version.
+struct Version {
+    widgets: Option<usize>,
+    gadgets: Option<usize>,
+}
+
+impl Version {
+    fn of(version: usize) -> Self {
+        Self { widgets: VERSIONS[version].widgets, gadgets: VERSIONS[version].gadgets }
+    }
+}
+
+/// Whether the newest revision is what the extension asks for, so that the last edit has had its effect.
+pub(crate) fn is_honoured(intent: &Intent, window: &Window, snapshot: &Snapshot) -> bool {
+    let judge = Judge { intent, window, snapshot, faults: Vec::new() };
+    intent.wish.as_ref().is_some_and(|wish| {
+        !wish.paused && matches!(judge.verdict(wish, snapshot.installed(), false), Verdict::InForce)
+    })
+}
+
+impl Judge<'_> {
+    /// What speaks against the extension's progress; `is_free`: what rolls out may stay.
+    pub(crate) fn wanted(
+        &self,
+        wish: &Wish,
+        extension: &Value,
+        installed: Option<&Revision>,
+        is_free: bool,
+    ) -> Vec<String> {
+        match self.verdict(wish, installed, is_free) {
+            Verdict::Pending(text) => vec![text],
+            Verdict::Refused(reason, message) => {
+                let status = if reason == "Retrying" { "True" } else { "False" };
+                let has = condition(extension, "Progressing");
+                let fits = |has: &Condition| {
+                    has.status == status && has.reason == reason && has.message.contains(&message)
+                };
+                if has.as_ref().is_some_and(fits) {
+                    return Vec::new();
+                }
+                vec![format!("Progressing is {has:?}, not {status}/{reason} {message}")]
+            }
+            Verdict::InForce => self.in_force(wish, extension, installed),
+        }
+    }
+
+    fn in_force(&self, wish: &Wish, extension: &Value, installed: Option<&Revision>) -> Vec<String> {
+        let (snapshot, mut faults) = (self.snapshot, Vec::new());
+        let rolling = snapshot.active().rfind(|revision| !revision.has_succeeded());
+        let source = rolling.or(installed);
+        let shown = |object: &Value| {
+            condition(object, "Progressing")
+                .map(|Condition { status, reason, message, .. }| (status, reason, message))
+        };
+        let (has, wants) = (shown(extension), source.and_then(|revision| shown(&revision.object)));
+        if has != wants {
+            faults.push(format!("Progressing is {has:?}, not {wants:?}"));
+        }
+        let Some(newest) = snapshot.newest() else { return faults };
+        let deadline = newest.object.pointer("/spec/progressDeadlineMinutes").and_then(Value::as_i64);
+        if deadline != wish.deadline.map(i64::from) {
+            faults.push(format!("{}: the deadline is {deadline:?}", newest.name()));
+        }
+        if controller(&newest.object) != extension.pointer("/metadata/uid").and_then(Value::as_str) {
+            faults.push(format!("{} does not belong to the extension", newest.name()));
+        }
+        if newest.content.is_none() {
+            faults.push(format!("a Secret of {} is missing", newest.name()));
+        }
+        if snapshot.revisions.len() > KEPT + snapshot.active().count() {
+            faults.push(format!("there are {} revisions", snapshot.revisions.len()));
+        }
+        faults
+    }
+
+    /// Whether the newest revision is the one that the extension wants.
+    fn verdict(&self, wish: &Wish, installed: Option<&Revision>, is_free: bool) -> Verdict {
+        let installed_version = installed.and_then(Revision::version);
+        let rolling = self.snapshot.active().rfind(|revision| !revision.has_succeeded());
+        let is_admitted =
+            |revision: &&Revision| revision.version().is_some_and(|version| admits(wish, version));
+        let underway = rolling.filter(is_admitted).filter(|_| is_free);
+        let kept = rolling.or(installed).filter(is_admitted).filter(|_| self.intent.market().is_empty());
+        let resolved = resolve(self.intent, wish, installed_version);
+        let wanted = match (resolved, kept.and_then(Revision::version)) {
+            (Ok(version), _) | (Err(_), Some(version)) => version,
+            (Err(_), None) if underway.is_some() && wish.config != Config::Invalid => {
+                return Verdict::InForce;
+            }
+            (Err(text), None) => return Verdict::Refused("Retrying", text),
+        };
+        if wish.config == Config::Invalid {
+            return Verdict::Refused(
+                "InvalidConfiguration",
+                "invalid ClusterExtension configuration: ".to_owned(),
+            );
+        }
+        let newest = self.snapshot.newest().filter(|newest| newest.is_active());
+        let is_newest = |version: usize| {
+            newest.is_some_and(|newest| newest.version() == Some(version) && self.has_content(newest, wish))
+        };
+        if is_newest(wanted) || underway.is_some() {
+            return Verdict::InForce;
+        }
+        // A revision that rolls out stays though the catalogs have changed since.
+        let passed = self.window.markets.iter().any(|market| {
+            let before = Intent { catalogs: market.clone(), ..self.intent.clone() };
+            let was_wanted = resolve(&before, wish, installed_version);
+            was_wanted.is_ok_and(|version| is_newest(version) && rolling.is_some())
+        });
+        if passed {
+            return Verdict::InForce;
+        }
+        if !wish.unchecked && self.is_unsafe(wanted) {
+            return Verdict::Refused("Retrying", "validating upgrade for CRD ".to_owned());
+        }
+        let is = newest.map_or_else(
+            || "no active revision".to_owned(),
+            |newest| {
+                format!("{} of {:?}", newest.name(), newest.version().map(|version| VERSIONS[version].text))
+            },
+        );
+        let text = VERSIONS[wanted].text;
+        Verdict::Pending(format!("the newest is {is}, and {text} with {:?} is wanted", wish.config))
+    }
+
+    /// Whether a revision's content is what the version and configuration ask for. Where it cannot be read, nothing
+    /// speaks against that.
+    fn has_content(&self, revision: &Revision, wish: &Wish) -> bool {
+        let Some(version) = revision.version() else { return false };
+        if revision.content.is_none() {
+            return true;
+        }
+        let expected = objects(&self.intent.name, &VERSIONS[version], wish.env());
+        let kinds: BTreeSet<&str> =
+            ["ConfigMap", "Service", "PriorityClass", "CustomResourceDefinition", "Deployment"].into();
+        let listed: BTreeSet<Key> =
+            revision.objects().map(Key::of).filter(|key| kinds.contains(key.kind.as_str())).collect();
+        listed == expected.keys().cloned().collect()
+            && revision.objects().all(|object| {
+                let key = Key::of(object);
+                let wanted = expected.get(&key);
+                let agrees = wanted.is_none_or(|wanted| difference(wanted, object, "").is_none());
+                agrees && (key.kind != "Deployment" || env(object) == wish.env())
+            })
+    }
+
+    /// Whether a definition that exists has a field that the version's has not.
+    fn is_unsafe(&self, version: usize) -> bool {
+        let Version { widgets, gadgets } = Version::of(version);
+        DEFINED.iter().zip([widgets, gadgets]).any(|(plural, new)| {
+            let key =
+                Key::new("CustomResourceDefinition", "", &format!("{plural}.{}", group(&self.intent.name)));
+            let live = self.snapshot.objects.get(&key).map(|live| fields(live));
+            new.zip(live).is_some_and(|(new, live)| live > new)
+        })
+    }
+}
+
+/// Value of the model's environment variable.
+fn env(deployment: &Value) -> Option<&str> {
+    let all = deployment.pointer("/spec/template/spec/containers/0/env")?.as_array()?;
+    all.iter().find(|one| one["name"] == "MODEL")?["value"].as_str()
+}

@@ -1,0 +1,225 @@
+//! Many extensions of one catalog, and the servers that look after them.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use olm_api::conditions::{self, types};
+use olm_api::{ClusterExtension, ClusterObjectSet};
+use olm_image::Image;
+use serde_json::json;
+
+use super::content::{VERSIONS, bundle, name, package};
+use crate::ControllerArguments;
+use crate::content::Files;
+use crate::controller::Controller;
+use crate::load::client;
+use crate::process::{Watch, memory, processor_time};
+use crate::setup::{Catalogd, Setup};
+
+pub(super) const INSTALL_NAMESPACE: &str = "bench";
+const CATALOG: &str = "bench";
+/// Nothing that is measured takes longer.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// Objects that are written at once.
+const WRITERS: usize = 16;
+/// How long nothing may have been done for the controller to count as settled, and how often that is looked at.
+const QUIET: Duration = Duration::from_secs(3);
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What an operation on many extensions took of the controller.
+pub(super) struct Spent {
+    pub(super) extensions: usize,
+    /// Seconds until the last was done.
+    pub(super) time: f64,
+    /// Seconds of processor time until the controller had nothing more to do.
+    pub(super) processor: f64,
+    /// Peak MB that are no file's.
+    pub(super) memory: f64,
+}
+
+/// A catalog, its extensions and the servers; processes end with it.
+pub(super) struct Fleet {
+    extensions: Api<ClusterExtension>,
+    controller: Option<Controller>,
+    _catalogd: Catalogd,
+    setup: Setup,
+}
+
+impl Fleet {
+    /// Serves a catalog of `packages` packages, whose Deployments run the image `operand`.
+    pub(super) async fn on(
+        arguments: &ControllerArguments,
+        kubeconfig: Option<&Path>,
+        packages: usize,
+        operand: Option<&str>,
+    ) -> Result<Self> {
+        let setup = match kubeconfig {
+            Some(kubeconfig) => Setup::on(kubeconfig).await?,
+            None => Setup::start().await?,
+        };
+        let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": INSTALL_NAMESPACE}}))?;
+        Api::all(setup.client()).create(&PostParams::default(), &namespace).await?;
+        let files = catalog(&setup, packages, operand)?;
+        let mut served = Catalogd::spawn(&setup, &arguments.catalogd, arguments.log)?;
+        served.until(&client(&setup.ca)?, "none/api/v1/all", 404).await?;
+        let digest = setup.push(CATALOG, "v1", &files)?;
+        setup.serve(CATALOG, "v1", &digest).await?;
+        Ok(Self { extensions: Api::all(setup.client()), controller: None, _catalogd: served, setup })
+    }
+
+    /// Starts the controller; returns its memory when it has settled, in MB.
+    pub(super) async fn start_controller(&mut self, arguments: &ControllerArguments) -> Result<f64> {
+        self.controller = Some(Controller::spawn(&self.setup, &arguments.controller, arguments.log)?);
+        self.settle().await?;
+        self.memory()
+    }
+
+    /// Installs the first version of these extensions at once.
+    pub(super) async fn install(&self, which: Range<usize>) -> Result<Spent> {
+        self.bring(which, VERSIONS[0]).await
+    }
+
+    /// Upgrades these extensions at once.
+    pub(super) async fn upgrade(&self, which: Range<usize>) -> Result<Spent> {
+        self.bring(which, VERSIONS[1]).await
+    }
+
+    async fn bring(&self, which: Range<usize>, version: &str) -> Result<Spent> {
+        let pid = self.controller()?;
+        let before = processor_time(pid)?;
+        let peak = Watch::start(pid, Path::new("/nonexistent"));
+        let started = Instant::now();
+        let names: BTreeSet<String> = which.map(name).collect();
+        let extensions = names.len();
+        let all = tokio::time::timeout(PATIENCE, async {
+            tokio::try_join!(self.write(&names, version), self.until_done(names.clone(), version))
+        });
+        let done = all.await;
+        let time = started.elapsed().as_secs_f64();
+        if done.is_err() {
+            self.explain(version).await?;
+        }
+        done.context("not done in time")??;
+        self.settle().await?;
+        Ok(Spent {
+            extensions,
+            time,
+            processor: processor_time(pid)? - before,
+            memory: peak.finish().anonymous,
+        })
+    }
+
+    async fn write(&self, names: &BTreeSet<String>, version: &str) -> Result<()> {
+        let writes = names.iter().map(|name| async move {
+            let extension = json!({
+                "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": name},
+                "spec": {"namespace": INSTALL_NAMESPACE, "source": {"sourceType": "Catalog", "catalog": {
+                    "packageName": name, "version": version,
+                }}},
+            });
+            self.extensions.patch(name, &PatchParams::apply("olm-bench"), &Patch::Apply(&extension)).await.map(drop)
+        });
+        Ok(stream::iter(writes).buffer_unordered(WRITERS).try_collect().await?)
+    }
+
+    async fn until_done(&self, mut names: BTreeSet<String>, version: &str) -> Result<()> {
+        let events =
+            watcher(self.extensions.clone(), watcher::Config::default()).default_backoff().applied_objects();
+        let mut events = std::pin::pin!(events);
+        while !names.is_empty() {
+            let extension = events.try_next().await?.context("the watch ended")?;
+            if is_done(&extension, version) {
+                names.remove(&extension.name_any());
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows what keeps an extension.
+    async fn explain(&self, version: &str) -> Result<()> {
+        let all = self.extensions.list(&ListParams::default()).await?;
+        if let Some(stuck) = all.iter().find(|extension| !is_done(extension, version)) {
+            eprintln!("{}: {}", stuck.name_any(), serde_json::to_string(&stuck.status)?);
+            let sets: Api<ClusterObjectSet> = Api::all(self.client());
+            for set in sets
+                .list(
+                    &ListParams::default()
+                        .labels(&format!("olm.operatorframework.io/owner-name={}", stuck.name_any())),
+                )
+                .await?
+            {
+                eprintln!("{}: {}", set.name_any(), serde_json::to_string(&set.status)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the controller has done next to nothing for a while.
+    pub(super) async fn settle(&self) -> Result<()> {
+        let pid = self.controller()?;
+        let deadline = Instant::now() + PATIENCE;
+        let (mut since, mut used) = (Instant::now(), processor_time(pid)?);
+        while since.elapsed() < QUIET {
+            ensure!(Instant::now() < deadline, "operator-controller does not come to rest");
+            tokio::time::sleep(LOOK).await;
+            let now = processor_time(pid)?;
+            if now - used > 0.02 {
+                (since, used) = (Instant::now(), now);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn controller(&self) -> Result<u32> {
+        self.controller.as_ref().map(Controller::pid).context("no controller runs")
+    }
+
+    /// Memory of the controller that is no file's, in MB.
+    pub(super) fn memory(&self) -> Result<f64> {
+        memory(self.controller()?, "RssAnon")
+    }
+
+    pub(super) fn client(&self) -> Client {
+        self.setup.client()
+    }
+
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.setup.file(name)
+    }
+}
+
+fn is_done(extension: &ClusterExtension, version: &str) -> bool {
+    let Some(status) = &extension.status else { return false };
+    let installed = status.install.as_ref().map(|install| install.bundle.version.as_str());
+    let is = |type_, reason: &str| {
+        conditions::find(&status.conditions, type_)
+            .is_some_and(|condition| condition.status == "True" && condition.reason == reason)
+    };
+    installed == Some(version) && is(types::INSTALLED, "Succeeded") && is(types::PROGRESSING, "Succeeded")
+}
+
+/// Pushes the bundles and returns the files of a catalog of them.
+fn catalog(setup: &Setup, packages: usize, operand: Option<&str>) -> Result<Files> {
+    let mut files = Files::new();
+    for number in 0..packages {
+        let package_name = name(number);
+        let mut images = Vec::new();
+        for version in VERSIONS {
+            let image = Image::bundle(&bundle(number, version, operand))?;
+            let repository = format!("bundles/{package_name}");
+            let digest = setup.registry.add_image(&repository, version, &image);
+            images.push(format!("{}/{repository}@{digest}", setup.registry.host()));
+        }
+        let metas: String = package(number, &images).iter().map(|meta| format!("{meta}\n")).collect();
+        files.insert(format!("{package_name}/catalog.json"), metas.into_bytes());
+    }
+    Ok(files)
+}

@@ -1,0 +1,221 @@
+//! The cases of operator-controller: how long installs and upgrades take, what they cost, and how that grows.
+//!
+//! Pods: a cluster with a node, where every extension has a Deployment; the servers are processes of this machine. The
+//! limit is what `kubectl apply` of the same objects takes. Growth: etcd and kube-apiserver alone, extensions without
+//! Deployments, so that the figures are the controller's.
+
+mod content;
+mod fleet;
+mod limit;
+mod writes;
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::ControllerArguments;
+use crate::process::{memory, processor_time};
+use crate::table::{Bar, Row, Table, Unit};
+use fleet::{Fleet, Spent};
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Case {
+    /// With Deployments, on a cluster with a node
+    Pods,
+    /// Without Deployments, on an API server alone
+    Growth,
+}
+
+/// Extensions in the case with pods.
+const PODS: usize = 50;
+/// How long an idle controller is looked at.
+const IDLE: Duration = Duration::from_secs(60);
+/// The extensions up to each of these numbers are installed together: the reference's figures where there are some,
+/// processor seconds for each extension, seconds, peak MB.
+const GROWTH: [(usize, Option<[f64; 3]>); 5] = [
+    (49, Some([0.40, 34.0, 139.0])),
+    (99, Some([0.53, 41.0, 154.0])),
+    (199, Some([0.64, 100.0, 188.0])),
+    (349, None),
+    (499, None),
+];
+/// The reference's processor seconds for each extension at 200.
+const AT_200: f64 = 0.64;
+/// What the steps may differ by from 50 extensions on.
+const FLAT: f64 = 1.2;
+
+/// Measures the cases.
+pub(crate) async fn measure(arguments: &ControllerArguments) -> Result<Table> {
+    let mut table = Table::default();
+    let cases: &[Case] =
+        if arguments.cases.is_empty() { &[Case::Pods, Case::Growth] } else { &arguments.cases };
+    for case in cases {
+        match case {
+            Case::Pods => pods(&mut table, arguments).await?,
+            Case::Growth => growth(&mut table, arguments).await?,
+        }
+    }
+    Ok(table)
+}
+
+async fn pods(table: &mut Table, arguments: &ControllerArguments) -> Result<()> {
+    let Some(kubeconfig) = &arguments.kubeconfig else {
+        table.remarks.push("no KUBECONFIG: the cases with pods are skipped".to_owned());
+        return Ok(());
+    };
+    eprintln!("bundles and catalog");
+    let mut fleet = Fleet::on(arguments, Some(kubeconfig), PODS, Some(&arguments.operand)).await?;
+    eprintln!("the limit: kubectl apply of the objects of {} extensions", PODS - 1);
+    let limit = limit::measure(&fleet, kubeconfig, 1..PODS, &arguments.operand).await?;
+    let started = fleet.start_controller(arguments).await?;
+    table.rows.push(row(
+        "start, nothing installed: memory",
+        started,
+        Unit::Megabytes,
+        None,
+        Bar::Limit(40.0),
+        "",
+    ));
+
+    eprintln!("one install");
+    let one = fleet.install(0..1).await?;
+    table.rows.push(row(
+        "one install",
+        one.time,
+        Unit::Seconds,
+        Some(1.9),
+        Bar::TimesAtMost(0.6),
+        "until its pod runs",
+    ));
+    eprintln!("{} installs at once", PODS - 1);
+    let many = fleet.install(1..PODS).await?;
+    let case = "49 installs at once";
+    spent(table, case, &many, [46.0, 25.0, 134.0], (0.55, 48.0));
+    let against =
+        row(case, many.time, Unit::Seconds, Some(limit), Bar::TimesAtMost(1.25), "against kubectl apply");
+    table.rows.push(against);
+    idle(table, &fleet, 50, 0.06, None).await?;
+    eprintln!("{PODS} upgrades at once");
+    let upgraded = fleet.upgrade(0..PODS).await?;
+    spent(table, "50 upgrades at once", &upgraded, [80.0, 40.0, 143.0], (0.5, 48.0));
+    Ok(())
+}
+
+/// The rows of many operations at once; reference and bars are time, processor time and memory.
+fn spent(table: &mut Table, case: &str, spent: &Spent, reference: [f64; 3], (time, memory): (f64, f64)) {
+    let [slow, busy, large] = reference;
+    let per = format!("{:.3} s each", spent.processor / spent.extensions as f64);
+    let name = |what: &str| format!("{case}: {what}");
+    table.rows.push(row(&name("time"), spent.time, Unit::Seconds, Some(slow), Bar::TimesAtMost(time), ""));
+    let busy = Some(busy);
+    table.rows.push(row(
+        &name("processor"),
+        spent.processor,
+        Unit::Seconds,
+        busy,
+        Bar::TimesAtMost(0.2),
+        &per,
+    ));
+    let large = Some(large);
+    table.rows.push(row(&name("peak memory"), spent.memory, Unit::Megabytes, large, Bar::Limit(memory), ""));
+}
+
+async fn growth(table: &mut Table, arguments: &ControllerArguments) -> Result<()> {
+    let all = GROWTH.last().map_or(0, |(last, _)| last + 1);
+    eprintln!("bundles and catalog of {all} extensions without Deployments");
+    let mut fleet = Fleet::on(arguments, None, all, None).await?;
+    let before = fleet.start_controller(arguments).await?;
+    fleet.install(0..1).await?;
+    let (mut first, mut flat) = (1, Vec::new());
+    for (last, reference) in GROWTH {
+        eprintln!("installs {first} to {last}");
+        let spent = fleet.install(first..last + 1).await?;
+        let each = spent.processor / spent.extensions as f64;
+        let name = |what: &str| format!("growth, {first}-{last}: {what}");
+        let [busy, slow, large] = reference.map_or([None; 3], |reference| reference.map(Some));
+        let limit = Bar::Limit(AT_200 * 0.1);
+        table.rows.push(row(&name("processor each"), each, Unit::Seconds, busy, limit, ""));
+        let time = if slow.is_some() { Bar::TimesAtMost(0.3) } else { Bar::Limit(f64::INFINITY) };
+        table.rows.push(row(&name("time"), spent.time, Unit::Seconds, slow, time, ""));
+        table.rows.push(row(
+            &name("peak memory"),
+            spent.memory,
+            Unit::Megabytes,
+            large,
+            Bar::TimesAtMost(1.0),
+            "",
+        ));
+        if last > 49 {
+            flat.push(each);
+        }
+        if last == 199 {
+            idle(table, &fleet, 200, 0.12, Some("no write but leases")).await?;
+        }
+        first = last + 1;
+    }
+    let (low, high) =
+        flat.iter().fold((f64::MAX, 0.0_f64), |(low, high), each| (low.min(*each), high.max(*each)));
+    let uneven = row(
+        "growth, from 50 on: dearest against cheapest",
+        high,
+        Unit::Seconds,
+        Some(low),
+        Bar::TimesAtMost(FLAT),
+        "",
+    );
+    table.rows.push(uneven);
+    let kilobytes = (fleet.memory()? - before) / all as f64 * 1e3;
+    let note = format!("{all} extensions: kB for each, in MB/1000");
+    table.rows.push(row(
+        "growth: memory each",
+        kilobytes / 1e3,
+        Unit::Megabytes,
+        None,
+        Bar::Limit(0.15),
+        &note,
+    ));
+    idle(table, &fleet, all, 0.12, Some("no write but leases")).await
+}
+
+/// The rows of a controller that has nothing to do; `quiet` is the case in which nobody else writes to the API server.
+async fn idle(
+    table: &mut Table,
+    fleet: &Fleet,
+    extensions: usize,
+    reference: f64,
+    quiet: Option<&str>,
+) -> Result<()> {
+    eprintln!("{extensions} extensions, idle");
+    fleet.settle().await?;
+    let pid = fleet.controller()?;
+    let (processor, written) = (processor_time(pid)?, writes::count(fleet.client()).await?);
+    tokio::time::sleep(IDLE).await;
+    let used = processor_time(pid)? - processor;
+    let written = writes::count(fleet.client()).await? - written;
+    let name = |what: &str| format!("idle, {extensions} extensions: {what}");
+    table.rows.push(row(
+        &name("processor a minute"),
+        used,
+        Unit::Seconds,
+        Some(reference),
+        Bar::TimesAtMost(1.0),
+        "",
+    ));
+    table.rows.push(row(
+        &name("memory"),
+        memory(pid, "RssAnon")?,
+        Unit::Megabytes,
+        None,
+        Bar::Limit(40.0),
+        "",
+    ));
+    if let Some(note) = quiet {
+        table.rows.push(row(&name("writes"), written, Unit::Count, None, Bar::Limit(0.0), note));
+    }
+    Ok(())
+}
+
+fn row(case: &str, ours: f64, unit: Unit, reference: Option<f64>, bar: Bar, note: &str) -> Row {
+    Row { case: case.to_owned(), ours, unit, reference, bar, note: note.to_owned() }
+}

@@ -1,0 +1,165 @@
+//! The processes of our servers.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use olm_control_plane::PATIENCE;
+
+/// Pause between two looks at a process.
+const LOOK: Duration = Duration::from_millis(5);
+/// Lines of a log that an error and a failed test show.
+const LOG_LINES: usize = 60;
+
+/// Where the programs are.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// catalogd.
+    pub catalogd: PathBuf,
+    /// operator-controller.
+    pub operator_controller: PathBuf,
+}
+
+impl Programs {
+    /// The programs of a build: `operator_controller` and catalogd beside it. Where the environment has
+    /// `OLM_PROGRAMS`, it is the folder of both instead.
+    ///
+    /// # Errors
+    /// There is no catalogd beside it.
+    pub fn beside(operator_controller: impl Into<PathBuf>) -> Result<Self> {
+        let operator_controller = match std::env::var_os("OLM_PROGRAMS") {
+            Some(folder) => Path::new(&folder).join("operator-controller"),
+            None => operator_controller.into(),
+        };
+        let catalogd = operator_controller.with_file_name("catalogd");
+        ensure!(
+            catalogd.exists(),
+            "{} is missing: build it with `cargo build -p catalogd`",
+            catalogd.display()
+        );
+        Ok(Self { catalogd, operator_controller })
+    }
+}
+
+/// A running server; killed when dropped.
+pub struct Server {
+    name: &'static str,
+    child: Child,
+    log: PathBuf,
+    probe_port: u16,
+}
+
+impl Server {
+    /// Starts the process, which appends to `log`, and waits for nothing.
+    pub(crate) fn spawn(
+        name: &'static str,
+        program: &Path,
+        arguments: &[String],
+        log: PathBuf,
+        probe_port: u16,
+    ) -> Result<Self> {
+        let output = File::options().create(true).append(true).open(&log)?;
+        let child = Command::new(program)
+            .args(arguments)
+            .arg(format!("--health-probe-bind-address=127.0.0.1:{probe_port}"))
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .spawn()
+            .with_context(|| format!("start {}", program.display()))?;
+        Ok(Self { name, child, log, probe_port })
+    }
+
+    /// Waits until the process says that it is ready.
+    ///
+    /// # Errors
+    /// It ended, or is not ready in time.
+    pub async fn ready(&mut self) -> Result<()> {
+        let url = format!("http://127.0.0.1:{}/readyz", self.probe_port);
+        let client = reqwest::Client::builder().no_proxy().build()?;
+        let deadline = Instant::now() + PATIENCE;
+        while !client.get(&url).send().await.is_ok_and(|answer| answer.status() == 200) {
+            self.check()?;
+            ensure!(Instant::now() < deadline, "{} is not ready:\n{}", self.name, self.end_of_log());
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// Process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What all processes of this program have logged in this world.
+    #[must_use]
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Fails if the process has ended.
+    ///
+    /// # Errors
+    /// How it ended, and the end of its log.
+    pub fn check(&mut self) -> Result<()> {
+        match self.child.try_wait()? {
+            None => Ok(()),
+            Some(status) => bail!("{} ended with {status}:\n{}", self.name, self.end_of_log()),
+        }
+    }
+
+    /// Waits until the process has ended by itself or was killed by somebody else.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub async fn ended(&mut self) -> Result<ExitStatus> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            ensure!(Instant::now() < deadline, "{} does not end:\n{}", self.name, self.end_of_log());
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Ends the process as Kubernetes does and waits for that.
+    ///
+    /// # Errors
+    /// It does not end, or not well.
+    pub async fn stop(mut self) -> Result<()> {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
+        let status = self.ended().await?;
+        ensure!(status.success(), "{} ended with {status}:\n{}", self.name, self.end_of_log());
+        Ok(())
+    }
+
+    /// `kill -9`; nothing happens to one that has ended.
+    pub fn kill(&mut self) {
+        // Both fail only if it is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    fn end_of_log(&self) -> String {
+        let log = std::fs::read(&self.log).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = log.lines().collect();
+        let from = lines.len().saturating_sub(LOG_LINES);
+        lines.get(from..).unwrap_or_default().join("\n")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            eprintln!("the end of {}:\n{}", self.log.display(), self.end_of_log());
+        }
+    }
+}

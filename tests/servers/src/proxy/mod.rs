@@ -1,0 +1,363 @@
+//! A proxy between operator-controller and the API server: it counts calls and spoils those that a test names.
+//!
+//! operator-controller talks plain HTTP to it, so that nothing stands between the test and the bytes.
+
+mod fault;
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use axum::body::Body;
+use bytes::Bytes;
+use futures::{Stream, StreamExt, TryStreamExt, stream};
+use http::{HeaderMap, Request, Response, header};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use kube::config::Kubeconfig;
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, broadcast};
+use tokio::task::JoinHandle;
+
+pub use fault::{Answer, Call, Fault, Rule, When};
+
+/// Largest body of a call.
+const MAX_BODY: usize = 64 << 20;
+/// Pause between two looks at the calls.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The running proxy.
+pub struct Proxy {
+    kubeconfig: PathBuf,
+    shared: Arc<Shared>,
+    accepting: JoinHandle<()>,
+}
+
+/// Names a rule that was added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleId(usize);
+
+struct Shared {
+    upstream: String,
+    client: reqwest::Client,
+    state: Mutex<State>,
+    ends: broadcast::Sender<End>,
+    /// A rule was removed.
+    removed: Notify,
+}
+
+/// What strikes a call.
+struct Strike {
+    fault: Fault,
+    when: When,
+    rule: usize,
+}
+
+#[derive(Default)]
+struct State {
+    count: u64,
+    calls: Vec<Call>,
+    /// All rules ever added, `None` where one was removed.
+    rules: Vec<Option<Rule>>,
+    process: Option<u32>,
+}
+
+/// How open watches end.
+#[derive(Clone, Copy)]
+enum End {
+    Broken,
+    Expired,
+}
+
+/// The connection ends without an answer.
+#[derive(Debug)]
+struct Cut;
+
+impl std::fmt::Display for Cut {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("the connection is cut")
+    }
+}
+
+impl std::error::Error for Cut {}
+
+impl Proxy {
+    /// Starts a proxy for the cluster of `kubeconfig`, and writes the kubeconfig of its clients beside it.
+    ///
+    /// # Errors
+    /// The kubeconfig names no server, or no port is to be had.
+    pub async fn start(kubeconfig: &Path) -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let mut config = Kubeconfig::read_from(kubeconfig)?;
+        let cluster = config.clusters.first_mut().and_then(|named| named.cluster.as_mut());
+        let cluster = cluster.context("a kubeconfig without clusters")?;
+        let upstream = cluster.server.clone().context("a cluster without server")?;
+        let authority = cluster.certificate_authority.take().context("a cluster without CA file")?;
+        let certificate = reqwest::Certificate::from_pem(&std::fs::read(authority)?)?;
+        let client =
+            reqwest::Client::builder().no_proxy().tls_certs_only([certificate]).build().context("client")?;
+        cluster.server = Some(format!("http://{}", listener.local_addr()?));
+        let written = kubeconfig.with_file_name("kubeconfig-of-proxy");
+        std::fs::write(&written, serde_json::to_vec(&config)?)?;
+        let state = Mutex::default();
+        let (ends, removed) = (broadcast::Sender::new(64), Notify::new());
+        let shared = Arc::new(Shared { upstream, client, state, ends, removed });
+        let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
+        Ok(Self { kubeconfig: written, shared, accepting })
+    }
+
+    /// How clients reach the API server through the proxy.
+    #[must_use]
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// From now on [`Fault::Kill`] kills this process.
+    pub fn set_process(&self, pid: u32) {
+        self.shared.state().process = Some(pid);
+    }
+
+    /// Spoils calls from now on. Of several rules that strike a call the oldest counts.
+    pub fn add(&self, rule: Rule) -> RuleId {
+        let rules = &mut self.shared.state().rules;
+        rules.push(Some(rule));
+        RuleId(rules.len() - 1)
+    }
+
+    /// Forgets a rule and says how often it has struck. The connections of calls that hang for it break.
+    pub fn remove(&self, id: RuleId) -> usize {
+        let rule = self.shared.state().rules.get_mut(id.0).and_then(Option::take);
+        self.shared.removed.notify_waiters();
+        rule.map_or(0, |rule| rule.hits)
+    }
+
+    /// How often a rule has struck.
+    #[must_use]
+    pub fn hits(&self, id: RuleId) -> usize {
+        self.shared.state().rules.get(id.0).and_then(Option::as_ref).map_or(0, |rule| rule.hits)
+    }
+
+    /// Waits until a rule has struck `count` times.
+    ///
+    /// # Errors
+    /// It has not within `patience`.
+    pub async fn until_struck(&self, id: RuleId, count: usize, patience: Duration) -> Result<()> {
+        let deadline = Instant::now() + patience;
+        while self.hits(id) < count {
+            ensure!(Instant::now() < deadline, "the fault struck {} of {count} times", self.hits(id));
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// Forgets all rules, as [`Proxy::remove`] does.
+    pub fn clear(&self) {
+        self.shared.state().rules.iter_mut().for_each(|rule| *rule = None);
+        self.shared.removed.notify_waiters();
+    }
+
+    /// Open watches break off.
+    pub fn break_watches(&self) {
+        // An error says that no watch is open.
+        let _ = self.shared.ends.send(End::Broken);
+    }
+
+    /// Open watches end with an event that says that they have expired (410).
+    pub fn expire_watches(&self) {
+        // As above.
+        let _ = self.shared.ends.send(End::Expired);
+    }
+
+    /// How many calls came since the start.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.shared.state().count
+    }
+
+    /// The calls after the one of this number that were not yet forgotten.
+    #[must_use]
+    pub fn calls(&self, after: u64) -> Vec<Call> {
+        self.shared.state().calls.iter().filter(|call| call.number > after).cloned().collect()
+    }
+
+    /// When the last call came that mentions `text`.
+    #[must_use]
+    pub fn last_about(&self, text: &str) -> Option<Instant> {
+        self.shared.state().calls.iter().rev().find(|call| call.mentions(text)).map(|call| call.at)
+    }
+
+    /// Forgets the calls so far; the count goes on.
+    pub fn forget(&self) {
+        self.shared.state().calls.clear();
+    }
+
+    /// The calls that may have changed something and that came in a time of this length, which begins now.
+    pub async fn mutations_within(&self, window: Duration) -> Vec<Call> {
+        let before = self.count();
+        tokio::time::sleep(window).await;
+        self.calls(before).into_iter().filter(Call::is_mutation).collect()
+    }
+
+    /// Waits until for `window` no call has come that may change something.
+    ///
+    /// # Errors
+    /// There is no such time within `patience`; names the last calls.
+    pub async fn until_quiet(&self, window: Duration, patience: Duration) -> Result<()> {
+        let deadline = Instant::now() + patience;
+        let mut from = Instant::now();
+        loop {
+            let last = self.shared.state().calls.iter().rev().find(|call| call.is_mutation()).cloned();
+            from = from.max(last.map_or(from, |call| call.at));
+            if from.elapsed() >= window {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                let writes = self.calls(0).into_iter().filter(Call::is_mutation);
+                let lines: Vec<String> = writes.map(|call| call.line()).collect();
+                let last = lines.get(lines.len().saturating_sub(10)..).unwrap_or_default().join("\n");
+                anyhow::bail!("no {window:?} without a write within {patience:?}; the last ones:\n{last}");
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move {
+            let service = service_fn(move |request| Arc::clone(&shared).answer(request));
+            // An error says that the client or a fault has ended the connection.
+            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Body>, Cut> {
+        let (parts, body) = request.into_parts();
+        let body = axum::body::to_bytes(Body::new(body), MAX_BODY).await.map_err(|_| Cut)?;
+        let (call, struck) = self.record(&parts, body);
+        let Some(Strike { fault, when, rule }) = struck else {
+            return self.forward(&call, parts.headers).await;
+        };
+        if let Fault::Delay(time) = fault {
+            tokio::time::sleep(time).await;
+            return self.forward(&call, parts.headers).await;
+        }
+        if when == When::After {
+            // It takes effect even if the client is gone already.
+            let (shared, call, headers) = (Arc::clone(&self), call.clone(), parts.headers);
+            let forwarded = tokio::spawn(async move { shared.forward(&call, headers).await });
+            forwarded.await.map_err(|_| Cut)??;
+        }
+        match fault {
+            Fault::Answer(answer) => answer.response().map_err(|_| Cut),
+            Fault::Hang => {
+                self.until_removed(rule).await;
+                Err(Cut)
+            }
+            Fault::Kill => {
+                self.kill();
+                Err(Cut)
+            }
+            Fault::Cut | Fault::Delay(_) => Err(Cut),
+        }
+    }
+
+    /// Counts the call and finds what strikes it.
+    fn record(&self, parts: &http::request::Parts, body: Bytes) -> (Call, Option<Strike>) {
+        let mut state = self.state();
+        state.count += 1;
+        let call = Call {
+            number: state.count,
+            at: Instant::now(),
+            method: parts.method.clone(),
+            path: parts.uri.path().to_owned(),
+            query: parts.uri.query().unwrap_or_default().to_owned(),
+            body,
+        };
+        state.calls.push(call.clone());
+        let struck = state.rules.iter_mut().enumerate().find_map(|(rule, known)| {
+            let (fault, when) = known.as_mut()?.strike(&call)?;
+            Some(Strike { fault, when, rule })
+        });
+        (call, struck)
+    }
+
+    async fn until_removed(&self, rule: usize) {
+        loop {
+            let removed = self.removed.notified();
+            if self.state().rules.get(rule).is_none_or(Option::is_none) {
+                return;
+            }
+            removed.await;
+        }
+    }
+
+    async fn forward(&self, call: &Call, mut headers: HeaderMap) -> Result<Response<Body>, Cut> {
+        for name in [header::HOST, header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING] {
+            headers.remove(name);
+        }
+        let separator = if call.query.is_empty() { "" } else { "?" };
+        let url = format!("{}{}{separator}{}", self.upstream, call.path, call.query);
+        // Subscribed before the watch is open, so that none escapes.
+        let ends = self.ends.subscribe();
+        let request = self.client.request(call.method.clone(), url).headers(headers).body(call.body.clone());
+        let answer = request.send().await.map_err(|_| Cut)?;
+        let mut response = Response::builder().status(answer.status());
+        for (name, value) in answer.headers() {
+            if name != header::TRANSFER_ENCODING && name != header::CONNECTION {
+                response = response.header(name, value);
+            }
+        }
+        let is_watch = call.is_watch() && answer.status().is_success();
+        let bytes = answer.bytes_stream().map_err(|_| Cut);
+        let body =
+            if is_watch { Body::from_stream(until_ended(bytes, ends)) } else { Body::from_stream(bytes) };
+        response.body(body).map_err(|_| Cut)
+    }
+
+    fn kill(&self) {
+        let pid = self.state().process.take().and_then(|pid| i32::try_from(pid).ok());
+        if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
+            // It was not waited for yet, so that the number is still its own; an error says that it is gone.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+/// The events of a watch until it is ended.
+fn until_ended(
+    events: impl Stream<Item = Result<Bytes, Cut>> + Send + 'static,
+    ends: broadcast::Receiver<End>,
+) -> impl Stream<Item = Result<Bytes, Cut>> + Send + 'static {
+    stream::unfold(Some((Box::pin(events), ends)), |state| async move {
+        let (mut events, mut ends) = state?;
+        tokio::select! {
+            event = events.next() => {
+                let event = event?;
+                let rest = event.is_ok().then_some((events, ends));
+                Some((event, rest))
+            }
+            end = ends.recv() => {
+                let expired = format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", Answer::expired().status());
+                Some((matches!(end, Ok(End::Expired)).then(|| Bytes::from(expired)).ok_or(Cut), None))
+            }
+        }
+    })
+}

@@ -1,0 +1,302 @@
+//! Everything around our servers: control plane, proxy, registry, certificates, content.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use olm_api::conditions::is_true;
+use olm_api::crds::crds;
+use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
+use olm_control_plane::ports::free_ports;
+use olm_control_plane::{ControlPlane, HOUSEKEEPING, Options, PATIENCE};
+use olm_image::Image;
+use olm_image::registry::Registry;
+use serde_json::{Value, json};
+
+use crate::{Bundle, Catalog, Programs, Proxy, Published, Server};
+
+/// The system namespace.
+pub const NAMESPACE: &str = "olmv1-system";
+/// Pause between two looks at an object.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(10);
+
+/// Everything around our servers; gone when dropped.
+pub struct World {
+    /// The cluster, with garbage collection.
+    pub plane: ControlPlane,
+    /// Where bundles and catalogs are pulled from.
+    pub registry: Registry,
+    /// Between operator-controller and the cluster.
+    pub proxy: Proxy,
+    programs: Programs,
+    ports: [u16; 4],
+    directory: tempfile::TempDir,
+}
+
+impl World {
+    /// Starts all but our servers. The CRDs are there, and so is [`NAMESPACE`].
+    ///
+    /// # Errors
+    /// Something could not be started.
+    pub async fn start(programs: Programs) -> Result<Self> {
+        let registry = Registry::start().await?;
+        let plane = ControlPlane::start_with(Options { controllers: HOUSEKEEPING }).await?;
+        plane.apply_crds(&crds()).await?;
+        let proxy = Proxy::start(plane.kubeconfig()).await?;
+        let directory = tempfile::Builder::new().prefix("olm-servers-").tempdir()?;
+        let file = |name: &str| directory.path().join(name);
+        std::fs::create_dir(file("registry"))?;
+        registry.write_ca(&file("registry"))?;
+        let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
+        std::fs::create_dir(file("catalogd-ca"))?;
+        std::fs::write(file("catalogd-ca/ca.crt"), certified.cert.pem())?;
+        std::fs::write(file("tls.crt"), certified.cert.pem())?;
+        std::fs::write(file("tls.key"), certified.signing_key.serialize_pem())?;
+        let world = Self { plane, registry, proxy, programs, ports: free_ports()?, directory };
+        world.create_namespace(NAMESPACE).await?;
+        Ok(world)
+    }
+
+    /// A client of the cluster with all rights, past the proxy.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        self.plane.client()
+    }
+
+    /// A path for files of the world.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Starts catalogd, which talks to the cluster directly, and waits until it is ready.
+    ///
+    /// # Errors
+    /// It ended, or is not ready in time.
+    pub async fn start_catalogd(&self) -> Result<Server> {
+        let file = |name: &str| self.file(name).display().to_string();
+        let [content_port, webhook_port, probe_port, _] = self.ports;
+        let arguments = [
+            format!("--kubeconfig={}", self.plane.kubeconfig().display()),
+            format!("--system-namespace={NAMESPACE}"),
+            "--feature-gates=APIV1MetasHandler=true".to_owned(),
+            format!("--cache-dir={}", file("catalogd")),
+            format!("--pull-cas-dir={}", file("registry")),
+            format!("--tls-cert={}", file("tls.crt")),
+            format!("--tls-key={}", file("tls.key")),
+            format!("--catalogs-server-addr=127.0.0.1:{content_port}"),
+            format!("--external-address=localhost:{content_port}"),
+            format!("--webhook-server-port={webhook_port}"),
+            "--metrics-bind-address=0".to_owned(),
+        ];
+        let (program, log) = (&self.programs.catalogd, self.file("catalogd.log"));
+        let mut started = Server::spawn("catalogd", program, &arguments, log, probe_port)?;
+        started.ready().await?;
+        Ok(started)
+    }
+
+    /// Starts operator-controller behind the proxy and waits until it is ready. What an earlier process had in its cache
+    /// is there again.
+    ///
+    /// # Errors
+    /// It ended, or is not ready in time.
+    pub async fn start_controller(&self) -> Result<Server> {
+        let mut started = self.launch_controller(&[])?;
+        started.ready().await?;
+        Ok(started)
+    }
+
+    /// As [`World::start_controller`] with further flags, and waits for nothing.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn launch_controller(&self, flags: &[&str]) -> Result<Server> {
+        let file = |name: &str| self.file(name).display().to_string();
+        let [.., probe_port] = self.ports;
+        let mut arguments = vec![
+            format!("--kubeconfig={}", self.proxy.kubeconfig().display()),
+            format!("--system-namespace={NAMESPACE}"),
+            "--leader-elect=false".to_owned(),
+            format!("--cache-path={}", file("operator-controller")),
+            format!("--catalogd-cas-dir={}", file("catalogd-ca")),
+            format!("--pull-cas-dir={}", file("registry")),
+        ];
+        arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        let (program, log) = (&self.programs.operator_controller, self.file("operator-controller.log"));
+        let started = Server::spawn("operator-controller", program, &arguments, log, probe_port)?;
+        self.proxy.set_process(started.pid());
+        Ok(started)
+    }
+
+    /// Puts the bundle's image into the registry.
+    ///
+    /// # Errors
+    /// The files make no image.
+    pub fn publish(&self, bundle: &Bundle) -> Result<Published> {
+        let repository = format!("bundles/{}", bundle.package);
+        let digest = self.registry.add_image(&repository, &format!("v{}", bundle.version), &bundle.image()?);
+        Ok(Published::new(bundle, format!("{}/{repository}@{digest}", self.registry.host())))
+    }
+
+    /// Puts the catalog's image into the registry and returns its reference by digest.
+    ///
+    /// # Errors
+    /// The content makes no image.
+    pub fn push_catalog(&self, name: &str, catalog: &Catalog) -> Result<String> {
+        let files = BTreeMap::from([("catalog.json".to_owned(), catalog.text().into_bytes())]);
+        let repository = format!("catalogs/{name}");
+        let digest = self.registry.add_image(&repository, "latest", &Image::catalog(&files)?);
+        Ok(format!("{}/{repository}@{digest}", self.registry.host()))
+    }
+
+    /// Makes the ClusterCatalog `name`, or changes it, and waits until catalogd serves this content.
+    ///
+    /// # Errors
+    /// It is not served in time; says its status.
+    pub async fn serve(&self, name: &str, catalog: &Catalog) -> Result<()> {
+        let image = self.push_catalog(name, catalog)?;
+        let object = json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
+            "metadata": {"name": name, "labels": {"olm.operatorframework.io/metadata.name": name}},
+            "spec": {"source": {"type": "Image", "image": {"ref": image}}},
+        });
+        let catalogs: Api<ClusterCatalog> = Api::all(self.client());
+        catalogs.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&object)).await?;
+        self.until_served(name, &image).await
+    }
+
+    /// Waits until catalogd serves the content of this image as the ClusterCatalog `name`.
+    ///
+    /// # Errors
+    /// It is not served in time; says its status.
+    pub async fn until_served(&self, name: &str, image: &str) -> Result<()> {
+        let catalogs: Api<ClusterCatalog> = Api::all(self.client());
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let status = catalogs.get(name).await?.status.unwrap_or_default();
+            let resolved = status.resolved_source.as_ref().map(|source| source.image.ref_.as_str());
+            if resolved == Some(image) && is_true(&status.conditions, "Serving") {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "catalog {name} is not served: {}",
+                serde_json::to_string(&status)?
+            );
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Makes a namespace.
+    ///
+    /// # Errors
+    /// The API server refuses it.
+    pub async fn create_namespace(&self, name: &str) -> Result<()> {
+        let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+        Api::all(self.client()).create(&PostParams::default(), &namespace).await?;
+        Ok(())
+    }
+
+    /// The extensions.
+    #[must_use]
+    pub fn extensions(&self) -> Api<ClusterExtension> {
+        Api::all(self.client())
+    }
+
+    /// The revisions.
+    #[must_use]
+    pub fn revisions(&self) -> Api<ClusterObjectSet> {
+        Api::all(self.client())
+    }
+
+    /// Changes an extension by a merge patch.
+    ///
+    /// # Errors
+    /// The API server refuses it.
+    pub async fn edit(&self, name: &str, patch: Value) -> Result<ClusterExtension> {
+        Ok(self.extensions().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
+    }
+
+    /// The extension once `holds`.
+    ///
+    /// # Errors
+    /// That does not come to be; shows the extension.
+    pub async fn until(
+        &self,
+        name: &str,
+        what: &str,
+        holds: impl Fn(&ClusterExtension) -> bool,
+    ) -> Result<ClusterExtension> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let extension = self.extensions().get(name).await?;
+            if holds(&extension) {
+                return Ok(extension);
+            }
+            if Instant::now() > deadline {
+                bail!("{name} never {what}: {}", serde_json::to_string(&extension)?);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// The extension once this version is installed, its roll-out has ended and its status is about its spec.
+    ///
+    /// # Errors
+    /// That does not come to be; shows the extension.
+    pub async fn until_installed(&self, name: &str, version: &str) -> Result<ClusterExtension> {
+        self.until(name, &format!("has {version} installed"), |extension| is_installed(extension, version))
+            .await
+    }
+
+    /// Deletes the extension and waits until it and its revisions are gone.
+    ///
+    /// # Errors
+    /// They stay.
+    pub async fn remove(&self, name: &str) -> Result<()> {
+        self.extensions().delete(name, &DeleteParams::default()).await.context("delete")?;
+        let deadline = Instant::now() + PATIENCE;
+        let selector = format!("{}={name}", olm_api::labels::OWNER_NAME);
+        let owned = kube::api::ListParams::default().labels(&selector);
+        loop {
+            let extension = self.extensions().get_opt(name).await?;
+            let revisions = self.revisions().list(&owned).await?.items;
+            if extension.is_none() && revisions.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("{name} stays: {}", serde_json::to_string(&(extension, revisions))?);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+/// An extension of `package` in `namespace`; `version` is a constraint.
+#[must_use]
+pub fn extension(name: &str, namespace: &str, package: &str, version: Option<&str>) -> Value {
+    let mut catalog = json!({"packageName": package});
+    if let Some(version) = version {
+        catalog["version"] = version.into();
+    }
+    json!({
+        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": name},
+        "spec": {"namespace": namespace, "source": {"sourceType": "Catalog", "catalog": catalog}},
+    })
+}
+
+fn is_installed(extension: &ClusterExtension, version: &str) -> bool {
+    let Some(status) = &extension.status else { return false };
+    let is_current = |type_: &str| {
+        let condition = olm_api::conditions::find(&status.conditions, type_);
+        condition.is_some_and(|condition| {
+            condition.reason == "Succeeded" && condition.observed_generation == extension.metadata.generation
+        })
+    };
+    let installed = status.install.as_ref().map(|install| install.bundle.version.as_str());
+    installed == Some(version) && is_current("Installed") && is_current("Progressing")
+}
