@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 
 /// How long anything may take that the cluster does for us; far above what it needs, because a test that passes
 /// never waits for it.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Namespace of the servers under test.
 const SYSTEM: &str = "olmv1-system";

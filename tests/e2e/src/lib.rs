@@ -7,9 +7,11 @@
 mod cluster;
 mod extension;
 mod forward;
+mod revision;
 mod scenario;
 
 pub use cluster::{Cluster, PATIENCE, eventually};
 pub use extension::{condition, describe, extension, is_installed};
 pub use forward::Forward;
+pub use revision::{object_set, revision_says};
 pub use scenario::{Scenario, replace_in};

@@ -7,13 +7,13 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use olm_api::{ClusterCatalog, ClusterExtension};
+use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
 use olm_image::Image;
 use sample_operator::content::Sample;
 use serde_json::{Value, json};
 
 use crate::cluster::one_file;
-use crate::{Cluster, PATIENCE, condition, describe, eventually, extension, is_installed};
+use crate::{Cluster, PATIENCE, condition, describe, eventually, extension, is_installed, revision_says};
 
 /// A package, a catalog, a namespace and an extension, all named after one test.
 pub struct Scenario {
@@ -102,10 +102,10 @@ impl Scenario {
         self.cluster.push(&format!("e2e/{}-catalog", self.name), "latest", &image).await
     }
 
-    /// Pushes the channels and applies a ClusterCatalog of the tag; waits until it is Serving.
+    /// Pushes the channels and applies a ClusterCatalog of them by digest; waits until it is Serving.
     pub async fn serve(&self, channels: &[(&str, Vec<Value>)]) -> Result<()> {
         let digest = self.push_catalog(&self.catalog_text(channels)).await?;
-        self.apply_catalog(json!({"ref": self.catalog_tag(), "pollIntervalMinutes": 1})).await?;
+        self.apply_catalog(json!({"ref": digest})).await?;
         self.wait_served(&digest).await
     }
 
@@ -206,6 +206,17 @@ impl Scenario {
     /// The condition now, as `Status/Reason: message`.
     pub async fn condition_now(&self, type_: &str) -> Result<String> {
         Ok(describe(&self.extensions().get(&self.name).await?, type_))
+    }
+
+    /// Waits until a condition of the extension's revision of this number, as `Status/Reason: message`, begins so.
+    pub async fn wait_revision(
+        &self,
+        number: u32,
+        type_: &'static str,
+        begins: &str,
+    ) -> Result<ClusterObjectSet> {
+        let (name, what) = (format!("{}-{number}", self.name), format!("{type_} {begins}"));
+        self.cluster.wait(&self.cluster.all(), &name, &what, revision_says(type_, begins)).await
     }
 
     /// Waits for an event of this reason about the extension; returns its note.

@@ -2,7 +2,7 @@
 //!
 //! Arguments: `serve` answers greetings; `webhooks` serves the webhooks; `idle` only runs, for packages whose API nobody
 //! uses; `ready` tells by its exit code whether the running operator is ready, for the readiness probe of an image
-//! without a shell.
+//! without a shell; `falter` makes the running operator not ready, and `recover` ready again.
 //! Environment: `OPERATOR_VERSION`, the version to report; `GREETING_GROUP`, the API group of the package's greetings;
 //! `TARGET_NAMESPACES`, where to look for greetings, comma separated: everywhere if it is empty.
 
@@ -63,7 +63,13 @@ async fn main() -> anyhow::Result<()> {
             terminated().await
         }
         Some("ready") => fs::metadata(READY).map(drop).with_context(|| format!("not ready: {READY}")),
-        other => anyhow::bail!("the argument must be serve, webhooks, idle or ready, not {other:?}"),
+        Some("falter") => fs::remove_file(READY).with_context(|| format!("removing {READY}")),
+        Some("recover") => is_ready(),
+        other => {
+            anyhow::bail!(
+                "the argument must be serve, webhooks, idle, ready, falter or recover, not {other:?}"
+            )
+        }
     }
 }
 

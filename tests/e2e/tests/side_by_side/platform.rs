@@ -14,7 +14,7 @@ use olm_e2e::{Cluster, Scenario};
 use serde_json::{Value, json};
 
 /// `config.openshift.io` as far as it is read and written.
-const CRDS: &str = include_str!("../data/openshift-crds.yaml");
+const CRDS: &str = include_str!("../../data/openshift-crds.yaml");
 
 fn config_api(cluster: &Cluster, kind: &str, plural: &str) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("config.openshift.io", "v1", kind);

@@ -1,13 +1,15 @@
 //! Objects that others change, own or remove.
 
-use anyhow::{Result, ensure};
-use k8s_openapi::api::apps::v1::Deployment;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use olm_api::ClusterObjectSet;
-use olm_e2e::{Scenario, condition, extension};
+use olm_e2e::{Scenario, condition, extension, revision_says};
 use serde_json::json;
 
 async fn installed(test: &str) -> Result<Scenario> {
@@ -83,6 +85,56 @@ async fn a_foreign_object_is_not_touched() -> Result<()> {
     scenario.finish().await
 }
 
+// spec 05 acceptance 26
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_operator_is_waited_for() -> Result<()> {
+    let scenario = Scenario::new("occupied", &["1.0.0"]).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
+    let deployments = scenario.cluster.within::<Deployment>(&scenario.name);
+    let foreign = json!({"metadata": {"name": scenario.name}, "spec": {"replicas": 0,
+        "selector": {"matchLabels": {"app": "foreign"}}, "template": {"metadata": {"labels": {"app": "foreign"}},
+            "spec": {"containers": [{"name": "foreign", "image": scenario.cluster.operator_image}]}}}});
+    deployments.create(&PostParams::default(), &serde_json::from_value(foreign)?).await?;
+    scenario.install(json!({})).await?;
+    scenario.wait_condition("Progressing", "True/Retrying: revision object collisions in phase ").await?;
+    scenario.wait_condition("Installed", "False/Failed: No bundle installed").await?;
+    deployments.delete(&scenario.name, &DeleteParams::default()).await?;
+    scenario.wait_installed("1.0.0").await?;
+    scenario.finish().await
+}
+
+// spec 05 §10
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_by_hand_stays() -> Result<()> {
+    let scenario = installed("restart").await?;
+    let name = scenario.name.as_str();
+    let output = Command::new("kubectl")
+        .args(["--namespace", name, "rollout", "restart", &format!("deployment/{name}")])
+        .output()
+        .context("kubectl")?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let deployments = scenario.cluster.within::<Deployment>(name);
+    let is_restarted = |found: Option<&Deployment>| {
+        let Some(found) = found else { return false };
+        let status = found.status.clone().unwrap_or_default();
+        let pods = [status.replicas, status.updated_replicas, status.ready_replicas];
+        status.observed_generation == found.metadata.generation && pods == [Some(1); 3]
+    };
+    scenario.cluster.wait(&deployments, name, "restarted", is_restarted).await?;
+    // A pass of both controllers, and a repair of the same object.
+    scenario.cluster.merge(&deployments, name, json!({"spec": {"replicas": 2}})).await?;
+    let safety = json!({"spec": {"install": {"preflight": {"crdUpgradeSafety": {"enforcement": "None"}}}}});
+    scenario.cluster.merge(&scenario.extensions(), name, safety).await?;
+    scenario.wait_installed("1.0.0").await?;
+    scenario.cluster.wait(&deployments, name, "one replica again", is_restarted).await?;
+    let template = deployments.get(name).await?.spec.unwrap_or_default().template;
+    let annotations = template.metadata.and_then(|metadata| metadata.annotations).unwrap_or_default();
+    ensure!(annotations.contains_key("kubectl.kubernetes.io/restartedAt"), "{annotations:?}");
+    let sets = scenario.cluster.within::<ReplicaSet>(name).list(&ListParams::default()).await?.items;
+    ensure!(sets.len() == 2, "{} ReplicaSets", sets.len());
+    scenario.finish().await
+}
+
 // spec 05 acceptance 24
 #[tokio::test(flavor = "multi_thread")]
 async fn two_extensions_cannot_share_objects() -> Result<()> {
@@ -93,11 +145,21 @@ async fn two_extensions_cannot_share_objects() -> Result<()> {
     scenario.extensions().create(&PostParams::default(), &object).await?;
     let collides = condition("Progressing", "True/Retrying: revision object collisions in phase ");
     scenario.cluster.wait(&scenario.extensions(), &second, "collides", collides).await?;
+    // Neither can another revision.
+    let config =
+        json!({"configType": "Inline", "inline": {"deploymentConfig": {"nodeSelector": {"e2e": "nowhere"}}}});
+    scenario.cluster.merge(&scenario.extensions(), &second, json!({"spec": {"config": config}})).await?;
+    let collides = condition("Progressing", "True/Retrying: revision object collisions in phase ");
+    let made = revision_says("Progressing", "True/Retrying: revision object collisions in phase ");
+    let sets = scenario.cluster.all::<ClusterObjectSet>();
+    scenario.cluster.wait(&sets, &format!("{second}-2"), "collides", made).await?;
+    scenario.cluster.wait(&scenario.extensions(), &second, "still collides", collides).await?;
     scenario.wait_installed("1.0.0").await?;
     scenario.cluster.delete(&scenario.extensions(), &second).await?;
     scenario.cluster.wait_gone(&scenario.extensions(), &second).await?;
-    let revision = format!("{second}-1");
-    scenario.cluster.wait_gone(&scenario.cluster.all::<ClusterObjectSet>(), &revision).await?;
+    for number in 1..=2 {
+        scenario.cluster.wait_gone(&sets, &format!("{second}-{number}")).await?;
+    }
     scenario.wait_installed("1.0.0").await?;
     scenario.finish().await
 }

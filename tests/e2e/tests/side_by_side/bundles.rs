@@ -218,3 +218,53 @@ async fn the_only_namespace_that_an_operator_can_watch_is_named() -> Result<()> 
     scenario.wait_installed("1.0.0").await?;
     scenario.finish().await
 }
+
+// spec 04 §8.2, §9.5
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_to_watch_has_to_fit_the_bundle() -> Result<()> {
+    let mut scenario = Scenario::new("watching", &["1.0.0"]).await?;
+    let single = |files: &mut BTreeMap<_, _>| {
+        let modes = "{type: SingleNamespace, supported: false}";
+        replace_in(files, CSV, modes, "{type: SingleNamespace, supported: true}");
+        let modes = "{type: AllNamespaces, supported: true}";
+        replace_in(files, CSV, modes, "{type: AllNamespaces, supported: false}");
+    };
+    scenario.push_bundle("1.1.0", single).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.1.0"]))]).await?;
+    let refused = async |version: &str, why: &str| {
+        let begins = format!(
+            "False/InvalidConfiguration: error for resolved bundle \"{}\" with version \"{version}\": invalid \
+             ClusterExtension configuration: invalid configuration: {why}",
+            scenario.sample.bundle_name(version)
+        );
+        scenario.wait_condition("Progressing", &begins).await.map(drop)
+    };
+    scenario.install(json!({"version": "1.1.0"})).await?;
+    refused("1.1.0", "required field \"watchNamespace\" is missing").await?;
+    scenario.configure(json!({"watchNamespace": "not.a.label"})).await?;
+    refused("1.1.0", "field \"watchNamespace\" must match pattern").await?;
+    scenario.configure(json!({"watchNamespace": "default"})).await?;
+    scenario.edit(json!({"version": "1.0.0"})).await?;
+    refused("1.0.0", "unknown field \"watchNamespace\"").await?;
+    scenario.edit(json!({"version": "1.1.0"})).await?;
+    scenario.wait_installed("1.1.0").await?;
+    works_in(&scenario, "default").await?;
+    scenario.finish().await
+}
+
+// spec 04 §13
+#[tokio::test(flavor = "multi_thread")]
+async fn where_an_operator_runs_can_be_said() -> Result<()> {
+    let scenario = Scenario::new("placed", &["1.0.0"]).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
+    scenario.install(json!({})).await?;
+    scenario.wait_installed("1.0.0").await?;
+    let selector = json!({"kubernetes.io/os": "linux"});
+    scenario.configure(json!({"deploymentConfig": {"nodeSelector": selector}})).await?;
+    scenario.wait_revision(2, "Progressing", "True/Succeeded").await?;
+    scenario.wait_installed("1.0.0").await?;
+    let deployment = scenario.cluster.within::<Deployment>(&scenario.name).get(&scenario.name).await?;
+    let pod = deployment.spec.and_then(|spec| spec.template.spec).unwrap_or_default();
+    ensure!(json!(pod.node_selector) == selector, "{:?}", pod.node_selector);
+    scenario.finish().await
+}

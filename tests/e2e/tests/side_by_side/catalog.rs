@@ -25,6 +25,10 @@ async fn deleted_while_installed_and_back() -> Result<()> {
         move |found: Option<&ConfigMap>| found.is_some_and(|found| found.metadata.uid != before.metadata.uid);
     scenario.cluster.wait(&settings, &name, "made again", is_new).await?;
     scenario.wait_installed("1.0.0").await?;
+    // So are edits of what to do with it.
+    let lenient = json!({"spec": {"install": {"preflight": {"crdUpgradeSafety": {"enforcement": "None"}}}}});
+    scenario.cluster.merge(&scenario.extensions(), &scenario.name, lenient).await?;
+    scenario.wait_installed("1.0.0").await?;
     let unknown = "Unknown/DeprecationStatusUnknown: deprecation status unknown: catalog data unavailable";
     scenario.wait_condition("BundleDeprecated", unknown).await?;
 
@@ -42,7 +46,10 @@ async fn deleted_while_installed_and_back() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn replaced_under_the_same_tag() -> Result<()> {
     let mut scenario = Scenario::new("replaced", &["1.0.0"]).await?;
-    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
+    let digest =
+        scenario.push_catalog(&scenario.catalog_text(&[("stable", scenario.chain(&["1.0.0"]))])).await?;
+    scenario.apply_catalog(json!({"ref": scenario.catalog_tag(), "pollIntervalMinutes": 1})).await?;
+    scenario.wait_served(&digest).await?;
     scenario.install(json!({})).await?;
     scenario.wait_installed("1.0.0").await?;
     scenario.push_bundle("1.1.0", |_| ()).await?;

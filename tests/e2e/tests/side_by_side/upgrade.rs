@@ -1,11 +1,17 @@
 //! From one version to the next, and back.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use olm_api::ClusterObjectSet;
 use olm_api::cluster_object_set::LifecycleState;
-use olm_e2e::Scenario;
+use olm_e2e::{Scenario, replace_in};
+use sample_operator::content::CSV;
 use serde_json::json;
+
+const SETTINGS: &str = "manifests/settings.configmap.yaml";
 
 async fn one_channel(test: &str) -> Result<Scenario> {
     let scenario = Scenario::new(test, &["1.0.0", "1.1.0", "2.0.0"]).await?;
@@ -124,5 +130,53 @@ async fn what_does_not_change_objects_makes_no_revision() -> Result<()> {
     scenario.cluster.merge(&scenario.extensions(), &scenario.name, patch).await?;
     scenario.wait_installed("1.0.0").await?;
     ensure!(sets.get_opt(&format!("{}-2", scenario.name)).await?.is_none(), "there is a second revision");
+    scenario.finish().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_of_the_same_objects_is_a_revision_too() -> Result<()> {
+    let mut scenario = Scenario::new("same", &["1.0.0"]).await?;
+    let as_before = |files: &mut BTreeMap<String, Vec<u8>>| {
+        for (path, before) in [(CSV, "value: \"1.0.0\""), (SETTINGS, "version: 1.0.0")] {
+            replace_in(files, path, &before.replace("1.0.0", "1.1.0"), before);
+        }
+    };
+    scenario.push_bundle("1.1.0", as_before).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.1.0"]))]).await?;
+    scenario.install(json!({"version": "1.0.0"})).await?;
+    scenario.wait_installed("1.0.0").await?;
+    let deployments = scenario.cluster.within::<Deployment>(&scenario.name);
+    let before = deployments.get(&scenario.name).await?;
+    scenario.edit(json!({"version": "1.1.0"})).await?;
+    scenario.wait_installed("1.1.0").await?;
+    scenario.wait_revision(2, "Progressing", "True/Succeeded").await?;
+    let after = deployments.get(&scenario.name).await?;
+    ensure!(after.spec == before.spec, "the operator was restarted");
+    scenario.finish().await
+}
+
+// spec 05 acceptance 11
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_version_leaves_out_goes() -> Result<()> {
+    let mut scenario = Scenario::new("leftout", &[]).await?;
+    let extra = format!("{}-extra", scenario.name);
+    let object =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": extra}, "data": {"a": "b"}});
+    scenario
+        .push_bundle("1.0.0", |files| {
+            files.insert("manifests/extra.yaml".to_owned(), object.to_string().into_bytes());
+        })
+        .await?;
+    scenario.push_bundle("1.1.0", |_| ()).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.1.0"]))]).await?;
+    scenario.install(json!({"version": "1.0.0"})).await?;
+    scenario.wait_installed("1.0.0").await?;
+    let maps = scenario.cluster.within::<ConfigMap>(&scenario.name);
+    maps.get(&extra).await?;
+    scenario.edit(json!({"version": "1.1.0"})).await?;
+    scenario.wait_installed("1.1.0").await?;
+    scenario.wait_revision(2, "Available", "True/ProbesSucceeded").await?;
+    scenario.wait_revision(1, "Progressing", "False/Archived").await?;
+    scenario.cluster.wait_gone(&maps, &extra).await?;
     scenario.finish().await
 }

@@ -2,7 +2,8 @@
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
-use olm_e2e::Scenario;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use olm_e2e::{Scenario, replace_in};
 use serde_json::json;
 
 async fn two_channels(test: &str) -> Result<Scenario> {
@@ -116,5 +117,46 @@ async fn a_bundle_that_is_none_is_named() -> Result<()> {
     let extension = scenario.wait_condition("Progressing", &begins).await?;
     let shown = olm_e2e::describe(&extension, "Progressing");
     ensure!(shown.contains("operator.clusterserviceversion.yaml"), "the file is not named: {shown}");
+    scenario.finish().await
+}
+
+/// 250 fields of 4 kB each: what the field has grown to.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_definition_of_a_megabyte() -> Result<()> {
+    const FIELD: &str = "                name:\n                  type: string\n";
+    let mut scenario = Scenario::new("large", &[]).await?;
+    let more: String = (0..250)
+        .map(|n| {
+            let words = format!("This is what field number {n} is good for. ").repeat(90);
+            format!("                field{n:03}:\n                  type: string\n                  description: {words}\n")
+        })
+        .collect();
+    let change =
+        |files: &mut _| replace_in(files, "manifests/greetings.crd.yaml", FIELD, &format!("{FIELD}{more}"));
+    scenario.push_bundle("1.0.0", change).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
+    scenario.install(json!({})).await?;
+    scenario.wait_installed("1.0.0").await?;
+    let definitions = scenario.cluster.all::<CustomResourceDefinition>();
+    let definition = definitions.get(&format!("greetings.{}", scenario.sample.group)).await?;
+    let size = serde_json::to_string(&definition.spec)?.len();
+    ensure!(size > 900_000, "it has {size} bytes");
+    scenario.finish().await
+}
+
+/// `hack/e2e` has operator-controller mirror `mirror.olm.test:5000`, which nobody serves.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bundle_of_a_mirrored_registry() -> Result<()> {
+    let scenario = Scenario::new("mirror", &["1.0.0"]).await?;
+    let there = scenario.bundle_image("1.0.0").replace(&scenario.cluster.registry, "mirror.olm.test:5000");
+    let text =
+        scenario.sample.catalog(&[("stable", scenario.chain(&["1.0.0"]))], &[("1.0.0", there.clone())]);
+    let digest = scenario.push_catalog(&text).await?;
+    scenario.apply_catalog(json!({"ref": digest})).await?;
+    scenario.wait_served(&digest).await?;
+    scenario.install(json!({})).await?;
+    let extension = scenario.wait_installed("1.0.0").await?;
+    let shown = olm_e2e::describe(&extension, "Installed");
+    ensure!(shown == format!("True/Succeeded: Installed bundle {there} successfully"), "{shown}");
     scenario.finish().await
 }

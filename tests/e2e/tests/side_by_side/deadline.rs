@@ -1,0 +1,50 @@
+//! Roll-outs that never end. `hack/e2e` lets the schema admit a deadline of one minute.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, ensure};
+use kube::api::PostParams;
+use olm_api::conditions::{find, is_true};
+use olm_e2e::{Scenario, extension, replace_in};
+use sample_operator::content::CSV;
+use serde_json::json;
+
+type Files = BTreeMap<String, Vec<u8>>;
+
+async fn is_said_to_be_late(test: &str, change: fn(&mut Files)) -> Result<()> {
+    let mut scenario = Scenario::new(test, &[]).await?;
+    scenario.push_bundle("1.0.0", change).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
+    let selector = json!({"selector": {"matchLabels": {"e2e": scenario.name}}});
+    let mut object = extension(&scenario.name, &scenario.name, &scenario.name, selector);
+    if let Some(spec) = object.spec.as_mut() {
+        spec.progress_deadline_minutes = Some(1);
+    }
+    scenario.extensions().create(&PostParams::default(), &object).await?;
+    let late = "False/ProgressDeadlineExceeded: Revision has not rolled out for 1 minute(s). Last status: Revision 1.0.0 \
+                is rolling out.";
+    let found = scenario.wait_condition("Progressing", late).await?;
+    let set = scenario.wait_revision(1, "Progressing", "False/ProgressDeadlineExceeded").await?;
+    ensure!(!is_true(&set.status.unwrap_or_default().conditions, "Succeeded"));
+    let created = found.metadata.creation_timestamp.context("no creation time")?.0;
+    let status = found.status.unwrap_or_default();
+    let said = find(&status.conditions, "Progressing").context("no condition")?;
+    let after = said.last_transition_time.0.duration_since(created).as_secs();
+    ensure!((60..=120).contains(&after), "said after {after} s");
+    scenario.finish().await
+}
+
+// spec 05 acceptance 31
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_that_never_gets_ready() -> Result<()> {
+    let never =
+        |files: &mut Files| replace_in(files, CSV, "[/sample-operator, ready]", "[/sample-operator, never]");
+    is_said_to_be_late("unready", never).await
+}
+
+// spec 05 acceptance 31
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_that_does_not_exist() -> Result<()> {
+    let missing = |files: &mut Files| replace_in(files, CSV, "image: ", "image: registry.invalid/");
+    is_said_to_be_late("missing-image", missing).await
+}

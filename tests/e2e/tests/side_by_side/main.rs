@@ -1,0 +1,16 @@
+//! What users see of OLM on a real cluster: tests that disturb nobody, so all of them run at the same time.
+
+mod availability;
+mod bundles;
+mod catalog;
+mod deadline;
+mod definitions;
+mod install;
+mod object_sets;
+mod objects;
+mod platform;
+mod resolution;
+mod revisions;
+mod tool;
+mod upgrade;
+mod webhooks;
