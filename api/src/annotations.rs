@@ -49,6 +49,12 @@ pub const EXT_PAUSED: &str = "ext.olm.operatorframework.io/paused";
 /// `Delete`, `KeepCRDs` or `BlockIfInUse`, on ClusterExtensions: what an uninstallation does to definitions and their
 /// custom resources (spec 07 §4.14). Mirrored onto its active revisions.
 pub const EXT_UNINSTALL_POLICY: &str = "ext.olm.operatorframework.io/uninstall-policy";
+/// Name of the ClusterExtension whose definition it was, on CustomResourceDefinitions that `KeepCRDs` left behind: only
+/// an extension of that name may take it back.
+pub const EXT_KEPT_FOR: &str = "ext.olm.operatorframework.io/kept-for";
+/// `<namespace>/<name>` of the service account as which a revision's objects are applied and removed, on revisions of
+/// extensions that name one while the gate `ServiceAccountImpersonation` is on (spec 08 R-8).
+pub const EXT_SERVICE_ACCOUNT: &str = "ext.olm.operatorframework.io/service-account";
 /// When somebody asked for new webhook certificates, on ClusterExtensions: a changed value renews CA and serving
 /// certificates of the built-in provider once. On the Secret of a CA: the value that was last honoured.
 pub const EXT_RENEW_WEBHOOK_CERTIFICATES_AT: &str =

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{ArgAction, Parser};
 use olm_oci::{Config, Limits};
 use olm_service::Component;
-use olm_service::flags::ServiceFlags;
+use olm_service::flags::{ServiceFlags, heading};
 use olm_service::gates::{Gate, Stage};
 use olm_service::go_value;
 
@@ -22,28 +22,34 @@ pub const GATES: [Gate; 2] = [
     Gate { name: GRAPHQL_GATE, default: false, stage: Stage::Alpha },
 ];
 
+/// Group of `--help`.
+const CATALOGS: &str = "Catalogs";
+
 /// Unpacks the images of ClusterCatalogs and serves their content over HTTPS.
 #[derive(Parser, Clone, Debug)]
 #[command(name = "catalogd")]
 pub struct Flags {
     /// Address of the catalog content server
-    #[arg(long, default_value = ":8443", value_parser = go_value::listen_address, value_name = "ADDRESS")]
+    #[arg(long, default_value = ":8443", value_parser = go_value::listen_address, value_name = "ADDRESS",
+          help_heading = CATALOGS)]
     pub catalogs_server_addr: std::net::SocketAddr,
     /// Host and port by which clients reach the catalog content server
-    #[arg(long, default_value = "catalogd-service.olmv1-system.svc", value_name = "HOST[:PORT]")]
+    #[arg(long, default_value = "catalogd-service.olmv1-system.svc", value_name = "HOST[:PORT]", help_heading = CATALOGS)]
     pub external_address: String,
     /// Directory of catalog content; it is kept over restarts
-    #[arg(long, default_value = "/var/cache/catalogd", value_name = "DIR")]
+    #[arg(long, default_value = "/var/cache/catalogd", value_name = "DIR", help_heading = CATALOGS)]
     pub cache_dir: PathBuf,
     /// How often content without a catalog is looked for
-    #[arg(long, default_value = "12h0m0s", value_parser = go_value::duration, value_name = "DURATION")]
+    #[arg(long, default_value = "12h0m0s", value_parser = go_value::duration, value_name = "DURATION",
+          help_heading = CATALOGS)]
     pub gc_interval: Duration,
     /// Port of the admission webhook
-    #[arg(long, default_value_t = 9443, value_name = "PORT")]
+    #[arg(long, default_value_t = 9443, value_name = "PORT", help_heading = heading::CLUSTER)]
     pub webhook_server_port: u16,
     /// Serve catalogs over plain HTTP; for development, not with --leader-elect
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false",
-          default_missing_value = "true", value_parser = go_value::boolean, value_name = "BOOL")]
+          default_missing_value = "true", value_parser = go_value::boolean, value_name = "BOOL",
+          help_heading = CATALOGS)]
     pub insecure_http: bool,
     /// Flags that both servers have
     #[command(flatten)]
@@ -73,10 +79,8 @@ impl Flags {
     /// The start-up error text.
     pub fn check(&self) -> Result<(), String> {
         self.service.check(Component::Catalogd)?;
-        let limits = &self.service.image_limits;
-        let overridden = Config::new(Limits::CATALOG).override_limits(limits);
-        overridden
-            .map_err(|error| format!("invalid argument {limits:?} for \"--image-limits\" flag: {error}"))?;
+        Config::new(Limits::CATALOG)
+            .apply_flags(&self.service.image_limits, &self.service.registry_deny_cidrs)?;
         match (self.insecure_http, self.service.has_certificate()) {
             (true, true) => {
                 Err("insecure-http cannot be used together with a serving certificate".to_owned())
@@ -116,7 +120,7 @@ mod tests {
     fn command_lines() {
         let none = "no serving certificate: give tls-cert and tls-key, or cert-management=builtin, or \
                     insecure-http=true for development";
-        let rows: [(&[&str], Result<(), &str>); 9] = [
+        let rows: [(&[&str], Result<(), &str>); 10] = [
             (&["--tls-cert=a", "--tls-key=b"], Ok(())),
             (&["--cert-management=builtin", "--leader-elect"], Ok(())),
             (&["--insecure-http"], Ok(())),
@@ -134,6 +138,12 @@ mod tests {
                 &["--insecure-http", "--image-limits=files"],
                 Err("invalid argument \"files\" for \"--image-limits\" flag: missing value for files"),
             ),
+            (
+                &["--insecure-http", "--registry-deny-cidrs=localhost"],
+                Err(
+                    "invalid argument \"localhost\" for \"--registry-deny-cidrs\" flag: invalid CIDR address: localhost",
+                ),
+            ),
             (&["foo"], Err("unknown command \"foo\" for \"catalogd\"")),
         ];
         for (arguments, expect) in rows {
@@ -144,5 +154,6 @@ mod tests {
         let limited = flags(&["--image-limits=files=3", "--require-signature-policy"]).unwrap();
         assert!(limited.service.require_signature_policy);
         assert_eq!(limited.service.image_limits, "files=3");
+        assert_eq!(limited.service.registry_deny_cidrs, olm_oci::DeniedNetworks::OF_SERVERS);
     }
 }

@@ -6,11 +6,12 @@ use catalogd::flags::{Command, Flags, GATES};
 use catalogd::serve::serve;
 use clap::CommandFactory;
 use olm_service::component::version_text;
+use olm_service::flags::{from_command_line, refuse};
 use olm_service::gates::FeatureGates;
-use olm_service::{Component, flags::from_command_line, run};
+use olm_service::{Component, run};
 
 fn main() -> ExitCode {
-    let flags: Flags = match from_command_line() {
+    let flags: Flags = match from_command_line(&GATES) {
         Ok(flags) => flags,
         Err(code) => return code,
     };
@@ -29,9 +30,6 @@ fn main() -> ExitCode {
     let gates = FeatureGates::parse(&GATES, &flags.service.feature_gates);
     match gates.and_then(|gates| flags.check().map(|()| gates)) {
         Ok(gates) => run(Component::Catalogd, flags.service.clone(), gates, |service| serve(service, flags)),
-        Err(error) => {
-            eprintln!("Error: {error}\n{}\n\nError: {error}", Flags::command().render_usage());
-            ExitCode::FAILURE
-        }
+        Err(error) => refuse::<Flags>(&error),
     }
 }

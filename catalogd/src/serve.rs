@@ -11,11 +11,12 @@ use olm_api::ClusterCatalog;
 use olm_oci::policy::PolicySource;
 use olm_oci::{Config, Limits, Puller};
 use olm_service::Service;
-use olm_service::pull_secrets::PullSecrets;
+use olm_service::events::Events;
+use olm_service::pull_secrets::{PullSecrets, own_account};
 use olm_service::service::Fatal;
 use tokio_util::sync::CancellationToken;
 
-use crate::catalog::{self, Controller, readiness};
+use crate::catalog::{self, Controller, measures, readiness};
 use crate::content::{Store, Swept, YOUNG};
 use crate::flags::{Flags, GRAPHQL_GATE, METAS_GATE};
 use crate::http::graphql::{self, GraphQl};
@@ -35,19 +36,30 @@ pub async fn serve(service: Service, flags: Flags) -> Result<(), Fatal> {
     service.readiness.not_ready(SERVER_CHECK, "catalog server not yet started");
     service.readiness.not_ready(readiness::CHECK, "catalog content not yet loaded");
     let store = open_store(&flags, service.gates.enabled(GRAPHQL_GATE)).await?;
-    let mut secrets =
-        PullSecrets::new(service.client.clone(), service.component, &service.flags.global_pull_secret);
+    let events = Events::new(service.client.clone(), service.component);
+    let mut secrets = PullSecrets::new(
+        service.client.clone(),
+        service.component,
+        own_account()?,
+        &service.flags.global_pull_secret,
+        events.clone(),
+    );
     let pulling = pulling(&service, secrets.path())?;
     let settings = RegistrySettings::of(&pulling);
+    let policy = pulling.policy.clone();
     let puller = Puller::new(pulling);
+    let exceeded = puller.limits_exceeded();
+    service.metrics.register_images(move || exceeded.all(), move || policy.exists());
     let (reader, writer) = reflector::store::<ClusterCatalog>();
+    measures::register(&service.metrics, reader.clone(), Arc::clone(&store));
     serve_content(&service, &flags, Arc::clone(&store), reader.clone()).await?;
     // Pulls that need credentials fail and are retried once those are there.
     if let Err(error) = secrets.sync().await {
         tracing::error!(%error, "registry credentials not read");
     }
-    let controller =
-        Arc::new(Controller::new(&service, reader.clone(), Arc::clone(&store), puller, flags.external_url()));
+    let url = flags.external_url();
+    let controller = Controller::new(&service, reader.clone(), Arc::clone(&store), puller, events, url);
+    let controller = Arc::new(controller);
     let woken = Arc::clone(&controller);
     tokio::spawn(secrets.follow(move || woken.retry_all(), service.shutdown.clone()));
     let woken = Arc::clone(&controller);
@@ -61,7 +73,7 @@ pub async fn serve(service: Service, flags: Flags) -> Result<(), Fatal> {
     ));
     tokio::spawn(sweep(service.clone(), store, reader, listed.clone(), flags.gc_interval));
     tokio::spawn(lead(service.clone(), Arc::clone(&controller)));
-    catalog::run(controller, writer, listed, service.shutdown.clone().cancelled_owned()).await;
+    catalog::run(controller, writer, listed, service.shutdown.clone()).await;
     Ok(())
 }
 
@@ -73,7 +85,7 @@ fn pulling(service: &Service, auth_file: &Path) -> Result<Config, Fatal> {
         policy: PolicySource::from_env(service.flags.require_signature_policy),
         ..Config::new(Limits::CATALOG)
     };
-    config.override_limits(&service.flags.image_limits)?;
+    config.apply_flags(&service.flags.image_limits, &service.flags.registry_deny_cidrs)?;
     Ok(config)
 }
 
@@ -104,7 +116,7 @@ async fn serve_content(
     service.readiness.ready(SERVER_CHECK);
     if tls {
         let address = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), flags.webhook_server_port);
-        service.serve(address, true, webhook::router()).await?;
+        service.serve(address, true, webhook::router(&service.metrics)).await?;
     }
     Ok(())
 }

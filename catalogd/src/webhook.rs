@@ -1,15 +1,25 @@
 //! The mutating admission webhook that keeps the name label on catalogs (spec 02 §E6, spec 01 §8.2).
 
-use std::time::Duration;
+use std::panic::AssertUnwindSafe;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use futures::FutureExt;
 use http::StatusCode;
 use olm_api::labels;
+use olm_service::metrics::Metrics;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
 use serde_json::{Value, json};
 
 const PATH: &str = "/mutate-olm-operatorframework-io-v1-clustercatalog";
@@ -17,9 +27,95 @@ const BODY_LIMIT: usize = 7 << 20;
 /// As long as the API server waits for us.
 const READ_DEADLINE: Duration = Duration::from_secs(10);
 
+/// Ten times longer each, as in the reference.
+const LATENCY_BUCKETS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1000.0];
+
 /// The webhook's only route.
-pub fn router() -> Router {
-    Router::new().route(PATH, post(review))
+pub fn router(metrics: &Metrics) -> Router {
+    let requests = Requests::new(metrics);
+    Router::new().route(PATH, post(review)).layer(from_fn_with_state(requests, counted))
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WebhookLabel {
+    webhook: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CodeLabels {
+    code: u16,
+    webhook: &'static str,
+}
+
+/// `controller_runtime_webhook_*` (spec 06 §4.3).
+#[derive(Clone)]
+struct Requests {
+    total: Family<CodeLabels, Counter>,
+    in_flight: Family<WebhookLabel, Gauge>,
+    latency: Family<WebhookLabel, Histogram, fn() -> Histogram>,
+    panics: Counter,
+}
+
+impl Requests {
+    fn new(metrics: &Metrics) -> Self {
+        let latency = Family::new_with_constructor((|| Histogram::new(LATENCY_BUCKETS)) as fn() -> Histogram);
+        let new = Self {
+            total: Family::default(),
+            in_flight: Family::default(),
+            latency,
+            panics: Counter::default(),
+        };
+        let name = |suffix: &str| format!("controller_runtime_webhook_{suffix}");
+        metrics.register(name("requests"), "Admission requests by status code", new.total.clone());
+        metrics.register(
+            name("requests_in_flight"),
+            "Admission requests that run now",
+            new.in_flight.clone(),
+        );
+        metrics.register(
+            name("latency_seconds"),
+            "Duration of admission requests in seconds",
+            new.latency.clone(),
+        );
+        metrics.register(name("panics"), "Admission requests broken off by a defect", new.panics.clone());
+        for code in [200, 500] {
+            drop(new.total.get_or_create(&CodeLabels { code, webhook: PATH }));
+        }
+        drop(new.in_flight.get_or_create(&WebhookLabel { webhook: PATH }));
+        new
+    }
+}
+
+/// A request that runs; its client may go before it ends.
+struct Flight(Gauge);
+
+impl Flight {
+    fn begin(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// Answers a request and counts it; a defect costs one request.
+async fn counted(State(requests): State<Requests>, request: Request, next: Next) -> Response {
+    let label = WebhookLabel { webhook: PATH };
+    let started = Instant::now();
+    let _flight = Flight::begin(&requests.in_flight.get_or_create(&label));
+    let answer = AssertUnwindSafe(next.run(request)).catch_unwind().await.unwrap_or_else(|_| {
+        tracing::error!("admission request panicked: this is a defect");
+        requests.panics.inc();
+        StatusCode::INTERNAL_SERVER_ERROR.into_response()
+    });
+    requests.latency.get_or_create(&label).observe(started.elapsed().as_secs_f64());
+    let code = answer.status().as_u16();
+    requests.total.get_or_create(&CodeLabels { code, webhook: PATH }).inc();
+    answer
 }
 
 async fn review(body: Body) -> Response {
@@ -113,5 +209,26 @@ mod tests {
         let patch = BASE64_STANDARD.decode(response["patch"].as_str().unwrap()).unwrap();
         assert_eq!(patch, br#"[{"op":"add","path":"/metadata/labels","value":{"olm.operatorframework.io/metadata.name":"a"}}]"#);
         assert_eq!(answer(&json!({}))["response"]["allowed"], json!(false));
+    }
+
+    // spec 06 §4.3
+    #[tokio::test]
+    async fn requests_are_counted() {
+        let metrics = Metrics::new();
+        let router = router(&metrics);
+        for body in ["{}", "not JSON"] {
+            let request = http::Request::post(PATH).body(Body::from(body)).unwrap();
+            tower::ServiceExt::oneshot(router.clone(), request).await.unwrap();
+        }
+        let text = metrics.prometheus_text();
+        for line in [
+            format!("controller_runtime_webhook_requests_total{{code=\"200\",webhook=\"{PATH}\"}} 1"),
+            format!("controller_runtime_webhook_requests_total{{code=\"400\",webhook=\"{PATH}\"}} 1"),
+            format!("controller_runtime_webhook_requests_in_flight{{webhook=\"{PATH}\"}} 0"),
+            format!("controller_runtime_webhook_latency_seconds_count{{webhook=\"{PATH}\"}} 2"),
+            "controller_runtime_webhook_panics_total 0".to_owned(),
+        ] {
+            assert!(text.lines().any(|got| got == line), "no {line} in\n{text}");
+        }
     }
 }

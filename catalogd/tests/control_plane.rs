@@ -68,7 +68,7 @@ async fn new_catalog_is_served(world: &World, catalogd: &Catalogd) {
     assert_eq!(catalogd.get(world, "none/api/v1/all").await, (404, "404 Not Found\n".to_owned()));
 }
 
-// spec 02 acceptance 60
+// spec 02 acceptance 60, spec 06 A4, A6
 async fn metrics_need_a_token(world: &World, catalogd: &Catalogd) {
     let url = format!("https://localhost:{}/metrics", catalogd.metrics_port);
     let client = world.client().await;

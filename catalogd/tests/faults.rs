@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use harness::{Catalogd, World, condition, eventually, files_below, image, image_of, message, reason};
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::ListParams;
 use olm_api::ClusterCatalog;
 use olm_image::registry::Fault;
 use olm_image::{CATALOG_LABEL, Image, Layer, LayerEntry, Runtime, digest_of};
@@ -124,6 +127,29 @@ async fn registries() {
     }
     let unpack = world.cache("pod").join("unpack");
     eventually("leftovers go", async || files_below(&unpack).is_empty().then_some(())).await;
+}
+
+// spec 06 A55; spec 07 §4.15
+#[tokio::test(flavor = "multi_thread")]
+async fn a_registry_in_a_denied_network_is_not_connected_to() {
+    let world = World::start().await;
+    world.registry.add_image("a/cat", "v1", &image("schema: any\n"));
+    let flags = ["--registry-deny-cidrs=169.254.0.0/16,127.0.0.0/8,::1"];
+    let catalogd = Catalogd::start_alone(&world, "pod", &flags).await;
+    world.create("denied", "a/cat:v1", json!({})).await;
+    let failing = world.until("denied", |catalog| condition(catalog, "Progressing").is_some()).await;
+    let text = message(&failing, "Progressing");
+    assert!(text.contains("the address is in 127.0.0.0/8, which --registry-deny-cidrs forbids"), "{text}");
+    assert_eq!(reason(&failing, "Progressing"), "Retrying");
+    assert_eq!(world.registry.take_requests(), [""; 0]);
+    let events: Api<Event> = Api::namespaced(world.plane.client(), "default");
+    let about = ListParams::default().fields("reason=CatalogUnavailable");
+    eventually("an Event", async || {
+        let all = events.list(&about).await.unwrap().items;
+        all.iter().any(|event| event.note.as_deref() == Some(text.as_str())).then_some(())
+    })
+    .await;
+    catalogd.stop().await;
 }
 
 /// An image of these entries below `configs`.

@@ -15,7 +15,8 @@ use kube::runtime::{Config, WatchStreamExt, reflector, watcher};
 use olm_api::ClusterCatalog;
 use olm_oci::Puller;
 use olm_service::Service;
-use olm_service::cluster::announce_listed;
+use olm_service::cluster::{announce_listed, stopped_unlisted};
+use olm_service::events::Events;
 use olm_service::reconcile::{RESYNC, Reconciles};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
@@ -41,6 +42,7 @@ pub struct Controller {
     catalogs: reflector::Store<ClusterCatalog>,
     pub(super) store: Arc<Store>,
     pub(super) puller: Puller,
+    pub(super) events: Events,
     pub(super) storing: Semaphore,
     external_url: String,
     leading: AtomicBool,
@@ -97,6 +99,7 @@ impl Controller {
         catalogs: reflector::Store<ClusterCatalog>,
         store: Arc<Store>,
         puller: Puller,
+        events: Events,
         external_url: String,
     ) -> Self {
         let (wake, woken) = mpsc::channel(1);
@@ -105,6 +108,7 @@ impl Controller {
             catalogs,
             store,
             puller,
+            events,
             storing: Semaphore::new(STORING),
             external_url,
             leading: AtomicBool::new(false),
@@ -282,13 +286,13 @@ pub async fn run(
     controller: Arc<Controller>,
     writer: Writer<ClusterCatalog>,
     listed: CancellationToken,
-    stop: impl Future<Output = ()> + Send + Sync + 'static,
+    stop: CancellationToken,
 ) {
     let reader = writer.as_reader();
     // Deletions included: a catalog may go without our finalizer.
     let events = reflector(writer, watcher(controller.api.clone(), watcher::Config::default()));
     let on_listed = Arc::clone(&controller);
-    let events = announce_listed(events.default_backoff(), listed).inspect_ok(move |event| {
+    let events = announce_listed(events.default_backoff(), listed.clone()).inspect_ok(move |event| {
         if let watcher::Event::InitDone = event {
             on_listed.on_listed();
         }
@@ -300,7 +304,7 @@ pub async fn run(
     kube::runtime::Controller::for_stream(events, reader)
         .with_config(Config::default().concurrency(CONCURRENCY))
         .reconcile_all_on(ReceiverStream::new(woken))
-        .graceful_shutdown_on(stop)
+        .graceful_shutdown_on(stop.clone().cancelled_owned())
         .run(
             move |catalog, _| {
                 let handler = Arc::clone(&handler);
@@ -309,6 +313,7 @@ pub async fn run(
             |_, _, _| Action::requeue(Duration::from_secs(1)),
             Arc::new(()),
         )
+        .take_until(stopped_unlisted(stop, listed))
         .for_each(|result| {
             let controller = Arc::clone(&controller);
             async move {

@@ -1,10 +1,13 @@
 //! The ClusterCatalog controller (spec 02 §C): observe, [`decide`], act, [`status`].
 //!
 //! Every replica reconciles every catalog and holds content; only the leader asks registries what a tag means
-//! and writes to the API. Followers take the digest that the leader put into the status.
+//! and writes to the API. Followers take the digest that the leader put into the status. [`measures`] is for `/metrics`,
+//! [`notices`] for Events.
 
 mod controller;
 pub mod decide;
+pub mod measures;
+pub mod notices;
 pub mod readiness;
 mod reconcile;
 pub mod status;

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
-use olm_api::{ClusterCatalog, finalizers, labels};
+use kube::{Resource, ResourceExt};
+use olm_api::{ClusterCatalog, ClusterCatalogStatus, finalizers, labels};
 use olm_oci::{CanonicalRef, Class, PullError, Reference, catalog_folder};
 use olm_service::cluster::within_deadline;
 use olm_service::reconcile::Failure;
@@ -17,6 +17,7 @@ use super::controller::{Controller, Done, Refused, with_jitter};
 use super::decide::{
     Decision, Observed, Record, decide, has_finalizer, image, poll_interval, refresh_requested,
 };
+use super::notices::{self, Notice};
 use super::status::{Outcome, next};
 use crate::content::{UnpackDirectory, WriteError};
 
@@ -279,7 +280,21 @@ impl Controller {
         let status = next(catalog, outcome, now());
         let written = write_status(&self.api, catalog, &status).await;
         let written = written.map_err(|error| Failure::retry(format!("error updating status: {error}")))?;
+        self.tell(catalog, &status);
         Ok(written.unwrap_or_else(|| catalog.clone()))
+    }
+
+    /// Says what is news in the status that was written.
+    fn tell(&self, catalog: &ClusterCatalog, next: &ClusterCatalogStatus) {
+        let about = catalog.object_ref(&());
+        if notices::is_over(next) {
+            self.events.over(&about, notices::UNAVAILABLE);
+        }
+        match notices::news(catalog.status.as_ref(), next) {
+            Some(Notice::Updated(note)) => self.events.normal(about, notices::UPDATED, note),
+            Some(Notice::Unavailable(note)) => self.events.warning(about, notices::UNAVAILABLE, note),
+            None => {}
+        }
     }
 
     async fn patch_metadata(

@@ -261,6 +261,7 @@ impl Catalogd {
             .arg(format!("--system-namespace={NAMESPACE}"))
             .arg(format!("--cache-dir={}", world.cache(pod).display()))
             .arg(format!("--pull-cas-dir={}", world.file("cas").display()))
+            .arg("--registry-deny-cidrs=")
             .arg(format!("--catalogs-server-addr=127.0.0.1:{content_port}"))
             .arg(format!("--external-address=localhost:{content_port}"))
             .arg(format!("--metrics-bind-address=127.0.0.1:{metrics_port}"))

@@ -165,7 +165,7 @@ mod tests {
 
     use super::*;
     use crate::client::Clients;
-    use crate::{Places, Proxies};
+    use crate::{DeniedNetworks, Places, Proxies};
 
     #[tokio::test]
     async fn a_token_is_fetched_again_when_it_is_due() {
@@ -173,7 +173,13 @@ mod tests {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let registry = Registry::start_plain().await.unwrap();
         registry.set_access(Access::Bearer(None));
-        let clients = Clients::new(None, &Places::default(), MIN_LIFETIME, Proxies::default());
+        let clients = Clients::new(
+            None,
+            &Places::default(),
+            MIN_LIFETIME,
+            Proxies::default(),
+            DeniedNetworks::default(),
+        );
         let client = clients.client(&registry.host(), true).unwrap();
         let realm = format!("http://{}/token", registry.host());
         let challenge = Challenge::Bearer { realm, service: "test".to_owned(), scope: None };

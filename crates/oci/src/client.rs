@@ -11,11 +11,12 @@ use reqwest::redirect::Policy;
 use reqwest::{Method, Request, RequestBuilder, Response, Url};
 use rustls::RootCertStore;
 
-use crate::Places;
 use crate::certificates::{Folder, SystemRoots};
+use crate::denied::GuardedResolver;
 use crate::proxies::Proxies;
 use crate::refusal::RequestError;
 use crate::verifier::tls_config;
+use crate::{DeniedNetworks, Places};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 const USER_AGENT: &str = concat!("olm/", env!("CARGO_PKG_VERSION"));
@@ -29,6 +30,7 @@ const MAX_CLIENTS: usize = 32;
 pub(crate) struct Client {
     http: reqwest::Client,
     proxies: Arc<Proxies>,
+    denied: DeniedNetworks,
 }
 
 impl Client {
@@ -48,6 +50,8 @@ impl Client {
         let mut url = url.to_owned();
         let mut request = request.build().map_err(|error| self.failed(method, &url, &error))?;
         for _ in 0..=MAX_REDIRECTS {
+            let allowed = self.denied.check_url(&url);
+            allowed.map_err(|denied| RequestError::refused(method, &url, &denied))?;
             let same = request.try_clone();
             let response =
                 self.http.execute(request).await.map_err(|error| self.failed(method, &url, &error))?;
@@ -103,6 +107,7 @@ pub(crate) struct Clients {
     certs: Vec<PathBuf>,
     read_timeout: Duration,
     proxies: Arc<Proxies>,
+    denied: DeniedNetworks,
     system: SystemRoots,
     built: Mutex<Vec<Built>>,
 }
@@ -120,6 +125,7 @@ impl Clients {
         places: &Places,
         read_timeout: Duration,
         proxies: Proxies,
+        denied: DeniedNetworks,
     ) -> Self {
         let certs = places.containers.iter().map(|folder| folder.join("certs.d"));
         Self {
@@ -127,6 +133,7 @@ impl Clients {
             certs: certs.chain(places.certs.iter().cloned()).collect(),
             read_timeout,
             proxies: Arc::new(proxies),
+            denied,
             system: SystemRoots::default(),
             built: Mutex::default(),
         }
@@ -152,7 +159,7 @@ impl Clients {
                 http
             }
         };
-        Ok(Client { http, proxies: Arc::clone(&self.proxies) })
+        Ok(Client { http, proxies: Arc::clone(&self.proxies), denied: self.denied.clone() })
     }
 
     /// The CA folder if there is one, else the first folder that is made for `host`.
@@ -181,7 +188,12 @@ impl Clients {
         let (authorities, identities) = (kind.folder.authorities(), kind.folder.identities()?);
         let tls = tls_config(Arc::clone(provider), system, authorities, identities, kind.insecure)
             .map_err(|error| format!("building the registry client: {error}"))?;
-        reqwest::Client::builder()
+        let mut client = reqwest::Client::builder();
+        if !self.denied.is_empty() {
+            let (denied, proxies) = (self.denied.clone(), Arc::clone(&self.proxies));
+            client = client.dns_resolver(Arc::new(GuardedResolver { denied, proxies }));
+        }
+        client
             .tls_backend_preconfigured(tls)
             .http1_only()
             .https_only(!kind.insecure)

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::policy::PolicySource;
-use crate::{Limits, Places, Platform, Proxies};
+use crate::{DeniedNetworks, Limits, Places, Platform, Proxies};
 
 /// How to pull.
 #[derive(Debug, Clone)]
@@ -18,6 +18,8 @@ pub struct Config {
     pub places: Places,
     /// What goes through which HTTP proxy.
     pub proxies: Proxies,
+    /// Where no registry may be.
+    pub denied: DeniedNetworks,
     /// Which images may be pulled at all.
     pub policy: PolicySource,
     /// What of a multi-platform image is taken.
@@ -47,6 +49,7 @@ impl Config {
             auth_file: None,
             places: Places::from_env(),
             proxies: Proxies::from_env(),
+            denied: DeniedNetworks::default(),
             policy: PolicySource::from_env(false),
             platform: Platform::current(),
             limits,
@@ -61,13 +64,28 @@ impl Config {
 }
 
 impl Config {
+    /// Changes what the values of a server's flags `--image-limits` and `--registry-deny-cidrs` say.
+    ///
+    /// # Errors
+    /// The flag's error in the words of Go's flag library.
+    pub fn apply_flags(&mut self, image_limits: &str, registry_deny_cidrs: &str) -> Result<(), String> {
+        let invalid = |flag: &str, value: &str, why: String| {
+            format!("invalid argument {value:?} for {flag:?} flag: {why}")
+        };
+        let limits = self.override_limits(image_limits);
+        limits.map_err(|why| invalid("--image-limits", image_limits, why))?;
+        let denied = registry_deny_cidrs.parse();
+        self.denied = denied.map_err(|why| invalid("--registry-deny-cidrs", registry_deny_cidrs, why))?;
+        Ok(())
+    }
+
     /// Changes what `text` names, the value of `--image-limits` (spec 06 §10.4): pairs `key=value` separated by commas, the last
     /// of the same key counts. Sizes and counts are whole numbers from 1, with `Ki`, `Mi` or `Gi` behind them where wanted;
     /// `pull-timeout` is a number with `s`, `m` or `h` behind it.
     ///
     /// # Errors
     /// The first pair that is none, with what is allowed.
-    pub fn override_limits(&mut self, text: &str) -> Result<(), String> {
+    fn override_limits(&mut self, text: &str) -> Result<(), String> {
         for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').ok_or_else(|| format!("missing value for {pair}"))?;
             self.override_limit(key.trim(), value.trim())?;
@@ -125,6 +143,20 @@ impl Default for Retry {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // spec 06 §§2.8, 2.9
+    #[test]
+    fn flags() {
+        let mut config = Config::new(Limits::CATALOG);
+        config.apply_flags("files=3", "10.0.0.0/8").unwrap();
+        assert_eq!((config.limits.files, config.denied.is_empty()), (3, false));
+        for (limits, denied, expect) in [
+            ("files", "", "invalid argument \"files\" for \"--image-limits\" flag: missing value for files"),
+            ("", "x", "invalid argument \"x\" for \"--registry-deny-cidrs\" flag: invalid CIDR address: x"),
+        ] {
+            assert_eq!(config.apply_flags(limits, denied).unwrap_err(), expect);
+        }
+    }
 
     // spec 06 §10.4
     #[test]

@@ -19,6 +19,8 @@ pub struct PullError {
     class: Class,
     /// Whether the image itself is wrong.
     of_the_content: bool,
+    /// The limit that the image exceeds.
+    limit: Option<&'static str>,
     /// What was being done, ending in a colon and a blank; may be empty.
     stage: &'static str,
     cause: String,
@@ -65,14 +67,31 @@ impl PullError {
         Self { class, of_the_content: true, ..Self::applying(cause) }
     }
 
+    /// The same, because the image exceeds this limit.
+    pub(crate) fn over(self, limit: Option<&'static str>) -> Self {
+        Self { limit, ..self }
+    }
+
+    /// Key of the limit that the image exceeds, where that is what is wrong.
+    #[must_use]
+    pub fn limit(&self) -> Option<&'static str> {
+        self.limit
+    }
+
     fn retry(stage: &'static str, cause: impl ToString) -> Self {
-        Self { class: Class::Retry, of_the_content: false, stage, cause: cause.to_string() }
+        Self { class: Class::Retry, of_the_content: false, limit: None, stage, cause: cause.to_string() }
     }
 }
 
 impl From<ReferenceError> for PullError {
     fn from(error: ReferenceError) -> Self {
-        Self { class: Class::Terminal, of_the_content: false, stage: "", cause: error.to_string() }
+        Self {
+            class: Class::Terminal,
+            of_the_content: false,
+            limit: None,
+            stage: "",
+            cause: error.to_string(),
+        }
     }
 }
 

@@ -76,7 +76,8 @@ impl<'a> Image<'a> {
         let (own, manifest) = manifest_for(&session, &source, &manifest, reference, platform).await?;
         policy.check(&session, &source, reference, own).await?;
         let content = |cause: String| PullError::content(reference.is_pinned(), cause);
-        let layers = layers(&manifest, limits).map_err(content)?;
+        let layers =
+            layers(&manifest, limits).map_err(|Unfit { cause, limit }| content(cause).over(limit))?;
         let (config, size) = descriptor(&manifest.config).map_err(content)?;
         let config = session
             .blob(&config, size.min(MAX_MANIFEST))
@@ -118,6 +119,9 @@ impl<'a> Image<'a> {
         };
         match error {
             UnpackError::Disk(_) => PullError::applying(cause),
+            UnpackError::Limit(exceeded) => {
+                PullError::content(self.reference.is_pinned(), cause).over(Some(exceeded.key))
+            }
             _ => PullError::content(self.reference.is_pinned(), cause),
         }
     }
@@ -192,18 +196,36 @@ pub(crate) fn initializing(reference: &CanonicalRef) -> String {
     format!("initializing source docker://{reference}")
 }
 
-fn layers(manifest: &OciImageManifest, limits: &Limits) -> Result<Vec<(Digest, u64)>, String> {
-    let exceeded = |error: Exceeded| error.to_string();
-    Exceeded::check("layers", manifest.layers.len() as u64, limits.layers).map_err(exceeded)?;
+/// Why layers are not even fetched.
+struct Unfit {
+    cause: String,
+    limit: Option<&'static str>,
+}
+
+impl From<Exceeded> for Unfit {
+    fn from(exceeded: Exceeded) -> Self {
+        Self { cause: exceeded.to_string(), limit: Some(exceeded.key) }
+    }
+}
+
+impl From<String> for Unfit {
+    fn from(cause: String) -> Self {
+        Self { cause, limit: None }
+    }
+}
+
+fn layers(manifest: &OciImageManifest, limits: &Limits) -> Result<Vec<(Digest, u64)>, Unfit> {
+    Exceeded::check("layers", manifest.layers.len() as u64, limits.layers)?;
     let checked = |(index, layer): (usize, &OciDescriptor)| {
         let (digest, size) = descriptor(layer)?;
         if layer.media_type.ends_with("+encrypted") {
-            return Err(format!(
+            let cause = format!(
                 "layer[{index}] {digest} is encrypted ({}): only layers as plain, gzip or zstd tar are supported",
                 layer.media_type
-            ));
+            );
+            return Err(Unfit::from(cause));
         }
-        Exceeded::check("blob-bytes", size, limits.blob_bytes).map_err(exceeded)?;
+        Exceeded::check("blob-bytes", size, limits.blob_bytes)?;
         Ok((digest, size))
     };
     manifest.layers.iter().enumerate().map(checked).collect()

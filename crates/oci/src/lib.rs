@@ -17,6 +17,7 @@ mod challenge;
 mod client;
 mod config;
 mod credentials;
+mod denied;
 mod error;
 mod fetch;
 #[doc(hidden)]
@@ -40,9 +41,10 @@ mod verifier;
 
 pub use config::{Config, Retry};
 pub use credentials::{Credentials, CredentialsError, Login};
+pub use denied::DeniedNetworks;
 pub use error::{Class, PullError};
 pub use image::ImageLabels;
-pub use limits::Limits;
+pub use limits::{LimitCounts, Limits};
 pub use places::Places;
 pub use platform::Platform;
 pub use proxies::Proxies;

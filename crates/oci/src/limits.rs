@@ -1,6 +1,8 @@
 //! How much an image may cost us (spec 06 §10.4).
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Sizes are bytes. A field's key in messages and in `--image-limits` is its name with dashes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,6 +85,23 @@ impl Limits {
             "ratio" => &mut self.ratio,
             _ => return None,
         })
+    }
+}
+
+/// How often images were refused for their size, by the limit's key; shared by its clones.
+#[derive(Clone, Debug, Default)]
+pub struct LimitCounts(Arc<Mutex<BTreeMap<&'static str, u64>>>);
+
+impl LimitCounts {
+    pub(crate) fn count(&self, key: &'static str) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default() += 1;
+    }
+
+    /// Key and count of each limit that was exceeded, sorted.
+    #[must_use]
+    pub fn all(&self) -> Vec<(&'static str, u64)> {
+        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.iter().map(|(key, count)| (*key, *count)).collect()
     }
 }
 

@@ -107,6 +107,14 @@ impl Proxies {
     }
 }
 
+impl Proxies {
+    /// Whether some proxy has this host name.
+    pub(crate) fn is_proxy(&self, host: &str) -> bool {
+        let mut proxies = self.http.iter().chain(&self.https);
+        proxies.any(|proxy| proxy.host_str().is_some_and(|name| name.eq_ignore_ascii_case(host)))
+    }
+}
+
 impl Exemption {
     fn covers(&self, host: &str, address: Option<IpAddr>, port: Option<u16>) -> bool {
         let host = match &self.hosts {
@@ -157,7 +165,8 @@ fn exemption(entry: &str) -> Option<Exemption> {
     Some(Exemption { hosts, port })
 }
 
-fn is_within(address: IpAddr, network: IpAddr, bits: u32) -> bool {
+/// Whether the first `bits` of the two addresses are the same.
+pub(crate) fn is_within(address: IpAddr, network: IpAddr, bits: u32) -> bool {
     match (address, network) {
         (IpAddr::V4(address), IpAddr::V4(network)) => {
             let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);

@@ -17,7 +17,7 @@ use crate::sources::Sources;
 use crate::store::{DiskStore, MemoryStore, Store};
 use crate::tree::{Wanted, clean};
 use crate::unpack::{UnpackError, Unpacker};
-use crate::{CanonicalRef, Config, Digest, PullError, Reference, Selector};
+use crate::{CanonicalRef, Config, Digest, LimitCounts, PullError, Reference, Selector};
 
 /// A folder of an image on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +37,7 @@ pub struct Puller {
     sources: Sources,
     pulls: Arc<Semaphore>,
     pulls_by_registry: Mutex<HashMap<String, Arc<Semaphore>>>,
+    exceeded: LimitCounts,
 }
 
 impl Puller {
@@ -45,7 +46,13 @@ impl Puller {
     pub fn new(config: Config) -> Self {
         let sources = Sources::new(&config);
         let pulls = Arc::new(Semaphore::new(config.concurrency));
-        Self { config, sources, pulls, pulls_by_registry: Mutex::default() }
+        Self { config, sources, pulls, pulls_by_registry: Mutex::default(), exceeded: LimitCounts::default() }
+    }
+
+    /// How often images were refused for their size, counted on.
+    #[must_use]
+    pub fn limits_exceeded(&self) -> LimitCounts {
+        self.exceeded.clone()
     }
 
     /// The content that `reference` means now. A digest means itself, without any request.
@@ -153,7 +160,12 @@ impl Puller {
             let _permits = self.permits(image.reference().host()).await?;
             pull(self.find(image, &patience).await.map_err(copying)?).await
         };
-        timeout_at(patience.deadline, pull).await.unwrap_or_else(|_| Err(copying(late(timeout))))
+        let result = timeout_at(patience.deadline, pull).await;
+        let result = result.unwrap_or_else(|_| Err(copying(late(timeout))));
+        if let Some(key) = result.as_ref().err().and_then(PullError::limit) {
+            self.exceeded.count(key);
+        }
+        result
     }
 
     /// The first source that has the manifest of `image`; the rest of the image is pulled from there.

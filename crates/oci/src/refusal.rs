@@ -11,6 +11,7 @@ use reqwest::{Method, Response, StatusCode, Url};
 use rustls::CertificateError;
 use serde::Deserialize;
 
+use crate::denied::DeniedAddress;
 use crate::proxies::authority;
 
 /// Largest error text read from a registry; of it only the first [`EXCERPT`] characters are shown.
@@ -67,6 +68,11 @@ impl RequestError {
     pub(crate) fn network(method: &Method, url: &str, error: &reqwest::Error, proxy: Option<&Url>) -> Self {
         let (cause, transient) = cause(error, url, proxy.filter(|_| error.is_connect()));
         Self { transient, ..Self::fatal(cause) }.within(&request(method, url))
+    }
+
+    /// The request was not sent: it leads where no registry may be.
+    pub(crate) fn refused(method: &Method, url: &str, denied: &DeniedAddress) -> Self {
+        Self::fatal(denied.to_string()).within(&request(method, url))
     }
 
     /// The request was redirected more than `max` times, at last to `url`.
@@ -193,6 +199,9 @@ pub(crate) fn cause(error: &reqwest::Error, url: &str, proxy: Option<&Url>) -> (
     while let Some(error) = next {
         if let Some(error) = error.downcast_ref::<rustls::Error>() {
             return (tls_cause(error, host), false);
+        }
+        if let Some(denied) = error.downcast_ref::<DeniedAddress>() {
+            return (denied.to_string(), false);
         }
         text = error.to_string();
         at_proxy |= proxy.is_some() && text.starts_with("tunnel error: failed to create");

@@ -21,7 +21,13 @@ pub(crate) struct Sources {
 impl Sources {
     pub(crate) fn new(config: &Config) -> Self {
         let (cas_dir, places) = (config.cas_dir.clone(), config.places.clone());
-        let clients = Clients::new(cas_dir, &places, config.read_timeout, config.proxies.clone());
+        let clients = Clients::new(
+            cas_dir,
+            &places,
+            config.read_timeout,
+            config.proxies.clone(),
+            config.denied.clone(),
+        );
         Self { clients, places, auth_file: config.auth_file.clone() }
     }
 

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::certificate::{CertificateError, FILE_POLL, read_limited};
+use crate::metrics::Metrics;
 use crate::tls_profile::TlsProfile;
 
 /// Bundles of Linux distributions; the first that exists is read.
@@ -98,7 +99,9 @@ impl CaPool {
     }
 
     /// Rebuilds the pool when a source changes, until `stop`; a pool that cannot be built keeps the last.
-    pub async fn follow(self: Arc<Self>, stop: CancellationToken) {
+    /// Each time that this is so is counted under `name`.
+    pub async fn follow(self: Arc<Self>, name: &'static str, metrics: Arc<Metrics>, stop: CancellationToken) {
+        metrics.know_pool(name);
         let mut bundle = self.sources.bundle.clone();
         let mut seen = self.fingerprint();
         loop {
@@ -125,7 +128,10 @@ impl CaPool {
                     seen = fingerprint;
                     tracing::info!("CA pool rebuilt");
                 }
-                Err(error) => tracing::error!(%error, "CA pool not rebuilt, the last one stays"),
+                Err(error) => {
+                    metrics.pool_failed(name);
+                    tracing::error!(%error, pool = name, "CA pool not rebuilt, the last one stays");
+                }
             }
         }
     }
@@ -258,6 +264,34 @@ mod tests {
         let before = pool.fingerprint();
         std::fs::write(dir.path().join("second.crt"), made.cert.pem()).unwrap();
         assert_ne!(pool.fingerprint(), before);
+    }
+
+    // spec 06 E8, §3.5
+    #[tokio::test(start_paused = true)]
+    async fn a_pool_that_cannot_be_rebuilt_stays() {
+        let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("ca.pem");
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        std::fs::write(&file, made.cert.pem()).unwrap();
+        let sources = CaSources { directory: Some(dir.path().to_owned()), bundle: None };
+        let pool = Arc::new(CaPool::load(sources, profile).unwrap());
+        let (metrics, stop) = (Arc::new(Metrics::new()), CancellationToken::new());
+        let following = Arc::clone(&pool).follow("catalogd", Arc::clone(&metrics), stop.clone());
+        let following = tokio::spawn(following);
+        let before = pool.client.load_full();
+        let is_kept = || Arc::ptr_eq(&before, &pool.client.load_full());
+        tokio::time::sleep(FILE_POLL / 2).await;
+        std::fs::remove_file(&file).unwrap();
+        tokio::time::sleep(FILE_POLL).await;
+        let failed = "certpool_reload_errors_total{pool=\"catalogd\"} 1";
+        assert!(metrics.prometheus_text().lines().any(|line| line == failed) && is_kept());
+        std::fs::write(&file, made.cert.pem()).unwrap();
+        std::fs::write(dir.path().join("second.pem"), made.cert.pem()).unwrap();
+        tokio::time::sleep(FILE_POLL).await;
+        assert!(!is_kept());
+        stop.cancel();
+        following.await.unwrap();
     }
 
     #[tokio::test]

@@ -15,6 +15,7 @@ use rustls::sign::CertifiedKey;
 use tokio_util::sync::CancellationToken;
 
 use crate::builtin::BuiltinCertificates;
+use crate::issue::Validity;
 use crate::metrics::Metrics;
 use crate::tls_profile::TlsProfile;
 
@@ -180,6 +181,8 @@ impl ServingCertificate {
             if before != Some(&pair) {
                 let certified = pair.parse(&self.source.origin(), &self.profile.provider)?;
                 self.current.0.store(Some(Arc::new(certified)));
+                let until = Validity::of(&pair.certificate).map_or(0, |validity| validity.until.as_second());
+                self.metrics.certificate_expiry.set(until);
                 tracing::info!(origin = self.source.origin(), "serving certificate loaded");
             }
             Ok(pair)

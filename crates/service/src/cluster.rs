@@ -18,6 +18,7 @@ use tower::buffer::BufferLayer;
 use tower::retry::RetryLayer;
 use tower::{Layer, Service};
 
+use crate::api_warnings;
 use crate::metrics::Metrics;
 
 /// Longest wait for one answer of the API server. Watches are not calls: they have their own idle guard.
@@ -136,12 +137,16 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (count, method) = (self.count.clone(), request.method().to_string());
+        let is_write = !request.method().is_safe();
         let answer = self.service.call(request);
         Box::pin(async move {
             let answer = answer.await;
             let code =
                 answer.as_ref().map_or_else(|_| "<error>".to_owned(), |ok| ok.status().as_str().to_owned());
             count.metrics.api_request(code, method, &count.host);
+            if let (true, Ok(answer)) = (is_write, &answer) {
+                api_warnings::hear(answer.headers());
+            }
             answer
         })
     }
@@ -160,6 +165,17 @@ pub fn announce_listed<K>(
             listed.cancel();
         }
     })
+}
+
+/// Resolves when `stop` comes before `listed`, never otherwise; for `take_until` on what a controller yields.
+///
+/// A controller of kube 5.0 begins to work when its store is filled. One that is stopped before watches no longer, so
+/// that the store is never filled, and would never end.
+pub async fn stopped_unlisted(stop: CancellationToken, listed: CancellationToken) {
+    stop.cancelled().await;
+    if listed.is_cancelled() {
+        std::future::pending().await
+    }
 }
 
 /// The error for people and conditions: the API server's own words, else the error with its causes, each once.

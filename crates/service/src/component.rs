@@ -38,7 +38,7 @@ impl Component {
     pub fn serving_secret(self) -> &'static str {
         match self {
             Self::Catalogd => "catalogd-service-cert",
-            Self::OperatorController => "operator-controller-cert",
+            Self::OperatorController => "operator-controller-service-cert",
         }
     }
 

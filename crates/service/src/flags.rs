@@ -9,11 +9,28 @@ use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{ArgAction, Args, CommandFactory, FromArgMatches, ValueEnum};
+use clap::{ArgAction, Args, Command, CommandFactory, FromArgMatches, ValueEnum};
 
 use crate::component::Component;
+use crate::gates::{Gate, Stage};
 use crate::go_value;
-use crate::tls_profile::{self, Curve, ProfileName, Suite};
+use crate::tls_profile::{self, Curve, ProfileName, Suite, TlsProfile};
+
+/// The groups of `--help`.
+pub mod heading {
+    /// Which cluster, and what of the server is switched on.
+    pub const CLUSTER: &str = "Cluster and server";
+    /// Who of several replicas writes.
+    pub const ELECTION: &str = "Leader election";
+    /// What is said on stderr.
+    pub const LOGS: &str = "Logs";
+    /// What others may ask about the process.
+    pub const METRICS: &str = "Metrics and probes";
+    /// How images are pulled.
+    pub const REGISTRIES: &str = "Registries and images";
+    /// Certificates, versions, suites and curves of the HTTPS servers.
+    pub const TLS: &str = "TLS";
+}
 
 /// Where the serving certificate comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -37,84 +54,91 @@ pub enum LogFormat {
 #[derive(Args, Clone, Debug)]
 pub struct ServiceFlags {
     /// Certificate file (PEM) of the HTTPS servers; needs --tls-key
-    #[arg(long, default_value = "", value_name = "FILE")]
+    #[arg(long, default_value = "", value_name = "FILE", help_heading = heading::TLS)]
     pub tls_cert: String,
     /// Key file (PEM) of the HTTPS servers; needs --tls-cert
-    #[arg(long, default_value = "", value_name = "FILE")]
+    #[arg(long, default_value = "", value_name = "FILE", help_heading = heading::TLS)]
     pub tls_key: String,
     /// Where the serving certificate comes from
-    #[arg(long, value_enum, default_value = "external")]
+    #[arg(long, value_enum, default_value = "external", help_heading = heading::TLS)]
     pub cert_management: CertManagement,
     /// Address of the HTTPS metrics endpoint; 0 disables it
-    #[arg(long, default_value = "", value_name = "ADDRESS")]
+    #[arg(long, default_value = "", value_name = "ADDRESS", help_heading = heading::METRICS)]
     pub metrics_bind_address: String,
     /// Address of the plain HTTP probes /healthz and /readyz; 0 disables them
-    #[arg(long, default_value = ":8081", value_name = "ADDRESS")]
+    #[arg(long, default_value = ":8081", value_name = "ADDRESS", help_heading = heading::METRICS)]
     pub health_probe_bind_address: String,
+    /// Also export the metrics that classic OLM has under another name, for alerts that are still written for it
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false",
+          default_missing_value = "true", value_parser = go_value::boolean, value_name = "BOOL", help_heading = heading::METRICS)]
+    pub classic_metric_names: bool,
     /// Accepted for compatibility: profiling is not part of this build
-    #[arg(long, default_value = "0", value_name = "ADDRESS")]
+    #[arg(long, default_value = "0", value_name = "ADDRESS", help_heading = heading::METRICS)]
     pub pprof_bind_address: String,
     /// Directory with CA files and client certificates (*.cert with *.key) for registries; without it certs.d counts
-    #[arg(long, default_value = "", value_name = "DIR")]
+    #[arg(long, default_value = "", value_name = "DIR", help_heading = heading::REGISTRIES)]
     pub pull_cas_dir: String,
     /// Limits on images as KEY=VALUE, comma separated: layers, blob-bytes, unpacked-bytes, kept-bytes, files, file-bytes,
     /// path-depth, path-bytes, ratio, pull-timeout
-    #[arg(long, default_value = "", value_name = "LIMITS")]
+    #[arg(long, default_value = "", value_name = "LIMITS", help_heading = heading::REGISTRIES)]
     pub image_limits: String,
+    /// Networks that registries, and what they redirect to, must not be in, comma separated; empty: none
+    #[arg(long, default_value = "169.254.0.0/16,fe80::/10,127.0.0.0/8,::1/128", value_name = "CIDRS", help_heading = heading::REGISTRIES)]
+    pub registry_deny_cidrs: String,
     /// Pull nothing where no signature policy is configured
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false",
-          default_missing_value = "true", value_parser = go_value::boolean, value_name = "BOOL")]
+          default_missing_value = "true", value_parser = go_value::boolean, value_name = "BOOL", help_heading = heading::REGISTRIES)]
     pub require_signature_policy: bool,
     /// Pull secret used for every registry, as <namespace>/<name>
-    #[arg(long, default_value = "", value_name = "NAMESPACE/NAME")]
+    #[arg(long, default_value = "", value_name = "NAMESPACE/NAME", help_heading = heading::REGISTRIES)]
     pub global_pull_secret: String,
     /// Namespace of Secrets and the Lease; default: the pod's, else olmv1-system
-    #[arg(long, default_value = "", value_name = "NAMESPACE")]
+    #[arg(long, default_value = "", value_name = "NAMESPACE", help_heading = heading::CLUSTER)]
     pub system_namespace: String,
     /// kubeconfig file; default: $KUBECONFIG, then the pod's service account, then ~/.kube/config
-    #[arg(long, default_value = "", value_name = "FILE")]
+    #[arg(long, default_value = "", value_name = "FILE", help_heading = heading::CLUSTER)]
     pub kubeconfig: String,
     /// Lead only while holding the Lease
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false",
-          default_missing_value = "true", value_parser = go_value::boolean, value_name = "BOOL")]
+          default_missing_value = "true", value_parser = go_value::boolean, value_name = "BOOL", help_heading = heading::ELECTION)]
     pub leader_elect: bool,
     /// How long a silent leader keeps the Lease
-    #[arg(long, default_value = "137s", value_parser = go_value::duration, value_name = "DURATION")]
+    #[arg(long, default_value = "137s", value_parser = go_value::duration, value_name = "DURATION", help_heading = heading::ELECTION)]
     pub leader_elect_lease_duration: Duration,
     /// How long a leader tries to renew before it gives up
-    #[arg(long, default_value = "107s", value_parser = go_value::duration, value_name = "DURATION")]
+    #[arg(long, default_value = "107s", value_parser = go_value::duration, value_name = "DURATION", help_heading = heading::ELECTION)]
     pub leader_elect_renew_deadline: Duration,
     /// How long to wait between two attempts on the Lease
-    #[arg(long, default_value = "26s", value_parser = go_value::duration, value_name = "DURATION")]
+    #[arg(long, default_value = "26s", value_parser = go_value::duration, value_name = "DURATION", help_heading = heading::ELECTION)]
     pub leader_elect_retry_period: Duration,
     /// Feature gates as NAME=true|false, comma separated, repeatable
-    #[arg(long, value_name = "GATES")]
+    #[arg(long, value_name = "GATES", help_heading = heading::CLUSTER)]
     pub feature_gates: Vec<String>,
     /// How long open connections may take to end after SIGTERM
-    #[arg(long, default_value = "30s", value_parser = go_value::duration, value_name = "DURATION")]
+    #[arg(long, default_value = "30s", value_parser = go_value::duration, value_name = "DURATION", help_heading = heading::CLUSTER)]
     pub shutdown_grace: Duration,
     /// TLS profile: modern, intermediate, old or custom
-    #[arg(long, default_value = "intermediate", value_parser = tls_profile::profile_name)]
+    #[arg(long, default_value = "intermediate", value_parser = tls_profile::profile_name, help_heading = heading::TLS)]
     pub tls_profile: ProfileName,
     /// Least TLS version of the custom profile: TLSv1.0 to TLSv1.3
-    #[arg(long, default_value = "TLSv1.2", value_parser = tls_profile::version, value_name = "VERSION")]
+    #[arg(long, default_value = "TLSv1.2", value_parser = tls_profile::version, value_name = "VERSION", help_heading = heading::TLS)]
     pub tls_custom_version: tls_profile::Version,
     /// Cipher suites of the custom profile, comma separated; empty: the library's
-    #[arg(long, default_value = "", value_parser = tls_profile::suites, value_name = "SUITES")]
+    #[arg(long, default_value = "", value_parser = tls_profile::suites, value_name = "SUITES", help_heading = heading::TLS)]
     pub tls_custom_ciphers: std::sync::Arc<[Suite]>,
     /// Curves of the custom profile, comma separated; empty: the library's
-    #[arg(long, default_value = "", value_parser = tls_profile::curves, value_name = "CURVES")]
+    #[arg(long, default_value = "", value_parser = tls_profile::curves, value_name = "CURVES", help_heading = heading::TLS)]
     pub tls_custom_curves: std::sync::Arc<[Curve]>,
     /// Layout of log records
-    #[arg(long, value_enum, default_value = "klog")]
+    #[arg(long, value_enum, default_value = "klog", help_heading = heading::LOGS)]
     pub log_format: LogFormat,
     /// Log verbosity, 0 to 8
-    #[arg(short = 'v', long = "v", default_value_t = 0, value_name = "LEVEL")]
+    #[arg(short = 'v', long = "v", default_value_t = 0, value_name = "LEVEL", help_heading = heading::LOGS)]
     pub verbosity: u8,
     /// Leave severity, time and place out of klog records
     #[arg(long = "skip_headers", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
           default_value = "false", default_missing_value = "true", value_parser = go_value::boolean,
-          value_name = "BOOL")]
+          value_name = "BOOL", help_heading = heading::LOGS)]
     pub skip_headers: bool,
     #[command(flatten)]
     klog: IgnoredKlogFlags,
@@ -183,7 +207,10 @@ impl ServiceFlags {
                 Component::Catalogd => {
                     "value of global-pull-secret should be of the format <namespace>/<name>".to_owned()
                 }
-                Component::OperatorController => "incorrect number of components".to_owned(),
+                Component::OperatorController => {
+                    tracing::error!("Value of global-pull-secret should be of the format <namespace>/<name>");
+                    "incorrect number of components".to_owned()
+                }
             });
         }
         if !(self.leader_elect_retry_period < self.leader_elect_renew_deadline
@@ -195,7 +222,16 @@ impl ServiceFlags {
         }
         self.metrics_address(component)?;
         self.probe_address()?;
-        Ok(())
+        self.tls_profile().map(drop)
+    }
+
+    /// What the `--tls-*` flags come to.
+    ///
+    /// # Errors
+    /// Nothing of an explicit list is on offer.
+    pub fn tls_profile(&self) -> Result<TlsProfile, String> {
+        let (suites, curves) = (&self.tls_custom_ciphers, &self.tls_custom_curves);
+        TlsProfile::new(self.tls_profile, self.tls_custom_version, suites, curves)
     }
 
     /// Whether the HTTPS servers have a certificate at all.
@@ -272,25 +308,40 @@ pub enum Invocation<P> {
     Print(String),
 }
 
-/// Parses the process's own command line; prints help and errors as spec 06 §2.1 says.
+/// Parses the process's own command line; prints help, with those of `gates` that are not settled, and errors as spec
+/// 06 §2.1 says.
 ///
 /// # Errors
 /// The code to exit with, where the server is not to run.
-pub fn from_command_line<P: CommandFactory + FromArgMatches>() -> Result<P, ExitCode> {
+pub fn from_command_line<P: CommandFactory + FromArgMatches>(gates: &[Gate]) -> Result<P, ExitCode> {
     let arguments: Vec<String> =
         std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
-    match parse(&arguments) {
+    match parse_with(with_gates(P::command(), gates), &arguments) {
         Ok(Invocation::Run(flags)) => Ok(flags),
         Ok(Invocation::Print(text)) => {
             print!("{text}");
             Err(ExitCode::SUCCESS)
         }
-        Err(error) => {
-            let usage = P::command().render_usage();
-            eprintln!("Error: {error}\n{usage}\n\nError: {error}");
-            Err(ExitCode::FAILURE)
-        }
+        Err(error) => Err(refuse::<P>(&error)),
     }
+}
+
+/// Says on stderr what is wrong with the command line, and gives the code to exit with.
+pub fn refuse<P: CommandFactory>(error: &str) -> ExitCode {
+    eprintln!("Error: {error}\n{}\n\nError: {error}", P::command().render_usage());
+    ExitCode::FAILURE
+}
+
+/// The command whose help of `--feature-gates` lists the gates; settled ones can be set and are not listed.
+fn with_gates(command: Command, gates: &[Gate]) -> Command {
+    let unsettled = gates.iter().filter(|gate| gate.stage != Stage::Ga);
+    let lines: Vec<String> = unsettled
+        .map(|gate| format!("\n  {}=true|false ({} - default={})", gate.name, gate.stage, gate.default))
+        .collect();
+    command.mut_arg("feature_gates", |argument| {
+        let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+        argument.help(format!("{help}{}", lines.concat()))
+    })
 }
 
 /// Parses the arguments after the program name as Go's flag library would.
@@ -298,7 +349,11 @@ pub fn from_command_line<P: CommandFactory + FromArgMatches>() -> Result<P, Exit
 /// # Errors
 /// The error text of spec 06 §2.9, without its `Error: ` prefix.
 pub fn parse<P: CommandFactory + FromArgMatches>(arguments: &[String]) -> Result<Invocation<P>, String> {
-    let command = P::command().args_override_self(true).disable_version_flag(true).no_binary_name(true);
+    parse_with(P::command(), arguments)
+}
+
+fn parse_with<P: FromArgMatches>(command: Command, arguments: &[String]) -> Result<Invocation<P>, String> {
+    let command = command.args_override_self(true).disable_version_flag(true).no_binary_name(true);
     let name = command.get_name().to_owned();
     let parsed = command.try_get_matches_from(arguments).and_then(|matches| P::from_arg_matches(&matches));
     match parsed {
@@ -397,6 +452,34 @@ mod tests {
     }
 
     #[test]
+    fn help_is_grouped_and_lists_gates() {
+        let gates = [
+            Gate { name: "New", default: false, stage: Stage::Alpha },
+            Gate { name: "Settled", default: true, stage: Stage::Ga },
+        ];
+        let command = with_gates(Flags::command(), &gates);
+        let Ok(Invocation::Print(help)) = parse_with::<Flags>(command, &["--help".to_owned()]) else {
+            panic!("no help");
+        };
+        for heading in [
+            heading::CLUSTER,
+            heading::ELECTION,
+            heading::LOGS,
+            heading::METRICS,
+            heading::REGISTRIES,
+            heading::TLS,
+        ] {
+            assert!(help.contains(&format!("\n{heading}:\n")), "{heading} in {help}");
+        }
+        assert!(help.contains("New=true|false (ALPHA - default=false)"), "{help}");
+        assert!(!help.contains("Settled") && !help.contains("vmodule"), "{help}");
+        // Under no heading there is nothing but --help.
+        let options = help.split_once("\nOptions:\n").unwrap().1;
+        let options = options.split("\n\n").next().unwrap();
+        assert!(options.contains("-h, --help") && options.matches("--").count() == 1, "{options}");
+    }
+
+    #[test]
     fn refuses_in_gos_words() {
         let rows: [(&[&str], &str); 12] = [
             (&["--foo"], "unknown flag: --foo"),
@@ -467,6 +550,15 @@ mod tests {
             let got = flags(arguments).unwrap();
             assert_eq!(got.check(Component::Catalogd), Err(catalogd.to_owned()));
             assert_eq!(got.check(Component::OperatorController), Err(operator_controller.to_owned()));
+        }
+        // spec 06 E3, E4
+        for (list, what) in [
+            ("--tls-custom-ciphers=TLS_RSA_WITH_3DES_EDE_CBC_SHA", "cipher suites"),
+            ("--tls-custom-curves=secp521r1", "curves"),
+        ] {
+            let custom = flags(&["--tls-profile=custom", list]).unwrap();
+            let expect = format!("no supported {what} remain for TLS profile \"custom\"");
+            assert_eq!(custom.check(Component::Catalogd), Err(expect));
         }
         let builtin = flags(&["--cert-management=builtin"]).unwrap();
         assert_eq!(builtin.check(Component::Catalogd), Ok(()));

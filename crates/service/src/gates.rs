@@ -1,6 +1,7 @@
 //! Feature gates: `--feature-gates=A=true,B=false`, repeated and accumulated (spec 06 §§2.1, 2.6, 2.9).
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::go_value;
 
@@ -13,6 +14,16 @@ pub enum Stage {
     Beta,
     /// Settled; still settable.
     Ga,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Alpha => "ALPHA",
+            Self::Beta => "BETA",
+            Self::Ga => "GA",
+        })
+    }
 }
 
 /// A gate that a server knows.

@@ -4,6 +4,7 @@
 //! A server's `main` parses its flags with [`flags::parse`] and hands an async body to [`service::run`].
 //! Nothing here knows what a catalog or an extension is.
 
+pub mod api_warnings;
 pub mod backoff;
 pub mod builtin;
 pub mod ca_pool;
@@ -27,9 +28,11 @@ pub mod probes;
 mod process;
 pub mod pull_secrets;
 pub mod reconcile;
+pub mod samples;
 pub mod service;
 pub mod status;
 pub mod tls_profile;
+pub mod workers;
 
 pub use component::Component;
 pub use service::{Service, run};

@@ -1,11 +1,13 @@
 //! The metrics of a server under the names that dashboards of the reference know (spec 06 §4.3), and
 //! their text form.
 
+use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -13,16 +15,21 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
 
 use crate::process::ProcessMetrics;
+use crate::samples::{counters, gauges};
+use crate::workers::{Busy, Workers};
 
 /// Media type of [`Metrics::openmetrics`].
 pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Media type of [`Metrics::prometheus_text`].
 pub const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-const RECONCILE_BUCKETS: [f64; 36] = [
+const RECONCILE_BUCKETS: [f64; 40] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25,
-    1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0,
+    1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0,
+    50.0, 60.0,
 ];
+/// As Go's work queues: ten times longer each.
+const QUEUE_BUCKETS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1000.0];
 
 /// Label of the per-controller series.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -36,6 +43,19 @@ pub struct ControllerLabel {
 struct ResultLabels {
     controller: &'static str,
     result: &'static str,
+}
+
+/// Labels of the `workqueue_*` series: both say the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct QueueLabels {
+    name: &'static str,
+    controller: &'static str,
+}
+
+/// Label of `certpool_reload_errors_total`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PoolLabel {
+    pool: &'static str,
 }
 
 /// Label of `leader_election_master_status`.
@@ -68,6 +88,14 @@ pub struct Metrics {
     max_concurrent: ByController<Gauge>,
     leading: Family<LeaseLabel, Gauge>,
     api_requests: Family<RequestLabels, Counter>,
+    queue_adds: Family<QueueLabels, Counter>,
+    queue_retries: Family<QueueLabels, Counter>,
+    queue_work: Family<QueueLabels, Histogram, fn() -> Histogram>,
+    pool_errors: Family<PoolLabel, Counter>,
+    workers: Workers,
+    classic_names: bool,
+    /// End of the serving certificate's validity, seconds since the Unix epoch; 0 where there is none.
+    pub certificate_expiry: Gauge,
     /// Reads of the serving certificate.
     pub certificate_reads: Counter<u64, AtomicU64>,
     /// Reads of the serving certificate that gave no usable pair.
@@ -89,6 +117,42 @@ pub enum ReconcileResult {
     Panic,
 }
 
+/// A reconcile that runs.
+#[derive(Debug)]
+pub struct Underway {
+    active: Gauge,
+    _busy: Busy,
+}
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        self.active.dec();
+    }
+}
+
+/// What is asked at each scrape about the pulling of images.
+struct Images {
+    exceeded: Box<dyn Fn() -> Vec<(&'static str, u64)> + Send + Sync>,
+    has_policy: Box<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl fmt::Debug for Images {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Images").finish_non_exhaustive()
+    }
+}
+
+impl Collector for Images {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let series = (self.exceeded)().into_iter().map(|(key, count)| ([("key", key.to_owned())], count));
+        let help = "Images refused for their size, by the limit that they exceed";
+        counters(&mut encoder, "image_limit_exceeded", help, series)?;
+        let missing = [([], f64::from(!(self.has_policy)()))];
+        let help = "1 while there is no signature policy for images";
+        gauges(&mut encoder, "image_signature_policy_missing", help, missing)
+    }
+}
+
 impl Default for Metrics {
     fn default() -> Self {
         Self::new()
@@ -100,6 +164,8 @@ impl Metrics {
     pub fn new() -> Self {
         let time: Family<ControllerLabel, Histogram, fn() -> Histogram> =
             Family::new_with_constructor(|| Histogram::new(RECONCILE_BUCKETS));
+        let queue_work: Family<QueueLabels, Histogram, fn() -> Histogram> =
+            Family::new_with_constructor(|| Histogram::new(QUEUE_BUCKETS));
         let metrics = Self {
             registry: Mutex::new(Registry::default()),
             reconciles: Family::default(),
@@ -112,6 +178,13 @@ impl Metrics {
             max_concurrent: Family::default(),
             leading: Family::default(),
             api_requests: Family::default(),
+            queue_adds: Family::default(),
+            queue_retries: Family::default(),
+            queue_work,
+            pool_errors: Family::default(),
+            workers: Workers::default(),
+            classic_names: false,
+            certificate_expiry: Gauge::default(),
             certificate_reads: Counter::default(),
             certificate_read_errors: Counter::default(),
         };
@@ -141,8 +214,39 @@ impl Metrics {
             "Reads of the serving certificate that failed",
             m.certificate_read_errors.clone(),
         );
-        m.registry().register_collector(Box::new(ProcessMetrics));
+        m.register(
+            "certwatcher_certificate_expiry_timestamp_seconds",
+            "End of the serving certificate's validity since the Unix epoch in seconds",
+            m.certificate_expiry.clone(),
+        );
+        m.register("certpool_reload_errors", "CA pools that could not be rebuilt", m.pool_errors.clone());
+        m.register("workqueue_adds", "Reconciles taken up", m.queue_adds.clone());
+        m.register("workqueue_retries", "Reconciles that are tried again", m.queue_retries.clone());
+        m.register(
+            "workqueue_work_duration_seconds",
+            "Duration of reconciles in seconds",
+            m.queue_work.clone(),
+        );
+        m.register_collector(m.workers.clone());
+        m.register_collector(ProcessMetrics);
         metrics
+    }
+
+    /// The same metrics; with `classic`, those of a server that have a name in classic OLM are exported under that too
+    /// (spec 07 §4.11).
+    #[must_use]
+    pub fn with_classic_names(self, classic: bool) -> Self {
+        Self { classic_names: classic, ..self }
+    }
+
+    /// Whether names of classic OLM are wanted too.
+    pub fn has_classic_names(&self) -> bool {
+        self.classic_names
+    }
+
+    /// The reconciles that run now.
+    pub fn workers(&self) -> &Workers {
+        &self.workers
     }
 
     fn registry(&self) -> std::sync::MutexGuard<'_, Registry> {
@@ -152,6 +256,31 @@ impl Metrics {
     /// Adds a metric of a server's own; counters get `_total` appended to their name.
     pub fn register(&self, name: impl Into<String>, help: &str, metric: impl Metric) {
         self.registry().register(name, help, metric);
+    }
+
+    /// Adds metrics that are made at each scrape.
+    pub fn register_collector(&self, collector: impl Collector) {
+        self.registry().register_collector(Box::new(collector));
+    }
+
+    /// Exports how often images were refused, by the key of the limit that they exceed (spec 06 §10.4), and whether there
+    /// is a signature policy.
+    pub fn register_images(
+        &self,
+        exceeded: impl Fn() -> Vec<(&'static str, u64)> + Send + Sync + 'static,
+        has_policy: impl Fn() -> bool + Send + Sync + 'static,
+    ) {
+        self.register_collector(Images { exceeded: Box::new(exceeded), has_policy: Box::new(has_policy) });
+    }
+
+    /// Makes the series of a CA pool exist.
+    pub fn know_pool(&self, pool: &'static str) {
+        drop(self.pool_errors.get_or_create(&PoolLabel { pool }));
+    }
+
+    /// A CA pool could not be rebuilt.
+    pub fn pool_failed(&self, pool: &'static str) {
+        self.pool_errors.get_or_create(&PoolLabel { pool }).inc();
     }
 
     /// Makes the series of a controller exist before its first reconcile.
@@ -166,17 +295,34 @@ impl Metrics {
         drop(self.time.get_or_create(&label));
         drop(self.active_workers.get_or_create(&label));
         self.max_concurrent.get_or_create(&label).set(i64::from(concurrency));
+        let queue = QueueLabels { name: controller, controller };
+        drop((self.queue_adds.get_or_create(&queue), self.queue_retries.get_or_create(&queue)));
+        drop(self.queue_work.get_or_create(&queue));
+        self.workers.know(controller);
     }
 
-    /// A reconcile begins.
-    pub fn reconcile_started(&self, controller: &'static str) {
-        self.active_workers.get_or_create(&ControllerLabel { controller }).inc();
+    /// A reconcile begins. What is returned goes to [`Self::reconcile_ended`]; if it is dropped the reconcile was
+    /// broken off.
+    #[must_use]
+    pub fn reconcile_started(&self, controller: &'static str) -> Underway {
+        let active = self.active_workers.get_or_create(&ControllerLabel { controller }).clone();
+        active.inc();
+        self.queue_adds.get_or_create(&QueueLabels { name: controller, controller }).inc();
+        Underway { active, _busy: self.workers.begin(controller) }
     }
 
     /// A reconcile ended.
-    pub fn reconcile_ended(&self, controller: &'static str, result: ReconcileResult, took: Duration) {
+    pub fn reconcile_ended(
+        &self,
+        controller: &'static str,
+        underway: Underway,
+        result: ReconcileResult,
+        took: Duration,
+    ) {
+        drop(underway);
         let label = ControllerLabel { controller };
-        self.active_workers.get_or_create(&label).dec();
+        let queue = QueueLabels { name: controller, controller };
+        self.queue_work.get_or_create(&queue).observe(took.as_secs_f64());
         self.time.get_or_create(&label).observe(took.as_secs_f64());
         let name = match result {
             ReconcileResult::Success => "success",
@@ -186,6 +332,9 @@ impl Metrics {
         self.reconciles.get_or_create(&ResultLabels { controller, result: name }).inc();
         if name == "error" {
             self.errors.get_or_create(&label).inc();
+        }
+        if matches!(result, ReconcileResult::Error | ReconcileResult::Panic) {
+            self.queue_retries.get_or_create(&queue).inc();
         }
         match result {
             ReconcileResult::TerminalError => drop(self.terminal_errors.get_or_create(&label).inc()),
@@ -246,9 +395,10 @@ mod tests {
     fn both_formats() {
         let metrics = Metrics::new();
         metrics.start_controller("c", 4);
-        metrics.reconcile_started("c");
-        metrics.reconcile_ended("c", ReconcileResult::TerminalError, Duration::from_millis(20));
+        let underway = metrics.reconcile_started("c");
+        metrics.reconcile_ended("c", underway, ReconcileResult::TerminalError, Duration::from_millis(20));
         metrics.set_leading("lock", true);
+        metrics.register_images(|| vec![("files", 2)], || false);
         let text = metrics.prometheus_text();
         for line in [
             "# TYPE controller_runtime_reconcile_total counter",
@@ -258,7 +408,14 @@ mod tests {
             "controller_runtime_max_concurrent_reconciles{controller=\"c\"} 4",
             "controller_runtime_active_workers{controller=\"c\"} 0",
             "controller_runtime_reconcile_time_seconds_bucket{le=\"0.025\",controller=\"c\"} 1",
+            "workqueue_adds_total{name=\"c\",controller=\"c\"} 1",
+            "workqueue_retries_total{name=\"c\",controller=\"c\"} 0",
+            "workqueue_work_duration_seconds_count{name=\"c\",controller=\"c\"} 1",
+            "workqueue_unfinished_work_seconds{controller=\"c\",name=\"c\"} 0",
+            "workqueue_longest_running_processor_seconds{controller=\"c\",name=\"c\"} 0",
             "leader_election_master_status{name=\"lock\"} 1",
+            "image_limit_exceeded_total{key=\"files\"} 2",
+            "image_signature_policy_missing 1",
             "# TYPE process_cpu_seconds_total counter",
         ] {
             assert!(text.lines().any(|got| got == line), "no {line} in\n{text}");

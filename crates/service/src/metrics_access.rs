@@ -207,7 +207,7 @@ mod tests {
         Client::new(service, "default")
     }
 
-    // spec 02 acceptance 60
+    // spec 02 acceptance 60, spec 06 A4, A5, A6
     #[tokio::test]
     async fn refusals() {
         let asked = Arc::new(AtomicUsize::new(0));

@@ -2,12 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+
+use crate::workers::Workers;
+
+/// Every wait within a reconcile has a deadline, and all together are shorter than this.
+const STUCK: Duration = Duration::from_secs(30 * 60);
 
 /// What readiness waits for: named checks with the reason why each fails; `None` when it holds.
 #[derive(Clone, Debug, Default)]
@@ -39,25 +45,28 @@ impl Readiness {
 }
 
 /// The routes of both probes, each also per check.
-pub fn router(readiness: Readiness) -> Router {
-    Router::new()
+pub fn router(readiness: Readiness, workers: Workers) -> Router {
+    let live = Router::new()
         .route("/healthz", get(healthz))
         .route("/healthz/{check}", get(healthz_check))
+        .with_state(workers);
+    Router::new()
         .route("/readyz", get(readyz))
         .route("/readyz/{check}", get(readyz_check))
         .with_state(readiness)
+        .merge(live)
 }
 
-async fn healthz(RawQuery(query): RawQuery) -> Response {
-    answer("healthz", &liveness(), query.as_deref())
+async fn healthz(State(workers): State<Workers>, RawQuery(query): RawQuery) -> Response {
+    answer(&liveness(&workers), query.as_deref())
 }
 
-async fn healthz_check(Path(check): Path<String>) -> Response {
-    answer_one("healthz", &liveness(), &check)
+async fn healthz_check(State(workers): State<Workers>, Path(check): Path<String>) -> Response {
+    answer_one("healthz", &liveness(&workers), &check)
 }
 
 async fn readyz(State(readiness): State<Readiness>, RawQuery(query): RawQuery) -> Response {
-    answer("readyz", &with_own(&readiness), query.as_deref())
+    answer(&with_own(&readiness), query.as_deref())
 }
 
 async fn readyz_check(State(readiness): State<Readiness>, Path(check): Path<String>) -> Response {
@@ -66,9 +75,10 @@ async fn readyz_check(State(readiness): State<Readiness>, Path(check): Path<Stri
 
 type Checks = BTreeMap<&'static str, Option<&'static str>>;
 
-/// That this answer is given at all shows that the runtime turns.
-fn liveness() -> Checks {
-    Checks::from([("healthz", None)])
+/// That this answer is given at all shows that the runtime turns. A reconcile that does not end in [`STUCK`] never will.
+fn liveness(workers: &Workers) -> Checks {
+    let stuck = (workers.longest() >= STUCK).then_some("a reconcile has been running for 30 minutes");
+    Checks::from([("healthz", None), ("workers", stuck)])
 }
 
 fn with_own(readiness: &Readiness) -> Checks {
@@ -77,7 +87,8 @@ fn with_own(readiness: &Readiness) -> Checks {
     checks
 }
 
-fn answer(endpoint: &str, checks: &Checks, query: Option<&str>) -> Response {
+/// Ends in the words of the reference, which are the same for both probes.
+fn answer(checks: &Checks, query: Option<&str>) -> Response {
     let parameters = || query.unwrap_or_default().split('&');
     let is_verbose = parameters().any(|one| one == "verbose" || one.starts_with("verbose="));
     let excluded: Vec<&str> = parameters().filter_map(|one| one.strip_prefix("exclude=")).collect();
@@ -94,8 +105,8 @@ fn answer(endpoint: &str, checks: &Checks, query: Option<&str>) -> Response {
         }
     }
     match (failed, is_verbose) {
-        (true, _) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{lines}{endpoint} check failed\n")),
-        (false, true) => text(StatusCode::OK, format!("{lines}{endpoint} check passed\n")),
+        (true, _) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{lines}healthz check failed\n")),
+        (false, true) => text(StatusCode::OK, format!("{lines}healthz check passed\n")),
         (false, false) => text(StatusCode::OK, "ok".to_owned()),
     }
 }
@@ -129,17 +140,34 @@ mod tests {
         (status, String::from_utf8(body.to_vec()).unwrap())
     }
 
+    // spec 06 §4.4
+    #[tokio::test(start_paused = true)]
+    async fn a_stuck_worker_is_no_life() {
+        let workers = Workers::default();
+        let router = router(Readiness::default(), workers.clone());
+        let busy = workers.begin("c");
+        tokio::time::advance(STUCK - Duration::from_secs(1)).await;
+        assert_eq!(ask(&router, "/healthz").await, (200, "ok".to_owned()));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let stuck = "[+]healthz ok\n[-]workers failed: reason withheld\nhealthz check failed\n";
+        assert_eq!(ask(&router, "/healthz").await, (500, stuck.to_owned()));
+        assert_eq!(ask(&router, "/readyz").await.0, 200);
+        drop(busy);
+        assert_eq!(ask(&router, "/healthz/workers").await, (200, "ok".to_owned()));
+    }
+
+    // spec 06 A22
     #[tokio::test]
     async fn answers() {
         let readiness = Readiness::default();
-        let router = router(readiness.clone());
+        let router = router(readiness.clone(), Workers::default());
         readiness.not_ready("catalog-server", "catalog server not yet started");
         let rows = [
             ("/healthz", 200, "ok"),
             (
                 "/readyz",
                 500,
-                "[-]catalog-server failed: reason withheld\n[+]readyz ok\nreadyz check failed\n",
+                "[-]catalog-server failed: reason withheld\n[+]readyz ok\nhealthz check failed\n",
             ),
             ("/readyz?exclude=catalog-server", 200, "ok"),
             ("/readyz/catalog-server", 500, "internal server error: catalog server not yet started\n"),
@@ -151,7 +179,7 @@ mod tests {
         }
         readiness.ready("catalog-server");
         assert_eq!(ask(&router, "/readyz").await, (200, "ok".to_owned()));
-        let verbose = "[+]catalog-server ok\n[+]readyz ok\nreadyz check passed\n";
+        let verbose = "[+]catalog-server ok\n[+]readyz ok\nhealthz check passed\n";
         assert_eq!(ask(&router, "/readyz?verbose").await, (200, verbose.to_owned()));
     }
 }

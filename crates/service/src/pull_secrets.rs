@@ -10,20 +10,31 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use futures::future::ready;
+use futures::stream::{self, BoxStream, StreamExt, select_all};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{ObjectReference, Secret, ServiceAccount};
 use kube::api::Api;
+use kube::core::PartialObjectMeta;
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::within_deadline;
 use crate::component::Component;
+use crate::events::Events;
 
 const TOKEN_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 const DOCKER_CONFIG_JSON: &str = ".dockerconfigjson";
 const DOCKER_CONFIG: &str = ".dockercfg";
-/// Wait between two looks at the Secrets.
+/// Wait between two looks at the Secrets though no watch told of a change: one that is not allowed tells of none.
 const POLL: Duration = Duration::from_secs(30);
+/// Changes come in flocks; so long more are waited for.
+const SETTLE: Duration = Duration::from_millis(200);
+/// Reason of the Event about a Secret that is not used.
+const INVALID: &str = "InvalidPullSecret";
 
 /// Why the file could not be brought up to date; it stays as it was.
 #[derive(Debug, thiserror::Error)]
@@ -47,24 +58,44 @@ pub enum PullSecretsError {
 }
 
 /// Namespace and name of an object.
-type NamespacedName = (String, String);
+pub type NamespacedName = (String, String);
+
+/// Namespace and name of the ServiceAccount that this process runs as; none outside of a pod.
+///
+/// # Errors
+/// There is a token, and it says of no service account.
+pub fn own_account() -> Result<Option<NamespacedName>, String> {
+    match std::fs::read_to_string(TOKEN_FILE) {
+        Ok(token) => account_of(&token).map(Some),
+        Err(_) => {
+            tracing::warn!("no service account token: pull secrets of the service account are not used");
+            Ok(None)
+        }
+    }
+}
 
 /// Keeps the credentials file; removes it when dropped.
 pub struct PullSecrets {
     client: Client,
+    events: Events,
     account: Option<NamespacedName>,
+    /// The Secrets that were looked at last, those that do not exist too.
+    considered: Vec<NamespacedName>,
     global: Option<NamespacedName>,
     path: PathBuf,
     written: Option<Vec<u8>>,
 }
 
 impl PullSecrets {
-    /// `global` is the value of `--global-pull-secret`, empty for none. Nothing is read or written yet.
-    pub fn new(client: Client, component: Component, global: &str) -> Self {
-        let account = std::fs::read_to_string(TOKEN_FILE).ok().and_then(|token| account_of(&token));
-        if account.is_none() {
-            tracing::warn!("no service account token: pull secrets of the service account are not used");
-        }
+    /// `account` is the server's own, see [`own_account`]; `global` the value of `--global-pull-secret`, empty for none.
+    /// Nothing is read or written yet.
+    pub fn new(
+        client: Client,
+        component: Component,
+        account: Option<NamespacedName>,
+        global: &str,
+        events: Events,
+    ) -> Self {
         let stem = match component {
             Component::Catalogd => "catalogd-global-pull-secret",
             Component::OperatorController => "operator-controller-global-pull-secrets",
@@ -72,7 +103,7 @@ impl PullSecrets {
         let unique = uuid::Uuid::new_v4().simple().to_string();
         let path = std::env::temp_dir().join(format!("{stem}-{}.json", &unique[..8]));
         let global = global.split_once('/').map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
-        Self { client, account, global, path, written: None }
+        Self { client, events, account, considered: Vec::new(), global, path, written: None }
     }
 
     /// The file; it exists while there are credentials.
@@ -86,16 +117,23 @@ impl PullSecrets {
     /// An object cannot be read for another reason than that it is missing, or the disk fails.
     pub async fn sync(&mut self) -> Result<bool, PullSecretsError> {
         let mut secrets = Vec::new();
-        for (namespace, name) in self.names().await? {
+        self.considered = self.names().await?;
+        for (namespace, name) in self.considered.clone() {
             let api: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
             let read = within_deadline(api.get_opt(&name)).await;
             let object = || format!("Secret {namespace}/{name}");
-            match read.map_err(|source| PullSecretsError::Read { object: object(), source })? {
-                Some(secret) => secrets.push(secret),
-                None => tracing::debug!(namespace, name, "pull secret does not exist"),
+            match read {
+                // What may not be read is as if it were not there (spec 06 E20).
+                Err(kube::Error::Api(status)) if status.code == 403 => {
+                    tracing::warn!(namespace, name, "pull secret may not be read");
+                }
+                Err(source) => return Err(PullSecretsError::Read { object: object(), source }),
+                Ok(Some(secret)) => secrets.push(secret),
+                Ok(None) => tracing::debug!(namespace, name, "pull secret does not exist"),
             }
         }
-        let credentials = merge(&secrets);
+        let (credentials, faults) = merge(&secrets);
+        self.tell(&faults);
         let wanted =
             (!credentials.is_empty()).then(|| json!({ "auths": credentials }).to_string().into_bytes());
         if wanted == self.written {
@@ -108,15 +146,58 @@ impl PullSecrets {
         Ok(true)
     }
 
-    /// Looks again and again until `stop`, and calls `changed` after each change.
+    /// Looks whenever one of the objects changes, and now and then, until `stop`; calls `changed` after each change of
+    /// the credentials.
     pub async fn follow(mut self, changed: impl Fn() + Send, stop: CancellationToken) {
-        while stop.run_until_cancelled(tokio::time::sleep(POLL)).await.is_some() {
+        let mut watched = self.considered.clone();
+        let mut events = self.watch();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                Some(()) = events.next() => {
+                    let flock = async { while events.next().await.is_some() {} };
+                    // It ends with the time.
+                    let _ = tokio::time::timeout(SETTLE, flock).await;
+                }
+                () = tokio::time::sleep(POLL) => {}
+            }
             match self.sync().await {
                 Ok(true) => changed(),
                 Ok(false) => {}
                 Err(error) => tracing::error!(%error, "registry credentials not updated"),
             }
+            if watched != self.considered {
+                watched.clone_from(&self.considered);
+                events = self.watch();
+            }
         }
+    }
+
+    /// Says when the account, or a Secret that was considered, changes or is there at the start.
+    fn watch(&self) -> BoxStream<'static, ()> {
+        let accounts = self.account.iter().map(|of| changes::<ServiceAccount>(&self.client, of));
+        let secrets = self.considered.iter().map(|of| changes::<Secret>(&self.client, of));
+        // The last one never ends: without any, nothing is heard.
+        select_all(accounts.chain(secrets).chain([stream::pending().boxed()])).boxed()
+    }
+
+    /// Tells of the Secrets that are not used where somebody looks who can mend them: at our service account.
+    fn tell(&self, faults: &[Fault]) {
+        let Some((namespace, name)) = &self.account else { return };
+        let about = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("ServiceAccount".to_owned()),
+            namespace: Some(namespace.clone()),
+            name: Some(name.clone()),
+            ..ObjectReference::default()
+        };
+        if faults.is_empty() {
+            self.events.over(&about, INVALID);
+            return;
+        }
+        let texts: Vec<String> =
+            faults.iter().map(|(secret, why)| format!("Secret {secret} is not used: {why}")).collect();
+        self.events.warning(about, INVALID, texts.join("; "));
     }
 
     async fn names(&self) -> Result<Vec<NamespacedName>, PullSecretsError> {
@@ -156,17 +237,38 @@ impl Drop for PullSecrets {
     }
 }
 
-/// Credentials by registry.
-fn merge(secrets: &[Secret]) -> Map<String, Value> {
-    let mut merged = Map::new();
+/// Something for each change of one object, and for its being there at the start.
+fn changes<K>(client: &Client, (namespace, name): &NamespacedName) -> BoxStream<'static, ()>
+where
+    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Send + 'static,
+    K: DeserializeOwned + std::fmt::Debug,
+{
+    let api: Api<PartialObjectMeta<K>> = Api::namespaced(client.clone(), namespace);
+    let one = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let events = watcher(api, one).default_backoff();
+    let is_change =
+        |event: &watcher::Event<_>| !matches!(event, watcher::Event::Init | watcher::Event::InitDone);
+    // Who fails is tried again; meanwhile the clock is what makes us look.
+    events.filter_map(move |event| ready(event.ok().filter(is_change).map(drop))).boxed()
+}
+
+/// A Secret, as namespace and name, and why it is not used.
+type Fault = (String, &'static str);
+
+/// Credentials by registry, and the Secrets that have none.
+fn merge(secrets: &[Secret]) -> (Map<String, Value>, Vec<Fault>) {
+    let (mut merged, mut faults) = (Map::new(), Vec::new());
     for secret in secrets {
         let (namespace, name) = (secret.namespace().unwrap_or_default(), secret.name_any());
         match credentials(secret) {
             Ok(credentials) => merged.extend(credentials),
-            Err(why) => tracing::warn!(namespace, name, why, "pull secret is not used"),
+            Err(why) => {
+                tracing::warn!(namespace, name, why, "pull secret is not used");
+                faults.push((format!("{namespace}/{name}"), why));
+            }
         }
     }
-    merged
+    (merged, faults)
 }
 
 fn credentials(secret: &Secret) -> Result<Map<String, Value>, &'static str> {
@@ -188,14 +290,18 @@ fn credentials(secret: &Secret) -> Result<Map<String, Value>, &'static str> {
 
 /// Namespace and name of the account that a token was made for, as its `sub` claim says. The signature is
 /// none of our business: the token is our own.
-fn account_of(token: &str) -> Option<NamespacedName> {
-    let claims = token.trim().split('.').nth(1)?;
-    let claims: Value = serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;
-    match claims["sub"].as_str()?.split(':').collect::<Vec<_>>()[..] {
-        ["system", "serviceaccount", namespace, name] if !namespace.is_empty() && !name.is_empty() => {
-            Some((namespace.to_owned(), name.to_owned()))
+fn account_of(token: &str) -> Result<NamespacedName, String> {
+    let claims = || {
+        let claims = BASE64_URL_SAFE_NO_PAD.decode(token.trim().split('.').nth(1)?).ok()?;
+        serde_json::from_slice::<Value>(&claims).ok()
+    };
+    let claims = claims().ok_or_else(|| format!("{TOKEN_FILE} is not the token of a service account"))?;
+    let subject = claims["sub"].as_str().unwrap_or_default();
+    match subject.split(':').collect::<Vec<_>>()[..] {
+        [_, _, namespace, name] if !namespace.is_empty() && !name.is_empty() => {
+            Ok((namespace.to_owned(), name.to_owned()))
         }
-        _ => None,
+        _ => Err(format!("badly formatted subject: {subject}")),
     }
 }
 
@@ -209,7 +315,7 @@ mod tests {
         Secret { data: Some(data), ..Secret::default() }
     }
 
-    // spec 02 acceptance 29
+    // spec 02 acceptance 29, spec 06 A25
     #[test]
     fn later_secrets_win_and_broken_ones_are_left_out() {
         let secrets = [
@@ -221,18 +327,25 @@ mod tests {
             secret("other", "{}"),
         ];
         let expect = json!({"a": {"auth": "2"}, "b": {"identitytoken": "t"}});
-        assert_eq!(Value::Object(merge(&secrets)), expect);
+        let (credentials, faults) = merge(&secrets);
+        assert_eq!(Value::Object(credentials), expect);
+        let reasons: Vec<&str> = faults.iter().map(|(_, why)| *why).collect();
+        let missing = "expected secret.Data key not found";
+        assert_eq!(reasons, ["its value is not a JSON object", "its member auths is not an object", missing]);
     }
 
     #[test]
     fn accounts() {
         let token = |claims: &str| format!("h.{}.s\n", BASE64_URL_SAFE_NO_PAD.encode(claims));
         let rows = [
-            (token(r#"{"sub":"system:serviceaccount:ns:me"}"#), Some(("ns".to_owned(), "me".to_owned()))),
-            (token(r#"{"sub":"system:serviceaccount:ns:"}"#), None),
-            (token(r#"{"sub":"somebody"}"#), None),
-            (token("{}"), None),
-            ("x".to_owned(), None),
+            (token(r#"{"sub":"system:serviceaccount:ns:me"}"#), Ok(("ns".to_owned(), "me".to_owned()))),
+            (
+                token(r#"{"sub":"system:serviceaccount:ns:"}"#),
+                Err("badly formatted subject: system:serviceaccount:ns:".to_owned()),
+            ),
+            (token(r#"{"sub":"somebody"}"#), Err("badly formatted subject: somebody".to_owned())),
+            (token("{}"), Err("badly formatted subject: ".to_owned())),
+            ("x".to_owned(), Err(format!("{TOKEN_FILE} is not the token of a service account"))),
         ];
         for (token, expect) in rows {
             assert_eq!(account_of(&token), expect, "{token}");

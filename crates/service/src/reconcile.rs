@@ -123,7 +123,7 @@ impl Reconciles {
         attempt: impl Future<Output = Result<Action, Failure>>,
     ) -> Result<Action, Infallible> {
         tracing::info!(controller = self.controller, kind = self.kind, name, "reconcile starting");
-        self.metrics.reconcile_started(self.controller);
+        let underway = self.metrics.reconcile_started(self.controller);
         let started = Instant::now();
         let outcome = AssertUnwindSafe(attempt).catch_unwind().await;
         let (action, result) = match outcome {
@@ -158,7 +158,7 @@ impl Reconciles {
                 (self.retry(name, by, None), ReconcileResult::Panic)
             }
         };
-        self.metrics.reconcile_ended(self.controller, result, started.elapsed());
+        self.metrics.reconcile_ended(self.controller, underway, result, started.elapsed());
         tracing::info!(controller = self.controller, kind = self.kind, name, "reconcile ending");
         Ok(action)
     }

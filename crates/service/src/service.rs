@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use axum::Router;
 use kube::{Client, Config};
-use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
@@ -80,6 +81,7 @@ where
 {
     logs::start(&flags);
     allow_open_files();
+    keep_to_ourselves();
     // A second installation in one process (tests) keeps the first.
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -116,27 +118,33 @@ fn allow_open_files() {
     }
 }
 
+/// Files that we make are ours alone, and what is in memory stays there: it holds keys and credentials.
+fn keep_to_ourselves() {
+    umask(Mode::RWXG | Mode::RWXO);
+    if let Err(error) = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }) {
+        tracing::warn!(%error, "core dumps stay on");
+    }
+}
+
 impl Service {
     async fn start(component: Component, flags: ServiceFlags, gates: FeatureGates) -> Result<Self, Fatal> {
         flags.check(component)?;
         announce(component, &flags, &gates);
-        let tls_profile = TlsProfile::new(
-            flags.tls_profile,
-            flags.tls_custom_version,
-            &flags.tls_custom_ciphers,
-            &flags.tls_custom_curves,
-        )?;
+        let tls_profile = flags.tls_profile()?;
         tls_profile.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        let (versions, suites, curves) = tls_profile.names();
+        tracing::info!(versions, suites, curves, "TLS is offered with");
         let shutdown = CancellationToken::new();
         watch_signals(shutdown.clone())?;
         let readiness = Readiness::default();
         readiness.not_ready(STARTUP_CHECK, "the server is starting");
+        let metrics = Arc::new(Metrics::new().with_classic_names(flags.classic_metric_names));
         let mut servers = Vec::new();
         if let Some(address) = flags.probe_address()? {
-            servers.push(HttpServer::start(address, None, probes::router(readiness.clone()))?);
+            let router = probes::router(readiness.clone(), metrics.workers().clone());
+            servers.push(HttpServer::start(address, None, router)?);
         }
         let config: Config = cluster::config(flags.kubeconfig().as_deref()).await?;
-        let metrics = Arc::new(Metrics::new());
         let client = cluster::client(&config, &metrics)?;
         let namespace = pod::system_namespace(Some(&flags.system_namespace));
         let builtin = (flags.cert_management == CertManagement::Builtin)

@@ -222,6 +222,17 @@ impl TlsProfile {
     }
 }
 
+impl TlsProfile {
+    /// Versions, suites and groups on offer, each as a list separated by commas, for the log.
+    pub fn names(&self) -> (String, String, String) {
+        let list = |names: Vec<String>| names.join(",");
+        let versions = self.versions.iter().map(|version| format!("{:?}", version.version));
+        let suites = self.provider.cipher_suites.iter().map(|suite| format!("{:?}", suite.suite()));
+        let groups = self.provider.kx_groups.iter().map(|group| format!("{:?}", group.name()));
+        (list(versions.collect()), list(suites.collect()), list(groups.collect()))
+    }
+}
+
 /// The suites on offer; a list that names no TLS 1.3 suite leaves all three of them on.
 /// `None` where nothing of an explicit list is left.
 fn usable_suites(asked: &[Suite]) -> Option<Vec<SupportedCipherSuite>> {
@@ -282,6 +293,11 @@ mod tests {
         // A list without TLS 1.3 names does not switch TLS 1.3 off.
         let one = custom(Version::Tls12, "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "SecP256r1MLKEM768");
         assert_eq!(shape(&one.unwrap()), (2, 4, 1));
+        let named = custom(Version::Tls13, "TLS_AES_128_GCM_SHA256", "prime256v1").unwrap().names();
+        assert_eq!(
+            named,
+            ("TLSv1_3".to_owned(), "TLS13_AES_128_GCM_SHA256".to_owned(), "secp256r1".to_owned())
+        );
         let tls13 = custom(Version::Tls13, "TLS_AES_128_GCM_SHA256", "X25519,prime256v1,secp256r1");
         assert_eq!(shape(&tls13.unwrap()), (1, 1, 2));
         // Every name parses; what cannot be offered is said.

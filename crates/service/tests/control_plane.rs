@@ -3,18 +3,24 @@
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::api::core::v1::{Namespace, Secret, ServiceAccount};
+use k8s_openapi::api::events::v1::Event;
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use olm_control_plane::ControlPlane;
 use olm_service::Component;
 use olm_service::builtin::{BuiltinCertificates, CA_SECRET, Issued};
+use olm_service::events::Events;
 use olm_service::lease::{Election, Timing};
-use serde_json::json;
+use olm_service::pull_secrets::PullSecrets;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 const NAMESPACE: &str = "olmv1-system";
 
@@ -25,6 +31,7 @@ async fn replicas() {
     Api::all(plane.client()).create(&PostParams::default(), &namespace).await.unwrap();
     certificates_are_made_once(&plane).await;
     one_candidate_leads(&plane).await;
+    credentials_follow_the_secrets(&plane).await;
 }
 
 /// What each replica of `component` gets when all ask at once.
@@ -104,4 +111,65 @@ async fn one_candidate_leads(plane: &ControlPlane) {
     assert_eq!((released.holder_identity.as_deref(), released.lease_duration_seconds), (Some(""), Some(1)));
     first.acquire().await;
     assert_eq!(record().await.lease_transitions, Some(2));
+}
+
+// spec 06 A24, A25, E17, E18, E19
+async fn credentials_follow_the_secrets(plane: &ControlPlane) {
+    let secrets: Api<Secret> = Api::namespaced(plane.client(), NAMESPACE);
+    let accounts: Api<ServiceAccount> = Api::namespaced(plane.client(), NAMESPACE);
+    let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": "server"},
+        "imagePullSecrets": [{"name": "first"}, {"name": "broken"}, {"name": "late"}]}))
+    .unwrap();
+    accounts.create(&PostParams::default(), &account).await.unwrap();
+    let write = async |name: &str, text: &str| {
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name},
+            "stringData": {".dockerconfigjson": text}});
+        let params = PatchParams::apply("test").force();
+        secrets.patch(name, &params, &Patch::Apply(secret)).await.unwrap();
+    };
+    let login = |registry: &str, auth: &str| json!({"auths": {registry: {"auth": auth}}}).to_string();
+    write("global", &login("r.example", "0")).await;
+    write("first", &login("r.example", "1")).await;
+    write("broken", "no JSON").await;
+
+    let events = Events::new(plane.client(), Component::Catalogd);
+    let own = Some((NAMESPACE.to_owned(), "server".to_owned()));
+    let global = format!("{NAMESPACE}/global");
+    let mut pulling = PullSecrets::new(plane.client(), Component::Catalogd, own, &global, events);
+    let file = pulling.path().to_owned();
+    let auth = |registry: &str| {
+        let text = std::fs::read_to_string(&file).unwrap();
+        serde_json::from_str::<Value>(&text).unwrap()["auths"][registry]["auth"].clone()
+    };
+    assert!(pulling.sync().await.unwrap());
+    assert_eq!(auth("r.example"), "1", "of the account, not the global one");
+
+    let (changed, stop) = (Arc::new(Notify::new()), CancellationToken::new());
+    let (told, end) = (Arc::clone(&changed), stop.clone());
+    let following = tokio::spawn(pulling.follow(move || told.notify_one(), end));
+    let soon = async || {
+        tokio::time::timeout(Duration::from_secs(10), changed.notified()).await.expect("no change in 10 s")
+    };
+    write("first", &login("r.example", "2")).await;
+    soon().await;
+    assert_eq!(auth("r.example"), "2");
+    // One that is named and comes later, and one that is named later.
+    write("late", &login("late.example", "3")).await;
+    soon().await;
+    assert_eq!(auth("late.example"), "3");
+    write("new", &login("new.example", "4")).await;
+    let more = json!({"imagePullSecrets": [{"name": "first"}, {"name": "broken"}, {"name": "new"}]});
+    accounts.patch("server", &PatchParams::default(), &Patch::Merge(more)).await.unwrap();
+    soon().await;
+    assert_eq!((auth("new.example"), auth("late.example")), (json!("4"), Value::Null));
+
+    let about = ListParams::default().fields("reason=InvalidPullSecret");
+    let said: Api<Event> = Api::namespaced(plane.client(), NAMESPACE);
+    let event = said.list(&about).await.unwrap().items.remove(0);
+    let note = format!("Secret {NAMESPACE}/broken is not used: its value is not a JSON object");
+    assert_eq!(event.note, Some(note));
+    assert_eq!(event.regarding.and_then(|account| account.name).as_deref(), Some("server"));
+    stop.cancel();
+    following.await.unwrap();
+    assert!(!file.exists());
 }

@@ -74,6 +74,12 @@ impl PolicySource {
         Files::read(self).fingerprint()
     }
 
+    /// Whether there is a policy, be it right or not; without one every image is accepted, unless one is required.
+    #[must_use]
+    pub fn exists(&self) -> bool {
+        self.candidates().any(|path| path.exists())
+    }
+
     /// Whether `image` may be used. `own` is the digest of its manifest, which is another than the image is named by where that
     /// is an index; either may be signed. `source` is what the image is called where `session` leads to: for a mirror, another
     /// name. Both manifests have been verified.

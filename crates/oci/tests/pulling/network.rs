@@ -172,6 +172,39 @@ async fn a_redirect_to_plain_http_is_not_followed() {
     assert_eq!(plain.take_requests(), [""; 0]);
 }
 
+// spec 06 A55
+#[tokio::test]
+async fn denied_networks_are_not_connected_to() {
+    let denied = |cidrs: &str| {
+        let cidrs = cidrs.parse().unwrap();
+        Setting::with(move |config| config.denied = cidrs)
+    };
+    let setting = denied("169.254.0.0/16,127.0.0.0/8").await;
+    setting.registry.add_image("a/cat", "v1", &catalog());
+    let error = setting.try_resolve("a/cat:v1").await.unwrap_err().to_string();
+    let guard = "dial tcp 127.0.0.1: the address is in 127.0.0.0/8, which --registry-deny-cidrs forbids";
+    assert!(error.ends_with(guard), "{error}");
+    assert_eq!(setting.registry.take_requests(), [""; 0]);
+
+    // Nor is it where a name, or a registry that may be asked, leads there.
+    let host = setting.registry.host().replace("127.0.0.1", "localhost");
+    let reference = format!("{host}/a/cat:v1").parse().unwrap();
+    let error = setting.puller.resolve(&reference).await.unwrap_err().to_string();
+    assert!(error.contains("which --registry-deny-cidrs forbids"), "{error}");
+    assert_eq!(setting.registry.take_requests(), [""; 0]);
+
+    let setting = denied("169.254.0.0/16").await;
+    setting.registry.add_image("a/cat", "v1", &catalog());
+    let to = vec![("location", "https://169.254.169.254/latest/meta-data".to_owned())];
+    setting.registry.add_fault("blobs/", usize::MAX, Fault::Status(307, to, String::new()));
+    let canonical = setting.resolve("a/cat:v1").await;
+    let error = setting.pull(&canonical).await.unwrap_err().to_string();
+    assert!(
+        error.ends_with("the address is in 169.254.0.0/16, which --registry-deny-cidrs forbids"),
+        "{error}"
+    );
+}
+
 /// A proxy that leads every tunnel to `target`, and the requests that it saw.
 async fn proxy(target: SocketAddr, answer: &'static str) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,0 +1,138 @@
+//! What `/metrics` says about catalogs (spec 07 §4.11). Every replica says it: what is served by the status, which all
+//! share, and how much by what this one holds.
+
+use std::fmt;
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use kube::runtime::reflector;
+use olm_api::ClusterCatalog;
+use olm_api::cluster_catalog::AvailabilityMode;
+use olm_api::conditions::{self, types};
+use olm_service::metrics::Metrics;
+use olm_service::samples::{Labels, gauges};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+
+use crate::content::Store;
+
+/// Exports the metrics about the catalogs in `catalogs`, and what `store` holds of them.
+pub fn register(metrics: &Metrics, catalogs: reflector::Store<ClusterCatalog>, store: Arc<Store>) {
+    let classic = metrics.has_classic_names();
+    metrics.register_collector(CatalogMetrics { catalogs, store, classic });
+}
+
+struct CatalogMetrics {
+    catalogs: reflector::Store<ClusterCatalog>,
+    store: Arc<Store>,
+    classic: bool,
+}
+
+impl fmt::Debug for CatalogMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CatalogMetrics").finish_non_exhaustive()
+    }
+}
+
+impl Collector for CatalogMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut catalogs = self.catalogs.state();
+        catalogs.sort_by_key(|catalog| catalog.name_any());
+        let held: Vec<(String, u64)> = catalogs
+            .iter()
+            .filter_map(|catalog| Some((catalog.name_any(), self.store.get(&catalog.name_any())?.length())))
+            .collect();
+        encode(&mut encoder, &catalogs, &held, self.classic)
+    }
+}
+
+fn encode(
+    encoder: &mut DescriptorEncoder<'_>,
+    catalogs: &[Arc<ClusterCatalog>],
+    held: &[(String, u64)],
+    classic: bool,
+) -> fmt::Result {
+    let is_off = |catalog: &&Arc<ClusterCatalog>| {
+        catalog.spec.availability_mode == Some(AvailabilityMode::Unavailable)
+    };
+    let off = catalogs.iter().filter(is_off).count();
+    let counts = [(AvailabilityMode::Available, catalogs.len() - off), (AvailabilityMode::Unavailable, off)];
+    let modes = counts.map(|(mode, count)| ([("availability_mode", mode.to_string())], count as f64));
+    gauges(encoder, "catalogd_catalogs", "Number of ClusterCatalogs", modes)?;
+    let named = |name: String| -> Labels<1> { [("catalog", name)] };
+    let serving = catalogs.iter().map(|catalog| (named(catalog.name_any()), serves(catalog)));
+    let help = "1 where the content of the catalog is served";
+    gauges(encoder, "catalogd_catalog_serving", help, serving)?;
+    let bytes = held.iter().map(|(name, size)| (named(name.clone()), *size as f64));
+    let help = "Bytes of the catalog's content that this replica holds";
+    gauges(encoder, "catalogd_catalog_bytes", help, bytes)?;
+    if !classic {
+        return Ok(());
+    }
+    let count = [([], catalogs.len() as f64)];
+    gauges(encoder, "catalog_source_count", "Number of ClusterCatalogs", count)?;
+    let ready = catalogs
+        .iter()
+        .map(|catalog| ([("namespace", String::new()), ("name", catalog.name_any())], serves(catalog)));
+    gauges(encoder, "catalogsource_ready", "1 where the content of the catalog is served", ready)
+}
+
+fn serves(catalog: &ClusterCatalog) -> f64 {
+    let conditions = catalog.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    f64::from(conditions::is_true(conditions, types::SERVING))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use kube::runtime::watcher::Event;
+    use serde_json::json;
+
+    use super::*;
+
+    fn catalog(name: &str, mode: &str, serving: &str) -> ClusterCatalog {
+        serde_json::from_value(json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog", "metadata": {"name": name},
+            "spec": {"availabilityMode": mode, "source": {"type": "Image", "image": {"ref": "r.example/c:1"}}},
+            "status": {"conditions": [{"type": "Serving", "status": serving, "reason": "R", "message": "",
+                                       "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+        }))
+        .unwrap()
+    }
+
+    // spec 07 A-53
+    #[test]
+    fn catalogs_and_what_is_held_of_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("root");
+        fs::create_dir(&root).unwrap();
+        fs::write(root.join("c.json"), r#"{"schema":"olm.package","name":"p","defaultChannel":"s"}"#)
+            .unwrap();
+        let store = Arc::new(Store::open(folder.path()).unwrap());
+        let size = store.replace("a", &root, "r.example/c@sha256:1".to_owned()).unwrap().length();
+        let (catalogs, mut writer) = reflector::store();
+        for one in [catalog("a", "Available", "True"), catalog("b", "Unavailable", "False")] {
+            writer.apply_watcher_event(&Event::Apply(one));
+        }
+        let plain = Metrics::new();
+        register(&plain, catalogs.clone(), Arc::clone(&store));
+        let text = plain.prometheus_text();
+        for line in [
+            "catalogd_catalogs{availability_mode=\"Available\"} 1".to_owned(),
+            "catalogd_catalogs{availability_mode=\"Unavailable\"} 1".to_owned(),
+            "catalogd_catalog_serving{catalog=\"a\"} 1".to_owned(),
+            "catalogd_catalog_serving{catalog=\"b\"} 0".to_owned(),
+            format!("catalogd_catalog_bytes{{catalog=\"a\"}} {size}"),
+        ] {
+            assert!(text.lines().any(|got| got == line), "no {line} in\n{text}");
+        }
+        assert!(!text.contains("catalog_source_count") && !text.contains("catalog_bytes{catalog=\"b\"}"));
+        let classic = Metrics::new().with_classic_names(true);
+        register(&classic, catalogs, store);
+        let text = classic.prometheus_text();
+        for line in ["catalog_source_count 2", "catalogsource_ready{namespace=\"\",name=\"b\"} 0"] {
+            assert!(text.lines().any(|got| got == line), "no {line} in\n{text}");
+        }
+    }
+}

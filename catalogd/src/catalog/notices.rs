@@ -1,0 +1,96 @@
+//! What is worth an Event about a catalog (spec 07 §4.15): new content, and attempts that fail. Pure, and read off the
+//! step from one status to the next, so that a restart repeats nothing.
+
+use olm_api::ClusterCatalogStatus;
+use olm_api::conditions::{self, reasons, types};
+
+/// Other content is served than before.
+pub const UPDATED: &str = "CatalogUpdated";
+/// The content could not be brought here, whatever is served meanwhile.
+pub const UNAVAILABLE: &str = "CatalogUnavailable";
+
+/// What the step says.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// Under [`UPDATED`].
+    Updated(String),
+    /// Under [`UNAVAILABLE`].
+    Unavailable(String),
+}
+
+/// What is news in `next`; `old` is the status before it.
+pub fn news(old: Option<&ClusterCatalogStatus>, next: &ClusterCatalogStatus) -> Option<Notice> {
+    if let Some(cause) = trouble(next) {
+        let is_told = old.and_then(trouble) == Some(cause);
+        return (!is_told).then(|| Notice::Unavailable(cause.to_owned()));
+    }
+    let image = served(next)?;
+    let is_told = old.and_then(served) == Some(image);
+    (!is_told).then(|| Notice::Updated(format!("content of {image} is served")))
+}
+
+/// Whether the last attempt worked: a failure is news when it comes again.
+pub fn is_over(next: &ClusterCatalogStatus) -> bool {
+    trouble(next).is_none()
+}
+
+/// Why the last attempt failed.
+fn trouble(status: &ClusterCatalogStatus) -> Option<&str> {
+    let progressing = conditions::find(&status.conditions, types::PROGRESSING)?;
+    let failed = [reasons::RETRYING, reasons::BLOCKED].contains(&progressing.reason.as_str());
+    failed.then_some(progressing.message.as_str())
+}
+
+/// The image by digest, where it is served.
+fn served(status: &ClusterCatalogStatus) -> Option<&str> {
+    let resolved = status.resolved_source.as_ref()?;
+    conditions::is_true(&status.conditions, types::SERVING).then_some(resolved.image.ref_.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn status(reason: &str, message: &str, image: Option<&str>) -> ClusterCatalogStatus {
+        let condition = |type_: &str, status: &str, reason: &str, message: &str| {
+            json!({"type": type_, "status": status, "reason": reason, "message": message,
+                   "lastTransitionTime": "2026-01-01T00:00:00Z"})
+        };
+        let serving = if image.is_some() { "True" } else { "False" };
+        let mut status = json!({"conditions": [condition("Progressing", "True", reason, message),
+            condition("Serving", serving, "R", "")]});
+        if let Some(image) = image {
+            status["resolvedSource"] = json!({"type": "Image", "image": {"ref": image}});
+        }
+        serde_json::from_value(status).unwrap()
+    }
+
+    // spec 07 §4.15
+    #[test]
+    fn only_transitions_are_news() {
+        let first = status("Succeeded", "", Some("r/c@sha256:1"));
+        let second = status("Succeeded", "", Some("r/c@sha256:2"));
+        let stuck = status("Retrying", "no route", Some("r/c@sha256:1"));
+        let blocked = status("Blocked", "no route", None);
+        let off = status("Succeeded", "", None);
+        let updated = |digest: u8| Some(Notice::Updated(format!("content of r/c@sha256:{digest} is served")));
+        let unavailable = || Some(Notice::Unavailable("no route".to_owned()));
+        for (old, next, expect) in [
+            (None, &first, updated(1)),
+            (Some(&first), &first, None),
+            (Some(&first), &second, updated(2)),
+            (Some(&first), &stuck, unavailable()),
+            (Some(&stuck), &stuck, None),
+            (Some(&stuck), &blocked, None),
+            (Some(&stuck), &first, None),
+            (Some(&stuck), &second, updated(2)),
+            (Some(&first), &off, None),
+            (None, &blocked, unavailable()),
+        ] {
+            assert_eq!(news(old, next), expect, "{old:?} {next:?}");
+        }
+        assert!(is_over(&first) && is_over(&off) && !is_over(&stuck) && !is_over(&blocked));
+    }
+}

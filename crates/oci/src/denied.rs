@@ -1,0 +1,167 @@
+//! Networks that no registry may be in: whoever can name an image must not make us talk to the machine's own services
+//! (spec 06 §§2.8, 10.2). Looked at after names are resolved, for each connection and each redirect.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use reqwest::Url;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+
+use crate::proxies::{Proxies, is_within};
+
+/// The networks; [`DeniedNetworks::default`] has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeniedNetworks(Arc<[Network]>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Network {
+    address: IpAddr,
+    bits: u32,
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.bits)
+    }
+}
+
+/// An address in a denied network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("dial tcp {address}: the address is in {network}, which --registry-deny-cidrs forbids")]
+pub(crate) struct DeniedAddress {
+    address: IpAddr,
+    network: Network,
+}
+
+impl DeniedNetworks {
+    /// What servers deny unless told otherwise: link-local addresses, where clouds offer credentials, and loopback.
+    pub const OF_SERVERS: &str = "169.254.0.0/16,fe80::/10,127.0.0.0/8,::1/128";
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn check(&self, address: IpAddr) -> Result<(), DeniedAddress> {
+        let meant = meant(address);
+        let network = self.0.iter().find(|network| is_within(meant, network.address, network.bits));
+        network.map_or(Ok(()), |network| Err(DeniedAddress { address, network: *network }))
+    }
+
+    /// Checks a URL that names an address, which is never resolved.
+    pub(crate) fn check_url(&self, url: &str) -> Result<(), DeniedAddress> {
+        let url = Url::parse(url).ok();
+        let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        host.parse().map_or(Ok(()), |address| self.check(address))
+    }
+}
+
+/// Where a connection to the address leads.
+fn meant(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        address => address,
+    }
+}
+
+impl FromStr for DeniedNetworks {
+    type Err = String;
+
+    /// Networks as `ADDRESS/BITS`, or single addresses, separated by commas; an empty text denies none.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+        parts.map(network).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+fn network(text: &str) -> Result<Network, String> {
+    let invalid = || format!("invalid CIDR address: {text}");
+    let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
+    let address: IpAddr = address.parse().map_err(|_| invalid())?;
+    let longest = if address.is_ipv4() { 32 } else { 128 };
+    let bits = bits.map_or(Ok(longest), str::parse).map_err(|_| invalid())?;
+    if bits > longest { Err(invalid()) } else { Ok(Network { address, bits }) }
+}
+
+/// Resolves names and leaves denied addresses out. Proxies are where the administrator says.
+pub(crate) struct GuardedResolver {
+    pub(crate) denied: DeniedNetworks,
+    pub(crate) proxies: Arc<Proxies>,
+}
+
+impl Resolve for GuardedResolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        let (denied, is_proxy) = (self.denied.clone(), self.proxies.is_proxy(name.as_str()));
+        Box::pin(async move {
+            let all: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let refused = all.iter().find_map(|one| denied.check(one.ip()).err());
+            let kept: Vec<SocketAddr> =
+                all.into_iter().filter(|one| is_proxy || denied.check(one.ip()).is_ok()).collect();
+            match refused {
+                Some(refused) if kept.is_empty() => Err(refused.into()),
+                _ => Ok(Box::new(kept.into_iter()) as Addrs),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks() {
+        let denied: DeniedNetworks = DeniedNetworks::OF_SERVERS.parse().unwrap();
+        let text = |address: &str| {
+            format!(
+                "dial tcp {address}: the address is in 169.254.0.0/16, which --registry-deny-cidrs forbids"
+            )
+        };
+        let metadata = denied.check_url("https://169.254.169.254/v2/").unwrap_err();
+        assert_eq!(metadata.to_string(), text("169.254.169.254"));
+        for (url, is_allowed) in [
+            ("https://10.0.0.1:5000/v2/", true),
+            ("https://registry.example/v2/", true),
+            ("https://[2001:db8::1]/v2/", true),
+            ("https://127.8.8.8/", false),
+            ("https://[::1]:5000/", false),
+            ("https://[fe80::1]/", false),
+            ("https://[::ffff:169.254.169.254]/", false),
+            ("https://0.0.0.0/", false),
+            ("https://[::]/", false),
+            // As the URL standard reads it.
+            ("https://0x7f000001/", false),
+        ] {
+            assert_eq!(denied.check_url(url).is_ok(), is_allowed, "{url}");
+        }
+        assert!(DeniedNetworks::default().check_url("https://127.0.0.1/").is_ok());
+    }
+
+    #[test]
+    fn texts() {
+        let parse = |text: &str| text.parse::<DeniedNetworks>();
+        assert_eq!(parse(""), Ok(DeniedNetworks::default()));
+        assert_eq!(parse("10.0.0.1, ::1").unwrap(), parse("10.0.0.1/32,::1/128,").unwrap());
+        assert!(parse("0.0.0.0/0").unwrap().check_url("http://8.8.8.8/").is_err());
+        for wrong in ["10.0.0.0/33", "10.0.0/8", "example.com", "::/x"] {
+            assert_eq!(parse(wrong).unwrap_err(), format!("invalid CIDR address: {wrong}"));
+        }
+    }
+
+    // spec 06 A55 for a name: looked at after it is resolved
+    #[tokio::test]
+    async fn names_that_lead_there_are_refused() {
+        let resolver = |proxies: Proxies| GuardedResolver {
+            denied: "127.0.0.0/8,::1".parse().unwrap(),
+            proxies: Arc::new(proxies),
+        };
+        let name = || "localhost".parse::<Name>().unwrap();
+        let refused = resolver(Proxies::default()).resolve(name()).await.err().unwrap();
+        assert!(refused.downcast_ref::<DeniedAddress>().is_some(), "{refused}");
+        let proxy = Proxies::new(None, Url::parse("http://localhost:3128").ok(), "");
+        assert!(resolver(proxy).resolve(name()).await.unwrap().next().is_some());
+    }
+}

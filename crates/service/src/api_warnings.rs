@@ -1,0 +1,71 @@
+//! Warnings of the API server about what is written: those heard while some work is done belong to that work.
+
+use std::cell::RefCell;
+
+use http::HeaderMap;
+use http::header::WARNING;
+
+tokio::task_local! {
+    static HEARD: RefCell<Vec<String>>;
+}
+
+/// Does `work`, and returns with its result the warnings about writes that it made in its own task, in their order.
+pub async fn listening<T>(work: impl Future<Output = T>) -> (T, Vec<String>) {
+    HEARD
+        .scope(RefCell::default(), async {
+            let result = work.await;
+            (result, HEARD.with(RefCell::take))
+        })
+        .await
+}
+
+/// Takes note of what the answer to a write warns of, where somebody listens.
+pub(crate) fn hear(headers: &HeaderMap) {
+    let values = headers.get_all(WARNING).into_iter().filter_map(|value| value.to_str().ok());
+    let texts: Vec<String> = values.filter_map(text).collect();
+    if !texts.is_empty() {
+        // Nobody listens to calls outside of a listened-to work.
+        let _ = HEARD.try_with(|heard| heard.borrow_mut().extend(texts));
+    }
+}
+
+/// The text of a header `299 <agent> "<text>"`, with its escapes resolved.
+fn text(value: &str) -> Option<String> {
+    let quoted = value.strip_prefix("299 ")?.split_once('"')?.1;
+    let mut text = String::new();
+    let mut letters = quoted.chars();
+    loop {
+        match letters.next()? {
+            '"' => return Some(text),
+            '\\' => text.push(letters.next()?),
+            letter => text.push(letter),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_heard_belongs_to_the_work() {
+        let mut headers = HeaderMap::new();
+        headers.append(WARNING, r#"299 - "policy/v1beta1 is \"deprecated\"" "Thu, 01 Jan""#.parse().unwrap());
+        headers.append(WARNING, r#"299 - "second""#.parse().unwrap());
+        headers.append(WARNING, "199 - \"other\"".parse().unwrap());
+        headers.append(WARNING, "299 - \"open".parse().unwrap());
+        hear(&headers);
+        let (done, heard) = listening(async {
+            tokio::task::yield_now().await;
+            hear(&headers);
+            7
+        })
+        .await;
+        assert_eq!(
+            (done, heard),
+            (7, vec!["policy/v1beta1 is \"deprecated\"".to_owned(), "second".to_owned()])
+        );
+        let ((), silent) = listening(async {}).await;
+        assert!(silent.is_empty());
+    }
+}

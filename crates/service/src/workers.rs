@@ -1,0 +1,112 @@
+//! The reconciles that run now: `workqueue_*` metrics of the work that was taken up, and whether a worker is stuck
+//! (spec 06 §§4.3, 4.4). The queue itself is inside the controller library, which does not say how long it is.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use tokio::time::Instant;
+
+use crate::samples::{Labels, gauges};
+
+/// Reconciles under way, of all controllers.
+#[derive(Clone, Debug, Default)]
+pub struct Workers {
+    running: Arc<Mutex<Running>>,
+}
+
+/// Start of each attempt that has not ended, by controller and number of the attempt.
+#[derive(Debug, Default)]
+struct Running {
+    last: u64,
+    started: BTreeMap<&'static str, BTreeMap<u64, Instant>>,
+}
+
+impl Workers {
+    /// Makes the series of a controller exist before its first attempt.
+    pub(crate) fn know(&self, controller: &'static str) {
+        self.running().started.entry(controller).or_default();
+    }
+
+    /// An attempt begins; it ends when what is returned is dropped.
+    pub(crate) fn begin(&self, controller: &'static str) -> Busy {
+        let mut running = self.running();
+        running.last += 1;
+        let number = running.last;
+        running.started.entry(controller).or_default().insert(number, Instant::now());
+        Busy { workers: self.clone(), controller, number }
+    }
+
+    /// How long the oldest of the running attempts has been running.
+    pub fn longest(&self) -> Duration {
+        let running = self.running();
+        let oldest = running.started.values().flat_map(BTreeMap::values).min();
+        oldest.map(Instant::elapsed).unwrap_or_default()
+    }
+
+    fn running(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A running attempt.
+#[derive(Debug)]
+pub(crate) struct Busy {
+    workers: Workers,
+    controller: &'static str,
+    number: u64,
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        if let Some(started) = self.workers.running().started.get_mut(self.controller) {
+            started.remove(&self.number);
+        }
+    }
+}
+
+impl Collector for Workers {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let seconds: Vec<(&'static str, Vec<f64>)> = {
+            let running = self.running();
+            let elapsed = |started: &BTreeMap<u64, Instant>| {
+                started.values().map(|at| at.elapsed().as_secs_f64()).collect()
+            };
+            running.started.iter().map(|(controller, started)| (*controller, elapsed(started))).collect()
+        };
+        let labels = |controller: &str| -> Labels<2> {
+            [("controller", controller.to_owned()), ("name", controller.to_owned())]
+        };
+        let unfinished = seconds.iter().map(|(controller, all)| (labels(controller), all.iter().sum()));
+        let longest = seconds
+            .iter()
+            .map(|(controller, all)| (labels(controller), all.iter().copied().fold(0.0, f64::max)));
+        let help = "Seconds that the running reconciles have been running, added up";
+        gauges(&mut encoder, "workqueue_unfinished_work_seconds", help, unfinished)?;
+        let help = "Seconds that the oldest of the running reconciles has been running";
+        gauges(&mut encoder, "workqueue_longest_running_processor_seconds", help, longest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_oldest_counts() {
+        let workers = Workers::default();
+        assert_eq!(workers.longest(), Duration::ZERO);
+        let first = workers.begin("a");
+        tokio::time::advance(Duration::from_secs(3)).await;
+        let second = workers.begin("b");
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert_eq!(workers.longest(), Duration::from_secs(5));
+        drop(first);
+        assert_eq!(workers.longest(), Duration::from_secs(2));
+        drop(second);
+        assert_eq!(workers.longest(), Duration::ZERO);
+    }
+}

@@ -1,0 +1,264 @@
+//! What the HTTPS servers agree to with real clients: versions, suites, groups, and certificates that are replaced.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use olm_service::certificate::{CertificateSource, ServingCertificate};
+use olm_service::https::HttpServer;
+use olm_service::metrics::Metrics;
+use olm_service::tls_profile::{self, ProfileName, TlsProfile};
+use rustls::crypto::SupportedKxGroup;
+use rustls::crypto::aws_lc_rs::{self, cipher_suite, kx_group};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    CipherSuite, ClientConfig, ClientConnection, NamedGroup, ProtocolVersion, RootCertStore, StreamOwned,
+    SupportedCipherSuite, SupportedProtocolVersion,
+};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+/// A server with its certificate in files.
+struct Served {
+    folder: TempDir,
+    serving: Arc<ServingCertificate>,
+    metrics: Arc<Metrics>,
+    address: SocketAddr,
+    _server: HttpServer,
+}
+
+/// Certificate and key as PEM text.
+fn pair() -> (String, String) {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    (made.cert.pem(), made.signing_key.serialize_pem())
+}
+
+impl Served {
+    /// With the profile of these flags.
+    async fn start(profile: &str, version: &str, suites: &str, curves: &str) -> Self {
+        let profile = TlsProfile::new(
+            tls_profile::profile_name(profile).unwrap(),
+            tls_profile::version(version).unwrap(),
+            &tls_profile::suites(suites).unwrap(),
+            &tls_profile::curves(curves).unwrap(),
+        )
+        .unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let (certificate, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
+        let metrics = Arc::new(Metrics::new());
+        let source = CertificateSource::Files { certificate: certificate.clone(), key: key.clone() };
+        let serving = Arc::new(ServingCertificate::new(source, profile, Arc::clone(&metrics)));
+        let (certificate_text, key_text) = pair();
+        std::fs::write(certificate, certificate_text).unwrap();
+        std::fs::write(key, key_text).unwrap();
+        serving.load(None).await.unwrap();
+        let router = Router::new().fallback(async || "here");
+        let config = serving.server_config().unwrap();
+        let server = HttpServer::start((Ipv4Addr::LOCALHOST, 0).into(), Some(config), router).unwrap();
+        Self { folder, serving, metrics, address: server.address, _server: server }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// What a client gets that trusts what is in `tls.crt` or, where there is none, the certificate `trusted`.
+    async fn meet(&self, client: Client, trusted: &str) -> Result<Met, String> {
+        let (address, trusted) = (self.address, trusted.to_owned());
+        tokio::task::spawn_blocking(move || client.meet(address, &trusted)).await.unwrap()
+    }
+
+    async fn met(&self, client: Client) -> Result<Met, String> {
+        let trusted = std::fs::read_to_string(self.file("tls.crt")).unwrap();
+        self.meet(client, &trusted).await
+    }
+}
+
+/// What was agreed to.
+#[derive(Debug, PartialEq)]
+struct Met {
+    version: ProtocolVersion,
+    suite: CipherSuite,
+    group: NamedGroup,
+    certificate: Vec<u8>,
+}
+
+/// A client that offers this and nothing else.
+struct Client {
+    versions: Vec<&'static SupportedProtocolVersion>,
+    suites: Vec<SupportedCipherSuite>,
+    groups: Vec<&'static dyn SupportedKxGroup>,
+}
+
+impl Client {
+    /// Offers all that it can.
+    fn new() -> Self {
+        let all = aws_lc_rs::default_provider();
+        Self { versions: vec![&TLS12, &TLS13], suites: all.cipher_suites, groups: all.kx_groups }
+    }
+
+    fn versions(self, versions: &[&'static SupportedProtocolVersion]) -> Self {
+        Self { versions: versions.to_vec(), ..self }
+    }
+
+    fn suites(self, suites: &[SupportedCipherSuite]) -> Self {
+        Self { suites: suites.to_vec(), ..self }
+    }
+
+    fn groups(self, groups: &[&'static dyn SupportedKxGroup]) -> Self {
+        Self { groups: groups.to_vec(), ..self }
+    }
+
+    fn meet(self, address: SocketAddr, trusted: &str) -> Result<Met, String> {
+        let mut provider = aws_lc_rs::default_provider();
+        (provider.cipher_suites, provider.kx_groups) = (self.suites, self.groups);
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(trusted.as_bytes()).unwrap()).unwrap();
+        let config = ClientConfig::builder_with_provider(Arc::new(provider))
+            .with_protocol_versions(&self.versions)
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let name = ServerName::try_from("localhost").unwrap();
+        let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+        let socket = TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let mut stream = StreamOwned::new(connection, socket);
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+            .map_err(|error| error.to_string())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).map_err(|error| error.to_string())?;
+        assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("here"), "{answer}");
+        Ok(Met {
+            version: stream.conn.protocol_version().unwrap(),
+            suite: stream.conn.negotiated_cipher_suite().unwrap().suite(),
+            group: stream.conn.negotiated_key_exchange_group().unwrap().name(),
+            certificate: stream.conn.peer_certificates().unwrap()[0].to_vec(),
+        })
+    }
+}
+
+// spec 06 A7
+#[tokio::test]
+async fn a_least_version_of_1_3_refuses_1_2() {
+    let served = Served::start("custom", "TLSv1.3", "", "").await;
+    assert_eq!(served.met(Client::new()).await.unwrap().version, ProtocolVersion::TLSv1_3);
+    assert!(served.met(Client::new().versions(&[&TLS12])).await.is_err());
+    let modern = Served::start("Modern", "TLSv1.2", "", "").await;
+    assert!(modern.met(Client::new().versions(&[&TLS12])).await.is_err());
+    let intermediate = Served::start("intermediate", "TLSv1.3", "", "").await;
+    assert_eq!(
+        intermediate.met(Client::new().versions(&[&TLS12])).await.unwrap().version,
+        ProtocolVersion::TLSv1_2
+    );
+}
+
+// spec 06 A8
+#[tokio::test]
+async fn one_suite_and_one_curve() {
+    for curve in ["prime256v1", "secp256r1"] {
+        let suite = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256";
+        let served = Served::start("custom", "TLSv1.2", suite, curve).await;
+        let old = || Client::new().versions(&[&TLS12]);
+        let met = served.met(old()).await.unwrap();
+        assert_eq!(met.suite, CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256);
+        assert_eq!(met.group, NamedGroup::secp256r1);
+        let other = [cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384];
+        assert!(served.met(old().suites(&other)).await.is_err());
+        for group in [kx_group::SECP384R1, kx_group::X25519] {
+            assert!(served.met(old().groups(&[group])).await.is_err());
+        }
+    }
+}
+
+// spec 06 A9
+#[tokio::test]
+async fn a_hybrid_group_under_a_list_of_tls_1_2_suites() {
+    let suite = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256";
+    let served = Served::start("custom", "TLSv1.2", suite, "SecP256r1MLKEM768,secp256r1").await;
+    let met = served.met(Client::new().groups(&[kx_group::SECP256R1MLKEM768])).await.unwrap();
+    assert_eq!((met.version, met.group), (ProtocolVersion::TLSv1_3, NamedGroup::secp256r1MLKEM768));
+    // A client that first guesses another group is asked again.
+    let guessing = [kx_group::X25519MLKEM768, kx_group::X25519, kx_group::SECP256R1];
+    assert_eq!(served.met(Client::new().groups(&guessing)).await.unwrap().group, NamedGroup::secp256r1);
+}
+
+// spec 06 A10, E5
+#[tokio::test]
+async fn lists_with_names_that_are_not_offered() {
+    let old = "TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256,\
+        TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,\
+        TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,\
+        TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,\
+        TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256,TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256,\
+        TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA,TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA,\
+        TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA,TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA,\
+        TLS_RSA_WITH_AES_128_GCM_SHA256,TLS_RSA_WITH_AES_256_GCM_SHA384,TLS_RSA_WITH_AES_128_CBC_SHA256,\
+        TLS_RSA_WITH_AES_128_CBC_SHA,TLS_RSA_WITH_AES_256_CBC_SHA,TLS_RSA_WITH_3DES_EDE_CBC_SHA";
+    assert_eq!(old.split(',').count(), 21);
+    let suites = tls_profile::suites(old).unwrap();
+    let profile =
+        TlsProfile::new(ProfileName::Custom, tls_profile::version("TLSv1.0").unwrap(), &suites, &[]).unwrap();
+    // Twelve suites and the version.
+    assert_eq!(profile.warnings.len(), 13, "{:#?}", profile.warnings);
+    let served = Served::start("custom", "TLSv1.0", old, "").await;
+    for version in [&TLS12, &TLS13] {
+        assert_eq!(served.met(Client::new().versions(&[version])).await.unwrap().version, version.version);
+    }
+    let only_1_2 = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256";
+    let served = Served::start("custom", "TLSv1.3", only_1_2, "").await;
+    for suite in [cipher_suite::TLS13_AES_128_GCM_SHA256, cipher_suite::TLS13_CHACHA20_POLY1305_SHA256] {
+        let client = Client::new().versions(&[&TLS13]).suites(&[suite]);
+        assert_eq!(served.met(client).await.unwrap().suite, suite.suite());
+    }
+}
+
+// spec 06 A11, A12, E6, E7
+#[tokio::test]
+async fn certificates_are_replaced_while_serving() {
+    let served = Served::start("intermediate", "TLSv1.2", "", "").await;
+    let first = std::fs::read_to_string(served.file("tls.crt")).unwrap();
+    let leaf = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).unwrap().to_vec();
+    let held = served.serving.load(None).await.unwrap();
+    let stop = CancellationToken::new();
+    let following = tokio::spawn(Arc::clone(&served.serving).follow(held, stop.clone()));
+    let metric = |name: &str| {
+        let text = served.metrics.prometheus_text();
+        let line = text.lines().find(|line| line.starts_with(name) && !line.starts_with('#')).unwrap();
+        line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()
+    };
+    assert!(metric("certwatcher_certificate_expiry_timestamp_seconds ") > 1.7e9);
+
+    std::fs::write(served.file("tls.crt"), "garbage").unwrap();
+    while metric("certwatcher_read_certificate_errors_total ") < 1.0 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let met = served.meet(Client::new(), &first).await.unwrap();
+    assert_eq!(met.certificate, leaf(&first));
+
+    // As a Secret's volume does it, except that between the two files anybody may look.
+    let (second, key) = pair();
+    std::fs::write(served.file("tls.key"), key).unwrap();
+    std::fs::write(served.file("tls.crt"), &second).unwrap();
+    let replaced = async {
+        loop {
+            match served.meet(Client::new(), &second).await {
+                Ok(met) => return met,
+                // The first one is served, which this client does not trust.
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+    };
+    let met = tokio::time::timeout(Duration::from_secs(10), replaced).await.unwrap();
+    assert_eq!(met.certificate, leaf(&second));
+    stop.cancel();
+    following.await.unwrap();
+}
