@@ -11,6 +11,8 @@ const OWN_NAMESPACE: &str = "SingleOwnNamespaceInstallSupport";
 const DEPLOYMENT_CONFIG: &str = "DeploymentConfig";
 /// Bundles may watch a list of namespaces (spec 07 §4.6).
 const MULTI_WATCH: &str = "MultiWatchNamespaces";
+/// Objects of an extension are applied as its service account (spec 08 R-8).
+const IMPERSONATION: &str = "ServiceAccountImpersonation";
 const RELEASES: &str = "BundleReleaseSupport";
 const REVISIONS: &str = "BoxcutterRuntime";
 /// Catalogs that cannot be asked may be left out (spec 07 §6.3).
@@ -21,7 +23,7 @@ const CLUSTER_CONSTRAINTS: &str = "ClusterConstraints";
 pub(crate) const UPGRADE_STATUS: &str = "ClusterUpgradeStatus";
 
 /// Every gate that may be named in `--feature-gates`.
-pub(crate) const KNOWN: [Gate; 11] = [
+pub(crate) const KNOWN: [Gate; 12] = [
     Gate { name: BEST_EFFORT, default: false, stage: Stage::Alpha },
     Gate { name: RELEASES, default: false, stage: Stage::Alpha },
     Gate { name: REVISIONS, default: true, stage: Stage::Alpha },
@@ -29,6 +31,7 @@ pub(crate) const KNOWN: [Gate; 11] = [
     Gate { name: UPGRADE_STATUS, default: true, stage: Stage::Alpha },
     Gate { name: DEPLOYMENT_CONFIG, default: false, stage: Stage::Alpha },
     Gate { name: MULTI_WATCH, default: false, stage: Stage::Alpha },
+    Gate { name: IMPERSONATION, default: false, stage: Stage::Alpha },
     Gate { name: OWN_NAMESPACE, default: false, stage: Stage::Alpha },
     Gate { name: BUILTIN, default: false, stage: Stage::Alpha },
     Gate { name: CERT_MANAGER, default: true, stage: Stage::Ga },
@@ -44,6 +47,8 @@ pub(crate) struct Features {
     pub deployment_config: bool,
     /// Bundles may watch a list of namespaces.
     pub multi_watch_namespaces: bool,
+    /// Objects are applied as the service account that their extension names.
+    pub impersonation: bool,
     /// Bundle releases count.
     pub releases: bool,
     /// Catalogs that cannot be asked may be left out.
@@ -74,6 +79,7 @@ impl Features {
             single_own_namespace: gates.enabled(OWN_NAMESPACE),
             deployment_config: gates.enabled(DEPLOYMENT_CONFIG),
             multi_watch_namespaces: gates.enabled(MULTI_WATCH),
+            impersonation: gates.enabled(IMPERSONATION),
             releases: gates.enabled(RELEASES),
             best_effort: gates.enabled(BEST_EFFORT),
             cluster_constraints: gates.enabled(CLUSTER_CONSTRAINTS),
@@ -108,6 +114,9 @@ mod tests {
         assert!(!features(&[]).multi_watch_namespaces);
         assert!(features(&["MultiWatchNamespaces=true"]).multi_watch_namespaces);
         assert!(features(&["DeploymentConfig=true"]).deployment_config);
+        assert!(
+            !features(&[]).impersonation && features(&["ServiceAccountImpersonation=true"]).impersonation
+        );
         // spec 07 A-01
         assert!(!features(&[]).best_effort && !features(&[]).cluster_constraints);
         let ours = features(&["BestEffortResolution=true,ClusterConstraints=true"]);

@@ -13,6 +13,7 @@ mod dependencies;
 mod extension;
 mod failure;
 mod gates;
+mod metrics;
 mod platform;
 mod preflight;
 mod revision;
@@ -21,16 +22,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use olm_oci::policy::PolicySource;
 use olm_oci::{Config, Limits, Proxies, Puller};
 use olm_resolve::DependencyMode;
 use olm_service::ca_pool::{CaPool, CaSources};
 use olm_service::component::version_text;
 use olm_service::events::Events;
-use olm_service::flags::{ServiceFlags, from_command_line};
+use olm_service::flags::{ServiceFlags, from_command_line, refuse};
 use olm_service::gates::FeatureGates;
-use olm_service::pull_secrets::PullSecrets;
+use olm_service::pull_secrets::{PullSecrets, own_account};
 use olm_service::service::Fatal;
 use olm_service::{Component, Service};
 use tokio_util::sync::CancellationToken;
@@ -40,18 +41,21 @@ use catalogs::Catalogs;
 use certificates::WebhookCertificates;
 use gates::Features;
 
+/// Group of `--help`.
+const CONTENT: &str = "Catalogs and bundles";
+
 /// Installs and upgrades extensions from catalogs.
 #[derive(Parser, Clone, Debug)]
 #[command(name = "operator-controller", subcommand_negates_reqs = true)]
 struct Flags {
     /// Directory with CA files for catalogd, trusted in addition to the system's
-    #[arg(long, default_value = "", value_name = "DIR")]
+    #[arg(long, default_value = "", value_name = "DIR", help_heading = CONTENT)]
     catalogd_cas_dir: String,
     /// Directory of catalog and bundle content; it is kept over restarts
-    #[arg(long, default_value = "/var/cache/operator-controller", value_name = "DIR")]
+    #[arg(long, default_value = "/var/cache/operator-controller", value_name = "DIR", help_heading = CONTENT)]
     cache_path: PathBuf,
     /// What becomes of bundles with dependencies: Reject, Report or Check
-    #[arg(long, default_value = "Reject", value_name = "MODE")]
+    #[arg(long, default_value = "Reject", value_name = "MODE", help_heading = CONTENT)]
     dependency_mode: DependencyMode,
     /// Flags about the platform whose upgrades are watched
     #[command(flatten)]
@@ -69,27 +73,60 @@ struct Flags {
 enum Command {
     /// Print the version
     Version,
+    /// Print a script that completes command lines in a shell
+    Completion {
+        /// The shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+}
+
+impl Flags {
+    /// Checks what concerns several flags at once.
+    fn check(&self) -> Result<(), String> {
+        self.service.check(Component::OperatorController)?;
+        self.pulling().map(drop)
+    }
+
+    /// How images are pulled, but for credentials.
+    fn pulling(&self) -> Result<Config, String> {
+        let mut config = Config {
+            cas_dir: self.service.pull_cas_dir(),
+            policy: PolicySource::from_env(self.service.require_signature_policy),
+            ..Config::new(Limits::BUNDLE)
+        };
+        config.apply_flags(&self.service.image_limits, &self.service.registry_deny_cidrs)?;
+        Ok(config)
+    }
 }
 
 fn main() -> ExitCode {
-    let flags: Flags = match from_command_line() {
+    let flags: Flags = match from_command_line(&gates::KNOWN) {
         Ok(flags) => flags,
         Err(code) => return code,
     };
-    if let Some(Command::Version) = flags.command {
-        println!("{}", version_text());
-        return ExitCode::SUCCESS;
+    match flags.command {
+        Some(Command::Version) => {
+            println!("{}", version_text());
+            return ExitCode::SUCCESS;
+        }
+        Some(Command::Completion { shell }) => {
+            let name = Component::OperatorController.name();
+            clap_complete::generate(shell, &mut Flags::command(), name, &mut std::io::stdout());
+            return ExitCode::SUCCESS;
+        }
+        None => {}
     }
-    match FeatureGates::parse(&gates::KNOWN, &flags.service.feature_gates) {
+    // What is wrong with flags may be logged.
+    olm_service::logs::start(&flags.service);
+    let gates = FeatureGates::parse(&gates::KNOWN, &flags.service.feature_gates);
+    match gates.and_then(|gates| flags.check().map(|()| gates)) {
         Ok(gates) => {
             olm_service::run(Component::OperatorController, flags.service.clone(), gates, |service| {
                 run(service, flags)
             })
         }
-        Err(error) => {
-            eprintln!("Error: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => refuse::<Flags>(&error),
     }
 }
 
@@ -102,21 +139,23 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
     };
     let pool = CaPool::load(sources, service.tls_profile.clone())?;
     let pool = Arc::new(pool.through(Proxies::of_process().chooser())?);
-    tokio::spawn(Arc::clone(&pool).follow(service.shutdown.clone()));
+    let metrics = Arc::clone(&service.metrics);
+    tokio::spawn(Arc::clone(&pool).follow("catalogd", metrics, service.shutdown.clone()));
     let catalogs = Arc::new(Catalogs::open(cache.join("catalogs"), pool)?);
-    let mut secrets =
-        PullSecrets::new(service.client.clone(), service.component, &service.flags.global_pull_secret);
-    let mut pulling = Config {
-        cas_dir: service.flags.pull_cas_dir(),
-        auth_file: Some(secrets.path().to_owned()),
-        policy: PolicySource::from_env(service.flags.require_signature_policy),
-        ..Config::new(Limits::BUNDLE)
-    };
-    let limits = &service.flags.image_limits;
-    pulling
-        .override_limits(limits)
-        .map_err(|error| format!("invalid argument {limits:?} for \"--image-limits\" flag: {error}"))?;
-    let bundles = Bundles::open(&cache.join("unpack"), Puller::new(pulling))?;
+    let events = Events::new(service.client.clone(), service.component);
+    let mut secrets = PullSecrets::new(
+        service.client.clone(),
+        service.component,
+        own_account()?,
+        &service.flags.global_pull_secret,
+        events.clone(),
+    );
+    let pulling = Config { auth_file: Some(secrets.path().to_owned()), ..flags.pulling()? };
+    let policy = pulling.policy.clone();
+    let puller = Puller::new(pulling);
+    let exceeded = puller.limits_exceeded();
+    service.metrics.register_images(move || exceeded.all(), move || policy.exists());
+    let bundles = Bundles::open(&cache.join("unpack"), puller)?;
     // Pulls that need credentials fail and are retried once those are there.
     if let Err(error) = secrets.sync().await {
         tracing::error!(%error, "registry credentials not read");
@@ -124,6 +163,7 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
     if !service.lead().await {
         return Ok(());
     }
+    service.readiness.not_ready(extension::INFORMERS, "the caches are not synced");
     let stop = &service.shutdown;
     let woken = Arc::clone(&catalogs);
     tokio::spawn(secrets.follow(move || woken.announce(), stop.clone()));
@@ -135,7 +175,6 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
         listed.clone(),
         stop.clone(),
     );
-    let events = Events::new(service.client.clone(), service.component);
     let certificates = WebhookCertificates::new(service.client.clone(), &service.namespace, events.clone());
     let parts = extension::Parts {
         client: service.client.clone(),
@@ -147,6 +186,7 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
         catalog_store,
         bundles,
         certificates: certificates.clone(),
+        readiness: service.readiness.clone(),
     };
     let revisions = revision::run(
         service.client.clone(),

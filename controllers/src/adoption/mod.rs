@@ -76,12 +76,11 @@ impl Adoption {
     async fn take_over(&self, extension: &ClusterExtension) -> Result<Migrated, Failure> {
         let name = extension.name_any();
         let Some((index, number)) = self.deployed(&name).await? else { return Ok(Migrated::Settled) };
-        let owned = ListParams::default().labels(&format!("{}={name}", labels::OWNER_NAME)).limit(1);
-        let existing = within_deadline(self.sets.list_metadata(&owned)).await.map_err(|error| {
-            Failure::api(&error).context("listing ClusterObjectSets before attempting migration")
-        })?;
-        // Known a moment later: made by an attempt that broke off.
-        if !existing.items.is_empty() {
+        let existing = self.revisions.list(&name).await;
+        let existing = existing
+            .map_err(|failure| failure.context("listing ClusterObjectSets before attempting migration"))?;
+        // Known a moment later: made by an attempt that broke off. Those of strangers never are.
+        if !existing.is_empty() {
             return Ok(Migrated::Awaited(None));
         }
         let release = self.release(&index).await?;

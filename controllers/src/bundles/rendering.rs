@@ -46,6 +46,7 @@ impl Wishes {
             releases: _,
             best_effort: _,
             cluster_constraints: _,
+            impersonation: _,
         } = self.features;
         let gates = [single_own_namespace, deployment_config, multi_watch_namespaces];
         let certificates = format!("{certificates:?}");

@@ -1,3 +1,5 @@
+use std::io::Read;
+
 use olm_bundle::Certificates;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -15,6 +17,7 @@ fn features() -> Features {
         releases: false,
         best_effort: false,
         cluster_constraints: false,
+        impersonation: false,
         certificates: Certificates::None,
     }
 }
@@ -162,7 +165,12 @@ async fn an_unreachable_registry_is_told_in_the_same_words_each_time() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let rude = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let hangs_up = rude.local_addr().unwrap();
-    std::thread::spawn(move || rude.incoming().for_each(drop));
+    // It hangs up once it has read what was said, so that its end is always the same: a reset would be another one.
+    std::thread::spawn(move || {
+        for connection in rude.incoming() {
+            let _ = connection.and_then(|mut connection| connection.read(&mut [0; 16 * 1024]));
+        }
+    });
     for address in [closed, hangs_up] {
         let bundles = open(directory.path());
         let image = format!("{address}/demo@sha256:{}", "0".repeat(64));

@@ -14,7 +14,7 @@ use kube::runtime::{Controller, WatchStreamExt, controller, reflector, watcher};
 use kube::{Api, Client};
 use olm_api::ClusterCatalog;
 use olm_extension::served_image;
-use olm_service::cluster::announce_listed;
+use olm_service::cluster::{announce_listed, stopped_unlisted};
 use olm_service::metrics::Metrics;
 use olm_service::reconcile::{Failure, Reconciles};
 use tokio_util::sync::CancellationToken;
@@ -37,7 +37,7 @@ pub(crate) fn run(
     stop: CancellationToken,
 ) -> (Store<ClusterCatalog>, impl Future<Output = ()>) {
     let events = watcher(Api::<ClusterCatalog>::all(client), watcher::Config::default()).default_backoff();
-    follow(announce_listed(events, listed), catalogs, metrics, stop)
+    follow(events, catalogs, metrics, listed, stop)
 }
 
 /// [`run`] on any source of events.
@@ -45,11 +45,12 @@ pub(super) fn follow(
     events: impl Stream<Item = watcher::Result<Event<ClusterCatalog>>> + Send + 'static,
     catalogs: Arc<Catalogs>,
     metrics: Arc<Metrics>,
+    listed: CancellationToken,
     stop: CancellationToken,
 ) -> (Store<ClusterCatalog>, impl Future<Output = ()>) {
     let (store, writer) = reflector::store();
     let follower = Follower::new(Arc::clone(&catalogs));
-    let events = Box::pin(events.reflect(writer));
+    let events = Box::pin(announce_listed(events, listed.clone()).reflect(writer));
     let stream = stream::unfold((events, follower), async |(mut events, mut follower)| {
         let event = events.next().await?;
         follower.see(&event).await;
@@ -61,9 +62,11 @@ pub(super) fn follow(
         let name = wishes.recv().await?;
         Some((ObjectRef::new(&name), Some(wishes)))
     });
+    metrics.register_collector(catalogs.fetches.clone());
     let reconciles = Reconciles::new(NAME, "ClusterCatalog", CONCURRENCY, metrics);
     let reconciles = Arc::new(reconciles.with_longest_delay(LONGEST_DELAY));
     let end = stop.clone();
+    let unlisted = stopped_unlisted(stop.clone(), listed);
     let work = Controller::for_stream(stream.applied_objects(), store.clone())
         .with_config(controller::Config::default().concurrency(CONCURRENCY))
         .reconcile_on(wishes)
@@ -88,6 +91,7 @@ pub(super) fn follow(
             |_, error: &Infallible, _| match *error {},
             catalogs,
         )
+        .take_until(unlisted)
         .for_each(|_| ready(()));
     (store, work)
 }

@@ -248,8 +248,13 @@ impl Side {
             let event = receiver.recv().await?;
             Some((Ok(event), receiver))
         });
-        let (_, work) =
-            controller::follow(received, Arc::clone(&catalogs), Arc::new(Metrics::new()), stop.clone());
+        let (_, work) = controller::follow(
+            received,
+            Arc::clone(&catalogs),
+            Arc::new(Metrics::new()),
+            CancellationToken::new(),
+            stop.clone(),
+        );
         let side = Self { catalogs, events, stop, work: tokio::spawn(work) };
         side.list(listed);
         side

@@ -38,6 +38,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
+use crate::metrics::fetches::Fetches;
 use content::ReadError;
 pub(crate) use controller::run;
 use generation::{Generation, Place, Ready, Trouble};
@@ -81,6 +82,7 @@ pub(crate) struct Catalogs {
     wishes: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
     forgot: Mutex<Instant>,
     removals: AtomicU64,
+    fetches: Fetches,
 }
 
 impl Catalogs {
@@ -105,6 +107,7 @@ impl Catalogs {
             wishes: Mutex::new(Some(wishes)),
             forgot: Mutex::new(Instant::now()),
             removals: AtomicU64::new(0),
+            fetches: Fetches::default(),
         })
     }
 
@@ -259,6 +262,7 @@ impl Catalogs {
         if let Some(generation) = self.known().remove(name) {
             generation.ended.cancel();
         }
+        self.fetches.forget(name);
         self.stir();
         self.remove_folder(name);
     }

@@ -24,7 +24,11 @@ impl Catalogs {
         // Another look is due when the catalog is served.
         let Ok(reference) = served_image(catalog) else { return Ok(()) };
         let Some(generation) = self.generation(name, reference) else { return Ok(()) };
+        let is_fetch = generation.lacks_anything();
         let result = self.attempt(catalog, name, &generation).await;
+        if is_fetch && !generation.ended.is_cancelled() {
+            self.fetches.count(name, result.is_ok());
+        }
         let mut is_awaited = generation.conclude();
         if let Err(error) = &result
             && !error.is_of_content

@@ -22,7 +22,7 @@ use kube::runtime::{Controller, WatchStreamExt, controller, reflector};
 use kube::{Api, Resource, ResourceExt};
 use olm_api::{ClusterExtension, ClusterObjectSet, labels};
 use olm_bundle::BUILTIN_CA_ANNOTATION;
-use olm_service::cluster::{describe, within_deadline};
+use olm_service::cluster::{announce_listed, describe, stopped_unlisted, within_deadline};
 use olm_service::metrics::Metrics;
 use olm_service::reconcile::{Failure as Attempt, RESYNC, Reconciles};
 use serde::de::DeserializeOwned;
@@ -53,10 +53,12 @@ impl WebhookCertificates {
         let (store, writer) = reflector::store();
         let extensions: Api<Extension> = Api::all(provider.client.clone());
         let (forgetting, known) = (Arc::clone(&provider), Arc::clone(&provider));
-        let stream = watch(extensions, watcher::Config::default())
+        let events = watch(extensions, watcher::Config::default())
             .default_backoff()
             .modify(|extension| extension.metadata.managed_fields = None)
-            .reflect(writer)
+            .reflect(writer);
+        let listed = CancellationToken::new();
+        let stream = announce_listed(events, listed.clone())
             .inspect(move |event| {
                 if let Ok(Event::Delete(extension)) = event {
                     forgetting.forget(extension);
@@ -70,7 +72,7 @@ impl WebhookCertificates {
         Controller::for_stream(stream, store)
             .with_config(controller::Config::default().concurrency(CONCURRENCY))
             .reconcile_on(provider.reasons())
-            .graceful_shutdown_on(stop.cancelled_owned())
+            .graceful_shutdown_on(stop.clone().cancelled_owned())
             .run(
                 move |extension: Arc<Extension>, provider: Arc<Provider>| {
                     let reconciles = Arc::clone(&reconciles);
@@ -81,6 +83,7 @@ impl WebhookCertificates {
                 |_, error: &Infallible, _| match *error {},
                 provider,
             )
+            .take_until(stopped_unlisted(stop, listed))
             .for_each(|_| ready(()))
             .await;
     }

@@ -99,7 +99,6 @@ impl Revisions {
         plan: Plan,
     ) -> Result<Applied, Failure> {
         let Plan { decision, existing, owners } = plan;
-        self.own_orphans(draft, &existing).await?;
         let set = match (decision, newest(&existing)) {
             (Decision::Keep, Some(current)) => current.clone(),
             (Decision::Patch(set), _) => {
@@ -116,26 +115,6 @@ impl Revisions {
         };
         self.ensure_secrets(draft, &set, &owners).await?;
         Ok(Applied { created: false, set })
-    }
-
-    /// Makes revisions that an extension of the same name left behind ours, so that they go with this one. The newest is
-    /// left to the decision about it.
-    async fn own_orphans(&self, draft: &Draft, existing: &[ClusterObjectSet]) -> Result<(), Failure> {
-        let newest = newest(existing).map(ResourceExt::name_any);
-        for set in existing.iter().filter(|set| set.owner_references().is_empty()) {
-            let name = set.name_any();
-            if newest.as_ref() == Some(&name) || set.metadata.deletion_timestamp.is_some() {
-                continue;
-            }
-            let metadata =
-                json!({"ownerReferences": [draft.owner()], "resourceVersion": set.metadata.resource_version});
-            let patch = Patch::Merge(json!({ "metadata": metadata }));
-            let patched = within_deadline(self.sets.patch(&name, &PatchParams::default(), &patch)).await;
-            ignore(patched, |status| status.is_not_found()).map_err(|error| {
-                Failure::api(&error).context(format!("patching ownerReference on Revision {name}"))
-            })?;
-        }
-        Ok(())
     }
 
     /// The Secrets of the revision that exist. A read that fails is no answer: content that is merely out of reach must

@@ -16,9 +16,11 @@ use super::{Context, revisions};
 pub(super) type Wake = mpsc::UnboundedSender<ObjectRef<ClusterExtension>>;
 
 /// How often it is looked.
-const ROUND: Duration = Duration::from_secs(60);
+const ROUND: Duration = Duration::from_secs(5);
+/// In every so manieth round content is looked through on disk.
+const CONTENT_ROUNDS: u32 = 12;
 /// In every so manieth round blocked extensions are looked at again.
-const BLOCKED_ROUNDS: u32 = 10;
+const BLOCKED_ROUNDS: u32 = 120;
 
 impl Context {
     /// Keeps house. Does not end by itself.
@@ -29,25 +31,37 @@ impl Context {
         for number in 1u32.. {
             sleep(ROUND).await;
             self.tidy(wake).await;
+            if number % CONTENT_ROUNDS == 0 {
+                self.parts.bundles.sweep(self.staying().iter().map(String::as_str));
+            }
             if number % BLOCKED_ROUNDS == 0 {
                 self.wake_blocked(wake);
             }
         }
     }
 
-    /// Has what was left behind removed. An extension that is there does that itself, while it makes no revision.
-    pub(super) async fn tidy(&self, wake: &Wake) {
+    /// The extensions that are not being deleted.
+    fn staying(&self) -> Vec<String> {
         let extensions = self.extensions_in_store.state();
         let staying = extensions.iter().filter(|extension| extension.metadata.deletion_timestamp.is_none());
-        let staying: Vec<String> = staying.map(|extension| extension.name_any()).collect();
-        for extension in self.ref_secrets.abandoned() {
+        staying.map(|extension| extension.name_any()).collect()
+    }
+
+    /// Has Secrets that were left behind removed. An extension that is there does that itself, while it makes no
+    /// revision.
+    async fn tidy(&self, wake: &Wake) {
+        let abandoned = self.ref_secrets.abandoned();
+        if abandoned.is_empty() {
+            return;
+        }
+        let staying = self.staying();
+        for extension in abandoned {
             if staying.contains(&extension) {
                 send(wake, &extension);
             } else if let Err(error) = self.ref_secrets.sweep(&extension).await {
                 tracing::warn!(extension, %error, "Secrets that no revision refers to stay");
             }
         }
-        self.parts.bundles.sweep(staying.iter().map(String::as_str));
     }
 
     fn wake_blocked(&self, wake: &Wake) {

@@ -8,7 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use olm_api::cluster_extension::BundleMetadata;
 use olm_api::conditions::{self, reasons, types};
-use olm_api::{ClusterExtension, ClusterObjectSet};
+use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
+use olm_bundle::rights::Rights;
 use olm_extension::{CrdCheck, ExtensionRules};
 use olm_revision::generate::{BundleIdentity, Draft, Extension};
 use serde_json::Value;
@@ -68,6 +69,8 @@ struct Newest {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Inputs {
     uid: Option<String>,
+    /// `<namespace>/<name>` of the service account that objects are applied as.
+    account: Option<String>,
     namespace: String,
     config: Option<Value>,
     deadline: Option<i32>,
@@ -95,7 +98,7 @@ impl Context {
         changed: bool,
     ) -> Installation {
         let name = extension.name_any();
-        let inputs = inputs(extension, wanted);
+        let inputs = self.inputs(extension, wanted);
         if let Some(settled) = self.settled(&name, &inputs) {
             return Installation::unchanged(settled.definitions);
         }
@@ -137,15 +140,24 @@ impl Context {
         let draft = draft(&name, &inputs, rendered)?;
         let plan = self.revisions.plan(&name, &draft).boxed().await?;
         let before = plan.newest().map(Revision::of);
-        let mut installation = Installation::unchanged(self.known_verdict(&name, &inputs));
         if plan.makes_revision() {
             refuse_obstacles(&obstacles)?;
+        }
+        let is_handed_on = plan.newest().is_some_and(|newest| account_of(newest) != inputs.account.as_ref());
+        if (plan.makes_revision() || is_handed_on)
+            && let Some(missing) = self.missing_rights(&inputs, &draft).boxed().await?
+        {
+            return Ok(Installation { look_again: true, ..Installation::failed(missing) });
+        }
+        let mut installation = Installation::unchanged(self.known_verdict(&name, &inputs));
+        if plan.makes_revision() {
             installation = self.before_revision(extension, &inputs, &draft, check).await?;
             if installation.applied.is_err() {
                 return Ok(installation);
             }
         }
-        let Applied { created, set } = self.revisions.carry_out(&name, &draft, plan).boxed().await?;
+        let applied = self.revisions.carry_out(&name, &draft, plan).boxed().await;
+        let Applied { created, set } = applied.inspect_err(|_| self.ref_secrets.mark_unfinished(&name))?;
         let (newest, definitions) = (Newest::of(&set), installation.definitions.clone());
         if created {
             self.preflight.forget(&name);
@@ -158,6 +170,15 @@ impl Context {
         Ok(installation)
     }
 
+    /// What the account that objects shall be applied as may not do of what is needed, if anything.
+    async fn missing_rights(&self, inputs: &Inputs, draft: &Draft) -> Result<Option<Failure>, Failure> {
+        let Some(account) = &inputs.account else { return Ok(None) };
+        let objects = draft.phases().iter().flat_map(|phase| phase.objects.iter().cloned());
+        let rights = block_in_place(|| Rights::of(&objects.collect::<Vec<_>>()));
+        let missing = self.preflight.missing_rights(account, &rights).await?;
+        Ok(missing.map(Failure::retry))
+    }
+
     /// Makes lost Secrets of the newest revision again, though no bundle could be chosen: the revision that is in force
     /// stays so (spec 05 §18.25). Where the extension was edited since, there is nothing to make them from.
     pub(super) async fn restore_content(
@@ -168,7 +189,7 @@ impl Context {
     ) -> Result<(), Failure> {
         let Some(newest) = states.rolling_out.last().or(states.installed.as_ref()) else { return Ok(()) };
         let (name, wanted) = (extension.name_any(), Wanted::revision(newest, rules));
-        let inputs = inputs(extension, &wanted);
+        let inputs = self.inputs(extension, &wanted);
         let rendered = self.rendered(&name, &wanted, &inputs).await;
         let rendered = rendered.map_err(|unusable| match unusable {
             Unusable::Faulty(failure) | Unusable::Unavailable(failure) => failure,
@@ -192,9 +213,32 @@ impl Context {
             return Some(format!("bundle {name} version {version}"));
         }
         let settled = lock(&self.settled).get(&extension.name_any()).cloned();
-        let inputs = inputs(extension, wanted);
+        let inputs = self.inputs(extension, wanted);
         let is_edited = settled.map_or(changed, |settled| settled.inputs != inputs);
         is_edited.then(|| "what was changed in spec".to_owned())
+    }
+
+    /// What the wanted bundle's revision would be made from.
+    fn inputs(&self, extension: &ClusterExtension, wanted: &Wanted) -> Inputs {
+        let spec = extension.spec.as_ref();
+        let config = spec.and_then(|spec| spec.config.as_ref()).and_then(|config| config.inline.clone());
+        Inputs {
+            uid: extension.uid(),
+            account: self.account(extension),
+            namespace: spec.map(|spec| spec.namespace.clone()).unwrap_or_default(),
+            config: config.map(Value::Object),
+            deadline: spec.and_then(|spec| spec.progress_deadline_minutes),
+            bundle: BundleIdentity {
+                name: wanted.bundle.name.clone(),
+                package: wanted.package.clone(),
+                version: wanted.bundle.version.clone(),
+                release: wanted.bundle.release.clone(),
+                image: wanted.image.clone(),
+                properties: None,
+                max_openshift_version: None,
+                catalog_properties: wanted.catalog_properties.clone(),
+            },
+        }
     }
 
     /// What comes before a revision is made: a look at the cluster, and the Secrets that its pods mount.
@@ -294,6 +338,11 @@ impl Inputs {
     }
 }
 
+/// The account that a revision names.
+fn account_of(set: &ClusterObjectSet) -> Option<&String> {
+    set.annotations().get(annotations::EXT_SERVICE_ACCOUNT)
+}
+
 /// What is to become a revision.
 fn draft(name: &str, inputs: &Inputs, rendered: Rendered) -> Result<Draft, Failure> {
     let Rendered { objects, properties, max_openshift_version, obstacles: _, warnings: _ } = rendered;
@@ -303,28 +352,9 @@ fn draft(name: &str, inputs: &Inputs, rendered: Rendered) -> Result<Draft, Failu
         progress_deadline_minutes: inputs.deadline,
     };
     let identity = BundleIdentity { properties, max_openshift_version, ..inputs.bundle.clone() };
-    block_in_place(|| Draft::new(owner, &identity, olm_bundle::distinct(objects))).map_err(invalid)
-}
-
-fn inputs(extension: &ClusterExtension, wanted: &Wanted) -> Inputs {
-    let spec = extension.spec.as_ref();
-    let config = spec.and_then(|spec| spec.config.as_ref()).and_then(|config| config.inline.clone());
-    Inputs {
-        uid: extension.uid(),
-        namespace: spec.map(|spec| spec.namespace.clone()).unwrap_or_default(),
-        config: config.map(Value::Object),
-        deadline: spec.and_then(|spec| spec.progress_deadline_minutes),
-        bundle: BundleIdentity {
-            name: wanted.bundle.name.clone(),
-            package: wanted.package.clone(),
-            version: wanted.bundle.version.clone(),
-            release: wanted.bundle.release.clone(),
-            image: wanted.image.clone(),
-            properties: None,
-            max_openshift_version: None,
-            catalog_properties: wanted.catalog_properties.clone(),
-        },
-    }
+    block_in_place(|| Draft::new(owner, &identity, olm_bundle::distinct(objects)))
+        .map(|draft| draft.applied_as(inputs.account.as_deref()))
+        .map_err(invalid)
 }
 
 /// The names of an extension's revisions are label values.

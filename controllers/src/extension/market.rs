@@ -11,6 +11,7 @@ use olm_api::conditions::{self, types};
 use olm_api::{ClusterCatalog, ClusterExtension};
 use olm_extension::{Around, ExtensionRules, is_switched_on, priority};
 use olm_resolve::{AssessedRequirement, Catalog, Indexing, missing_packages, satisfiers};
+use tokio::time::Instant;
 
 use super::Context;
 use super::findings::Hints;
@@ -35,6 +36,16 @@ impl Context {
         if let Some(choice) = wanted::underway(question, changed) {
             return Ok(choice);
         }
+        let started = Instant::now();
+        let chosen = self.resolve(extension, question).await;
+        if chosen.as_ref().map_or_else(|refusal| !refusal.awaits_content, |_| true) {
+            self.measures.resolved(chosen.is_ok(), started.elapsed());
+        }
+        chosen
+    }
+
+    async fn resolve(&self, extension: &str, question: Question<'_>) -> Result<Choice, Box<Refusal>> {
+        let Question { filter, rules, .. } = question;
         let market = self.market(extension, filter, rules).await;
         let market = market.map_err(|failure| Refusal::other(failure, rules))?;
         let is_patient = self.is_patient(extension, market.awaits_content());

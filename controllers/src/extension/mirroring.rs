@@ -1,5 +1,5 @@
 //! What the revision controller has to know of an extension's wishes: the annotations `paused` and `uninstall-policy` of
-//! spec 07 §§4.14, 7.2, copied onto its revisions.
+//! spec 07 §§4.14, 7.2, copied onto its revisions, and the service account that it acts as (spec 08 R-8).
 
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 /// The annotations that are copied.
 pub(super) const MIRRORED: [&str; 2] = [annotations::EXT_PAUSED, annotations::EXT_UNINSTALL_POLICY];
 
-/// Sees that the revisions carry what these rules say.
+/// Sees that the revisions carry what these rules say, and those that go the account that is to remove their objects.
 ///
 /// # Errors
 /// The API server refuses.
@@ -22,9 +22,10 @@ pub(super) async fn mirror(
     api: &Api<ClusterObjectSet>,
     sets: impl Iterator<Item = &ClusterObjectSet>,
     rules: &ExtensionRules,
+    account: Option<&str>,
 ) -> Result<(), Failure> {
     for set in sets {
-        let Some(patch) = patch(set, rules) else { continue };
+        let Some(patch) = patch(set, rules, account) else { continue };
         let name = set.name_any();
         match within_deadline(api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await {
             Ok(_) => {}
@@ -41,15 +42,18 @@ pub(super) async fn mirror(
 /// What has to change on a revision, if anything has to.
 ///
 /// Pausing is for active revisions; the policy also for those whose removal has not ended, as it may be the policy that
-/// they wait for.
-fn patch(set: &ClusterObjectSet, rules: &ExtensionRules) -> Option<Value> {
+/// they wait for. Another account is for the latter alone: the newest one gets it once it may do what it has to.
+fn patch(set: &ClusterObjectSet, rules: &ExtensionRules, account: Option<&str>) -> Option<Value> {
     let is_active = !revisions::is_archived(set);
     let is_leaving = set.finalizers().iter().any(|name| name == finalizers::TEARDOWN);
     let paused = (rules.paused && is_active).then_some("true");
     let policy = rules.uninstall_policy.filter(|_| is_active || is_leaving).map(|policy| policy.as_str());
+    let present = |key: &str| set.annotations().get(key).map(String::as_str);
+    let account = if is_leaving && !is_active { account } else { present(annotations::EXT_SERVICE_ACCOUNT) };
     let mut changes = Map::new();
-    for (key, wanted) in MIRRORED.into_iter().zip([paused, policy]) {
-        if set.annotations().get(key).map(String::as_str) != wanted {
+    let keys = MIRRORED.into_iter().chain([annotations::EXT_SERVICE_ACCOUNT]);
+    for (key, wanted) in keys.zip([paused, policy, account]) {
+        if present(key) != wanted {
             changes.insert(key.to_owned(), wanted.map_or(Value::Null, Value::from));
         }
     }
@@ -100,7 +104,18 @@ mod tests {
         ];
         for (set, rules, expected) in rows {
             let expected = expected.map(|annotations| json!({"metadata": {"annotations": annotations}}));
-            assert_eq!(patch(&set, &rules), expected, "{:?} {rules:?}", set.metadata);
+            assert_eq!(patch(&set, &rules, None), expected, "{:?} {rules:?}", set.metadata);
+        }
+        let key = "ext.olm.operatorframework.io/service-account";
+        let none = ExtensionRules::default();
+        let leaving = with("Archived", json!({key: "ns/a"}), &teardown);
+        assert_eq!(patch(&leaving, &none, Some("ns/a")), None);
+        for (account, expected) in [(Some("ns/b"), json!("ns/b")), (None, Value::Null)] {
+            let expected = json!({"metadata": {"annotations": {key: expected}}});
+            assert_eq!(patch(&leaving, &none, account), Some(expected));
+            for (state, finalizers) in [("Archived", &[][..]), ("Active", &teardown)] {
+                assert_eq!(patch(&with(state, json!({key: "ns/a"}), finalizers), &none, account), None);
+            }
         }
     }
 }

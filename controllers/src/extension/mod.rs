@@ -4,7 +4,8 @@
 //! One [`pass`]: observe the revisions ([`known`], [`revisions`]) → ask catalogs and cluster ([`market`]) → choose a bundle
 //! ([`wanted`]) under the rules in force ([`olm_extension`]) → have it rendered and look at what it endangers ([`install`])
 //! → make it the newest revision ([`apply`]) → one status write ([`attempted`], [`status`], [`findings`]) → Events
-//! ([`notices`], [`milestones`]). [`removal`] is the way out. Beside the passes: [`ref_secrets`], [`housekeeping`].
+//! ([`notices`], [`milestones`]). [`removal`] is the way out, [`orphans`] the way back.
+//! Beside the passes: [`ref_secrets`], [`housekeeping`].
 
 #[cfg(test)]
 mod adoption_tests;
@@ -19,6 +20,7 @@ mod market;
 mod milestones;
 mod mirroring;
 mod notices;
+mod orphans;
 mod pass;
 mod ref_secrets;
 mod removal;
@@ -42,9 +44,10 @@ use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
 use olm_extension::Settings;
 use olm_resolve::DependencyMode;
-use olm_service::cluster::announce_listed;
+use olm_service::cluster::{announce_listed, stopped_unlisted};
 use olm_service::events::Events;
 use olm_service::metrics::Metrics;
+use olm_service::probes::Readiness;
 use olm_service::reconcile::Reconciles;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -57,6 +60,7 @@ use crate::catalogs::Catalogs;
 use crate::certificates::WebhookCertificates;
 use crate::dependencies::Dependencies;
 use crate::gates::Features;
+use crate::metrics::extensions::ExtensionMetrics;
 use crate::preflight::Preflight;
 use apply::Revisions;
 use housekeeping::Wake;
@@ -64,13 +68,16 @@ use install::Settled;
 use known::KnownRevisions;
 use ref_secrets::{ABANDONED, RefSecrets};
 
-const NAME: &str = "controller-operator-clusterextension-controller";
+const NAME: &str = "controller-operator-cluster-extension-controller";
 /// Most of a reconcile is waiting for registries and the API server; one that waits long must not hold up others.
 const CONCURRENCY: u16 = 32;
 /// Longest wait after a failure: that a registry or a webhook answers again is in no event.
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 /// What depends on the rest of the cluster is looked at again after this time, though no watch told of a change.
 const LOOK_AGAIN: Duration = Duration::from_secs(20);
+
+/// Readiness check of a leader: everything that exists has been listed once.
+pub(crate) const INFORMERS: &str = "informers";
 
 /// What the controller works with.
 pub(crate) struct Parts {
@@ -92,6 +99,8 @@ pub(crate) struct Parts {
     pub bundles: Bundles,
     /// Certificates of webhooks, where we issue them.
     pub certificates: WebhookCertificates,
+    /// Where [`INFORMERS`] is said to hold.
+    pub readiness: Readiness,
 }
 
 /// What a pass works with, and what passes leave to the next ones. What is remembered of an extension is small: content
@@ -110,6 +119,7 @@ struct Context {
     ref_secrets: RefSecrets,
     adoption: Adoption,
     preflight: Preflight,
+    measures: Arc<ExtensionMetrics>,
     settled: Mutex<HashMap<String, Settled>>,
     /// Generation of each extension that was last turned into a revision, or had been when we first saw it.
     honoured: Mutex<HashMap<String, Option<i64>>>,
@@ -129,6 +139,7 @@ impl Context {
         Self {
             settings: settings(parts.features, parts.dependency_mode),
             extensions: Api::all(client.clone()),
+            measures: Arc::new(ExtensionMetrics::new(extensions_in_store.clone(), sets.clone())),
             extensions_in_store,
             extensions_listed: CancellationToken::new(),
             dependencies: Arc::new(Dependencies::new(client.clone(), sets.clone())),
@@ -166,6 +177,12 @@ async fn follow(
     stop: CancellationToken,
 ) {
     let (wake, woken) = mpsc::unbounded_channel();
+    let synced = Arc::clone(&context);
+    tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
+        synced.extensions_listed.cancelled().await;
+        synced.sets_listed.cancelled().await;
+        synced.parts.readiness.ready(INFORMERS);
+    }));
     keep_watch(&context, &wake, &stop);
     // Our own status writes are no reason to look again.
     let relevant = predicates::generation.combine(predicates::finalizers).combine(predicates::annotations);
@@ -173,12 +190,20 @@ async fn follow(
         .default_backoff()
         .modify(|extension| extension.metadata.managed_fields = None)
         .reflect(writer);
+    context.measures.register(&metrics);
+    let measures = Arc::clone(&context.measures);
+    let events = events.inspect(move |event| {
+        if let Ok(event) = event {
+            measures.notice(event);
+        }
+    });
     let stream = announce_listed(events, context.extensions_listed.clone())
         .applied_objects()
         .predicate_filter(relevant, Default::default());
     let catalogs = WatchStream::from_changes(context.parts.catalogs.changes()).map(drop);
     let reconciles = Reconciles::new(NAME, "ClusterExtension", CONCURRENCY, metrics);
     let reconciles = Arc::new(reconciles.with_longest_delay(LONGEST_RETRY));
+    let unlisted = stopped_unlisted(stop.clone(), context.extensions_listed.clone());
     Controller::for_stream(stream, store)
         .with_config(controller::Config::default().concurrency(CONCURRENCY))
         .owns_stream(follow_revisions(&context, sets_writer))
@@ -197,6 +222,7 @@ async fn follow(
             |_, error: &Infallible, _| match *error {},
             context,
         )
+        .take_until(unlisted)
         .for_each(|_| ready(()))
         .await;
 }

@@ -47,7 +47,9 @@ impl Context {
             self.set_finalizers(extension, &all).await?;
             return Ok(Action::await_change());
         }
-        warn_of_service_account(extension);
+        if !self.parts.features.impersonation {
+            warn_of_service_account(extension);
+        }
         // Without its revisions an installed extension would look like a new one.
         self.sets_listed.cancelled().await;
         let name = extension.name_any();
@@ -66,7 +68,16 @@ impl Context {
                 return Err(Attempt::retry(failure));
             }
         }
-        let prepared = mirror(&self.sets, sets.iter().map(Arc::as_ref), &rules).boxed().await;
+        let prepared = match self.own_orphans(extension, &sets).boxed().await {
+            // It goes, which is an event.
+            Ok(false) => return Ok(Action::await_change()),
+            Ok(true) => {
+                let account = self.account(extension);
+                let sets = sets.iter().map(Arc::as_ref);
+                mirror(&self.sets, sets, &rules, account.as_deref()).boxed().await
+            }
+            Err(failure) => Err(failure),
+        };
         let mut states = revisions::states(&sets);
         let changed = self.is_changed(extension, &states);
         let attempted = match prepared {
@@ -105,16 +116,13 @@ impl Context {
         if let Some(set) = &made {
             // Another pass before that would take it for lost.
             self.known.shows(set).await;
+        } else if let Err(error) = self.ref_secrets.sweep(&name).await {
+            tracing::warn!(extension = name, %error, "Secrets without owner stay as they are");
         }
         match result {
             Ok(()) => {
                 if !rules.paused {
                     lock(&self.honoured).insert(name.clone(), extension.metadata.generation);
-                }
-                if made.is_none()
-                    && let Err(error) = self.ref_secrets.sweep(&name).await
-                {
-                    tracing::warn!(extension = name, %error, "Secrets that no revision refers to stay");
                 }
                 Ok(if look_again { Action::requeue(LOOK_AGAIN) } else { Action::await_change() })
             }
@@ -203,6 +211,14 @@ impl Context {
     /// The rules that the extension is under.
     pub(super) fn rules(&self, extension: &ClusterExtension) -> ExtensionRules {
         ExtensionRules::of(extension.metadata.annotations.as_ref(), self.settings)
+    }
+
+    /// `<namespace>/<name>` of the service account as which the extension's objects are applied and removed; `None` where
+    /// that is us.
+    pub(super) fn account(&self, extension: &ClusterExtension) -> Option<String> {
+        let spec = extension.spec.as_ref().filter(|_| self.parts.features.impersonation)?;
+        let account = spec.service_account.as_ref().filter(|account| !account.name.is_empty())?;
+        Some(format!("{}/{}", spec.namespace, account.name))
     }
 
     /// Whether the extension was edited since a revision was last made or kept for it. Of what was before our time only

@@ -1,38 +1,42 @@
 //! The Secrets that hold the content of revisions, watched by their metadata: that one is lost is told at once (spec 05
-//! §18.25), and one that a crash left behind before its revision came to be is removed (spec 05 §18.21).
+//! §18.25), and one that a crash left behind before its revision came to be is removed (spec 05 §18.21), or gets its owner
+//! back where a revision refers to it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::pin::pin;
 use std::sync::Mutex;
-use std::time::Duration;
 
 use futures::StreamExt;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, PartialObjectMeta, Preconditions};
+use kube::api::{DeleteParams, PartialObjectMeta, Patch, PatchParams, Preconditions};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterObjectSet, labels, names};
 use olm_revision::content::secrets;
+use olm_revision::generate::secret_owner;
 use olm_service::cluster::within_deadline;
-use tokio::time::Instant;
+use serde_json::json;
 
 use super::lock;
 use crate::failure::Failure;
 
-/// A Secret that has no owner for so long is not of a revision that is just being made.
-pub(super) const ABANDONED: Duration = Duration::from_secs(60);
+/// A Secret of this age that has no owner is not of a revision that is just being made.
+pub(super) const ABANDONED: SignedDuration = SignedDuration::from_secs(10);
 
 /// The Secrets of all revisions.
 pub(super) struct RefSecrets {
     api: Api<PartialObjectMeta<Secret>>,
     sets: Api<ClusterObjectSet>,
     namespace: String,
-    abandoned: Duration,
+    abandoned: SignedDuration,
     /// By name of the Secret.
     known: Mutex<HashMap<String, Kept>>,
     /// Extensions of which one was lost, and that have not looked after it yet.
     lost: Mutex<HashSet<String>>,
+    /// Extensions whose last attempt to make a revision broke: the next one takes up what it left.
+    unfinished: Mutex<HashSet<String>>,
 }
 
 /// What is known of a Secret.
@@ -42,13 +46,15 @@ struct Kept {
     revision: String,
     uid: Option<String>,
     version: Option<String>,
-    /// When it was first seen without an owner, while it has none.
-    unowned: Option<Instant>,
+    /// When it was made, while it has no owner.
+    unowned: Option<Timestamp>,
+    /// Its extension has been told that it is abandoned.
+    is_told: bool,
 }
 
 impl RefSecrets {
-    /// Secrets in this namespace; those without an owner for `abandoned` may go.
-    pub(super) fn new(client: &Client, namespace: &str, abandoned: Duration) -> Self {
+    /// Secrets in this namespace; those older than `abandoned` without an owner may go.
+    pub(super) fn new(client: &Client, namespace: &str, abandoned: SignedDuration) -> Self {
         Self {
             api: Api::namespaced(client.clone(), namespace),
             sets: Api::all(client.clone()),
@@ -56,6 +62,7 @@ impl RefSecrets {
             abandoned,
             known: Mutex::default(),
             lost: Mutex::default(),
+            unfinished: Mutex::default(),
         }
     }
 
@@ -87,16 +94,14 @@ impl RefSecrets {
             Event::InitApply(secret) | Event::Apply(secret) => {
                 listing.insert(secret.name_any());
                 let label = |key: &str| secret.labels().get(key).cloned().unwrap_or_default();
-                let before = known.get(&secret.name_any()).and_then(|before| before.unowned);
+                let made = || secret.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |created| created.0);
                 let kept = Kept {
                     extension: label(labels::OWNER_NAME),
                     revision: label(labels::REVISION_NAME),
                     uid: secret.uid(),
                     version: secret.resource_version(),
-                    unowned: secret
-                        .owner_references()
-                        .is_empty()
-                        .then(|| before.unwrap_or_else(Instant::now)),
+                    unowned: secret.owner_references().is_empty().then(made),
+                    is_told: false,
                 };
                 known.insert(secret.name_any(), kept);
             }
@@ -119,66 +124,93 @@ impl RefSecrets {
         lock(&self.lost).insert(extension.to_owned());
     }
 
+    /// An attempt of the extension to make a revision broke; it is made again from what is there.
+    pub(super) fn mark_unfinished(&self, extension: &str) {
+        lock(&self.unfinished).insert(extension.to_owned());
+    }
+
     /// The extension is not to be looked after any more.
     pub(super) fn forget(&self, extension: &str) {
         lock(&self.lost).remove(extension);
+        lock(&self.unfinished).remove(extension);
     }
 
-    /// The extensions with Secrets that may have been left behind.
+    /// The extensions with Secrets that may have been left behind, each Secret once.
     pub(super) fn abandoned(&self) -> BTreeSet<String> {
-        let known = lock(&self.known);
-        known.values().filter(|kept| self.is_abandoned(kept)).map(|kept| kept.extension.clone()).collect()
+        let mut known = lock(&self.known);
+        let news = known.values_mut().filter(|kept| !kept.is_told && self.is_abandoned(kept));
+        news.map(|kept| {
+            kept.is_told = true;
+            kept.extension.clone()
+        })
+        .collect()
     }
 
-    /// Removes Secrets that were left behind: those without an owner that no existing revision refers to. Must not run
-    /// while a revision of the extension is being made.
+    /// Removes Secrets that were left behind: those without an owner that no existing revision refers to; others get
+    /// their owner back. Must not run while a revision of the extension is being made. Does nothing after an attempt that
+    /// broke.
     ///
     /// # Errors
     /// The API server did not answer.
     pub(super) async fn sweep(&self, extension: &str) -> Result<(), Failure> {
+        if lock(&self.unfinished).remove(extension) {
+            return Ok(());
+        }
         let abandoned: BTreeMap<String, Kept> = lock(&self.known)
             .iter()
             .filter(|(_, kept)| kept.extension == extension && self.is_abandoned(kept))
             .map(|(name, kept)| (name.clone(), kept.clone()))
             .collect();
         for (name, kept) in abandoned {
-            let set = within_deadline(self.sets.get_opt(&kept.revision)).await;
-            let context = |error| Failure::api(&error).context(format!("removing ref Secret {name:?}"));
-            let set = set.map_err(context)?;
-            let spec = set.as_ref().and_then(|set| set.spec.as_ref());
-            let is_needed = spec.is_some_and(|spec| {
-                secrets(spec, &self.namespace)
-                    .iter()
-                    .any(|key| key.namespace == self.namespace && key.name == name)
-            });
-            if is_needed {
-                continue;
-            }
-            tracing::info!(extension, secret = name, "removing a Secret that no revision refers to");
-            // That it goes is no loss.
-            lock(&self.known).remove(&name);
-            let preconditions =
-                Preconditions { uid: kept.uid.clone(), resource_version: kept.version.clone() };
-            let params = DeleteParams::default().preconditions(preconditions);
-            match within_deadline(self.api.delete(&name, &params)).await {
-                Ok(_) => {}
-                Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
-                Err(error) => {
-                    lock(&self.known).insert(name.clone(), kept);
-                    return Err(context(error));
-                }
+            if let Err(failure) = self.settle(&name, &kept).await {
+                // Worth another look.
+                lock(&self.known).entry(name.clone()).or_insert(kept).is_told = false;
+                return Err(failure.context(format!("settling ref Secret {name:?}")));
             }
         }
         Ok(())
     }
 
+    /// Gives the Secret its owner, or removes it where there is none.
+    async fn settle(&self, name: &str, kept: &Kept) -> Result<(), Failure> {
+        let (extension, revision) = (&kept.extension, &kept.revision);
+        let set = within_deadline(self.sets.get_opt(revision)).await;
+        let set = set.map_err(|error| Failure::api(&error))?;
+        let refers = |set: &&ClusterObjectSet| {
+            let spec = set.spec.as_ref();
+            let keys = spec.map(|spec| secrets(spec, &self.namespace)).unwrap_or_default();
+            keys.iter().any(|key| key.namespace == self.namespace && key.name == name)
+        };
+        let answer = if let Some(owner) = set.as_ref().filter(refers).and_then(secret_owner) {
+            tracing::info!(extension, revision, secret = name, "a Secret without owner gets it back");
+            let metadata =
+                json!({"uid": kept.uid, "resourceVersion": kept.version, "ownerReferences": [owner]});
+            let patch = Patch::Merge(json!({ "metadata": metadata }));
+            within_deadline(self.api.patch(name, &PatchParams::default(), &patch)).await.map(drop)
+        } else {
+            tracing::info!(extension, secret = name, "removing a Secret that no revision refers to");
+            // That it goes is no loss.
+            lock(&self.known).remove(name);
+            let preconditions =
+                Preconditions { uid: kept.uid.clone(), resource_version: kept.version.clone() };
+            let params = DeleteParams::default().preconditions(preconditions);
+            within_deadline(self.api.delete(name, &params)).await.map(drop)
+        };
+        match answer {
+            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
+            answer => answer.map_err(|error| Failure::api(&error)),
+        }
+    }
+
     fn is_abandoned(&self, kept: &Kept) -> bool {
-        kept.unowned.is_some_and(|since| since.elapsed() >= self.abandoned)
+        let age = |made| Timestamp::now().duration_since(made);
+        kept.unowned.is_some_and(|made| age(made) >= self.abandoned)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::{Value, json};
 
     use super::*;
@@ -194,7 +226,7 @@ mod tests {
         kept.iter().map(|kept| kept.extension.as_str()).collect()
     }
 
-    fn secrets(abandoned: Duration) -> RefSecrets {
+    fn secrets(abandoned: SignedDuration) -> RefSecrets {
         let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         RefSecrets::new(&Client::try_from(nowhere).unwrap(), "system", abandoned)
     }
@@ -205,7 +237,7 @@ mod tests {
         let mut listing = BTreeSet::new();
         let owned = json!([{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
             "name": "demo-1", "uid": "u"}]);
-        let secrets = secrets(Duration::ZERO);
+        let secrets = secrets(SignedDuration::ZERO);
         let mut see = |event: Event<PartialObjectMeta<Secret>>| secrets.notice(&event, &mut listing);
         for event in [
             Event::Init,
@@ -218,6 +250,7 @@ mod tests {
             assert!(see(event).is_empty());
         }
         assert_eq!(secrets.abandoned(), BTreeSet::from(["demo".to_owned()]));
+        assert!(secrets.abandoned().is_empty(), "it was told");
         assert_eq!(names(&see(Event::Delete(secret("b", &json!([]))))), ["demo"]);
         assert!(secrets.abandoned().is_empty());
         assert!(see(Event::Delete(secret("unknown", &owned))).is_empty());
@@ -232,7 +265,9 @@ mod tests {
     #[tokio::test]
     async fn what_may_be_of_a_revision_in_the_making_is_not_left_behind() {
         let secrets = secrets(ABANDONED);
-        let event = Event::Apply(secret("a", &json!([])));
+        let mut young = secret("a", &json!([]));
+        young.metadata.creation_timestamp = Some(Time(Timestamp::now()));
+        let event = Event::Apply(young);
         assert!(secrets.notice(&event, &mut BTreeSet::new()).is_empty());
         assert!(secrets.abandoned().is_empty());
     }

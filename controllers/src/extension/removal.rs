@@ -90,7 +90,7 @@ impl Context {
             return Ok(Some(Failure::blocked(in_use)));
         }
         // Whatever goes now goes by this policy.
-        mirror(&self.sets, sets.iter(), &rules).await?;
+        mirror(&self.sets, sets.iter(), &rules, self.account(extension).as_deref()).await?;
         Ok(None)
     }
 

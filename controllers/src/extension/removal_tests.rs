@@ -137,7 +137,16 @@ async fn revisions_go_with_their_extension_or_are_taken_up_again() {
         })
         .await;
     assert!(world.sets.get("demo-1").await.unwrap().owner_references().is_empty());
-    let again = world.create("demo", &json!({}), &json!({})).await;
+    // Though no bundle can be chosen.
+    let again = world.create("demo", &json!({"version": "9.9.9"}), &json!({})).await;
+    for name in ["demo-0", "demo-1"] {
+        let is_owned = async || {
+            let set = world.sets.get(name).await.unwrap();
+            set.owner_references().iter().any(|owner| Some(&owner.uid) == again.uid().as_ref()).then_some(())
+        };
+        world.eventually("the owner", is_owned).await;
+    }
+    world.edit("demo", &json!({"spec": {"source": {"catalog": {"version": null}}}})).await;
     world.expect("demo", types::PROGRESSING, DONE).await;
     let after = world.sets.get("demo-1").await.unwrap();
     assert_eq!(after.uid(), before.uid());

@@ -65,6 +65,7 @@ pub(super) fn parts(client: Client, cache: &Path, catalog_store: Store<ClusterCa
             releases: false,
             best_effort: false,
             cluster_constraints: false,
+            impersonation: false,
             certificates: Certificates::CertManager,
         },
         dependency_mode: Default::default(),
@@ -73,6 +74,7 @@ pub(super) fn parts(client: Client, cache: &Path, catalog_store: Store<ClusterCa
         catalog_store,
         bundles: fixture::open(&cache.join("unpack")),
         certificates: WebhookCertificates::new(client, SYSTEM, events),
+        readiness: Readiness::default(),
     }
 }
 
@@ -148,7 +150,7 @@ impl World {
         let (sets, sets_writer) = reflector::store();
         let (store, writer) = reflector::store();
         let mut context = Context::new(parts, store.clone(), sets);
-        context.ref_secrets = RefSecrets::new(&client, SYSTEM, Duration::ZERO);
+        context.ref_secrets = RefSecrets::new(&client, SYSTEM, jiff::SignedDuration::ZERO);
         let context = Arc::new(context);
         let (passes, ended) = (Arc::clone(&context), stop.clone());
         let work = tokio::spawn(async move {

@@ -9,20 +9,24 @@ const VERSION_VARIABLES: [&str; 2] = ["RELEASE_VERSION", "OPERATOR_IMAGE_VERSION
 /// Longest name of an object.
 const MAX_NAME: usize = 253;
 
+/// Group of `--help`.
+const PLATFORM: &str = "Platform upgrades";
+
 /// Flags about the platform whose upgrades are watched.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct PlatformFlags {
     /// Platform that the cluster is
-    #[arg(long, value_enum, default_value = "auto")]
+    #[arg(long, value_enum, default_value = "auto", help_heading = PLATFORM)]
     platform: PlatformChoice,
     /// Version of the platform, where the cluster does not say the right one
-    #[arg(long, default_value = "", value_parser = platform_version, value_name = "MAJOR.MINOR")]
+    #[arg(long, default_value = "", value_parser = platform_version, value_name = "MAJOR.MINOR",
+          help_heading = PLATFORM)]
     platform_version: NamedVersion,
     /// How OpenShift learns whether it may be upgraded
-    #[arg(long, value_enum, default_value = "auto")]
+    #[arg(long, value_enum, default_value = "auto", help_heading = PLATFORM)]
     cluster_operator_mode: ModeChoice,
     /// ClusterOperator that says whether OpenShift may be upgraded, in mode own
-    #[arg(long, default_value = "olm", value_parser = object_name, value_name = "NAME")]
+    #[arg(long, default_value = "olm", value_parser = object_name, value_name = "NAME", help_heading = PLATFORM)]
     cluster_operator_name: String,
 }
 

@@ -12,6 +12,7 @@
 
 mod definitions;
 mod existing;
+mod rights;
 #[cfg(test)]
 mod tests;
 

@@ -57,6 +57,15 @@ pub(super) enum Unusable {
     Unreachable(String),
 }
 
+impl Unusable {
+    /// The text for people.
+    pub(super) fn why(self) -> String {
+        match self {
+            Self::Blocked(why) | Self::Broken(why) | Self::Unreachable(why) => why,
+        }
+    }
+}
+
 impl Context {
     /// Content to apply: from Secrets that cannot change, and the same as when it was first seen.
     pub(super) async fn content(&self, set: &ClusterObjectSet) -> Result<Content, Unusable> {
@@ -86,7 +95,7 @@ impl Context {
         if let Some(origin) = self.origin(set, &found) {
             self.origins().insert(uid, Arc::new(origin));
         }
-        Ok(Content { revision: self.revision(set, phases, probes), to_record })
+        Ok(Content { revision: Revision { probes, ..self.revision(set, phases) }, to_record })
     }
 
     /// Where the content comes from; `None` if what it was read from cannot be told from something else.
@@ -147,11 +156,12 @@ impl Context {
                 .map_err(|error| Unusable::Broken(error.to_string()))?,
             None => Vec::new(),
         };
-        Ok(self.revision(set, phases, Probes::default()))
+        Ok(self.revision(set, phases))
     }
 
-    fn revision(&self, set: &ClusterObjectSet, phases: Vec<ContentPhase>, probes: Probes) -> Revision {
-        Revision { owner: owner(set), siblings: self.sibling_uids(set), phases, probes }
+    /// The revision with these phases and no probes.
+    pub(super) fn revision(&self, set: &ClusterObjectSet, phases: Vec<ContentPhase>) -> Revision {
+        Revision { owner: owner(set), siblings: self.sibling_uids(set), phases, probes: Probes::default() }
     }
 
     /// The Secrets of the revision that exist.

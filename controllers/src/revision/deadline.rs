@@ -30,8 +30,9 @@ impl Deadline {
     }
 }
 
-/// The deadline of an active revision that has never succeeded and is not being deleted; `None` without one.
-pub(crate) fn of(set: &ClusterObjectSet) -> Option<Deadline> {
+/// The deadline of an active revision that has never succeeded and is not being deleted; `None` without one. `minute` is
+/// how long one lasts.
+pub(crate) fn of(set: &ClusterObjectSet, minute: SignedDuration) -> Option<Deadline> {
     let spec = set.spec.as_ref()?;
     let minutes = spec.progress_deadline_minutes.filter(|minutes| *minutes > 0)?;
     let conditions = set.status.as_ref().map_or(&[][..], |status| &status.conditions);
@@ -47,14 +48,19 @@ pub(crate) fn of(set: &ClusterObjectSet) -> Option<Deadline> {
         return None;
     }
     let created = set.metadata.creation_timestamp.as_ref()?.0;
-    let at = created.checked_add(SignedDuration::from_mins(i64::from(minutes))).ok()?;
+    let at = created.checked_add(minute.checked_mul(minutes)?).ok()?;
     Some(Deadline { minutes, at })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
+
+    fn of(set: &ClusterObjectSet) -> Option<Deadline> {
+        super::of(set, SignedDuration::from_mins(1))
+    }
 
     fn set(change: impl Fn(&mut serde_json::Value)) -> ClusterObjectSet {
         let mut set = json!({

@@ -9,9 +9,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use olm_api::conditions::{self, types};
 use olm_api::{ClusterObjectSet, labels};
+use olm_revision::object::ObjectKey;
 use olm_revision::result::{Action, RevisionResult};
 use olm_service::events::Events;
 use tokio::time::Instant;
+
+use crate::metrics::revisions::RevisionMetrics;
 
 const REASON: &str = "DriftCorrected";
 /// At most one Event about an extension in this time: somebody may fight for a field.
@@ -20,14 +23,15 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// The Events about corrected drift.
 pub(super) struct Corrections {
     events: Events,
+    measures: RevisionMetrics,
     /// By UID of the extension.
     told: Mutex<HashMap<String, Instant>>,
 }
 
 impl Corrections {
     /// Nothing told yet.
-    pub(super) fn new(events: Events) -> Self {
-        Self { events, told: Mutex::default() }
+    pub(super) fn new(events: Events, measures: RevisionMetrics) -> Self {
+        Self { events, measures, told: Mutex::default() }
     }
 
     /// Tells what a pass has corrected. `set` is the revision as it was before.
@@ -39,6 +43,9 @@ impl Corrections {
         let (Some(note), Some(extension)) = (note(&set.name_any(), result), extension_of(set)) else {
             return;
         };
+        for key in written(result) {
+            self.measures.corrected(extension.name.as_deref().unwrap_or_default(), &key.gvk);
+        }
         let uid = extension.uid.clone().unwrap_or_default();
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.retain(|_, at| at.elapsed() < PAUSE);
@@ -54,15 +61,19 @@ impl Corrections {
 
 /// What was corrected; `None` if nothing was.
 fn note(revision: &str, result: &RevisionResult) -> Option<String> {
-    let is_written = |action| matches!(action, Action::Created | Action::Updated | Action::Recovered);
-    let objects = result.phases.iter().flat_map(|phase| &phase.objects);
-    let written: Vec<String> =
-        objects.filter(|object| is_written(object.action)).map(|object| object.key.kind_first()).collect();
+    let written: Vec<String> = written(result).map(ObjectKey::kind_first).collect();
     (!written.is_empty()).then(|| format!("revision {revision} corrected: {}", written.join(", ")))
 }
 
+/// The objects that a pass has written.
+fn written(result: &RevisionResult) -> impl Iterator<Item = &ObjectKey> {
+    let is_written = |action| matches!(action, Action::Created | Action::Updated | Action::Recovered);
+    let objects = result.phases.iter().flat_map(|phase| &phase.objects);
+    objects.filter(move |object| is_written(object.action)).map(|object| &object.key)
+}
+
 /// The extension that the revision belongs to.
-fn extension_of(set: &ClusterObjectSet) -> Option<ObjectReference> {
+pub(super) fn extension_of(set: &ClusterObjectSet) -> Option<ObjectReference> {
     let is_extension = |owner: &&OwnerReference| {
         owner.controller == Some(true) && owner.kind == labels::OWNER_KIND_EXTENSION
     };

@@ -4,10 +4,12 @@
 //! Observe ([`content`]) → the engine decides and acts → one status write ([`status`]). A pass over a revision that the
 //! watches say nothing new about calls nobody; what has changed is read once. A paused revision is only observed.
 
+mod acting;
 mod content;
 mod deadline;
 mod drift;
 mod families;
+mod lost;
 mod removal;
 mod status;
 #[cfg(test)]
@@ -20,23 +22,25 @@ use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::{FutureExt, StreamExt, TryStreamExt};
-use jiff::Timestamp;
+use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
+use jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::Store;
+use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::Event;
 use kube::runtime::{Controller, Predicate, WatchStreamExt, controller, predicates, reflector, watcher};
 use kube::{Api, Client, ResourceExt};
 use olm_api::cluster_object_set::{LifecycleState, ObservedPhase};
 use olm_api::limits::{ARCHIVAL_RETRY, COLLISION_RETRY};
-use olm_api::{ClusterObjectSet, ClusterObjectSetStatus, annotations, finalizers};
+use olm_api::{ClusterObjectSet, ClusterObjectSetStatus, annotations, finalizers, labels};
 use olm_revision::engine::Engine;
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::probes::Probes;
 use olm_revision::result::RevisionResult;
 use olm_service::Component;
-use olm_service::cluster::{describe, within_deadline};
+use olm_service::api_warnings::listening;
+use olm_service::cluster::{announce_listed, describe, stopped_unlisted, within_deadline};
 use olm_service::events::Events;
 use olm_service::metrics::Metrics;
 use olm_service::reconcile::{Failure, Reconciles};
@@ -46,21 +50,42 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::CancellationToken;
 
+use crate::metrics::revisions::RevisionMetrics;
 use content::{Origin, Unusable, owner, secret_kind};
 use drift::Corrections;
 use families::Families;
 use status::Outcome;
 use watches::Watches;
 
-const NAME: &str = "controller-operator-clusterobjectset-controller";
-const CONCURRENCY: u16 = 8;
+const NAME: &str = "clusterobjectset";
+/// Most of a pass is waiting for the API server; one that waits long must not hold up others.
+const CONCURRENCY: u16 = 32;
 /// How often a blocked revision is looked at again: what blocks it may not be watched.
 const BLOCKED_RETRY: Duration = Duration::from_secs(10);
-/// Longest wait after a failure: what mends it, such as a webhook that answers again, is in no event.
-const LONGEST_RETRY: Duration = Duration::from_secs(60);
 /// How long a pass waits for the store to catch up with our own last write, and how often it looks.
 const STALE_LIMIT: Duration = Duration::from_secs(5);
 const STALE_RETRY: Duration = Duration::from_millis(20);
+
+/// Times that only tests change.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    /// What counts as a minute of a progress deadline.
+    minute: SignedDuration,
+    /// Longest wait after a failure: what mends it, such as a webhook that answers again, is in no event.
+    longest_retry: Duration,
+    /// How long an ordered removal may take before the rest is left to garbage collection.
+    teardown: SignedDuration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            minute: SignedDuration::from_mins(1),
+            longest_retry: Duration::from_secs(60),
+            teardown: SignedDuration::from_mins(2),
+        }
+    }
+}
 
 /// What every reconcile of a revision needs.
 struct Context {
@@ -70,12 +95,15 @@ struct Context {
     families: Families,
     engine: Engine<KubeCluster>,
     watches: Watches,
+    events: Events,
     corrections: Corrections,
+    measures: RevisionMetrics,
     /// By UID of the revision.
     origins: Mutex<HashMap<String, Arc<Origin>>>,
     /// Resource version and time of our last write, by UID of the revision.
     written: Mutex<HashMap<String, (u64, Instant)>>,
     system_namespace: String,
+    pace: Pace,
 }
 
 /// What a pass leaves to say and to do.
@@ -116,57 +144,81 @@ pub(crate) async fn run(
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) {
+    run_at(Pace::default(), client, system_namespace, metrics, stop).await;
+}
+
+async fn run_at(
+    pace: Pace,
+    client: Client,
+    system_namespace: String,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) {
     let cluster = KubeCluster::new(client.clone());
     let engine = Engine::new(cluster.clone());
     let (watches, changed) = Watches::new(client.clone(), cluster, engine.sightings());
-    let sets: Api<ClusterObjectSet> = Api::all(client.clone());
     let (store, writer) = reflector::store();
-    let corrections = Corrections::new(Events::new(client.clone(), Component::OperatorController));
+    let events = Events::new(client.clone(), Component::OperatorController);
+    let measures = RevisionMetrics::default();
+    metrics.register_collector(measures.clone());
     let context = Arc::new(Context {
+        sets: Api::all(client.clone()),
         client,
-        sets: sets.clone(),
         store: store.clone(),
         families: Families::default(),
         engine,
         watches,
-        corrections,
+        corrections: Corrections::new(events.clone(), measures.clone()),
+        measures,
+        events,
         origins: Mutex::default(),
         written: Mutex::default(),
         system_namespace,
+        pace,
     });
-    // Our own status writes are no reason to look again.
-    let relevant = predicates::generation
-        .combine(predicates::finalizers)
-        .combine(predicates::labels)
-        .combine(predicates::annotations);
-    let noticing = Arc::clone(&context);
-    let stream = watcher(sets, watcher::Config::default())
-        .default_backoff()
-        .modify(|set| set.metadata.managed_fields = None)
-        .reflect(writer)
-        .inspect_ok(move |event| noticing.notice(event))
-        .applied_objects()
-        .predicate_filter(relevant, Default::default());
+    let listed = CancellationToken::new();
+    let stream = changes(&context, writer, listed.clone());
     let reconciles = Reconciles::new(NAME, "ClusterObjectSet", CONCURRENCY, metrics);
-    let reconciles = Arc::new(reconciles.with_longest_delay(LONGEST_RETRY));
+    let reconciles = Arc::new(reconciles.with_longest_delay(pace.longest_retry));
     Controller::for_stream(stream, store)
         .with_config(controller::Config::default().concurrency(CONCURRENCY))
         .reconcile_on(UnboundedReceiverStream::new(changed))
-        .graceful_shutdown_on(stop.cancelled_owned())
+        .graceful_shutdown_on(stop.clone().cancelled_owned())
         .run(
             move |set: Arc<ClusterObjectSet>, context: Arc<Context>| {
                 let reconciles = Arc::clone(&reconciles);
                 async move {
-                    let left = deadline::of(&set).and_then(|deadline| deadline.remaining(Timestamp::now()));
+                    let deadline = deadline::of(&set, pace.minute);
+                    let left = deadline.and_then(|deadline| deadline.remaining(Timestamp::now()));
                     let by = left.map(|left| Instant::now() + left);
-                    reconciles.run_by(&set.name_any(), by, context.reconcile(&set).boxed()).await
+                    reconciles.run_by(&set.name_any(), by, context.listen(&set).boxed()).await
                 }
             },
             |_, error: &Infallible, _| match *error {},
             context,
         )
+        .take_until(stopped_unlisted(stop, listed))
         .for_each(|_| ready(()))
         .await;
+}
+
+/// The revisions that somebody has changed. Our own status writes are no reason to look again.
+fn changes(
+    context: &Arc<Context>,
+    writer: Writer<ClusterObjectSet>,
+    listed: CancellationToken,
+) -> impl Stream<Item = Result<ClusterObjectSet, watcher::Error>> + Send + use<> {
+    let relevant = predicates::generation
+        .combine(predicates::finalizers)
+        .combine(predicates::labels)
+        .combine(predicates::annotations);
+    let noticing = Arc::clone(context);
+    let events = watcher(context.sets.clone(), watcher::Config::default())
+        .default_backoff()
+        .modify(|set| set.metadata.managed_fields = None)
+        .reflect(writer)
+        .inspect_ok(move |event| noticing.notice(event));
+    announce_listed(events, listed).applied_objects().predicate_filter(relevant, Default::default())
 }
 
 impl Context {
@@ -177,6 +229,7 @@ impl Context {
             Event::Delete(set) => {
                 self.forget(set);
                 self.families.remove(set);
+                self.measures.retain(|extension| !self.families.of(extension).is_empty());
             }
             Event::Init => {}
             Event::InitDone => {
@@ -184,6 +237,7 @@ impl Context {
                 let names: HashSet<String> = sets.iter().map(|set| set.name_any()).collect();
                 let uids: HashSet<String> = sets.iter().filter_map(|set| set.uid()).collect();
                 self.families.retain(|name| names.contains(name));
+                self.measures.retain(|extension| !self.families.of(extension).is_empty());
                 self.watches.retain(|name| names.contains(name));
                 self.engine.retain(|uid| uids.contains(uid));
                 self.origins().retain(|uid, _| uids.contains(uid));
@@ -204,6 +258,18 @@ impl Context {
         self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
     }
 
+    /// [`Self::reconcile`], with the warnings of the API server counted.
+    async fn listen(&self, set: &ClusterObjectSet) -> Result<Action, Failure> {
+        let (result, warnings) = listening(self.reconcile(set)).await;
+        if let Some(extension) = set.labels().get(labels::OWNER_NAME) {
+            self.measures.warned(extension, warnings.len());
+        }
+        for warning in warnings {
+            tracing::warn!(revision = set.name_any(), warning, "the API server warns about an object");
+        }
+        result
+    }
+
     async fn reconcile(&self, set: &ClusterObjectSet) -> Result<Action, Failure> {
         if self.is_stale(set) {
             return Ok(Action::requeue(STALE_RETRY));
@@ -211,7 +277,7 @@ impl Context {
         if set.metadata.deletion_timestamp.is_some() {
             return self.delete(set).await;
         }
-        let deadline = deadline::of(set);
+        let deadline = deadline::of(set, self.pace.minute);
         let (set, pass) = self.pass(set).await?;
         // As late as can be: a deadline that passes during the pass has passed.
         let now = Timestamp::now();
@@ -293,13 +359,16 @@ impl Context {
                 return Ok((set.clone(), Pass::broke(message, "converting to revision")));
             }
         };
+        let engine = match self.engine_of(set) {
+            Ok(engine) => engine,
+            Err(message) => {
+                return Ok((set.clone(), Pass::of(Outcome::Blocked(message), Some(BLOCKED_RETRY))));
+            }
+        };
         let set = self.ensure_finalizer(set).await?;
         let revision = &content.revision;
-        let result = if is_paused(&set) {
-            self.engine.observe(revision).await
-        } else {
-            self.engine.reconcile(revision).await
-        };
+        let result =
+            if is_paused(&set) { engine.observe(revision).await } else { engine.reconcile(revision).await };
         self.corrections.tell(&set, &result);
         let mut pass = self.judge(&set, &result).await;
         pass.observed = content.to_record;
@@ -312,7 +381,7 @@ impl Context {
             return None;
         }
         let probes = Probes::new(&set.spec.as_ref()?.progression_probes).ok()?;
-        self.engine.glance(&owner(set), &self.sibling_uids(set), &probes).await
+        self.engine_of(set).ok()?.glance(&owner(set), &self.sibling_uids(set), &probes).await
     }
 
     /// What the engine came to, with the watches that it asks for.
@@ -345,12 +414,16 @@ impl Context {
             if olm_revision::generate::number_of(&previous) >= number {
                 continue;
             }
-            let patch = Patch::Merge(json!({"spec": {"lifecycleState": "Archived"}}));
-            within_deadline(self.sets.patch(&previous.name_any(), &PatchParams::default(), &patch))
-                .await
-                .map_err(|error| {
-                    Failure::retry(format!("archive previous Revision: {}", describe(&error)))
-                })?;
+            // Another one may have its name by now.
+            let patch = json!({"metadata": {"uid": previous.uid()}, "spec": {"lifecycleState": "Archived"}});
+            let (name, patch) = (previous.name_any(), Patch::Merge(patch));
+            match within_deadline(self.sets.patch(&name, &PatchParams::default(), &patch)).await {
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                Err(error) => {
+                    return Err(Failure::retry(format!("archive previous Revision: {}", describe(&error))));
+                }
+                Ok(_) => {}
+            }
         }
         Ok(())
     }

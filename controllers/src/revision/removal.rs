@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::ListParams;
 use kube::core::GroupVersionKind;
@@ -22,11 +22,10 @@ use olm_service::cluster::{describe, within_deadline};
 use olm_service::reconcile::Failure;
 
 use super::content::{Unusable, owner};
+use super::lost::changed;
 use super::status::Outcome;
 use super::{ARCHIVAL_RETRY, Context, Pass};
 
-/// How long an ordered removal may take before the rest is left to garbage collection.
-const TEARDOWN_DEADLINE: SignedDuration = SignedDuration::from_mins(2);
 /// How often an ordered removal looks again; the deletion of objects is an event too.
 const TEARDOWN_RETRY: Duration = Duration::from_secs(2);
 /// How often a removal that custom resources are in the way of looks again: they are not watched.
@@ -89,10 +88,9 @@ impl Context {
                     CrdPolicy::SpareIfInUse
                 }
             };
-            let content = self.content_to_remove(set).await.map_err(why)?;
-            let options =
-                TeardownOptions { heirs: self.heirs(set).await?, crds, ..TeardownOptions::default() };
-            self.engine.teardown(&content, &options).await.map_err(|error| error.to_string())
+            let holdings = self.holdings(set).await?;
+            let options = TeardownOptions { heirs: self.heirs(set).await?, crds };
+            self.engine_of(set)?.teardown(&holdings, &options).await.map_err(|error| error.to_string())
         };
         match removed.await {
             Ok(result) if result.is_complete() => {
@@ -110,13 +108,16 @@ impl Context {
     /// Active siblings that inherit what they list, the newest first.
     ///
     /// # Errors
-    /// The content of one cannot be read: without it, objects would be deleted instead of handed over.
+    /// The content of one cannot be read, or is not what it was: without it, objects would be deleted instead of handed over.
     async fn heirs(&self, set: &ClusterObjectSet) -> Result<Vec<Heir>, String> {
         let mut siblings = self.siblings(set);
         siblings.sort_by_key(|sibling| std::cmp::Reverse(olm_revision::generate::number_of(sibling)));
         let mut heirs = Vec::new();
         for sibling in siblings {
-            let content = self.content_to_remove(&sibling).await.map_err(why)?;
+            let content = self.content_to_remove(&sibling).await.map_err(Unusable::why)?;
+            if let Some(why) = changed(&sibling, &content.phases) {
+                return Err(why);
+            }
             heirs.push(Heir::new(owner(&sibling), &content.phases));
         }
         Ok(heirs)
@@ -141,7 +142,7 @@ impl Context {
 
     /// Removes the objects in order, until nothing more is to be done that way.
     async fn tear_down(&self, set: &ClusterObjectSet) -> Removal {
-        let revision = set.name_any();
+        let (revision, is_late) = (set.name_any(), self.is_late(set));
         if has_finalizer(set, ORPHAN) {
             return Removal::Done;
         }
@@ -153,22 +154,20 @@ impl Context {
             Err(message) => return Removal::Blocked(message),
         };
         let removed = async {
-            match self.content_to_remove(set).await {
-                Ok(content) if !is_late(set) => {
+            match self.holdings(set).await {
+                Ok(holdings) if !is_late => {
                     let heirs = self.heirs(set).await?;
-                    let options = TeardownOptions { heirs, crds, ..TeardownOptions::default() };
-                    self.engine.teardown(&content, &options).await.map_err(|error| error.to_string())
+                    let options = TeardownOptions { heirs, crds };
+                    self.engine_of(set)?
+                        .teardown(&holdings, &options)
+                        .await
+                        .map_err(|error| error.to_string())
                 }
-                Ok(content) => self.save_definitions(set, crds, Some(content)).await,
-                Err(Unusable::Unreachable(error)) if !is_late(set) => Err(error),
-                Err(unusable) => {
-                    let why = why(unusable);
-                    tracing::warn!(
-                        revision,
-                        why,
-                        "no ordered removal; objects are left to garbage collection"
-                    );
-                    self.save_definitions(set, crds, None).await
+                Ok(holdings) => self.save(set, crds, Some(holdings)).await,
+                Err(error) if !is_late => Err(error),
+                Err(error) => {
+                    tracing::warn!(revision, error, "no ordered removal");
+                    self.save(set, crds, None).await
                 }
             }
         };
@@ -178,39 +177,47 @@ impl Context {
             Ok(_) => Removal::Waiting,
             Err(error) => {
                 tracing::warn!(revision, error, "removing objects");
-                let is_hopeless = is_late(set) && crds == CrdPolicy::Delete;
+                let is_hopeless = is_late && crds == CrdPolicy::Delete && !lives_on;
                 if is_hopeless { Removal::Done } else { Removal::Waiting }
             }
         }
     }
 
-    /// Before garbage collection takes what is left: sees to it that it takes no definition that is to stay.
-    async fn save_definitions(
+    /// Whether an ordered removal has taken too long.
+    fn is_late(&self, set: &ClusterObjectSet) -> bool {
+        let asked = set.metadata.deletion_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+        Timestamp::now().duration_since(asked) > self.pace.teardown
+    }
+
+    /// Before garbage collection takes what is left: sees to it that it takes nothing that a sibling lists, and no
+    /// definition that is to stay.
+    async fn save(
         &self,
         set: &ClusterObjectSet,
         crds: CrdPolicy,
-        content: Option<Revision>,
+        holdings: Option<Revision>,
     ) -> Result<TeardownResult, String> {
-        if crds == CrdPolicy::Delete {
-            tracing::warn!(revision = set.name_any(), "objects are left to garbage collection");
-            return Ok(TeardownResult::default());
-        }
-        let owner = owner(set);
+        let (engine, owner) = (self.engine_of(set)?, owner(set));
         let heirs = self.heirs(set).await?;
+        let handed = engine.hand_over(&owner, &heirs).await.map_err(|error| error.to_string())?;
+        if crds == CrdPolicy::Delete || !handed.is_complete() {
+            tracing::warn!(revision = owner.name, "objects are left to garbage collection");
+            return Ok(handed);
+        }
         let mut definitions = self.definitions(&owner.extension).await?;
-        for key in content.iter().flat_map(Revision::definitions) {
+        for key in holdings.iter().flat_map(Revision::definitions) {
             if !definitions.contains(&key) {
                 definitions.push(key);
             }
         }
         let saved = match crds {
-            CrdPolicy::Keep => self.engine.release(&owner, definitions, &heirs).await,
-            _ => self.engine.in_use(&owner, definitions, &heirs).await,
+            CrdPolicy::Keep => engine.release(&owner, definitions, &heirs).await,
+            _ => engine.in_use(&owner, definitions, &heirs).await,
         };
         saved.map_err(|error| error.to_string())
     }
 
-    /// The definitions that carry the extension's label, for a revision whose content is lost.
+    /// The definitions that carry the extension's label, should nothing else be known.
     async fn definitions(&self, extension: &str) -> Result<Vec<ObjectKey>, String> {
         let api: Api<CustomResourceDefinition> = Api::all(self.client.clone());
         let ours = ListParams::default().labels(&format!("{}={extension}", labels::OWNER_NAME));
@@ -218,18 +225,6 @@ impl Context {
         let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
         let key = |name| ObjectKey { gvk: gvk.clone(), namespace: String::new(), name };
         Ok(found.items.iter().map(|definition| key(definition.name_any())).collect())
-    }
-}
-
-/// Whether an ordered removal has taken too long.
-fn is_late(set: &ClusterObjectSet) -> bool {
-    let asked = set.metadata.deletion_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
-    Timestamp::now().duration_since(asked) > TEARDOWN_DEADLINE
-}
-
-fn why(unusable: Unusable) -> String {
-    match unusable {
-        Unusable::Blocked(why) | Unusable::Broken(why) | Unusable::Unreachable(why) => why,
     }
 }
 

@@ -140,13 +140,7 @@ impl Watches {
     }
 
     fn join(&self, revision: &str, kind: &GroupVersionKind) -> Option<watch::Receiver<State>> {
-        let running = lock(&self.running);
-        let watch = running.get(kind).filter(|watch| !watch.task.is_finished())?;
-        let mut users = lock(&watch.users);
-        if !users.contains(revision) {
-            users.insert(revision.to_owned());
-        }
-        Some(watch.state.clone())
+        joined(&lock(&self.running), revision, kind)
     }
 
     fn start(
@@ -155,8 +149,9 @@ impl Watches {
         kind: &GroupVersionKind,
         resource: ApiResource,
     ) -> watch::Receiver<State> {
+        let mut running = lock(&self.running);
         // Another revision may have been faster.
-        if let Some(state) = self.join(revision, kind) {
+        if let Some(state) = joined(&running, revision, kind) {
             return state;
         }
         let (sender, state) = watch::channel(State::Starting);
@@ -171,7 +166,7 @@ impl Watches {
             state: sender,
         };
         let task = tokio::spawn(watch.run()).abort_handle();
-        lock(&self.running).insert(kind.clone(), Running { task, users, state: state.clone() });
+        running.insert(kind.clone(), Running { task, users, state: state.clone() });
         state
     }
 
@@ -194,6 +189,20 @@ impl Watches {
             !users.is_empty()
         });
     }
+}
+
+/// The watch on the kind, if it runs; the revision is one of its users then.
+fn joined(
+    running: &HashMap<GroupVersionKind, Running>,
+    revision: &str,
+    kind: &GroupVersionKind,
+) -> Option<watch::Receiver<State>> {
+    let watch = running.get(kind).filter(|watch| !watch.task.is_finished())?;
+    let mut users = lock(&watch.users);
+    if !users.contains(revision) {
+        users.insert(revision.to_owned());
+    }
+    Some(watch.state.clone())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

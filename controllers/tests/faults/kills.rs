@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use futures::future::try_join_all;
 use olm_servers::{Call, Fault, Rule, When};
 
 use crate::sample::Sampler;
@@ -18,6 +19,8 @@ use crate::snapshot::{Snapshot, difference, take};
 
 /// Points that are tried unless all are asked for.
 const SAMPLED: usize = 20;
+/// So many extensions are made ready at a time, before they go their ways one after the other.
+const AHEAD: usize = 10;
 /// Extensions that stay for a while, so that restarts find something that is to be left alone.
 const KEPT: usize = 3;
 /// Pause between two looks at the calls.
@@ -72,12 +75,20 @@ pub(crate) async fn run(all: bool, sampler: &mut Sampler) -> Result<()> {
         every.len()
     );
     kills.setting.serve((0..ways.len() + chosen.len()).map(name)).await?;
-    let mut missed = 0;
+    let (mut missed, mut ready) = (0, VecDeque::new());
     for (number, point) in chosen.iter().enumerate() {
-        let Some(clean) = clean.iter().find(|clean| clean.way == point.way) else { continue };
+        if ready.is_empty() {
+            let next = chosen.iter().skip(number).take(AHEAD).map(|point| point.way);
+            ready.extend(kills.prepare(next).await?);
+        }
+        let (Some(name), Some(clean)) =
+            (ready.pop_front(), clean.iter().find(|clean| clean.way == point.way))
+        else {
+            continue;
+        };
         let line = clean.calls.get(point.call).map_or("", |(line, _)| line);
         let started = Instant::now();
-        let struck = kills.try_point(clean, *point).await;
+        let struck = kills.try_point(clean, *point, name).await;
         let struck = struck.with_context(|| format!("killed at {point:?}: {line}"))?;
         missed += usize::from(!struck);
         println!(
@@ -110,7 +121,8 @@ fn points(clean: &Clean) -> Vec<Point> {
 impl Kills {
     /// What an undisturbed run does and leaves.
     async fn watch(&mut self, way: Way) -> Result<Clean> {
-        let name = self.prepare(way).await?;
+        let name = self.prepare([way]).await?.pop().context("no name")?;
+        self.setting.until_silent(&name).await?;
         let before = self.setting.world.proxy.count();
         self.setting.begin(way, &name).await?;
         self.setting.until_done(way, &name).await?;
@@ -123,9 +135,10 @@ impl Kills {
         Ok(Clean { way, calls, outcome })
     }
 
-    /// Whether the process was killed at this point; if it was, there is the same in the end.
-    async fn try_point(&mut self, clean: &Clean, point: Point) -> Result<bool> {
-        let name = self.prepare(point.way).await?;
+    /// Whether the process was killed at this point on the way of the extension `name`; if it was, there is the same in the
+    /// end.
+    async fn try_point(&mut self, clean: &Clean, point: Point, name: String) -> Result<bool> {
+        self.setting.until_silent(&name).await?;
         let (setting, seen) = (&mut self.setting, Arc::new(AtomicUsize::new(0)));
         let (about, counted) = (name.clone(), Arc::clone(&seen));
         let matches = move |call: &Call| {
@@ -147,13 +160,13 @@ impl Kills {
         Ok(struck)
     }
 
-    /// An extension about to go this way, and its name.
-    async fn prepare(&mut self, way: Way) -> Result<String> {
-        let name = name(self.count);
-        self.count += 1;
-        self.setting.prepare(&name, way).await?;
-        self.setting.until_silent(&name).await?;
-        Ok(name)
+    /// Extensions about to go these ways, by their names.
+    async fn prepare(&mut self, ways: impl IntoIterator<Item = Way>) -> Result<Vec<String>> {
+        let all: Vec<(String, Way)> =
+            ways.into_iter().zip(self.count..).map(|(way, number)| (name(number), way)).collect();
+        self.count += all.len();
+        try_join_all(all.iter().map(|(name, way)| self.setting.prepare(name, *way))).await?;
+        Ok(all.into_iter().map(|(name, _)| name).collect())
     }
 
     /// Whether the call came; it does not any more if long none has come at all.

@@ -30,8 +30,6 @@ pub(crate) struct Actor {
     draft: Wish,
     pub(crate) deeds: Deeds,
     pub(crate) window: Window,
-    /// Restarts before the last rest.
-    pub(crate) restarts: u64,
     pub(crate) instances: usize,
 }
 
@@ -44,9 +42,9 @@ impl Actor {
         for (letter, catalog) in intent.market() {
             stage.offer(name, letter, &catalog.offered, catalog.priority).await;
         }
-        let (window, restarts) = (Window::new(&intent), stage.restarts());
+        let window = Window::new(&intent);
         let deeds = Deeds::default();
-        let mut actor = Self { stage, intent, draft: Wish::default(), deeds, window, restarts, instances: 0 };
+        let mut actor = Self { stage, intent, draft: Wish::default(), deeds, window, instances: 0 };
         actor.namespace_back().await;
         actor
     }

@@ -49,7 +49,7 @@ use steps::{Cascade, Step, burst, mended, shorter};
 /// What the names of extensions begin with; nothing else does.
 pub(crate) const PREFIX: &str = "xm";
 /// Extensions at a time.
-const EXTENSIONS: usize = 10;
+const EXTENSIONS: usize = 14;
 const STEPS: usize = 1_000;
 /// Nothing is written for so long once everything is at rest; longer than what is polled.
 const SILENCE: Duration = Duration::from_secs(12);
@@ -72,7 +72,7 @@ fn number(variable: &str, default: u64) -> u64 {
 async fn everything_comes_to_what_the_model_says() {
     let seed = number("OLM_SEED", 1);
     let count = usize::try_from(number("OLM_MODEL_STEPS", STEPS as u64)).unwrap();
-    let stage = Arc::new(Stage::start().await);
+    let stage = Arc::new(Stage::start(count).await);
     let started = Instant::now();
     if let Ok(path) = std::env::var("OLM_MODEL_REPLAY") {
         let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -85,7 +85,7 @@ async fn everything_comes_to_what_the_model_says() {
     }
     let mut running = JoinSet::new();
     for index in 0..EXTENSIONS {
-        running.spawn(live(Arc::clone(&stage), seed, index, count / EXTENSIONS));
+        running.spawn(live(Arc::clone(&stage), seed, index));
     }
     let mut done = BTreeMap::<String, usize>::new();
     while let Some(ended) = running.join_next().await {
@@ -110,18 +110,12 @@ async fn everything_comes_to_what_the_model_says() {
 }
 
 /// One extension's sequence. Returns how often each kind of step was done.
-async fn live(
-    stage: Arc<Stage>,
-    seed: u64,
-    index: usize,
-    count: usize,
-) -> Result<BTreeMap<String, usize>, Box<Failure>> {
+async fn live(stage: Arc<Stage>, seed: u64, index: usize) -> Result<BTreeMap<String, usize>, Box<Failure>> {
     let mut random = Random::new(seed, index as u64);
     let name = format!("{PREFIX}{index:03}");
     let mut actor = Actor::start(Arc::clone(&stage), &name).await;
     let mut steps: Vec<Step> = Vec::new();
     let mut kinds = BTreeMap::new();
-    let mut left = count;
     let end = [
         Step::Calm,
         Step::NamespaceBack,
@@ -131,14 +125,13 @@ async fn live(
         Step::Settle,
     ];
     loop {
-        let next = match left {
+        let next = match stage.left.load(Ordering::Relaxed) {
             0 => [mended(&actor.intent), end.to_vec()].concat(),
             _ => burst(&mut random, &actor.intent),
         };
         for step in next {
-            stage.steps.fetch_add(1, Ordering::Relaxed);
             *kinds.entry(word(&step)).or_default() += 1;
-            left = left.saturating_sub(usize::from(step != Step::Settle));
+            stage.takes(&step);
             steps.push(step.clone());
             if let Err(fault) = with_check(&stage, &mut actor, &step).await {
                 let description = actor.describe().await;

@@ -1,5 +1,6 @@
 //! Waiting until everything is as the model says, and judging how it got there.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kube::api::{ListParams, Patch, PatchParams};
@@ -14,8 +15,9 @@ use crate::verdict::is_honoured;
 
 /// How long everything may take to come to rest; failing objects are tried again after growing delays.
 const PATIENCE: Duration = Duration::from_secs(150);
-/// Nothing changes for so long where everything is at rest.
-const QUIET: Duration = Duration::from_millis(120);
+/// Nothing changes, and operator-controller calls for nothing, for so long where everything is at rest; longer than a call
+/// takes.
+const QUIET: Duration = Duration::from_millis(250);
 
 impl Actor {
     /// What a kubelet would do.
@@ -26,7 +28,8 @@ impl Actor {
             let status = json!({
                 "observedGeneration": deployment["metadata"]["generation"], "replicas": 1, "updatedReplicas": 1,
                 "readyReplicas": ready, "availableReplicas": ready,
-                "conditions": [{"type": "Available", "status": available, "reason": "Model", "message": ""}]});
+                // An empty message would not be kept, and the status never be as wanted.
+                "conditions": [{"type": "Available", "status": available, "reason": "Model", "message": "made up"}]});
             if difference(&status, &deployment["status"], "").is_none()
                 || (ready == 0 && is_shown(&status, &deployment["status"]))
             {
@@ -56,13 +59,21 @@ impl Actor {
     pub(crate) async fn settle(&mut self) -> Result<(), String> {
         let name = self.intent.name.clone();
         let deadline = Instant::now() + PATIENCE;
-        self.window.restarted |= self.stage.restarts() > self.restarts;
+        // What rolls out would not wait for them, and then a later edit be judged by what they had before.
+        self.stage.until_served(&name).await?;
+        let proxy = &Arc::clone(&self.stage).world.proxy;
+        let mut silent = (proxy.count(), Instant::now());
         loop {
             let snapshot = self.snapshot();
             self.run_pods(&snapshot).await;
             self.forget_lost_instances(&snapshot);
             let faults = faults(&self.intent, &self.window, &snapshot);
-            if faults.is_empty() && self.stage.recorder.quiet(&name) >= QUIET {
+            let is_silent = silent.1.elapsed() >= QUIET && self.stage.recorder.quiet(&name) >= QUIET;
+            if !faults.is_empty()
+                || is_silent && proxy.calls(silent.0).iter().any(|call| call.mentions(&name))
+            {
+                silent = (proxy.count(), Instant::now());
+            } else if is_silent {
                 break;
             }
             if Instant::now() > deadline {
@@ -76,7 +87,6 @@ impl Actor {
         let is_refused = !is_honoured(&self.intent, &self.window, &self.snapshot());
         let edited = self.window.edited && is_refused;
         self.window = Window { edited, ..Window::new(&self.intent) };
-        self.restarts = self.stage.restarts();
         Ok(())
     }
 

@@ -24,8 +24,6 @@ const TEARDOWN: &str = "olm.operatorframework.io/teardown";
 pub(crate) struct Window {
     /// The extension's spec was changed, so that it is resolved anew whatever is rolling out.
     pub(crate) edited: bool,
-    /// operator-controller was restarted, and has forgotten which edits it has honoured.
-    pub(crate) restarted: bool,
     /// States of the catalogs on the way.
     pub(crate) markets: Vec<BTreeMap<char, Catalog>>,
     /// What the extension asked for on the way.
@@ -285,7 +283,11 @@ impl Judge<'_> {
 
     fn archived(&mut self, revision: &Revision) {
         let name = revision.name().to_owned();
-        let is_left = |object: &Value| controller(object) == Some(revision.uid());
+        // Without its content, what does not say whose it is cannot be found.
+        let is_found = |object: &Value| {
+            revision.content.is_some() || label(object, OWNER_NAME) == Some(&self.intent.name)
+        };
+        let is_left = |object: &Value| controller(object) == Some(revision.uid()) && is_found(object);
         let left: Vec<&Key> =
             self.snapshot.objects.iter().filter(|(_, object)| is_left(object)).map(|(key, _)| key).collect();
         let has_finalizer = revision
@@ -293,11 +295,7 @@ impl Judge<'_> {
             .pointer("/metadata/finalizers")
             .and_then(Value::as_array)
             .is_some_and(|all| all.iter().any(|finalizer| finalizer == TEARDOWN));
-        if left.is_empty() || revision.content.is_none() {
-            let is_done = condition(&revision.object, "Progressing").is_some_and(|c| c.reason == "Archived");
-            if revision.content.is_none() && !is_done {
-                return;
-            }
+        if left.is_empty() {
             let archived = ("False", "Archived", "revision is archived");
             self.expect_condition(&name, &revision.object, "Progressing", archived);
             if has_finalizer {
@@ -383,19 +381,18 @@ impl Judge<'_> {
                 ("False", "", "No bundle installed"),
             ),
         }
-        // After a restart nobody remembers which edits were refused.
-        let is_free: &[bool] = if self.window.restarted { &[true, false] } else { &[!self.window.edited] };
-        let judged = is_free.iter().map(|is_free| self.wanted(wish, extension, installed, *is_free));
-        let best = judged.min_by_key(Vec::len);
-        self.faults.extend(best.into_iter().flatten());
+        let wrong = self.wanted(wish, extension, installed, !self.window.edited);
+        self.faults.extend(wrong);
     }
 
     fn leftovers(&mut self) {
         let snapshot = self.snapshot;
         let exists = |uid: &str| snapshot.revisions.iter().any(|revision| revision.uid() == uid);
+        // What has lost its owner is for garbage collection, which takes its time; without the extension it is awaited.
+        let is_awaited = self.intent.wish.is_none();
         for secret in &snapshot.secrets {
-            // One without owner may be of a revision in the making; it is swept after a while.
-            if !owners(secret).is_empty() && !controller(secret).is_some_and(exists) {
+            let owner = controller(secret);
+            if owner.is_none_or(|owner| is_awaited && !exists(owner)) {
                 self.faults.push(format!("Secret {} is of no revision", text(secret, "/metadata/name")));
             }
         }
@@ -406,6 +403,7 @@ impl Judge<'_> {
                 let owner = text(owner, "/uid");
                 let revision = snapshot.revisions.iter().find(|revision| revision.uid() == owner);
                 match revision {
+                    None if !is_awaited || self.intent.held.contains(uid) => {}
                     None => self.faults.push(format!("{key} is controlled by a revision that is gone")),
                     Some(one) if one.is_active() && one.content.is_some() && !one.lists(key) => {
                         self.faults

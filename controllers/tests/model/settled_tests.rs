@@ -216,7 +216,9 @@ fn what_is_left_behind() {
     case.snapshot
         .secrets
         .push(Arc::new(json!({"metadata": {"name": "s", "ownerReferences": owner("x", "gone")}})));
-    case.expect("Secret s is of no revision");
+    assert_eq!(case.faults(), [""; 0], "garbage collection takes its time");
+    case.snapshot.secrets.push(Arc::new(json!({"metadata": {"name": "t"}})));
+    case.expect("Secret t is of no revision");
     let mut case = Case::new();
     let mut other = case.object("ConfigMap").clone();
     other["metadata"]["name"] = "other".into();
@@ -226,6 +228,11 @@ fn what_is_left_behind() {
     case.intent.wish = None;
     case.snapshot.extension = None;
     case.expect("xm1-1 was left behind");
+    case.snapshot
+        .secrets
+        .push(Arc::new(json!({"metadata": {"name": "s", "ownerReferences": owner("x", "gone")}})));
+    assert!(case.faults().contains(&"Secret s is of no revision".to_owned()));
+    case.snapshot.secrets.clear();
     case.snapshot.revisions.clear();
     assert!(case.faults().iter().all(|fault| fault.contains("controlled by a revision that is gone")));
     assert_eq!(case.faults().len(), content()[0].1.len());
@@ -240,6 +247,8 @@ fn archived_revisions_have_let_go() {
         faults.iter().any(|fault| fault.starts_with("xm1-1 is archived and still controls ")),
         "{faults:#?}"
     );
+    case.snapshot.revisions[0].content = None;
+    assert_eq!(case.faults(), faults, "objects say whose they are");
     case.intent.instances.insert("i".to_owned(), "widgets".to_owned());
     let faults = case.faults();
     assert!(faults.iter().any(|fault| fault.contains("not False/Blocked")), "{faults:#?}");

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::recorder::Recorder;
 use crate::resolving::catalog_name;
-use crate::steps::Trouble;
+use crate::steps::{Step, Trouble};
 use crate::universe::{VERSIONS, bundle, catalog, package};
 
 const FLAGS: [&str; 1] = ["--feature-gates=DeploymentConfig=true"];
@@ -31,12 +31,18 @@ pub(crate) struct Stage {
     restarts: AtomicU64,
     /// Steps done.
     pub(crate) steps: AtomicUsize,
+    /// Steps to do, rests apart. Who is faster does more of them: each extension's sequence depends on the seed alone, only
+    /// its length does not.
+    pub(crate) left: AtomicUsize,
     troubles: Mutex<BTreeMap<String, Vec<RuleId>>>,
+    /// Images of the catalogs that there are, by name.
+    images: Mutex<BTreeMap<String, String>>,
     _catalogd: Server,
 }
 
 impl Stage {
-    pub(crate) async fn start() -> Self {
+    /// `count` steps are to be done.
+    pub(crate) async fn start(count: usize) -> Self {
         let programs = Programs::beside(env!("CARGO_BIN_EXE_operator-controller")).unwrap();
         let world = World::start(programs).await.unwrap();
         let catalogd = world.start_catalogd().await.unwrap();
@@ -48,8 +54,19 @@ impl Stage {
             controller: tokio::sync::Mutex::new(controller),
             restarts: AtomicU64::new(0),
             steps: AtomicUsize::new(0),
+            left: AtomicUsize::new(count),
             troubles: Mutex::default(),
+            images: Mutex::default(),
             _catalogd: catalogd,
+        }
+    }
+
+    /// Counts a step.
+    pub(crate) fn takes(&self, step: &Step) {
+        self.steps.fetch_add(1, Ordering::Relaxed);
+        if *step != Step::Settle {
+            let fewer = |left: usize| Some(left.saturating_sub(1));
+            let _ = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
         }
     }
 
@@ -114,6 +131,7 @@ impl Stage {
             "metadata": {"name": catalog, "labels": {"model": name, "olm.operatorframework.io/metadata.name": catalog}},
             "spec": {"priority": priority, "source": {"type": "Image", "image": {"ref": image}}},
         });
+        self.images.lock().unwrap().insert(catalog.clone(), image);
         let params = PatchParams::apply("model").force();
         self.catalogs().patch(&catalog, &params, &Patch::Apply(&object)).await.unwrap();
     }
@@ -121,6 +139,7 @@ impl Stage {
     /// Deletes the catalog and waits until it is gone.
     pub(crate) async fn withdraw(&self, name: &str, letter: char) {
         let catalog = catalog_name(name, letter);
+        self.images.lock().unwrap().remove(&catalog);
         // It may be gone already.
         let _ = self.catalogs().delete(&catalog, &DeleteParams::default()).await;
         let deadline = Instant::now() + olm_servers::PATIENCE;
@@ -128,6 +147,17 @@ impl Stage {
             assert!(Instant::now() < deadline, "{catalog} stays");
             tokio::time::sleep(LOOK).await;
         }
+    }
+
+    /// Waits until the extension's catalogs serve what they were last given.
+    pub(crate) async fn until_served(&self, name: &str) -> Result<(), String> {
+        let ours = |catalog: &str| ['a', 'b'].iter().any(|letter| catalog_name(name, *letter) == catalog);
+        let images = self.images.lock().unwrap().clone();
+        for (catalog, image) in images.iter().filter(|(catalog, _)| ours(catalog)) {
+            let served = self.world.until_served(catalog, image).await;
+            served.map_err(|error| error.to_string())?;
+        }
+        Ok(())
     }
 
     fn catalogs(&self) -> Api<ClusterCatalog> {

@@ -106,11 +106,20 @@ impl Judge<'_> {
         let underway = rolling.filter(is_admitted).filter(|_| is_free);
         let kept = rolling.or(installed).filter(is_admitted).filter(|_| self.intent.market().is_empty());
         let resolved = resolve(self.intent, wish, installed_version);
+        let newest = self.snapshot.newest().filter(|newest| newest.is_active());
+        let is_newest = |version: usize| {
+            newest.is_some_and(|newest| newest.version() == Some(version) && self.has_content(newest, wish))
+        };
+        // A revision that rolls out stays though the catalogs have changed since.
+        let passed = self.window.markets.iter().any(|market| {
+            let before = Intent { catalogs: market.clone(), ..self.intent.clone() };
+            let was_wanted = resolve(&before, wish, installed_version);
+            was_wanted.is_ok_and(|version| is_newest(version) && rolling.is_some())
+        });
+        let is_underway = passed || underway.is_some();
         let wanted = match (resolved, kept.and_then(Revision::version)) {
             (Ok(version), _) | (Err(_), Some(version)) => version,
-            (Err(_), None) if underway.is_some() && wish.config != Config::Invalid => {
-                return Verdict::InForce;
-            }
+            (Err(_), None) if is_underway && wish.config != Config::Invalid => return Verdict::InForce,
             (Err(text), None) => return Verdict::Refused("Retrying", text),
         };
         if wish.config == Config::Invalid {
@@ -119,20 +128,7 @@ impl Judge<'_> {
                 "invalid ClusterExtension configuration: ".to_owned(),
             );
         }
-        let newest = self.snapshot.newest().filter(|newest| newest.is_active());
-        let is_newest = |version: usize| {
-            newest.is_some_and(|newest| newest.version() == Some(version) && self.has_content(newest, wish))
-        };
-        if is_newest(wanted) || underway.is_some() {
-            return Verdict::InForce;
-        }
-        // A revision that rolls out stays though the catalogs have changed since.
-        let passed = self.window.markets.iter().any(|market| {
-            let before = Intent { catalogs: market.clone(), ..self.intent.clone() };
-            let was_wanted = resolve(&before, wish, installed_version);
-            was_wanted.is_ok_and(|version| is_newest(version) && rolling.is_some())
-        });
-        if passed {
+        if is_newest(wanted) || is_underway {
             return Verdict::InForce;
         }
         if !wish.unchecked && self.is_unsafe(wanted) {

@@ -21,6 +21,7 @@ mod properties;
 mod quantity;
 mod rbac;
 mod render;
+pub mod rights;
 mod support;
 mod typed;
 mod validate;

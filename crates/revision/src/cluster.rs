@@ -82,7 +82,9 @@ pub enum Reason {
     Rejected,
     /// A webhook in the way cannot do dry runs, so nothing is known about the object.
     NoDryRun,
-    /// Everything that may be gone next time: timeouts, network, server errors.
+    /// There was no answer in time.
+    Unanswered,
+    /// Everything else that may be gone next time: network, server errors.
     Unavailable,
 }
 

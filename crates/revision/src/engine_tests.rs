@@ -3,12 +3,13 @@
 
 use std::collections::HashMap;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
-use crate::cluster::Instances;
+use crate::cluster::{ClusterError, Instances, Reason};
 use crate::object::text;
 use crate::probes::default_probes;
+use crate::result::Action;
 
 #[path = "quiet_tests.rs"]
 mod quiet;
@@ -158,13 +159,18 @@ async fn errors_are_collected_and_end_the_rollout() {
 }
 
 #[tokio::test]
-async fn a_server_that_wants_fewer_requests_gets_no_more() {
-    let (_, result, calls) = run(&[("create x", Reason::TooManyRequests)], &[("a", &["x", "y"])]).await;
-    assert_eq!(calls, ["create x"]);
-    assert!(result.failure.is_some() && !result.is_complete());
-    let (_, result, calls) = run(&[("get x", Reason::TooManyRequests)], &[("a", &["x", "y"])]).await;
-    assert_eq!(calls, [""; 0]);
-    assert!(result.failure.is_some());
+async fn a_server_that_is_overloaded_or_silent_gets_no_more() {
+    for reason in [Reason::TooManyRequests, Reason::Unanswered] {
+        let (_, result, calls) = run(&[("create x", reason)], &[("a", &["x", "y"])]).await;
+        assert_eq!(calls, ["create x"]);
+        assert!(result.failure.is_some() && !result.is_complete());
+        let (_, result, calls) = run(&[("get x", reason)], &[("a", &["x", "y"])]).await;
+        assert_eq!(calls, [""; 0]);
+        assert_eq!(
+            result.failure.unwrap().to_string(),
+            "reconciling object: reconciling /v1, Kind=ConfigMap ns/x: getting object: no get x"
+        );
+    }
 }
 
 #[tokio::test]

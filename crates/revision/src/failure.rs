@@ -52,6 +52,12 @@ impl ObjectError {
         Self { key: key.clone(), step, cause: cause.into() }
     }
 
+    /// Whether it is of no use to go on with the phase: the server wants fewer requests, or does not answer, which would
+    /// take as long for every other object.
+    pub(crate) fn ends_phase(&self) -> bool {
+        self.is(Reason::TooManyRequests) || self.is(Reason::Unanswered)
+    }
+
     pub(crate) fn is(&self, reason: Reason) -> bool {
         matches!(&self.cause, Cause::Cluster(error) if error.reason == reason)
     }

@@ -128,9 +128,13 @@ impl Draft {
         Ok(Self { extension, annotations, phases, warning })
     }
 
-    /// The owner reference of the extension's revisions.
-    pub fn owner(&self) -> OwnerReference {
-        extension_owner(&self.extension)
+    /// The same, applied as the service account `<namespace>/<name>`; as we are where there is none.
+    #[must_use]
+    pub fn applied_as(mut self, account: Option<&str>) -> Self {
+        let account =
+            account.map(|account| (annotations::EXT_SERVICE_ACCOUNT.to_owned(), account.to_owned()));
+        self.annotations.extend(account);
+        self
     }
 
     /// The phases with all objects inline, for checks before anything is written.
@@ -184,7 +188,7 @@ impl Draft {
         set.metadata = ObjectMeta {
             labels: Some(owner_labels(&self.extension.name)),
             annotations: Some(self.annotations.clone()),
-            owner_references: Some(vec![extension_owner(&self.extension)]),
+            owner_references: Some(vec![extension_owner(&self.extension.name, &self.extension.uid)]),
             ..set.metadata
         };
         set
@@ -207,7 +211,7 @@ impl Draft {
                 map.iter().flatten().filter(|(key, _)| REVISION_ANNOTATIONS.contains(&key.as_str()));
             entries.map(|(key, value)| (key.clone(), value.clone())).collect()
         };
-        let owner = extension_owner(&self.extension);
+        let owner = extension_owner(&self.extension.name, &self.extension.uid);
         let has_labels = owner_labels(&self.extension.name)
             .iter()
             .all(|(key, value)| current.metadata.labels.as_ref().and_then(|map| map.get(key)) == Some(value));
@@ -220,7 +224,7 @@ impl Draft {
 }
 
 /// The annotations that a draft decides.
-const REVISION_ANNOTATIONS: [&str; 8] = [
+const REVISION_ANNOTATIONS: [&str; 9] = [
     annotations::BUNDLE_NAME,
     annotations::PACKAGE_NAME,
     annotations::BUNDLE_VERSION,
@@ -229,6 +233,7 @@ const REVISION_ANNOTATIONS: [&str; 8] = [
     annotations::PROPERTIES,
     annotations::EXT_MAX_OPENSHIFT_VERSION,
     annotations::EXT_CATALOG_PROPERTIES,
+    annotations::EXT_SERVICE_ACCOUNT,
 ];
 
 fn revision_annotations(bundle: &BundleIdentity) -> (BTreeMap<String, String>, Option<String>) {
@@ -293,8 +298,9 @@ fn owner_labels(extension: &str) -> BTreeMap<String, String> {
     ])
 }
 
-fn extension_owner(extension: &Extension) -> OwnerReference {
-    controller_reference(labels::OWNER_KIND_EXTENSION, &extension.name, &extension.uid)
+/// The owner reference for the revisions of the extension with this name and UID.
+pub fn extension_owner(name: &str, uid: &str) -> OwnerReference {
+    controller_reference(labels::OWNER_KIND_EXTENSION, name, uid)
 }
 
 /// The owner reference for the Secrets of a revision that exists; `None` while it has no UID.

@@ -134,6 +134,20 @@ fn the_sources_spelling_of_the_maximum_is_added_in_place() {
     assert_eq!(decide(&spelt, &[*patched.clone()], Some(&content), SYSTEM), Ok(Decision::Keep));
 }
 
+// spec 08 R-8
+#[test]
+fn the_account_comes_and_goes_in_place() {
+    let (current, content) = installed(&draft());
+    let named = draft().applied_as(Some("ns/installer"));
+    let decision = decide(&named, std::slice::from_ref(&current), Some(&content), SYSTEM).unwrap();
+    let Decision::Patch(patched) = decision else { panic!("no patch") };
+    let has = patched.metadata.annotations.as_ref().unwrap();
+    assert_eq!(has["ext.olm.operatorframework.io/service-account"], "ns/installer");
+    assert_eq!(decide(&named, &[*patched.clone()], Some(&content), SYSTEM), Ok(Decision::Keep));
+    let back = decide(&draft().applied_as(None), &[*patched], Some(&content), SYSTEM).unwrap();
+    assert_eq!(back, Decision::Patch(Box::new(current)));
+}
+
 // spec 05 §4.4, spec 07 §5.5
 #[test]
 fn catalog_properties_come_and_go_in_place() {

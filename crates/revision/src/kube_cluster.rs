@@ -1,12 +1,14 @@
 //! The cluster behind a kube client.
 //!
 //! Objects travel as plain JSON. Discovery answers are remembered and asked for again when a kind is
-//! unknown, so that kinds defined later are found. Every call has a deadline.
+//! unknown, so that kinds defined later are found. Every call has a deadline. What is done with objects may be done
+//! in the name of somebody else, whom the API server then asks for the right to do it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use http::{HeaderName, HeaderValue};
 use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind, Request, Resource, Status, response::reason};
 use kube::discovery::{Scope, pinned_kind};
@@ -17,6 +19,8 @@ use serde_json::Value;
 use crate::cluster::{Cluster, ClusterError, Instances, Reason};
 use crate::object::ObjectKey;
 
+/// Says in whose name a request is made.
+const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");
 /// Deadline of one call.
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -25,12 +29,19 @@ const DEADLINE: Duration = Duration::from_secs(30);
 pub struct KubeCluster {
     client: Client,
     kinds: Arc<Mutex<HashMap<GroupVersionKind, (ApiResource, Scope)>>>,
+    user: Option<HeaderValue>,
 }
 
 impl KubeCluster {
     /// A cluster with nothing discovered yet.
     pub fn new(client: Client) -> Self {
-        Self { client, kinds: Arc::default() }
+        Self { client, kinds: Arc::default(), user: None }
+    }
+
+    /// This cluster, in which objects are read, written and deleted in the name of `user`. What kinds there are, and
+    /// whether there are objects of a kind, is asked as before.
+    pub fn acting_as(&self, user: HeaderValue) -> Self {
+        Self { user: Some(user), ..self.clone() }
     }
 
     /// The resource and scope of a kind; error with [`Reason::UnknownKind`] if the server has no such kind.
@@ -55,6 +66,10 @@ impl KubeCluster {
         self.kinds.lock().unwrap_or_else(PoisonError::into_inner).remove(gvk);
     }
 
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
     async fn request(&self, key: &ObjectKey) -> Result<Request, ClusterError> {
         let (resource, scope) = self.discover(&key.gvk).await?;
         let namespace = match scope {
@@ -70,7 +85,20 @@ impl KubeCluster {
         Ok(Request::new(DynamicObject::url_path(&resource, namespace)))
     }
 
+    /// Sends a request about an object.
     async fn send(
+        &self,
+        gvk: &GroupVersionKind,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<Value, ClusterError> {
+        let named = request.map(|mut request| {
+            request.headers_mut().extend(self.user.clone().map(|user| (IMPERSONATE, user)));
+            request
+        });
+        self.ask(gvk, named).await
+    }
+
+    async fn ask(
         &self,
         gvk: &GroupVersionKind,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
@@ -133,7 +161,7 @@ impl Cluster for KubeCluster {
             found => found?,
         };
         let request = Request::new(DynamicObject::url_path(&resource, None));
-        let list = self.send(gvk, request.list(&ListParams::default().limit(1))).await?;
+        let list = self.ask(gvk, request.list(&ListParams::default().limit(1))).await?;
         let Some(first) = list.pointer("/items/0") else {
             return Ok(None);
         };
@@ -144,7 +172,8 @@ impl Cluster for KubeCluster {
     }
 }
 
-enum Failure {
+/// A call without a usable answer.
+pub(crate) enum Failure {
     Call(Error),
     Deadline,
 }
@@ -159,7 +188,8 @@ impl Failure {
     }
 }
 
-async fn deadline<T>(call: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
+/// The answer to `call`, if it comes in time.
+pub(crate) async fn deadline<T>(call: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
     match tokio::time::timeout(DEADLINE, call).await {
         Ok(answer) => answer.map_err(Failure::Call),
         Err(_) => Err(Failure::Deadline),
@@ -173,14 +203,15 @@ fn unknown_kind(gvk: &GroupVersionKind) -> ClusterError {
     }
 }
 
-fn classify(failure: Failure) -> ClusterError {
+/// What a failure means.
+pub(crate) fn classify(failure: Failure) -> ClusterError {
     match failure {
         Failure::Call(Error::Api(status)) => {
             ClusterError { reason: reason_of(&status), message: status.message.clone() }
         }
         Failure::Call(error) => ClusterError { reason: Reason::Unavailable, message: with_causes(&error) },
         Failure::Deadline => ClusterError {
-            reason: Reason::Unavailable,
+            reason: Reason::Unanswered,
             message: format!("the API server did not answer within {} seconds", DEADLINE.as_secs()),
         },
     }

@@ -5,13 +5,15 @@
 //! [`probes`] judge objects, [`result`] and the collision report word the outcome.
 //! [`sightings`] holds what watches have told, so that nothing is read without reason.
 //! With I/O: [`engine`] applies and [`teardown`] removes objects through the small trait of [`cluster`], whose
-//! implementation for a real API server is [`kube_cluster`].
+//! implementation for a real API server is [`kube_cluster`]; that can also look for the [`dependents`] of a revision whose
+//! content is lost.
 //!
 //! The crate sets no conditions, keeps no watches and decides about no retries; that is the controllers' part.
 
 pub mod canonical;
 pub mod cluster;
 pub mod content;
+pub mod dependents;
 pub mod digest;
 pub mod engine;
 mod failure;

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use kube::core::GroupVersionKind;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// Identity of an object: group, version, kind, namespace and name.
 ///
@@ -29,6 +29,16 @@ impl ObjectKey {
             namespace: text(object, "/metadata/namespace").to_owned(),
             name: text(object, "/metadata/name").to_owned(),
         }
+    }
+
+    /// An object of this identity, with nothing else in it.
+    pub(crate) fn to_object(&self) -> Value {
+        let mut object = json!({"apiVersion": self.gvk.api_version(), "kind": self.gvk.kind,
+            "metadata": {"name": self.name}});
+        if !self.namespace.is_empty() {
+            object["metadata"]["namespace"] = self.namespace.as_str().into();
+        }
+        object
     }
 
     /// The identity without the API version: the same for every version in which an object is written.
@@ -56,6 +66,11 @@ pub fn gvk(object: &Value) -> GroupVersionKind {
     let api_version = text(object, "/apiVersion");
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     GroupVersionKind::gvk(group, version, text(object, "/kind"))
+}
+
+/// Whether this is the kind CustomResourceDefinition.
+pub(crate) fn is_crd(gvk: &GroupVersionKind) -> bool {
+    gvk.group == "apiextensions.k8s.io" && gvk.kind == "CustomResourceDefinition"
 }
 
 /// The text at a JSON pointer, or `""`.

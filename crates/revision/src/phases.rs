@@ -80,13 +80,19 @@ pub struct Marks<'a> {
 /// order. A phase with more than [`MAX_OBJECTS_PER_PHASE`] objects is continued as `<name>-2`,
 /// `<name>-3` … (spec 05 §17.2).
 pub fn phases(objects: Vec<Value>, marks: Marks<'_>) -> Vec<Phase> {
-    let mut sorted: Vec<(ObjectKey, Value)> = objects
-        .into_iter()
-        .map(|object| {
-            let object = mark(object, marks);
-            (ObjectKey::of(&object), object)
-        })
-        .collect();
+    let marked = objects.into_iter().map(|object| {
+        let object = mark(object, marks);
+        (ObjectKey::of(&object), object)
+    });
+    in_order(marked.collect())
+}
+
+/// Phases of objects of which only the identity is known: enough to remove them in order.
+pub fn phases_of_keys(keys: Vec<ObjectKey>) -> Vec<Phase> {
+    in_order(keys.into_iter().map(|key| (key.clone(), key.to_object())).collect())
+}
+
+fn in_order(mut sorted: Vec<(ObjectKey, Value)>) -> Vec<Phase> {
     sorted.sort_by(|(a, _), (b, _)| sort_key(a).cmp(&sort_key(b)));
     let mut by_phase: Vec<Vec<Value>> = vec![Vec::new(); PHASES.len()];
     for (key, object) in sorted {
@@ -173,6 +179,35 @@ mod tests {
         let shape: Vec<_> = phases.iter().map(|p| (p.name.as_str(), p.objects.len())).collect();
         assert_eq!(shape, [("roles", 50), ("roles-2", 50), ("roles-3", 20)]);
         assert_eq!(phases[1].objects[0]["metadata"]["name"], "r-050");
+    }
+
+    // spec 05 acceptance 3
+    #[test]
+    fn phases_and_objects_are_in_order() {
+        let object = |api_version: &str, kind: &str, namespace: &str, name: &str| json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": namespace}});
+        let objects = [
+            object("apps/v1", "Deployment", "ns", "op"),
+            object("v1", "ConfigMap", "ns", "b"),
+            object("v1", "Secret", "a", "z"),
+            object("v1", "ConfigMap", "a", "z"),
+            object("v1", "Namespace", "", "ns"),
+            object("v1", "ConfigMap", "ns", "a"),
+            object("acme.example/v1", "Widget", "ns", "w"),
+        ];
+        let phases = phases(objects.to_vec(), MARKS);
+        let shown = |phase: &Phase| {
+            let keys = phase.objects.iter().map(|object| ObjectKey::of(object).kind_first());
+            format!("{}: {}", phase.name, keys.collect::<Vec<_>>().join(", "))
+        };
+        let expected = [
+            "namespaces: Namespace.v1 /ns",
+            "configuration: ConfigMap.v1 a/z, ConfigMap.v1 ns/a, ConfigMap.v1 ns/b, Secret.v1 a/z",
+            "deploy: Widget.acme.example/v1 ns/w, Deployment.apps/v1 ns/op",
+        ];
+        assert_eq!(phases.iter().map(shown).collect::<Vec<_>>(), expected);
+        // The same where nothing but the keys is known.
+        let of_keys = phases_of_keys(objects.iter().map(ObjectKey::of).collect());
+        assert_eq!(of_keys.iter().map(shown).collect::<Vec<_>>(), expected);
     }
 
     #[test]

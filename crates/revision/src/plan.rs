@@ -9,7 +9,9 @@ use olm_api::{annotations, labels, names};
 use serde_json::{Map, Value, json};
 
 use crate::content::ContentObject;
-use crate::object::{annotation, label, map_mut, resource_version, set_annotation, set_label, text};
+use crate::object::{
+    annotation, gvk, is_crd, label, map_mut, resource_version, set_annotation, set_label, text,
+};
 
 /// Field manager of installations that the reference made with Helm.
 const HELM_ERA_MANAGER: &str = "operator-controller";
@@ -104,6 +106,7 @@ pub fn plan(
                 Plan::Collide
             }
         }
+        None if is_kept_for(actual, owner, siblings) => Plan::Adopt,
         None => match protection {
             CollisionProtection::IfNoController | CollisionProtection::None => Plan::Adopt,
             CollisionProtection::Prevent | CollisionProtection::Other(_) => Plan::Collide,
@@ -112,8 +115,7 @@ pub fn plan(
 }
 
 /// An object without controller but with our mark may be about to be collected together with its former
-/// revision. It is safe to take when no owner is left that could be collected, which is everyone but us and our
-/// active siblings (spec 05 §18.15).
+/// revision (spec 05 §18.15).
 fn is_abandoned(
     actual: &Value,
     owner: &Owner,
@@ -122,12 +124,25 @@ fn is_abandoned(
 ) -> bool {
     let is_of_this_extension =
         !owner.extension.is_empty() && label(actual, labels::OWNER_NAME) == Some(&owner.extension);
-    let is_living =
-        |reference: &Value| owner.is(reference) || siblings.iter().any(|uid| uid == text(reference, "/uid"));
-    owners(actual).iter().all(is_living)
-        && !is_deleting(actual)
+    stays(actual, owner, siblings)
         && (is_of_this_extension
             || matches!(protection, CollisionProtection::IfNoController | CollisionProtection::None))
+}
+
+/// A definition that stayed when the extension was uninstalled, and belongs to nobody since.
+fn is_kept_for(actual: &Value, owner: &Owner, siblings: &[String]) -> bool {
+    is_crd(&gvk(actual))
+        && !owner.extension.is_empty()
+        && annotation(actual, annotations::EXT_KEPT_FOR) == Some(&owner.extension)
+        && stays(actual, owner, siblings)
+}
+
+/// Whether an object without controller is safe to take: it is not going, and no owner is left that could be collected,
+/// which is everyone but us and our active siblings.
+fn stays(actual: &Value, owner: &Owner, siblings: &[String]) -> bool {
+    let is_living =
+        |reference: &Value| owner.is(reference) || siblings.iter().any(|uid| uid == text(reference, "/uid"));
+    owners(actual).iter().all(is_living) && !is_deleting(actual)
 }
 
 pub(crate) fn is_deleting(object: &Value) -> bool {

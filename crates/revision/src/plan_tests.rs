@@ -95,6 +95,33 @@ fn decision_table() {
 }
 
 #[test]
+fn a_definition_that_was_kept_is_taken_back() {
+    let kept = |change: fn(&mut Value)| {
+        let mut object = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"annotations": {"ext.olm.operatorframework.io/kept-for": "demo"}}});
+        change(&mut object);
+        decide(&object, "Prevent")
+    };
+    assert_eq!(kept(|_| ()), Plan::Adopt);
+    let others: [fn(&mut Value); 6] = [
+        |object| {
+            object["metadata"]["annotations"] = json!({"ext.olm.operatorframework.io/kept-for": "other"})
+        },
+        |object| object["metadata"]["annotations"] = json!({}),
+        |object| object["kind"] = json!("ConfigMap"),
+        |object| object["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z"),
+        |object| object["metadata"]["ownerReferences"] = json!([foreign()]),
+        |object| {
+            let going = reference("ClusterObjectSet", "demo-0", "uid-0", false);
+            object["metadata"]["ownerReferences"] = json!([going]);
+        },
+    ];
+    for change in others {
+        assert_eq!(kept(change), Plan::Collide);
+    }
+}
+
+#[test]
 fn a_revision_number_must_be_one() {
     let object = actual(&[set("demo-1", "uid-1")], Some("one"));
     assert_eq!(

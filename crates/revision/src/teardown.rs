@@ -3,7 +3,7 @@
 //! Objects that another active revision still lists are handed to it instead of deleted, so that going
 //! back to an older revision loses nothing (spec 05 §18.4).
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use kube::core::GroupVersionKind;
 use olm_api::{annotations, labels};
@@ -12,22 +12,22 @@ use serde_json::{Value, json};
 use crate::cluster::{Cluster, ClusterError, Reason};
 use crate::content::ContentPhase;
 use crate::engine::{Engine, EngineError, ObjectError, Revision};
-use crate::object::{ObjectKey, resource_version, text, uid};
+use crate::object::{ObjectKey, is_crd, resource_version, text, uid};
 use crate::plan::{Owner, controller, is_deleting, metadata_patch, owners, without};
 
 /// An active revision that lists objects of the one that goes.
 #[derive(Clone, Debug)]
 pub struct Heir {
     owner: Owner,
-    /// Without API versions: revisions may write the same object in different ones.
-    objects: HashSet<ObjectKey>,
+    /// By the key without API version: revisions may write the same object in different ones.
+    objects: HashMap<ObjectKey, ObjectKey>,
 }
 
 impl Heir {
     /// The heir `owner` with these phases.
     pub fn new(owner: Owner, phases: &[ContentPhase]) -> Self {
-        let objects = phases.iter().flat_map(|phase| &phase.objects);
-        Self { owner, objects: objects.map(|content| ObjectKey::of(&content.object).unversioned()).collect() }
+        let objects = phases.iter().flat_map(keys).map(|key| (key.unversioned(), key));
+        Self { owner, objects: objects.collect() }
     }
 }
 
@@ -48,8 +48,6 @@ pub enum CrdPolicy {
 /// How to remove a revision.
 #[derive(Clone, Debug, Default)]
 pub struct TeardownOptions {
-    /// Leave every object in place, without an owner: the revision is deleted with its dependents orphaned.
-    pub orphan: bool,
     /// Other active revisions, the preferred first.
     pub heirs: Vec<Heir>,
     /// What happens to CustomResourceDefinitions.
@@ -75,7 +73,7 @@ impl TeardownResult {
 impl Revision {
     /// Its CustomResourceDefinitions.
     pub fn definitions(&self) -> Vec<ObjectKey> {
-        self.phases.iter().flat_map(keys).filter(is_crd).collect()
+        self.phases.iter().flat_map(keys).filter(|key| is_crd(&key.gvk)).collect()
     }
 }
 
@@ -93,10 +91,8 @@ impl<C: Cluster> Engine<C> {
         self.forget(&revision.owner.uid);
         let (owner, heirs) = (&revision.owner, &options.heirs);
         let mut result = match options.crds {
-            CrdPolicy::Keep if !options.orphan => self.release(owner, revision.definitions(), heirs).await?,
-            CrdPolicy::BlockIfInUse if !options.orphan => {
-                self.in_use(owner, revision.definitions(), heirs).await?
-            }
+            CrdPolicy::Keep => self.release(owner, revision.definitions(), heirs).await?,
+            CrdPolicy::BlockIfInUse => self.in_use(owner, revision.definitions(), heirs).await?,
             _ => TeardownResult::default(),
         };
         if !result.is_complete() {
@@ -193,6 +189,18 @@ impl<C: Cluster> Engine<C> {
         }))
     }
 
+    /// Gives heirs what they list of `owner`'s, and removes nothing.
+    pub async fn hand_over(&self, owner: &Owner, heirs: &[Heir]) -> Result<TeardownResult, EngineError> {
+        let mut result = TeardownResult::default();
+        let options = TeardownOptions { heirs: heirs.to_vec(), ..TeardownOptions::default() };
+        let mut listed: Vec<&ObjectKey> = heirs.iter().flat_map(|heir| heir.objects.values()).collect();
+        listed.sort_by_key(|key| key.to_string());
+        for key in listed {
+            self.remove(key, owner, &options, &mut result).await.map_err(failed(key))?;
+        }
+        Ok(result)
+    }
+
     async fn live(&self, key: &ObjectKey) -> Result<Option<Value>, ClusterError> {
         match self.cluster().get(key).await {
             Err(error) if error.reason == Reason::UnknownKind => Ok(None),
@@ -211,16 +219,13 @@ impl<C: Cluster> Engine<C> {
         if !is_controlled(&actual, owner) {
             return self.disown(key, &actual, owner, result).await;
         }
-        if options.orphan {
-            return self.change(key, &release_patch(&actual, owner), result).await;
-        }
         if let Some(heir) = heir(&options.heirs, key) {
             return self.change(key, &hand_over_patch(&actual, owner, heir), result).await;
         }
-        if is_crd(key) && options.crds == CrdPolicy::Keep {
+        if is_crd(&key.gvk) && options.crds == CrdPolicy::Keep {
             return self.release_one(key, owner, &options.heirs, result).await;
         }
-        if is_crd(key)
+        if is_crd(&key.gvk)
             && options.crds != CrdPolicy::Delete
             && let Some(message) = self.instances_of(key, &actual).await?
         {
@@ -294,16 +299,18 @@ fn is_controlled(actual: &Value, owner: &Owner) -> bool {
 }
 
 fn heir<'a>(heirs: &'a [Heir], key: &ObjectKey) -> Option<&'a Owner> {
-    heirs.iter().find(|heir| heir.objects.contains(&key.unversioned())).map(|heir| &heir.owner)
+    heirs.iter().find(|heir| heir.objects.contains_key(&key.unversioned())).map(|heir| &heir.owner)
 }
 
-/// Takes our marks and our reference off the object.
+/// Takes our marks and our reference off a definition, and says whose it was. That annotation is our field and no
+/// revision's, so it goes when a revision applies the definition again.
 fn release_patch(actual: &Value, owner: &Owner) -> Value {
+    let kept_for = Some(&owner.extension).filter(|extension| !extension.is_empty());
     metadata_patch(
         actual,
         [
             ("ownerReferences", without(actual, owner).into()),
-            ("annotations", json!({annotations::REVISION: null})),
+            ("annotations", json!({annotations::REVISION: null, annotations::EXT_KEPT_FOR: kept_for})),
             ("labels", json!({labels::MANAGED_BY: null, labels::OWNER_KIND: null, labels::OWNER_NAME: null})),
         ],
     )
@@ -321,10 +328,6 @@ fn hand_over_patch(actual: &Value, owner: &Owner, heir: &Owner) -> Value {
             ("annotations", json!({annotations::REVISION: heir.number.to_string()})),
         ],
     )
-}
-
-fn is_crd(key: &ObjectKey) -> bool {
-    key.gvk.group == "apiextensions.k8s.io" && key.gvk.kind == "CustomResourceDefinition"
 }
 
 fn is_namespace(key: &ObjectKey) -> bool {

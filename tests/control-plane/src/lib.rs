@@ -278,7 +278,7 @@ fn apiserver_arguments(directory: &Path, etcd_port: u16, secure_port: u16) -> Ve
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
         format!("--service-account-key-file={}", file(files::CERTIFICATE)),
         format!("--service-account-signing-key-file={}", file(files::KEY)),
-        "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+        "--service-cluster-ip-range=10.0.0.0/16".to_owned(),
     ]
 }
 

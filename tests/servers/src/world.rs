@@ -78,14 +78,25 @@ impl World {
     /// # Errors
     /// It ended, or is not ready in time.
     pub async fn start_catalogd(&self) -> Result<Server> {
+        let mut started = self.launch_catalogd(&[])?;
+        started.ready().await?;
+        Ok(started)
+    }
+
+    /// As [`World::start_catalogd`] with further flags, and waits for nothing.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn launch_catalogd(&self, flags: &[&str]) -> Result<Server> {
         let file = |name: &str| self.file(name).display().to_string();
         let [content_port, webhook_port, probe_port, _] = self.ports;
-        let arguments = [
+        let mut arguments = vec![
             format!("--kubeconfig={}", self.plane.kubeconfig().display()),
             format!("--system-namespace={NAMESPACE}"),
             "--feature-gates=APIV1MetasHandler=true".to_owned(),
             format!("--cache-dir={}", file("catalogd")),
             format!("--pull-cas-dir={}", file("registry")),
+            "--registry-deny-cidrs=".to_owned(),
             format!("--tls-cert={}", file("tls.crt")),
             format!("--tls-key={}", file("tls.key")),
             format!("--catalogs-server-addr=127.0.0.1:{content_port}"),
@@ -93,10 +104,9 @@ impl World {
             format!("--webhook-server-port={webhook_port}"),
             "--metrics-bind-address=0".to_owned(),
         ];
+        arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let (program, log) = (&self.programs.catalogd, self.file("catalogd.log"));
-        let mut started = Server::spawn("catalogd", program, &arguments, log, probe_port)?;
-        started.ready().await?;
-        Ok(started)
+        Server::spawn("catalogd", program, &arguments, log, probe_port)
     }
 
     /// Starts operator-controller behind the proxy and waits until it is ready. What an earlier process had in its cache
@@ -124,6 +134,7 @@ impl World {
             format!("--cache-path={}", file("operator-controller")),
             format!("--catalogd-cas-dir={}", file("catalogd-ca")),
             format!("--pull-cas-dir={}", file("registry")),
+            "--registry-deny-cidrs=".to_owned(),
         ];
         arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let (program, log) = (&self.programs.operator_controller, self.file("operator-controller.log"));

@@ -255,6 +255,40 @@ async fn an_attempt_that_broke_off_is_ended() {
     assert_eq!(world.sets().get("own-1").await.unwrap().status, None);
 }
 
+/// Creates a ClusterObjectSet that is labelled as a revision of `demo` and controlled by another extension.
+async fn stranger(world: &World, name: &str) {
+    let set = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
+        "metadata": {"name": name, "labels": {"olm.operatorframework.io/owner-name": "demo"},
+            "ownerReferences": [{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+                "name": "other", "uid": "uid-of-other", "controller": true}]},
+        "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent"}});
+    let set = serde_json::from_value(set).unwrap();
+    world.sets().create(&PostParams::default(), &set).await.unwrap();
+}
+
+// spec 05 §18.24
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_are_not_waited_for() {
+    let world = World::start().await;
+    let adoption = world.adoption();
+    let extension = world.extension("demo", json!({})).await;
+    let installed = objects("demo", &["A"]);
+    let release =
+        Release { number: 1, status: "deployed", version: "1.0.0", objects: &installed, piece: WHOLE };
+    world.store_release(&extension, &release).await;
+    stranger(&world, "stranger").await;
+    stranger(&world, "demo-1").await;
+    assert_eq!(
+        adoption.migrate(&extension, &[]).await.unwrap_err().message,
+        "migrating storage: creating new Revision: ClusterObjectSet \"demo-1\" exists and is not of this extension: it \
+         is controlled by ClusterExtension \"other\""
+    );
+    world.sets().delete("demo-1", &Default::default()).await.unwrap();
+    eventually("it is gone", async || world.sets().get_opt("demo-1").await.unwrap().is_none().then_some(()))
+        .await;
+    assert_eq!(adoption.migrate(&extension, &[]).await, Ok(made(1, "demo.v1.0.0", "demo-1")));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn more_than_one_object_of_the_api_holds_is_taken_over_too() {
     let world = World::start().await;

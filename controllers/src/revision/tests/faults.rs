@@ -1,11 +1,15 @@
 //! What goes wrong around revisions: rights, kinds and servers that come and go.
 
+use std::time::Duration;
+
 use kube::core::GroupVersionKind;
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::sightings::Sightings;
+use olm_servers::{Fault, Proxy, Rule};
 use serde_json::json;
 
-use super::world::{World, config_map, crd, custom, eventually, phase, plain};
+use super::leaving::{secret, stored};
+use super::world::{PACE, Running, World, config_map, crd, custom, eventually, phase, plain};
 use crate::revision::watches::Watches;
 
 // The right to list and watch is missing.
@@ -40,6 +44,14 @@ pub(super) async fn a_watch_that_is_refused_is_named(world: &World) {
     world.succeeds(&name).await;
     world.delete(&map).await;
     world.exists(&map).await;
+    // Kinds that it may not look at do not keep it from looking for its objects.
+    let lost = config_map(ns, "lost", json!({}));
+    let name = world.revision("unseen", 1, stored(world, ns, &[&lost]).await, plain).await;
+    world.succeeds(&name).await;
+    world.delete(&secret(ns)).await;
+    world.patch(&name, json!({"spec": {"lifecycleState": "Archived"}})).await;
+    world.says(&name, "Progressing", "False/Archived ").await;
+    assert_eq!(world.get(&lost).await, None);
     controller.stop().await;
 }
 
@@ -158,6 +170,43 @@ pub(super) async fn the_api_server_restarts(world: &World) {
     })
     .await;
     world.succeeds(&name).await;
+}
+
+// Architecture §7: no global failure
+pub(super) async fn some_that_hang_hold_up_no_other(world: &World) {
+    let proxy = Proxy::start(world.plane.kubeconfig()).await.unwrap();
+    let controller = Running::start(proxy.kubeconfig(), None, PACE);
+    let hangs = Rule::new(Fault::Hang, |call| call.path.contains("/namespaces/hanging-"));
+    let hangs = proxy.add(hangs);
+    let install = async |ns: String| {
+        world.namespace(&ns).await;
+        // More than are looked at at a time.
+        let maps: Vec<_> = (0..20).map(|n| config_map(&ns, &format!("m-{n:02}"), json!({}))).collect();
+        world.revision(&ns, 1, json!([phase("a", &maps.iter().collect::<Vec<_>>())]), plain).await
+    };
+    let mut hanging = Vec::new();
+    for number in 0..9 {
+        hanging.push(install(format!("hanging-{number}")).await);
+    }
+    proxy.until_struck(hangs, 9 * 8, Duration::from_secs(20)).await.unwrap();
+    let free = install("free".to_owned()).await;
+    world.succeeds(&free).await;
+    assert_eq!(proxy.hits(hangs), 9 * 8, "they hang still");
+    proxy.remove(hangs);
+    for name in &hanging {
+        world.succeeds(name).await;
+    }
+    controller.stop().await;
+}
+
+/// One that is stopped before its first list ends, also where the API server does not answer.
+pub(super) async fn a_controller_that_has_seen_nothing_ends(world: &World) {
+    Running::start(world.plane.kubeconfig(), None, PACE).stop().await;
+    let proxy = Proxy::start(world.plane.kubeconfig()).await.unwrap();
+    let hangs = proxy.add(Rule::new(Fault::Hang, |_| true));
+    let controller = Running::start(proxy.kubeconfig(), None, PACE);
+    proxy.until_struck(hangs, 1, Duration::from_secs(20)).await.unwrap();
+    controller.stop().await;
 }
 
 pub(super) async fn watches_end_with_their_users(world: &World) {

@@ -1,6 +1,6 @@
 //! Revisions that are archived or deleted.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::world::{World, config_map, crd, custom, eventually, phase, plain};
 
@@ -86,21 +86,117 @@ pub(super) async fn definitions_can_be_kept(world: &World) {
     let live = world.get(&definition).await.unwrap();
     assert_eq!(live["metadata"]["ownerReferences"], json!(null));
     assert_eq!(live["metadata"]["labels"], json!(null));
+    // The extension made again takes it up.
+    let again = world.revision(ns, 1, json!([phase("crds", &[&definition])]), plain).await;
+    world.succeeds(&again).await;
+    let live = world.get(&definition).await.unwrap();
+    assert_eq!(live["metadata"]["ownerReferences"][0]["name"], again);
+    assert_eq!(live["metadata"]["annotations"].get("ext.olm.operatorframework.io/kept-for"), None);
+    assert!(world.get(&resource).await.is_some());
 
-    // Also where the content is lost: then everything else is left to garbage collection.
+    // Also where the content is lost.
     let ns = "lost";
-    let definition = crd("losts", "Lost");
-    world.secret("default", ns, true, &[("k", definition.to_string().into_bytes())]).await;
-    let phases =
-        json!([{"name": "crds", "objects": [{"ref": {"name": ns, "namespace": "default", "key": "k"}}]}]);
-    let name = world.revision(ns, 1, phases, keep).await;
+    world.namespace(ns).await;
+    let (definition, map) = (crd("losts", "Lost"), config_map(ns, "a", json!({})));
+    let name = world.revision(ns, 1, stored(world, ns, &[&definition, &map]).await, keep).await;
     world.succeeds(&name).await;
-    let secret =
-        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": ns, "namespace": "default"}});
-    world.delete(&secret).await;
+    world.delete(&secret(ns)).await;
     world.delete_revision(&name).await;
     world.leaves(&name).await;
     assert_eq!(world.get(&definition).await.unwrap()["metadata"]["ownerReferences"], json!(null));
+    assert_eq!(world.get(&map).await, None);
+}
+
+pub(super) fn secret(namespace: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "content", "namespace": namespace}})
+}
+
+/// One phase of objects that are stored in the Secret `content`.
+pub(super) async fn stored(world: &World, namespace: &str, objects: &[&Value]) -> Value {
+    let key = |object: &Value| object["metadata"]["name"].as_str().unwrap().to_owned();
+    let keys: Vec<String> = objects.iter().map(|object| key(object)).collect();
+    let texts = objects.iter().map(|object| object.to_string().into_bytes());
+    let data: Vec<(&str, Vec<u8>)> = keys.iter().map(String::as_str).zip(texts).collect();
+    world.secret(namespace, "content", true, &data).await;
+    let refers = |key: &String| json!({"ref": {"name": "content", "namespace": namespace, "key": key}});
+    json!([{"name": "stored", "objects": keys.iter().map(refers).collect::<Vec<_>>()}])
+}
+
+// Its successors would collide with what it holds for ever.
+pub(super) async fn archived_revisions_without_content_let_go(world: &World) {
+    let ns = "forgetful";
+    world.namespace(ns).await;
+    let [both, dropped, held] = ["both", "dropped", "held"].map(|name| config_map(ns, name, json!({})));
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "forgetful"}, "rules": []});
+    let first = world.revision(ns, 1, stored(world, ns, &[&both, &dropped, &role]).await, plain).await;
+    world.succeeds(&first).await;
+    // Another Secret of its content is left, which is no object of it; nor is what somebody else controls.
+    let set = world.sets().get(&first).await.unwrap();
+    let owner = json!([{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet", "name": first,
+        "uid": set.metadata.uid}]);
+    let ours = json!({"metadata": {"labels": {"olm.operatorframework.io/owner-name": ns}, "ownerReferences": owner}});
+    let foreign = config_map(ns, "foreign", json!({}));
+    world.create(&foreign).await;
+    world.edit(&foreign, ours.clone()).await;
+    let second = world
+        .revision(ns, 2, json!([phase("a", &[&held]), phase("b", &[&both])]), |set| {
+            let selector = json!({"type": "Label", "label": {"matchLabels": {"holds": "yes"}}});
+            set["spec"]["phases"][0]["objects"][0]["object"]["metadata"]["labels"] = json!({"holds": "yes"});
+            set["spec"]["progressionProbes"] = json!([{"selector": selector,
+                "assertions": [{"type": "FieldValue", "fieldValue": {"fieldPath": "data.ready", "value": "yes"}}]}]);
+        })
+        .await;
+    world.says(&second, "Available", "False/ProbeFailure ").await;
+    // What is there instead is not what was applied.
+    let other = held.to_string().into_bytes();
+    let data = ["both", "dropped", "forgetful"].map(|key| (key, other.clone()));
+    world.secret(ns, "content", true, &data).await;
+    world.edit(&secret(ns), ours).await;
+    world.patch(&first, json!({"spec": {"lifecycleState": "Archived"}})).await;
+    world.says(&first, "Progressing", "False/Archived revision is archived").await;
+    assert_eq!((world.get(&dropped).await, world.get(&role).await), (None, None));
+    let controller = async |object: &Value| {
+        let live = world.get(object).await.unwrap();
+        let owners = live["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+        owners.iter().map(|owner| owner["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(controller(&both).await, [second.as_str()]);
+    assert_eq!(controller(&foreign).await, [""; 0]);
+    assert_eq!(controller(&secret(ns)).await, [first.as_str()]);
+    world.edit(&held, json!({"data": {"ready": "yes"}})).await;
+    world.succeeds(&second).await;
+    let note = world.event(set.metadata.uid.as_deref().unwrap()).await;
+    let head = "ContentLost revision forgetful-1 goes without its content (resolved content of 1 phase(s) has changed: ";
+    assert!(note.starts_with(head), "{note}");
+}
+
+// Garbage collection takes the rest, but nothing that the successor lists.
+pub(super) async fn late_removals_hand_over(world: &World) {
+    let ns = "hasty";
+    world.namespace(ns).await;
+    let controller = world.impatient_controller();
+    let [both, dropped, missing] = ["both", "dropped", "missing"].map(|name| config_map(ns, name, json!({})));
+    let first = world.revision(ns, 1, stored(world, ns, &[&both, &dropped]).await, plain).await;
+    world.succeeds(&first).await;
+    let held = json!([phase("a", &[&missing]), phase("b", &[&both])]);
+    let second = world
+        .revision(ns, 2, held, |set| {
+            let probe = json!({"fieldPath": "data.ready", "value": "yes"});
+            set["spec"]["progressionProbes"] = json!([{
+                "selector": {"type": "GroupKind", "groupKind": {"group": "", "kind": "ConfigMap"}},
+                "assertions": [{"type": "FieldValue", "fieldValue": probe}]}]);
+        })
+        .await;
+    world.says(&second, "Available", "False/ProbeFailure ").await;
+    world.delete(&secret(ns)).await;
+    world.delete_revision(&first).await;
+    world.leaves(&first).await;
+    let owner = async |object: &Value| {
+        world.get(object).await.unwrap()["metadata"]["ownerReferences"][0]["name"].clone()
+    };
+    assert_eq!((owner(&both).await, owner(&dropped).await), (json!(second), json!(first)));
+    controller.stop().await;
 }
 
 pub(super) async fn an_unknown_policy_removes_nothing(world: &World) {

@@ -1,7 +1,7 @@
 //! The controller against a real API server: what becomes of revisions that people make by hand.
 //!
-//! The cases of one control plane run at the same time, each on revisions of its own; the one that counts requests first
-//! and alone.
+//! The cases of one control plane run at the same time where they can, each on revisions of its own; what is counted is
+//! alone.
 
 mod faults;
 mod leaving;
@@ -13,16 +13,25 @@ use futures::join;
 use world::World;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn revisions_on_a_control_plane() {
+async fn passes_cost_little() {
     let world = World::start().await;
     let controller = world.controller();
     quiet::what_a_pass_costs(&world, &controller).await;
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn revisions_on_a_control_plane() {
+    let world = World::start().await;
+    let controller = world.controller();
     join!(
         rolling::a_deadline_is_noticed_in_time(&world),
         rolling::a_late_success_counts(&world),
         rolling::collisions_are_looked_at_again(&world),
         rolling::protection_by_object(&world),
         rolling::probes_hold_the_next_phase(&world),
+        rolling::a_pod_has_to_be_ready(&world),
+        rolling::long_messages_are_cut(&world),
         rolling::without_probes_and_labels(&world),
         rolling::mistakes_are_told_once(&world),
         rolling::kinds_that_are_not_served_yet(&world),
@@ -31,6 +40,7 @@ async fn revisions_on_a_control_plane() {
         rolling::content_of_secrets(&world),
         rolling::mutable_and_replaced_secrets(&world),
         leaving::archived_revisions_leave_nothing(&world),
+        leaving::archived_revisions_without_content_let_go(&world),
         leaving::definitions_in_use_are_spared(&world),
         leaving::definitions_can_be_kept(&world),
         leaving::an_unknown_policy_removes_nothing(&world),
@@ -52,4 +62,12 @@ async fn revisions_in_trouble() {
     faults::the_api_server_restarts(&world).await;
     controller.stop().await;
     faults::watches_end_with_their_users(&world).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn revisions_under_other_controllers() {
+    let world = World::start().await;
+    faults::a_controller_that_has_seen_nothing_ends(&world).await;
+    faults::some_that_hang_hold_up_no_other(&world).await;
+    leaving::late_removals_hand_over(&world).await;
 }

@@ -1,11 +1,15 @@
 //! A real API server, revisions on it, and controllers that end with the test.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use jiff::SignedDuration;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use olm_api::ClusterObjectSet;
 use olm_api::conditions::find;
@@ -20,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::revision::{NAME, run};
+use crate::revision::{NAME, Pace, run_at};
 
 pub(super) const SYSTEM: &str = "olmv1-system";
 
@@ -36,7 +40,29 @@ pub(super) struct Running {
     metrics: Arc<Metrics>,
 }
 
+/// Minutes are short.
+pub(super) const PACE: Pace = Pace {
+    minute: SignedDuration::from_secs(10),
+    longest_retry: Duration::from_secs(5),
+    teardown: SignedDuration::from_mins(2),
+};
+
 impl Running {
+    /// A controller for the API server of this kubeconfig.
+    pub(super) fn start(kubeconfig: &Path, user: Option<&str>, pace: Pace) -> Self {
+        let metrics = Arc::new(Metrics::new());
+        let stop = CancellationToken::new();
+        let (path, of_run, stopped) = (kubeconfig.to_owned(), Arc::clone(&metrics), stop.clone());
+        let user = user.map(str::to_owned);
+        let task = tokio::spawn(async move {
+            let mut config = cluster::config(Some(&path)).await.unwrap();
+            config.auth_info.impersonate = user;
+            let client = cluster::client(&config, &of_run).unwrap();
+            run_at(pace, client, SYSTEM.to_owned(), of_run, stopped).await;
+        });
+        Self { stop, task, metrics }
+    }
+
     pub(super) async fn stop(self) {
         self.stop.cancel();
         self.task.await.unwrap();
@@ -105,18 +131,12 @@ impl World {
 
     /// A controller with the rights of `user`; with all of them where there is none.
     pub(super) fn controller_as(&self, user: Option<&str>) -> Running {
-        let metrics = Arc::new(Metrics::new());
-        let stop = CancellationToken::new();
-        let (path, of_run, stopped) =
-            (self.plane.kubeconfig().to_owned(), Arc::clone(&metrics), stop.clone());
-        let user = user.map(str::to_owned);
-        let task = tokio::spawn(async move {
-            let mut config = cluster::config(Some(&path)).await.unwrap();
-            config.auth_info.impersonate = user;
-            let client = cluster::client(&config, &of_run).unwrap();
-            run(client, SYSTEM.to_owned(), of_run, stopped).await;
-        });
-        Running { stop, task, metrics }
+        Running::start(self.plane.kubeconfig(), user, PACE)
+    }
+
+    /// A controller that leaves every removal to garbage collection at once.
+    pub(super) fn impatient_controller(&self) -> Running {
+        Running::start(self.plane.kubeconfig(), None, Pace { teardown: SignedDuration::ZERO, ..PACE })
     }
 
     pub(super) fn client(&self) -> Client {
@@ -228,6 +248,20 @@ impl World {
             set.is_none().then_some(())
         })
         .await;
+    }
+
+    /// The first Event about the object with this UID, as `Reason note`.
+    pub(super) async fn event(&self, uid: &str) -> String {
+        let events: Api<Event> = Api::namespaced(self.client(), "default");
+        eventually("an Event", async || {
+            let events = events.list(&ListParams::default()).await.ok()?.items;
+            let is_about = |event: &&Event| {
+                event.regarding.as_ref().is_some_and(|object| object.uid.as_deref() == Some(uid))
+            };
+            let found = events.iter().find(is_about)?;
+            Some(format!("{} {}", found.reason.as_deref()?, found.note.as_deref()?))
+        })
+        .await
     }
 
     /// A Secret with objects, replacing one of that name.

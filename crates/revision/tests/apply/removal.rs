@@ -1,6 +1,6 @@
 //! Archived revisions.
 
-use olm_api::cluster_object_set::CollisionProtection;
+use olm_revision::engine::Revision;
 use olm_revision::result::Action;
 use olm_revision::teardown::{CrdPolicy, TeardownOptions};
 use serde_json::{Value, json};
@@ -86,13 +86,23 @@ pub(crate) async fn definitions_are_saved_before_anything_goes(world: &World) {
     assert_eq!(world.calls(), ["merge gizmos.acme.example", "delete a"]);
     assert_eq!(owner_names(&world.get(&definition).await.unwrap()), []);
     world.edit(&map, json!({"metadata": {"finalizers": null}})).await;
-    // Gone with its last custom resource.
-    let mut again = world.revision("saved", 2, vec![phase("crds", &[&definition])]).await;
-    again.probes = Default::default();
-    for content in again.phases.iter_mut().flat_map(|phase| &mut phase.objects) {
-        content.collision_protection = CollisionProtection::None;
-    }
+    // It waits for the extension, and for no other.
+    let kept_for = async || {
+        let live = world.get(&definition).await.unwrap();
+        live["metadata"]["annotations"]["ext.olm.operatorframework.io/kept-for"].clone()
+    };
+    assert_eq!(kept_for().await, "saved");
+    let of_crds = async |extension: &str, number: i64| {
+        let revision = world.revision(extension, number, vec![phase("crds", &[&definition])]).await;
+        Revision { probes: Default::default(), ..revision }
+    };
+    let other = world.reconcile(&of_crds("other", 1).await).await;
+    assert_eq!(actions(&other), [Action::Collision]);
+    let again = of_crds("saved", 2).await;
     world.complete(&again).await;
+    assert_eq!(kept_for().await, Value::Null);
+    assert_eq!(owner_names(&world.get(&definition).await.unwrap()), [("saved-2".to_owned(), Some(true))]);
+    // Gone with its last custom resource.
     world.delete(&gizmo).await;
     until(async || world.engine.teardown(&again, &spare).await.unwrap().is_complete().then_some(())).await;
     assert_eq!(world.get(&definition).await, None);

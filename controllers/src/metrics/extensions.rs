@@ -1,0 +1,446 @@
+//! What the statuses of extensions say, how many upgrades there were, and how long choosing takes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::watcher::Event;
+use olm_api::cluster_extension::BundleMetadata;
+use olm_api::cluster_object_set::LifecycleState;
+use olm_api::conditions::{self, Status, reasons, types};
+use olm_api::{ClusterExtension, ClusterObjectSet, labels};
+use olm_service::metrics::Metrics;
+use olm_service::samples::{Labels, counters, gauges};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+
+/// Conditions that have series. Three more say in detail what `Deprecated` says.
+const CONDITIONS: [&str; 4] = [types::INSTALLED, types::PROGRESSING, types::AVAILABLE, types::DEPRECATED];
+
+const RESOLUTION_BUCKETS: [f64; 10] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+/// What is known of all extensions.
+#[derive(Debug)]
+pub(crate) struct ExtensionMetrics {
+    seen: Mutex<BTreeMap<String, Seen>>,
+    extensions: Store<ClusterExtension>,
+    revisions: Store<ClusterObjectSet>,
+    resolutions: Family<OutcomeLabel, Histogram, fn() -> Histogram>,
+}
+
+/// An extension as its last event showed it, and the upgrades between its events.
+#[derive(Debug)]
+struct Seen {
+    state: State,
+    succeeded: u64,
+    failed: u64,
+}
+
+/// What an extension says about itself.
+#[derive(Clone, Debug, PartialEq)]
+struct State {
+    namespace: String,
+    package: String,
+    installed: Option<BundleMetadata>,
+    conditions: Vec<Shown>,
+    /// Whether a newer version waits; `None` where no rule holds versions back.
+    upgrade_available: Option<bool>,
+    /// Why nothing newer is installed.
+    held: Option<String>,
+}
+
+/// A condition.
+#[derive(Clone, Debug, PartialEq)]
+struct Shown {
+    type_: &'static str,
+    status: String,
+    reason: String,
+}
+
+impl State {
+    fn of(extension: &ClusterExtension) -> Self {
+        let spec = extension.spec.as_ref();
+        let catalog = spec.and_then(|spec| spec.source.catalog.as_ref());
+        let status = extension.status.clone().unwrap_or_default();
+        let all = &status.conditions;
+        let is_installed = conditions::is_true(all, types::INSTALLED);
+        let shown = |type_: &'static str| {
+            let condition = conditions::find(all, type_)?;
+            let (status, reason) = (condition.status.clone(), condition.reason.clone());
+            Some(Shown { type_, status, reason })
+        };
+        let upgrade = conditions::find(all, types::UPGRADE_AVAILABLE);
+        let waits = upgrade.filter(|upgrade| upgrade.status == Status::True.as_str());
+        let paused = conditions::is_true(all, types::PAUSED).then(|| reasons::PAUSED.to_owned());
+        Self {
+            namespace: spec.map(|spec| spec.namespace.clone()).unwrap_or_default(),
+            package: catalog.map(|catalog| catalog.package_name.clone()).unwrap_or_default(),
+            installed: status.install.map(|install| install.bundle).filter(|_| is_installed),
+            conditions: CONDITIONS.into_iter().filter_map(shown).collect(),
+            upgrade_available: upgrade.map(|_| waits.is_some()),
+            held: paused.or_else(|| waits.map(|waits| waits.reason.clone())),
+        }
+    }
+
+    fn condition(&self, type_: &str) -> Option<&Shown> {
+        self.conditions.iter().find(|shown| shown.type_ == type_)
+    }
+
+    fn is_late(&self) -> bool {
+        self.condition(types::PROGRESSING)
+            .is_some_and(|shown| shown.reason == reasons::PROGRESS_DEADLINE_EXCEEDED)
+    }
+
+    /// Phase and reason in the words of classic OLM, for what has not succeeded.
+    fn abnormal(&self) -> Option<(&'static str, &str)> {
+        let progressing = self.condition(types::PROGRESSING);
+        let unavailable =
+            self.condition(types::AVAILABLE).filter(|shown| shown.status != Status::True.as_str());
+        let is_done = progressing.is_some_and(|shown| shown.reason == reasons::SUCCEEDED);
+        match (progressing, unavailable) {
+            (Some(_), None) if is_done && self.installed.is_some() => None,
+            (Some(_), Some(unavailable)) if is_done => Some(("Failed", &unavailable.reason)),
+            (Some(progressing), _) if progressing.status == Status::False.as_str() => {
+                Some(("Failed", &progressing.reason))
+            }
+            (Some(progressing), _) if progressing.reason == reasons::ROLLING_OUT => {
+                Some(("Installing", &progressing.reason))
+            }
+            (progressing, _) => Some(("Pending", progressing.map_or("", |shown| shown.reason.as_str()))),
+        }
+    }
+}
+
+impl Seen {
+    fn advance(&mut self, next: State) {
+        if let (Some(old), Some(new)) = (&self.state.installed, &next.installed)
+            && old != new
+        {
+            self.succeeded += 1;
+        }
+        if next.installed.is_some() && next.is_late() && !self.state.is_late() {
+            self.failed += 1;
+        }
+        self.state = next;
+    }
+}
+
+impl ExtensionMetrics {
+    /// Nothing seen yet. The stores are those that the watches fill.
+    pub(crate) fn new(extensions: Store<ClusterExtension>, revisions: Store<ClusterObjectSet>) -> Self {
+        let histogram: fn() -> Histogram = || Histogram::new(RESOLUTION_BUCKETS);
+        let resolutions = Family::new_with_constructor(histogram);
+        Self { seen: Mutex::default(), extensions, revisions, resolutions }
+    }
+
+    /// Exports them.
+    pub(crate) fn register(self: &Arc<Self>, metrics: &Metrics) {
+        let help = "Duration of choosing a bundle in seconds";
+        metrics.register("operator_controller_resolution_duration_seconds", help, self.resolutions.clone());
+        let classic = metrics.has_classic_names();
+        metrics.register_collector(Exposition { of: Arc::clone(self), classic });
+    }
+
+    /// Takes note of an event, after the store has.
+    pub(crate) fn notice(&self, event: &Event<ClusterExtension>) {
+        let mut seen = self.seen();
+        match event {
+            Event::Init => {}
+            Event::InitApply(extension) | Event::Apply(extension) => {
+                let (name, state) = (extension.name_any(), State::of(extension));
+                match seen.get_mut(&name) {
+                    Some(seen) => seen.advance(state),
+                    None => drop(seen.insert(name, Seen { state, succeeded: 0, failed: 0 })),
+                }
+            }
+            Event::Delete(extension) => drop(seen.remove(&extension.name_any())),
+            // What vanished unseen.
+            Event::InitDone => seen.retain(|name, _| self.extensions.get(&ObjectRef::new(name)).is_some()),
+        }
+    }
+
+    /// Choosing a bundle took so long.
+    pub(crate) fn resolved(&self, is_success: bool, took: Duration) {
+        let outcome = if is_success { "succeeded" } else { "failed" };
+        self.resolutions.get_or_create(&OutcomeLabel { outcome }).observe(took.as_secs_f64());
+    }
+
+    /// Seconds since the newest revision of each extension was made.
+    fn ages(&self) -> BTreeMap<String, f64> {
+        let mut newest: BTreeMap<String, (i64, Timestamp)> = BTreeMap::new();
+        for set in self.revisions.state() {
+            let spec = set.spec.as_ref().filter(|spec| spec.lifecycle_state != LifecycleState::Archived);
+            let owner = set.labels().get(labels::OWNER_NAME);
+            let made = set.metadata.creation_timestamp.as_ref();
+            if let (Some(spec), Some(owner), Some(made)) = (spec, owner, made) {
+                let this = (spec.revision, made.0);
+                let known = newest.entry(owner.clone()).or_insert(this);
+                *known = this.max(*known);
+            }
+        }
+        let now = Timestamp::now();
+        let age = |made: Timestamp| now.duration_since(made).as_secs().max(0) as f64;
+        newest.into_iter().map(|(name, (_, made))| (name, age(made))).collect()
+    }
+
+    fn seen(&self) -> MutexGuard<'_, BTreeMap<String, Seen>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The metrics as a scrape sees them.
+#[derive(Debug)]
+struct Exposition {
+    of: Arc<ExtensionMetrics>,
+    classic: bool,
+}
+
+impl Collector for Exposition {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut ages = self.of.ages();
+        let seen = self.of.seen();
+        ages.retain(|name, _| seen.contains_key(name));
+        let count = [([], seen.len() as f64)];
+        gauges(&mut encoder, "operator_controller_extensions", "Number of ClusterExtensions", count)?;
+        statuses(&mut encoder, &seen)?;
+        let named = |name: &String| -> Labels<1> { [("extension", name.clone())] };
+        let ages = ages.iter().map(|(name, age)| (named(name), *age));
+        let help = "Seconds since the newest revision that is not archived was made";
+        gauges(&mut encoder, "operator_controller_extension_revision_age_seconds", help, ages)?;
+        let upgrades = seen.iter().flat_map(|(name, seen)| {
+            [("succeeded", seen.succeeded), ("failed", seen.failed)]
+                .map(|(result, count)| ([("extension", name.clone()), ("result", result.to_owned())], count))
+        });
+        let help = "Upgrades that rolled out, or did not in time";
+        counters(&mut encoder, "operator_controller_extension_upgrades", help, upgrades)?;
+        if self.classic { classic_names(&mut encoder, &seen) } else { Ok(()) }
+    }
+}
+
+/// The series that repeat what the statuses say.
+fn statuses(encoder: &mut DescriptorEncoder<'_>, seen: &BTreeMap<String, Seen>) -> fmt::Result {
+    let states = || seen.iter().map(|(name, seen)| (name, &seen.state));
+    let installed = states().map(|(name, state)| {
+        let version = state.installed.as_ref().map(|bundle| bundle.version.clone()).unwrap_or_default();
+        let labels = [("extension", name.clone()), ("package", state.package.clone()), ("version", version)];
+        (labels, f64::from(state.installed.is_some()))
+    });
+    let help = "1 where a bundle is installed, 0 where none is";
+    gauges(encoder, "operator_controller_extension_installed", help, installed)?;
+    let conditions = states().flat_map(|(name, state)| {
+        state.conditions.iter().map(move |shown| {
+            let Shown { type_, status, reason } = shown.clone();
+            let type_ = ("type", type_.to_owned());
+            ([("extension", name.clone()), type_, ("status", status), ("reason", reason)], 1.0)
+        })
+    });
+    let help = "1 for each condition as it is now";
+    gauges(encoder, "operator_controller_extension_condition", help, conditions)?;
+    let available = states().filter_map(|(name, state)| {
+        Some(([("extension", name.clone())], f64::from(state.upgrade_available?)))
+    });
+    let help = "1 where a newer version is held back, 0 where a rule holds none";
+    gauges(encoder, "operator_controller_extension_upgrade_available", help, available)?;
+    let held = states().filter_map(|(name, state)| {
+        let reason = state.held.clone()?;
+        Some(([("extension", name.clone()), ("reason", reason)], 1.0))
+    });
+    let help = "1 where the extension is paused or a newer version is held back";
+    gauges(encoder, "operator_controller_extension_held", help, held)
+}
+
+/// Names of classic OLM, so that existing alerts keep working during a migration (spec 07 §4.11).
+fn classic_names(encoder: &mut DescriptorEncoder<'_>, seen: &BTreeMap<String, Seen>) -> fmt::Result {
+    let labels = |name: &str, state: &State| -> Labels<3> {
+        let bundle = state.installed.as_ref();
+        let name = bundle.map_or_else(|| name.to_owned(), |bundle| bundle.name.clone());
+        let version = bundle.map(|bundle| bundle.version.clone()).unwrap_or_default();
+        [("namespace", state.namespace.clone()), ("name", name), ("version", version)]
+    };
+    let states = || seen.iter().map(|(name, seen)| (name.as_str(), &seen.state));
+    let succeeded =
+        states().map(|(name, state)| (labels(name, state), f64::from(state.abnormal().is_none())));
+    gauges(encoder, "csv_succeeded", "1 where the installed bundle works", succeeded)?;
+    let abnormal = states().filter_map(|(name, state)| {
+        let (phase, reason) = state.abnormal()?;
+        let [namespace, name, version] = labels(name, state);
+        Some(([namespace, name, version, ("phase", phase.to_owned()), ("reason", reason.to_owned())], 1.0))
+    });
+    gauges(encoder, "csv_abnormal", "1 where something is not as it should be", abnormal)
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::reflector;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn extension(conditions: &[(&str, &str, &str)], version: Option<&str>) -> ClusterExtension {
+        let conditions: Vec<Value> = conditions
+            .iter()
+            .map(|(type_, status, reason)| {
+                json!({"type": type_, "status": status, "reason": reason, "message": "",
+                       "lastTransitionTime": "2026-01-01T00:00:00Z"})
+            })
+            .collect();
+        let install = version
+            .map(|version| json!({"bundle": {"name": format!("demo.v{version}"), "version": version}}));
+        serde_json::from_value(json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": "e"},
+            "spec": {"namespace": "ns", "source": {"sourceType": "Catalog", "catalog": {"packageName": "demo"}}},
+            "status": {"conditions": conditions, "install": install},
+        }))
+        .unwrap()
+    }
+
+    fn revision(number: i64, state: &str) -> ClusterObjectSet {
+        serde_json::from_value(json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
+            "metadata": {"name": format!("e-{number}"), "labels": {labels::OWNER_NAME: "e"},
+                         "creationTimestamp": if number == 2 { "2000-01-01T00:00:00Z" } else { "2020-01-01T00:00:00Z" }},
+            "spec": {"lifecycleState": state, "revision": number, "collisionProtection": "Prevent", "phases": []},
+        }))
+        .unwrap()
+    }
+
+    const HEALTHY: [(&str, &str, &str); 7] = [
+        ("Installed", "True", "Succeeded"),
+        ("Progressing", "True", "Succeeded"),
+        ("Available", "True", "ProbesSucceeded"),
+        ("Deprecated", "False", "NotDeprecated"),
+        ("PackageDeprecated", "False", "NotDeprecated"),
+        ("ChannelDeprecated", "False", "NotDeprecated"),
+        ("BundleDeprecated", "False", "NotDeprecated"),
+    ];
+
+    fn with(
+        changes: &[(&'static str, &'static str, &'static str)],
+    ) -> Vec<(&'static str, &'static str, &'static str)> {
+        let mut all = HEALTHY.to_vec();
+        for change in changes {
+            all.retain(|(type_, _, _)| type_ != &change.0);
+            all.push(*change);
+        }
+        all
+    }
+
+    fn lines<'a>(text: &'a str, label: &str) -> Vec<&'a str> {
+        text.lines().filter(|line| line.contains(label)).collect()
+    }
+
+    // spec 07 A-53
+    #[test]
+    fn every_name_is_there_with_few_series() {
+        let (extensions, mut store) = reflector::store();
+        let (sets, mut sets_store) = reflector::store();
+        let metrics = Metrics::new();
+        let seen = Arc::new(ExtensionMetrics::new(extensions, sets));
+        seen.register(&metrics);
+        let show = |store: &mut reflector::store::Writer<_>, event: Event<ClusterExtension>| {
+            store.apply_watcher_event(&event);
+            seen.notice(&event);
+        };
+        for set in [revision(1, "Archived"), revision(2, "Active")] {
+            sets_store.apply_watcher_event(&Event::Apply(set));
+        }
+        let waits = ("UpgradeAvailable", "True", "OutsideScope");
+        show(&mut store, Event::Apply(extension(&HEALTHY, Some("1.0.0"))));
+        show(&mut store, Event::Apply(extension(&with(&[waits]), Some("1.1.0"))));
+        seen.resolved(true, Duration::from_millis(3));
+        let text = metrics.prometheus_text();
+        for line in [
+            "operator_controller_extensions 1",
+            "operator_controller_extension_installed{extension=\"e\",package=\"demo\",version=\"1.1.0\"} 1",
+            "operator_controller_extension_condition{extension=\"e\",type=\"Installed\",status=\"True\",reason=\"Succeeded\"} 1",
+            "operator_controller_extension_upgrades_total{extension=\"e\",result=\"succeeded\"} 1",
+            "operator_controller_extension_upgrades_total{extension=\"e\",result=\"failed\"} 0",
+            "operator_controller_extension_upgrade_available{extension=\"e\"} 1",
+            "operator_controller_extension_held{extension=\"e\",reason=\"OutsideScope\"} 1",
+            "operator_controller_resolution_duration_seconds_count{outcome=\"succeeded\"} 1",
+        ] {
+            assert!(text.lines().any(|got| got == line), "no {line} in\n{text}");
+        }
+        let age = lines(&text, "revision_age_seconds{extension=\"e\"}")[0].rsplit_once(' ').unwrap().1;
+        assert!(age.parse::<f64>().unwrap() > 20.0 * 365.0 * 86_400.0, "{age}");
+        // With corrected drift of one kind and warnings: two more.
+        assert!(lines(&text, "extension=\"e\"").len() + 2 <= 12, "{:#?}", lines(&text, "extension=\"e\""));
+        assert!(lines(&text, "csv_").is_empty());
+        show(&mut store, Event::Delete(extension(&[], None)));
+        assert!(lines(&metrics.prometheus_text(), "extension=\"e\"").is_empty());
+        assert!(metrics.prometheus_text().contains("operator_controller_extensions 0"));
+    }
+
+    #[test]
+    fn upgrades_are_counted_on_transitions() {
+        let state = |changes: &[_], version| State::of(&extension(&with(changes), version));
+        let late = [("Progressing", "False", "ProgressDeadlineExceeded")];
+        let mut seen = Seen { state: state(&[], None), succeeded: 0, failed: 0 };
+        let steps = [
+            (state(&[], Some("1.0.0")), (0, 0)),
+            (state(&[], Some("1.0.0")), (0, 0)),
+            (state(&late, Some("1.0.0")), (0, 1)),
+            (state(&late, Some("1.0.0")), (0, 1)),
+            (state(&[], Some("2.0.0")), (1, 1)),
+        ];
+        for (next, expect) in steps {
+            seen.advance(next);
+            assert_eq!((seen.succeeded, seen.failed), expect);
+        }
+        // A first installation that gets stuck is no upgrade.
+        let mut first = Seen { state: state(&[], None), succeeded: 0, failed: 0 };
+        first.advance(state(&[("Installed", "False", "Absent"), late[0]], None));
+        assert_eq!(first.failed, 0);
+    }
+
+    // spec 07 A-53: the alias flag adds classic names
+    #[test]
+    fn classic_names_say_what_is_abnormal() {
+        let rows = [
+            (with(&[]), Some("1.0.0"), None),
+            (
+                with(&[("Progressing", "True", "RollingOut")]),
+                Some("1.0.0"),
+                Some(("Installing", "RollingOut")),
+            ),
+            (with(&[("Progressing", "False", "Blocked")]), Some("1.0.0"), Some(("Failed", "Blocked"))),
+            (
+                with(&[("Available", "False", "ProbeFailure")]),
+                Some("1.0.0"),
+                Some(("Failed", "ProbeFailure")),
+            ),
+            (vec![("Progressing", "True", "Retrying")], None, Some(("Pending", "Retrying"))),
+            (vec![], None, Some(("Pending", ""))),
+        ];
+        for (conditions, version, expect) in rows {
+            let state = State::of(&extension(&conditions, version));
+            assert_eq!(state.abnormal(), expect, "{conditions:?}");
+        }
+        let (extensions, mut store) = reflector::store();
+        let metrics = Metrics::new().with_classic_names(true);
+        let seen = Arc::new(ExtensionMetrics::new(extensions, reflector::store().0));
+        seen.register(&metrics);
+        let event = Event::Apply(extension(&with(&[("Paused", "True", "Paused")]), Some("1.0.0")));
+        store.apply_watcher_event(&event);
+        seen.notice(&event);
+        let text = metrics.prometheus_text();
+        for line in [
+            "csv_succeeded{namespace=\"ns\",name=\"demo.v1.0.0\",version=\"1.0.0\"} 1",
+            "# TYPE csv_abnormal gauge",
+            "operator_controller_extension_held{extension=\"e\",reason=\"Paused\"} 1",
+        ] {
+            assert!(text.lines().any(|got| got == line), "no {line} in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Attempts to fetch catalog content from catalogd.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use olm_service::samples::counters;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+
+/// Attempts by catalog.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fetches(Arc<Mutex<BTreeMap<String, Attempts>>>);
+
+/// How the attempts ended.
+#[derive(Debug, Default)]
+struct Attempts {
+    success: u64,
+    error: u64,
+}
+
+impl Fetches {
+    /// Counts an attempt.
+    pub(crate) fn count(&self, catalog: &str, is_success: bool) {
+        let mut all = self.lock();
+        let attempts = all.entry(catalog.to_owned()).or_default();
+        let ended = if is_success { &mut attempts.success } else { &mut attempts.error };
+        *ended += 1;
+    }
+
+    /// Forgets a catalog that is gone.
+    pub(crate) fn forget(&self, catalog: &str) {
+        self.lock().remove(catalog);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Attempts>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Collector for Fetches {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let all = self.lock();
+        let series = all.iter().flat_map(|(catalog, attempts)| {
+            [("success", attempts.success), ("error", attempts.error)]
+                .map(|(result, count)| ([("catalog", catalog.clone()), ("result", result.to_owned())], count))
+        });
+        let help = "Attempts to fetch catalog content from catalogd, by result";
+        counters(&mut encoder, "operator_controller_catalog_fetch", help, series)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use olm_service::metrics::Metrics;
+
+    use super::*;
+
+    #[test]
+    fn attempts_are_counted_until_the_catalog_goes() {
+        let (metrics, fetches) = (Metrics::new(), Fetches::default());
+        metrics.register_collector(fetches.clone());
+        fetches.count("a", true);
+        fetches.count("a", false);
+        fetches.count("a", true);
+        let text = metrics.prometheus_text();
+        for line in [
+            "# TYPE operator_controller_catalog_fetch_total counter",
+            "operator_controller_catalog_fetch_total{catalog=\"a\",result=\"success\"} 2",
+            "operator_controller_catalog_fetch_total{catalog=\"a\",result=\"error\"} 1",
+        ] {
+            assert!(text.lines().any(|got| got == line), "{line} in\n{text}");
+        }
+        fetches.forget("a");
+        assert!(!metrics.prometheus_text().contains("catalog=\"a\""));
+    }
+}

@@ -1,0 +1,216 @@
+//! Whether the service account that an extension's objects are applied as may do all that it will have to
+//! (spec 08 R-8). Asked before anything is applied, so that everything that is missing is named at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use olm_bundle::rights::{Right, Rights, Rule, Scoped};
+use olm_service::cluster::within_deadline;
+
+use super::Preflight;
+use crate::failure::Failure;
+
+/// Questions to the API server at a time.
+const AT_ONCE: usize = 16;
+/// Questions about one bundle: real ones come to some hundreds. What is not asked for the API server refuses when it comes
+/// to that.
+const MAX_QUESTIONS: usize = 5000;
+/// Bytes of a message: conditions hold 32 KiB.
+const MAX_MESSAGE: usize = 16 << 10;
+
+/// A right, and the namespace that it is for; none for the whole cluster.
+type Wanted = (Option<String>, Right);
+
+impl Preflight {
+    /// What `account` (`<namespace>/<name>`) may not do of what it needs, in words; `None` if it may do everything.
+    ///
+    /// # Errors
+    /// The API server did not answer.
+    pub(crate) async fn missing_rights(
+        &self,
+        account: &str,
+        rights: &Rights,
+    ) -> Result<Option<String>, Failure> {
+        let (namespace, name) = account.split_once('/').unwrap_or_default();
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
+        let found = within_deadline(accounts.get_metadata_opt(name)).await;
+        let found = found.map_err(|error| Failure::api(&error).context("getting the service account"))?;
+        if found.is_none() {
+            return Ok(Some(format!("service account {name:?} not found in namespace {namespace:?}")));
+        }
+        let asker = Asker { client: self.client.clone(), namespace, name };
+        let mut missing = asker.refused(wanted(&rights.objects)).await?;
+        let granted = self.without_escalation(&asker, &rights.granted).await?;
+        missing.extend(asker.refused(granted).await?);
+        Ok((!missing.is_empty()).then(|| message(account, &missing)))
+    }
+
+    /// What roles grant in the scopes in which the account may not grant what it likes.
+    async fn without_escalation(
+        &self,
+        asker: &Asker<'_>,
+        granted: &Scoped,
+    ) -> Result<BTreeSet<Wanted>, Failure> {
+        let escalation = granted.keys().map(|scope| (scope.clone(), escalate(scope.as_ref()))).collect();
+        let refused = asker.refused(escalation).await?;
+        let scopes: BTreeSet<&Option<String>> = refused.iter().map(|(scope, _)| scope).collect();
+        let granted = granted.iter().filter(|(scope, _)| scopes.contains(scope));
+        Ok(granted.flat_map(|(scope, rules)| wanted_in(scope, rules)).collect())
+    }
+}
+
+/// Asks for one account.
+struct Asker<'a> {
+    client: Client,
+    namespace: &'a str,
+    name: &'a str,
+}
+
+impl Asker<'_> {
+    /// Those that the account does not have.
+    async fn refused(&self, wanted: BTreeSet<Wanted>) -> Result<BTreeSet<Wanted>, Failure> {
+        let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
+        let questions = wanted.into_iter().take(MAX_QUESTIONS).map(|wanted| {
+            let (api, review) = (api.clone(), self.review(&wanted));
+            async move {
+                let answer = within_deadline(api.create(&PostParams::default(), &review)).await;
+                let answer = answer.map_err(|error| {
+                    Failure::api(&error).context("asking what the service account may do")
+                })?;
+                let allowed = answer.status.is_some_and(|status| status.allowed);
+                Ok::<_, Failure>((!allowed).then_some(wanted))
+            }
+        });
+        let questions: Vec<_> = questions.collect();
+        let answers: Vec<Option<Wanted>> = stream::iter(questions).buffered(AT_ONCE).try_collect().await?;
+        Ok(answers.into_iter().flatten().collect())
+    }
+
+    fn review(&self, (scope, right): &Wanted) -> SubjectAccessReview {
+        let Self { namespace, name, .. } = self;
+        let mut spec = SubjectAccessReviewSpec {
+            user: Some(format!("system:serviceaccount:{namespace}:{name}")),
+            groups: Some(vec![
+                "system:serviceaccounts".to_owned(),
+                format!("system:serviceaccounts:{namespace}"),
+                "system:authenticated".to_owned(),
+            ]),
+            ..SubjectAccessReviewSpec::default()
+        };
+        match right {
+            Right::Resource { group, resource, name, verb } => {
+                let (resource, subresource) = match resource.split_once('/') {
+                    Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
+                    None => (resource.as_str(), None),
+                };
+                spec.resource_attributes = Some(ResourceAttributes {
+                    namespace: scope.clone(),
+                    group: Some(group.clone()),
+                    resource: Some(resource.to_owned()),
+                    subresource,
+                    name: name.clone(),
+                    verb: Some(verb.clone()),
+                    ..ResourceAttributes::default()
+                });
+            }
+            Right::Url { path, verb } => {
+                spec.non_resource_attributes =
+                    Some(NonResourceAttributes { path: Some(path.clone()), verb: Some(verb.clone()) });
+            }
+        }
+        SubjectAccessReview { spec, ..SubjectAccessReview::default() }
+    }
+}
+
+fn wanted(rights: &Scoped) -> BTreeSet<Wanted> {
+    rights.iter().flat_map(|(scope, rules)| wanted_in(scope, rules)).collect()
+}
+
+fn wanted_in<'a>(scope: &'a Option<String>, rules: &'a BTreeSet<Rule>) -> impl Iterator<Item = Wanted> + 'a {
+    rules.iter().flat_map(Rule::rights).map(|right| (scope.clone(), right))
+}
+
+/// The right to make roles of any content.
+fn escalate(scope: Option<&String>) -> Right {
+    Right::Resource {
+        group: "rbac.authorization.k8s.io".to_owned(),
+        resource: if scope.is_some() { "roles" } else { "clusterroles" }.to_owned(),
+        name: None,
+        verb: "escalate".to_owned(),
+    }
+}
+
+/// What is missing: verbs by what they are for, in one line.
+fn message(account: &str, missing: &BTreeSet<Wanted>) -> String {
+    let mut verbs: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for (scope, right) in missing {
+        let (what, verb) = match right {
+            Right::Resource { group, resource, name, verb } => {
+                let scope = scope.as_deref().unwrap_or_default();
+                let name = name.as_ref().map(|name| format!(" ResourceNames:[{name}]")).unwrap_or_default();
+                (format!("Namespace:{scope:?} APIGroups:[{group}] Resources:[{resource}]{name}"), verb)
+            }
+            Right::Url { path, verb } => (format!("NonResourceURLs:[{path}]"), verb),
+        };
+        verbs.entry(what).or_default().insert(verb);
+    }
+    let count = verbs.len();
+    let mut text =
+        format!("service account {account:?} requires the following permissions to manage the extension: ");
+    for (index, (what, verbs)) in verbs.into_iter().enumerate() {
+        let verbs: Vec<&str> = verbs.into_iter().collect();
+        let line = format!("{}{what} Verbs:[{}]", if index > 0 { "; " } else { "" }, verbs.join(","));
+        if text.len() + line.len() > MAX_MESSAGE {
+            text.push_str(&format!("; and {} more", count - index));
+            break;
+        }
+        text.push_str(&line);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn right(name: Option<&str>, verb: &str) -> Right {
+        Right::Resource {
+            group: "apps".to_owned(),
+            resource: "deployments".to_owned(),
+            name: name.map(str::to_owned),
+            verb: verb.to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let missing = BTreeSet::from([
+            (Some("ns".to_owned()), right(None, "create")),
+            (Some("ns".to_owned()), right(Some("op"), "patch")),
+            (Some("ns".to_owned()), right(Some("op"), "get")),
+            (None, Right::Url { path: "/metrics".to_owned(), verb: "get".to_owned() }),
+        ]);
+        assert_eq!(
+            message("ns/installer", &missing),
+            "service account \"ns/installer\" requires the following permissions to manage the extension: \
+             Namespace:\"ns\" APIGroups:[apps] Resources:[deployments] Verbs:[create]; \
+             Namespace:\"ns\" APIGroups:[apps] Resources:[deployments] ResourceNames:[op] Verbs:[get,patch]; \
+             NonResourceURLs:[/metrics] Verbs:[get]"
+        );
+    }
+
+    #[test]
+    fn a_long_list_ends_with_how_many_more() {
+        let many =
+            (0..1000).map(|number| (None, right(Some(&format!("deployment-{number:04}")), "get"))).collect();
+        let text = message("ns/installer", &many);
+        assert!(text.len() < MAX_MESSAGE + 50, "{}", text.len());
+        assert!(text.ends_with(" more") && text.contains("deployment-0000"), "{text}");
+    }
+}

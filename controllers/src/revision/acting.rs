@@ -1,0 +1,71 @@
+//! In whose name the objects of a revision are read, applied and removed: ours, or that of the service account that the
+//! revision names (spec 08 R-8). Watches and everything else are always ours.
+
+use http::HeaderValue;
+use kube::ResourceExt;
+use olm_api::{ClusterObjectSet, annotations};
+use olm_revision::engine::Engine;
+use olm_revision::kube_cluster::KubeCluster;
+
+use super::Context;
+
+impl Context {
+    /// The engine for what is done with the objects of this revision.
+    ///
+    /// # Errors
+    /// The revision names no account that can be.
+    pub(super) fn engine_of(&self, set: &ClusterObjectSet) -> Result<Engine<KubeCluster>, String> {
+        let cluster = self.engine.cluster();
+        Ok(self.engine.on(match user(set)? {
+            Some(user) => cluster.acting_as(user),
+            None => cluster.clone(),
+        }))
+    }
+}
+
+/// The user name of the account that the revision names.
+fn user(set: &ClusterObjectSet) -> Result<Option<HeaderValue>, String> {
+    let Some(account) = set.annotations().get(annotations::EXT_SERVICE_ACCOUNT) else { return Ok(None) };
+    let user = account
+        .split_once('/')
+        .filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty() && !name.contains('/'))
+        .and_then(|(namespace, name)| {
+            HeaderValue::from_str(&format!("system:serviceaccount:{namespace}:{name}")).ok()
+        });
+    user.map(Some).ok_or_else(|| {
+        let key = annotations::EXT_SERVICE_ACCOUNT;
+        format!(
+            "annotation {key}: Invalid value: {account:?}: must be <namespace>/<name> of a service account"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn accounts() {
+        let set = |account: Option<&str>| -> ClusterObjectSet {
+            let annotations = account.map(|account| json!({annotations::EXT_SERVICE_ACCOUNT: account}));
+            serde_json::from_value(json!({"apiVersion": "olm.operatorframework.io/v1",
+                "kind": "ClusterObjectSet", "metadata": {"name": "demo-1", "annotations": annotations}}))
+            .unwrap()
+        };
+        assert_eq!(user(&set(None)), Ok(None));
+        let named = HeaderValue::from_static("system:serviceaccount:ns:installer");
+        assert_eq!(user(&set(Some("ns/installer"))), Ok(Some(named)));
+        for wrong in ["", "installer", "ns/", "/installer", "a/b/c", "ns/a\nb"] {
+            let error = user(&set(Some(wrong))).unwrap_err();
+            assert_eq!(
+                error,
+                format!(
+                    "annotation ext.olm.operatorframework.io/service-account: Invalid value: {wrong:?}: must be \
+                     <namespace>/<name> of a service account"
+                )
+            );
+        }
+    }
+}

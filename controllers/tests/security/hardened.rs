@@ -1,0 +1,68 @@
+//! Both servers with the rights of `manifests/hardened.yaml` and no others.
+
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use olm_bundle::rights::{Rule, Scoped};
+use olm_servers::{Catalog, Programs, Workloads, World, extension};
+use serde_json::{Value, json};
+
+use crate::impersonation::{bundle, rights, until_says};
+use crate::setting::{apply, documents};
+
+const CONTENT: &str = "operator-controller-content-role";
+
+// spec 06 A53
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hardened_controller_installs_what_it_may() {
+    let world = World::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
+    let _workloads = Workloads::start(world.client());
+    for object in documents("hardened.yaml") {
+        let kind = object["kind"].as_str().unwrap();
+        if kind.ends_with("Role") || kind.ends_with("RoleBinding") || kind == "ServiceAccount" {
+            apply(&world.client(), &object).await;
+        }
+    }
+    aggregate(&world, &[]).await;
+    let account = kubeconfig_of(&world, "catalogd-controller-manager");
+    let mut catalogd = world.launch_catalogd(&[&account]).unwrap();
+    catalogd.ready().await.unwrap();
+    let account = kubeconfig_of(&world, "operator-controller-controller-manager");
+    let mut controller = world.launch_controller(&[&account]).unwrap();
+    controller.ready().await.unwrap();
+    world.create_namespace("apps").await.unwrap();
+    let published = world.publish(&bundle("1.0.0")).unwrap();
+    world.serve("packages", &Catalog::default().chain(&[published])).await.unwrap();
+    let wanted = serde_json::from_value(extension("lamp", "apps", "lamp", None)).unwrap();
+    world.extensions().create(&PostParams::default(), &wanted).await.unwrap();
+
+    let message = until_says(&world, "is attempting to grant RBAC permissions not currently held").await;
+    let user = "user \"system:serviceaccount:olmv1-system:operator-controller-controller-manager\"";
+    assert!(message.contains(user), "{message}");
+    // What `olm rbac required` prints.
+    let needed: Scoped = rights("1.0.0").exact();
+    let needed: Vec<&Rule> = needed.values().flatten().collect();
+    aggregate(&world, &needed).await;
+    world.until_installed("lamp", "1.0.0").await.unwrap();
+    world.remove("lamp").await.unwrap();
+}
+
+/// A flag with the access of a service account of the system namespace.
+fn kubeconfig_of(world: &World, account: &str) -> String {
+    let text = std::fs::read_to_string(world.plane.kubeconfig()).unwrap();
+    let mut config: Value = serde_json::from_str(&text).unwrap();
+    config["users"][0]["user"]["as"] = json!(format!("system:serviceaccount:olmv1-system:{account}"));
+    let path = world.file(account);
+    std::fs::write(&path, config.to_string()).unwrap();
+    format!("--kubeconfig={}", path.display())
+}
+
+/// Puts the shipped rules and these into the aggregated role, as a controller of Kubernetes does that does not run here.
+async fn aggregate(world: &World, more: &[&Rule]) {
+    let roles: Api<ClusterRole> = Api::all(world.client());
+    let shipped = roles.get("operator-controller-content-common").await.unwrap().rules.unwrap_or_default();
+    let mut rules: Vec<Value> = shipped.iter().map(|rule| json!(rule)).collect();
+    rules.extend(more.iter().map(|rule| json!(rule)));
+    let patch = Patch::Merge(json!({"rules": rules}));
+    roles.patch(CONTENT, &PatchParams::default(), &patch).await.unwrap();
+}

@@ -1,0 +1,115 @@
+//! Content that is meant to do harm: what is told of it stays short and plain, and others are served as ever
+//! (spec 06 §10.2).
+
+use std::collections::BTreeMap;
+
+use kube::Api;
+use kube::api::{ListParams, PostParams};
+use olm_api::ClusterCatalog;
+use olm_api::conditions::find;
+use olm_image::Image;
+use olm_servers::{Bundle, Catalog, Programs, Server, Workloads, World, eventually, extension};
+use serde_json::{Value, json};
+
+/// Clears a terminal.
+const ESCAPE: &str = "\u{1b}[2J";
+/// Longest line of a log: nobody reads on.
+const MAX_LINE: usize = 64 << 10;
+
+// spec 06 §10.2: malicious catalog content, malicious bundle image; spec 06 A54
+#[tokio::test(flavor = "multi_thread")]
+async fn hostile_content_is_told_briefly_and_harms_nobody() {
+    let world = World::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
+    let _workloads = Workloads::start(world.client());
+    let mut catalogd = world.start_catalogd().await.unwrap();
+    let mut controller = world.start_controller().await.unwrap();
+    world.create_namespace("apps").await.unwrap();
+    let good = world.publish(&Bundle::sample("lamp", "1.0.0")).unwrap();
+    let evil = world.publish(&Bundle::new(&format!("evil{ESCAPE}"), "1.0.0")).unwrap();
+    let long = world.publish(&Bundle::new("long", "1.0.0").config_map(&"x".repeat(1 << 20), &[])).unwrap();
+
+    hostile_catalogs(&world).await;
+    world.serve("packages", &Catalog::default().chain(&[good]).chain(&[evil]).chain(&[long])).await.unwrap();
+    for package in ["lamp".to_owned(), format!("evil{ESCAPE}"), "long".to_owned()] {
+        let mut name = package.clone();
+        name.retain(|c| c.is_ascii_lowercase());
+        let mut wanted = extension(&name, "apps", &package, None);
+        // A catalog that is not served keeps all from being installed that could be in it.
+        wanted["spec"]["source"]["catalog"]["selector"] =
+            json!({"matchLabels": {"olm.operatorframework.io/metadata.name": "packages"}});
+        let made = serde_json::from_value(wanted).unwrap();
+        if let Err(error) = world.extensions().create(&PostParams::default(), &made).await {
+            // The API server knows what a package may be called.
+            assert!(package.contains(ESCAPE), "{error}");
+        }
+    }
+    world.until_installed("lamp", "1.0.0").await.unwrap();
+    let told = |extension: &olm_api::ClusterExtension| {
+        let status = extension.status.as_ref();
+        status.is_some_and(|status| find(&status.conditions, "Progressing").is_some())
+    };
+    world.until("long", "is told of", told).await.unwrap();
+    what_is_told_is_short_and_plain(&world, &[&catalogd, &controller]).await;
+    catalogd.check().unwrap();
+    controller.check().unwrap();
+}
+
+/// Makes catalogs that nobody should have to serve, and waits until each is told of.
+async fn hostile_catalogs(world: &World) {
+    let long = "n".repeat(1 << 20);
+    let package = |name: &str| json!({"schema": "olm.package", "name": name});
+    let twice = |name: &str| format!("{}\n{}\n", package(name), package(name));
+    let bundle = json!({"schema": "olm.bundle", "package": "a", "name": format!("a{ESCAPE}"), "image": "r/i@x",
+        "properties": [{"type": "olm.package", "value": {"packageName": "a", "version": format!("{ESCAPE}1")}}]});
+    let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
+    for (name, text) in [
+        ("twice", twice(&format!("evil{ESCAPE}"))),
+        ("long", twice(&long)),
+        ("bundle", format!("{}\n{bundle}\n", package("a"))),
+        ("deep", format!("{{\"schema\": \"olm.package\", \"name\": \"a\", \"x\": {deep}}}")),
+        ("text", format!("{ESCAPE}{long}")),
+    ] {
+        let files = BTreeMap::from([("catalog.yaml".to_owned(), text.into_bytes())]);
+        let image = Image::catalog(&files).unwrap();
+        let digest = world.registry.add_image(&format!("hostile/{name}"), "latest", &image);
+        let reference = format!("{}/hostile/{name}@{digest}", world.registry.host());
+        let catalog: ClusterCatalog = serde_json::from_value(json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
+            "metadata": {"name": name, "labels": {"olm.operatorframework.io/metadata.name": name}},
+            "spec": {"source": {"type": "Image", "image": {"ref": reference}}},
+        }))
+        .unwrap();
+        let api: Api<ClusterCatalog> = Api::all(world.client());
+        api.create(&PostParams::default(), &catalog).await.unwrap();
+        let told = async || {
+            let status = api.get(name).await.unwrap().status?;
+            find(&status.conditions, "Progressing").map(drop)
+        };
+        eventually(&format!("catalog {name} is told of"), told).await;
+    }
+}
+
+async fn what_is_told_is_short_and_plain(world: &World, servers: &[&Server]) {
+    let catalogs: Api<ClusterCatalog> = Api::all(world.client());
+    let mut statuses: Vec<(String, Value)> = Vec::new();
+    for catalog in catalogs.list(&ListParams::default()).await.unwrap() {
+        statuses.push((catalog.metadata.name.unwrap(), json!(catalog.status)));
+    }
+    for extension in world.extensions().list(&ListParams::default()).await.unwrap() {
+        statuses.push((extension.metadata.name.unwrap(), json!(extension.status)));
+    }
+    for (name, status) in statuses {
+        for condition in status["conditions"].as_array().unwrap() {
+            let message = condition["message"].as_str().unwrap();
+            let odd = message.chars().find(|c| c.is_control() && *c != '\n' && *c != '\t');
+            assert_eq!(odd, None, "{name}: {}", message.chars().take(500).collect::<String>());
+        }
+    }
+    for server in servers {
+        for line in server.log().lines() {
+            let start = line.chars().take(300).collect::<String>();
+            assert!(line.len() <= MAX_LINE, "{} bytes: {start}", line.len());
+            assert!(!line.contains('\u{1b}'), "{start}");
+        }
+    }
+}

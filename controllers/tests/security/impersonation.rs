@@ -1,0 +1,191 @@
+//! With the gate `ServiceAccountImpersonation` an extension gets nothing that its service account may not make.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Resource};
+use olm_api::conditions::find;
+use olm_bundle::rights::{Rights, Scoped};
+use olm_bundle::{Certificates, RenderOptions, render};
+use olm_servers::{Bundle, Catalog, Programs, Workloads, World, eventually, extension};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+const NAMESPACE: &str = "apps";
+const ACCOUNT: &str = "installer";
+const USER: &str = "system:serviceaccount:apps:installer";
+
+/// A bundle whose operator reads the Secrets of the cluster.
+pub(crate) fn bundle(version: &str) -> Bundle {
+    let rule = json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list"]});
+    Bundle::sample("lamp", version)
+        .manifest(
+            "reader.yaml",
+            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+                "metadata": {"name": "lamp-reader"}, "rules": [rule]}),
+        )
+        .manifest(
+            "auth.yaml",
+            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+                "metadata": {"name": "lamp-auth"},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:auth-delegator"},
+                "subjects": [{"kind": "ServiceAccount", "name": "lamp", "namespace": NAMESPACE}]}),
+        )
+}
+
+/// The rights that installing it needs.
+pub(crate) fn rights(version: &str) -> Rights {
+    let files: BTreeMap<String, Vec<u8>> = bundle(version).files();
+    let options = RenderOptions {
+        install_namespace: NAMESPACE,
+        config: None,
+        certificates: Certificates::CertManager,
+        single_own_namespace: false,
+        deployment_config: false,
+        multi_watch_namespaces: false,
+    };
+    let bundle = olm_bundle::Bundle::load(&files).unwrap();
+    Rights::of(&render(&bundle, &options).unwrap())
+}
+
+pub(crate) async fn create<T>(api: Api<T>, object: Value)
+where
+    T: Resource + Clone + std::fmt::Debug + Serialize + DeserializeOwned,
+{
+    api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+}
+
+pub(crate) fn of<T>(client: &Client, namespace: &str) -> Api<T>
+where
+    T: Resource<Scope = NamespaceResourceScope>,
+    T::DynamicType: Default,
+{
+    Api::namespaced(client.clone(), namespace)
+}
+
+/// Gives the account in `home` these rights, each scope its role of the same name.
+pub(crate) async fn grant(client: &Client, home: &str, account: &str, rights: &Scoped) {
+    for (scope, rules) in rights {
+        let kind = if scope.is_some() { "Role" } else { "ClusterRole" };
+        let metadata = json!({"name": account, "namespace": scope});
+        let role = json!({"metadata": metadata, "rules": rules});
+        let binding = json!({"metadata": metadata,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": account},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": home}]});
+        if let Some(namespace) = scope {
+            create(of::<Role>(client, namespace), role).await;
+            create(of::<RoleBinding>(client, namespace), binding).await;
+        } else {
+            create(Api::<ClusterRole>::all(client.clone()), role).await;
+            create(Api::<ClusterRoleBinding>::all(client.clone()), binding).await;
+        }
+    }
+}
+
+/// The message of the extension's condition Progressing, if its reason is this.
+fn says(extension: &olm_api::ClusterExtension, reason: &str) -> Option<String> {
+    let progressing = find(&extension.status.as_ref()?.conditions, "Progressing")?;
+    (progressing.reason == reason).then(|| progressing.message.clone())
+}
+
+/// Waits until the extension `lamp` is retried with a message that has this part.
+pub(crate) async fn until_says(world: &World, part: &str) -> String {
+    let holds = |extension: &olm_api::ClusterExtension| {
+        says(extension, "Retrying").is_some_and(|message| message.contains(part))
+    };
+    let extension = world.until("lamp", part, holds).await.unwrap();
+    says(&extension, "Retrying").unwrap()
+}
+
+// spec 08 R-8, spec 06 A53
+#[tokio::test(flavor = "multi_thread")]
+async fn an_extension_gets_what_its_account_may_make() {
+    let world = World::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
+    let _workloads = Workloads::start(world.client());
+    let _catalogd = world.start_catalogd().await.unwrap();
+    let mut controller =
+        world.launch_controller(&["--feature-gates=ServiceAccountImpersonation=true"]).unwrap();
+    controller.ready().await.unwrap();
+    world.create_namespace(NAMESPACE).await.unwrap();
+    let versions = ["1.0.0", "1.1.0"].map(|version| world.publish(&bundle(version)).unwrap());
+    world.serve("packages", &Catalog::default().chain(&versions)).await.unwrap();
+    let mut wanted = extension("lamp", NAMESPACE, "lamp", Some("1.0.0"));
+    wanted["spec"]["serviceAccount"] = json!({"name": ACCOUNT});
+    world
+        .extensions()
+        .create(&PostParams::default(), &serde_json::from_value(wanted).unwrap())
+        .await
+        .unwrap();
+
+    nothing_is_made_before_all_rights_are_there(&world).await;
+    exactly_the_rights_that_are_needed_will_do(&world).await;
+    what_was_taken_away_is_refused_by_the_api_server(&world).await;
+    it_goes_as_it_came(&world).await;
+}
+
+async fn nothing_is_made_before_all_rights_are_there(world: &World) {
+    let missing = until_says(world, "not found").await;
+    let said = "with version \"1.0.0\": service account \"installer\" not found in namespace \"apps\"";
+    assert!(missing.ends_with(said), "{missing}");
+    create(of::<ServiceAccount>(&world.client(), NAMESPACE), json!({"metadata": {"name": ACCOUNT}})).await;
+    let missing = until_says(world, "requires the following permissions").await;
+    for part in [
+        "service account \"apps/installer\" requires the following permissions to manage the extension: ",
+        "Namespace:\"apps\" APIGroups:[apps] Resources:[deployments] Verbs:[create]",
+        "Namespace:\"apps\" APIGroups:[apps] Resources:[deployments] ResourceNames:[lamp] Verbs:[delete,get,patch]",
+        "Namespace:\"\" APIGroups:[] Resources:[secrets] Verbs:[get,list]",
+        "APIGroups:[rbac.authorization.k8s.io] Resources:[clusterroles] ResourceNames:[system:auth-delegator] Verbs:[bind]",
+        "APIGroups:[olm.operatorframework.io] Resources:[clusterobjectsets/finalizers] Verbs:[update]",
+    ] {
+        assert!(missing.contains(part), "{part}: {missing}");
+    }
+    assert_eq!(world.revisions().list(&Default::default()).await.unwrap().items.len(), 0);
+}
+
+async fn exactly_the_rights_that_are_needed_will_do(world: &World) {
+    grant(&world.client(), NAMESPACE, ACCOUNT, &rights("1.0.0").exact()).await;
+    world.until_installed("lamp", "1.0.0").await.unwrap();
+    let set = world.revisions().get("lamp-1").await.unwrap();
+    let account = &set.metadata.annotations.unwrap()["ext.olm.operatorframework.io/service-account"];
+    assert_eq!(account, "apps/installer");
+}
+
+async fn what_was_taken_away_is_refused_by_the_api_server(world: &World) {
+    let client = world.client();
+    let roles: Api<Role> = of(&client, NAMESPACE);
+    let role = roles.get(ACCOUNT).await.unwrap();
+    roles.delete(ACCOUNT, &DeleteParams::default()).await.unwrap();
+    let settings: Api<ConfigMap> = of(&client, NAMESPACE);
+    let patch = Patch::Merge(json!({"data": {"version": "mine"}}));
+    // Until the API server's authorizer knows.
+    let refused = async || {
+        settings.patch("lamp-settings", &PatchParams::default(), &patch).await.unwrap();
+        let set = world.revisions().get("lamp-1").await.unwrap();
+        let status = set.status?;
+        let message = find(&status.conditions, "Progressing")?.message.clone();
+        message.contains("forbidden").then_some(message)
+    };
+    let message = eventually("the API server refuses", refused).await;
+    assert!(message.contains(&format!("User {USER:?} cannot get resource \"configmaps\"")), "{message}");
+    let metadata = json!({"name": ACCOUNT, "namespace": NAMESPACE});
+    create(roles, json!({"metadata": metadata, "rules": role.rules})).await;
+    let repaired = async || {
+        let data = settings.get("lamp-settings").await.unwrap().data.unwrap();
+        (data["version"] == "1.0.0").then_some(())
+    };
+    eventually("the object is repaired", repaired).await;
+}
+
+async fn it_goes_as_it_came(world: &World) {
+    world.remove("lamp").await.unwrap();
+    let roles: Api<ClusterRole> = Api::all(world.client());
+    assert!(roles.get_opt("lamp-reader").await.unwrap().is_none());
+    let left: Api<Secret> = of(&world.client(), "olmv1-system");
+    let owned = kube::api::ListParams::default().labels("olm.operatorframework.io/owner-name=lamp");
+    let gone = async || left.list(&owned).await.unwrap().items.is_empty().then_some(());
+    eventually("no content stays", gone).await;
+}

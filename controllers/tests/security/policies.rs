@@ -1,0 +1,223 @@
+//! The policy of the install files and the samples of `manifests/policies/`, as the API server understands them
+//! (spec 06 §1.12).
+
+use http::{Method, Request};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::PostParams;
+use kube::client::Body;
+use kube::config::Kubeconfig;
+use kube::{Api, Client, Config};
+use olm_api::ClusterExtension;
+use olm_control_plane::{ControlPlane, eventually};
+use serde_json::{Value, json};
+
+use crate::setting::{apply, documents};
+
+struct Cluster {
+    plane: ControlPlane,
+}
+
+impl Cluster {
+    async fn start() -> Self {
+        let plane = ControlPlane::start().await.unwrap();
+        plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
+        let cluster = Self { plane };
+        let namespace: Namespace =
+            serde_json::from_value(json!({"metadata": {"name": "olmv1-system"}})).unwrap();
+        Api::all(cluster.plane.client()).create(&PostParams::default(), &namespace).await.unwrap();
+        cluster
+    }
+
+    async fn apply(&self, object: &Value) {
+        apply(&self.plane.client(), object).await;
+    }
+
+    /// A client of somebody with these groups and, beside them, no rights.
+    async fn client_of(&self, user: &str, groups: &[&str]) -> Client {
+        let file = Kubeconfig::read_from(self.plane.kubeconfig()).unwrap();
+        let mut config = Config::from_custom_kubeconfig(file, &Default::default()).await.unwrap();
+        config.auth_info.impersonate = Some(user.to_owned());
+        config.auth_info.impersonate_groups = Some(groups.iter().map(|&group| group.to_owned()).collect());
+        config.try_into().unwrap()
+    }
+}
+
+fn extension(name: &str, change: impl FnOnce(&mut Value)) -> Value {
+    let selector = json!({"matchLabels": {"olm.operatorframework.io/metadata.name": "operatorhubio"}});
+    let mut extension = json!({
+        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": name},
+        "spec": {"namespace": "grafana", "source": {"sourceType": "Catalog",
+            "catalog": {"packageName": "grafana-operator", "selector": selector}}},
+    });
+    change(&mut extension);
+    extension
+}
+
+/// What the API server says to the extension: `created`, or why not.
+async fn verdict(client: &Client, extension: &Value) -> String {
+    let api: Api<ClusterExtension> = Api::all(client.clone());
+    let typed = serde_json::from_value(extension.clone()).unwrap();
+    match api.create(&PostParams::default(), &typed).await {
+        Ok(_) => "created".to_owned(),
+        Err(kube::Error::Api(status)) => status.message.clone(),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+// spec 06 A31
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_account_is_warned_of() {
+    let cluster = Cluster::start().await;
+    let all = documents("install.yaml");
+    let policies: Vec<&Value> = all
+        .iter()
+        .filter(|one| one["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmissionPolicy")))
+        .collect();
+    assert_eq!(policies.len(), 2);
+    for policy in policies {
+        cluster.apply(policy).await;
+    }
+    let client = cluster.plane.client();
+    let warnings = async |account: Value| {
+        let extension = extension("lamp", |extension| extension["spec"]["serviceAccount"] = account);
+        let path = "/apis/olm.operatorframework.io/v1/clusterextensions?dryRun=All";
+        let request =
+            Request::builder().method(Method::POST).uri(path).header("Content-Type", "application/json");
+        let request = request.body(Body::from(extension.to_string().into_bytes())).unwrap();
+        let answer = client.send(request).await.unwrap();
+        assert_eq!(answer.status(), 201);
+        let warnings = answer.headers().get_all("warning").iter();
+        warnings.map(|warning| warning.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let warned = eventually("a warning", async || warnings(json!({"name": "installer"})).await.pop()).await;
+    assert!(
+        warned.contains(
+            "spec.serviceAccount is deprecated, ignored, and will be removed in a future release. The \
+             operator-controller's cluster-admin service account is used for all cluster interactions."
+        ),
+        "{warned}"
+    );
+    assert_eq!(warnings(Value::Null).await, Vec::<String>::new());
+}
+
+// spec 06 A32
+#[tokio::test(flavor = "multi_thread")]
+async fn delegated_installers_are_held_to_their_lists() {
+    let cluster = Cluster::start().await;
+    for object in documents("policies/delegated-installers.yaml") {
+        cluster.apply(&object).await;
+    }
+    let ann = cluster.client_of("ann", &["extension-installers", "system:authenticated"]).await;
+    let other = |package: &str| {
+        let package = package.to_owned();
+        extension("other", |extension| extension["spec"]["source"]["catalog"]["packageName"] = package.into())
+    };
+    // Until the policy is in force; the rights of the group take a moment, too.
+    let refused = async || {
+        let said = verdict(&ann, &other("lamp")).await;
+        if said == "created" {
+            let api: Api<ClusterExtension> = Api::all(cluster.plane.client());
+            api.delete("other", &Default::default()).await.unwrap();
+        }
+        said.contains("packageName").then_some(said)
+    };
+    let said = eventually("the policy is in force", refused).await;
+    let reason =
+        "spec.source.catalog.packageName: lamp is not among the packages argocd-operator,grafana-operator";
+    assert!(said.ends_with(reason), "{said}");
+
+    let catalog = |field: &'static str, value: Value| {
+        extension("other", move |extension| extension["spec"]["source"]["catalog"][field] = value)
+    };
+    for (wanted, reason) in [
+        (
+            extension("other", |extension| extension["spec"]["namespace"] = json!("kube-system")),
+            "spec.namespace: kube-system is not among the namespaces argocd,grafana",
+        ),
+        (
+            catalog("selector", Value::Null),
+            "spec.source.catalog.selector.matchLabels: must have olm.operatorframework.io/metadata.name with one of \
+             operatorhubio",
+        ),
+        (
+            catalog("selector", json!({"matchLabels": {"olm.operatorframework.io/metadata.name": "mine"}})),
+            "with one of operatorhubio",
+        ),
+        (
+            catalog("upgradeConstraintPolicy", json!("SelfCertified")),
+            "spec.source.catalog.upgradeConstraintPolicy: must be CatalogProvided",
+        ),
+        (
+            extension("other", |extension| {
+                extension["spec"]["install"] =
+                    json!({"preflight": {"crdUpgradeSafety": {"enforcement": "None"}}});
+            }),
+            "spec.install.preflight.crdUpgradeSafety.enforcement: must be Strict",
+        ),
+        (
+            extension("other", |extension| {
+                extension["metadata"]["annotations"] =
+                    json!({"ext.olm.operatorframework.io/crd-check": "Warn"});
+            }),
+            "metadata.annotations: none that begins with ext.olm.operatorframework.io/ is allowed",
+        ),
+    ] {
+        let said = verdict(&ann, &wanted).await;
+        assert!(said.contains("denied request: ") && said.ends_with(reason), "{said}");
+    }
+    let api: Api<ClusterExtension> = Api::all(cluster.plane.client());
+    assert!(api.get_opt("other").await.unwrap().is_none());
+    assert_eq!(verdict(&ann, &extension("grafana", |_| {})).await, "created");
+    // Who is not of the group is not held to it.
+    assert_eq!(verdict(&cluster.plane.client(), &other("lamp")).await, "created");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn catalogs_come_from_trusted_registries() {
+    let cluster = Cluster::start().await;
+    for object in documents("policies/trusted-catalogs.yaml") {
+        cluster.apply(&object).await;
+    }
+    let api: Api<olm_api::ClusterCatalog> = Api::all(cluster.plane.client());
+    let create = async |name: &str, reference: &str| {
+        let catalog = serde_json::from_value(json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog", "metadata": {"name": name},
+            "spec": {"source": {"type": "Image", "image": {"ref": reference}}},
+        }))
+        .unwrap();
+        api.create(&PostParams { dry_run: true, ..PostParams::default() }, &catalog).await
+    };
+    let refused = async || create("mine", "quay.io/operatorhubio.example/catalog:latest").await.err();
+    let error = eventually("the policy is in force", refused).await.to_string();
+    assert!(
+        error.contains(
+            "spec.source.image.ref: quay.io/operatorhubio.example/catalog:latest begins with none of quay.io/operatorhubio/"
+        ),
+        "{error}"
+    );
+    create("theirs", "quay.io/operatorhubio/catalog:latest").await.unwrap();
+}
+
+// spec 08 R-8
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_account_may_be_required() {
+    let cluster = Cluster::start().await;
+    for object in documents("policies/service-account-required.yaml") {
+        cluster.apply(&object).await;
+    }
+    let client = cluster.plane.client();
+    let api: Api<ClusterExtension> = Api::all(client.clone());
+    let refused = async || {
+        let said = verdict(&client, &extension("lamp", |_| {})).await;
+        if said == "created" {
+            api.delete("lamp", &Default::default()).await.unwrap();
+        }
+        (said != "created").then_some(said)
+    };
+    let said = eventually("the policy is in force", refused).await;
+    let reason = "spec.serviceAccount.name: Required value: the account as which the extension is installed";
+    assert!(said.ends_with(reason), "{said}");
+    let named =
+        extension("lamp", |extension| extension["spec"]["serviceAccount"] = json!({"name": "installer"}));
+    assert_eq!(verdict(&client, &named).await, "created");
+}

@@ -1,0 +1,139 @@
+//! Credentials and the content of Secrets are nowhere but where they belong: not in logs, however much is logged, not in
+//! conditions, revisions or Events (spec 06 §10.2).
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::{ListParams, PostParams};
+use olm_api::ClusterCatalog;
+use olm_api::conditions::find;
+use olm_image::registry::Access;
+use olm_servers::{Bundle, Catalog, NAMESPACE, Programs, Server, Workloads, World, eventually, extension};
+use serde_json::{Value, json};
+
+const USER: &str = "robot-account";
+const PASSWORD: &str = "pa55-of-the-registry";
+const INSIDE: &str = "c0ntent-of-a-secret";
+/// Everything, also what libraries log.
+const LOUD: &str = "--v=8";
+const PULL_SECRET: &str = "--global-pull-secret=olmv1-system/pull";
+
+// spec 06 §10.2: credential leakage
+#[tokio::test(flavor = "multi_thread")]
+async fn secrets_are_neither_logged_nor_told() {
+    let world = World::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
+    let _workloads = Workloads::start(world.client());
+    let versions = ["1.0.0", "1.1.0"].map(|version| world.publish(&bundle(version)).unwrap());
+    world.registry.set_access(Access::Bearer(Some((USER.to_owned(), PASSWORD.to_owned()))));
+    create_pull_secret(&world).await;
+    let mut catalogd = world.launch_catalogd(&[LOUD, PULL_SECRET]).unwrap();
+    catalogd.ready().await.unwrap();
+    let mut controller = world.launch_controller(&[LOUD, PULL_SECRET]).unwrap();
+    controller.ready().await.unwrap();
+
+    world.serve("packages", &Catalog::default().chain(&versions)).await.unwrap();
+    world.create_namespace("apps").await.unwrap();
+    let wanted = serde_json::from_value(extension("lamp", "apps", "lamp", Some("1.0.0"))).unwrap();
+    world.extensions().create(&PostParams::default(), &wanted).await.unwrap();
+    world.until_installed("lamp", "1.0.0").await.unwrap();
+
+    // From now on nothing can be pulled, with an answer that repeats what was sent.
+    world.registry.set_access(Access::Basic(USER.to_owned(), "changed".to_owned()));
+    let version = json!({"spec": {"source": {"catalog": {"version": "1.1.0"}}}});
+    world.edit("lamp", version).await.unwrap();
+    let refused = |extension: &olm_api::ClusterExtension| {
+        let status = extension.status.as_ref();
+        let progressing = status.and_then(|status| find(&status.conditions, "Progressing"));
+        progressing.is_some_and(|condition| condition.message.contains("unauthorized"))
+    };
+    world.until("lamp", "is refused by the registry", refused).await.unwrap();
+    refused_catalog(&world).await;
+
+    for (what, text) in told(&world, &[&catalogd, &controller]).await {
+        for secret in secrets(&world) {
+            assert!(!text.contains(&secret), "{secret:?} is in {what}:\n{}", around(&text, &secret));
+        }
+    }
+}
+
+fn bundle(version: &str) -> Bundle {
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "lamp-key"},
+        "data": {"key": BASE64_STANDARD.encode(INSIDE)}});
+    Bundle::sample("lamp", version).manifest("secret.yaml", secret)
+}
+
+async fn create_pull_secret(world: &World) {
+    let auth = BASE64_STANDARD.encode(format!("{USER}:{PASSWORD}"));
+    let config = json!({"auths": {world.registry.host(): {"auth": auth}}}).to_string();
+    let secret: Secret = serde_json::from_value(json!({"metadata": {"name": "pull"},
+        "type": "kubernetes.io/dockerconfigjson", "data": {".dockerconfigjson": BASE64_STANDARD.encode(config)}}))
+    .unwrap();
+    let api: Api<Secret> = Api::namespaced(world.client(), NAMESPACE);
+    api.create(&PostParams::default(), &secret).await.unwrap();
+}
+
+/// A catalog that cannot be pulled any more, once its condition says so.
+async fn refused_catalog(world: &World) {
+    let reference = format!("{}/catalogs/other:latest", world.registry.host());
+    let catalog: ClusterCatalog = serde_json::from_value(json!({
+        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
+        "metadata": {"name": "other", "labels": {"olm.operatorframework.io/metadata.name": "other"}},
+        "spec": {"source": {"type": "Image", "image": {"ref": reference}}},
+    }))
+    .unwrap();
+    let api: Api<ClusterCatalog> = Api::all(world.client());
+    api.create(&PostParams::default(), &catalog).await.unwrap();
+    let refused = async || {
+        let status = api.get("other").await.unwrap().status?;
+        find(&status.conditions, "Progressing").filter(|one| one.reason == "Retrying").map(drop)
+    };
+    eventually("the catalog is refused", refused).await;
+}
+
+/// What must be nowhere: as it is, and as it travels.
+fn secrets(world: &World) -> Vec<String> {
+    let key = std::fs::read_to_string(world.file("tls.key")).unwrap();
+    let key = key.lines().nth(1).unwrap().to_owned();
+    let access: Value =
+        serde_json::from_str(&std::fs::read_to_string(world.plane.kubeconfig()).unwrap()).unwrap();
+    let token = access.pointer("/users/0/user/token").and_then(Value::as_str).unwrap().to_owned();
+    vec![
+        token,
+        PASSWORD.to_owned(),
+        BASE64_STANDARD.encode(PASSWORD),
+        BASE64_STANDARD.encode(format!("{USER}:{PASSWORD}")),
+        "token-of-the-test-registry".to_owned(),
+        INSIDE.to_owned(),
+        BASE64_STANDARD.encode(INSIDE),
+        key,
+    ]
+}
+
+/// Everything that people are told, by where it stands.
+async fn told(world: &World, servers: &[&Server]) -> Vec<(String, String)> {
+    let client = world.client();
+    let mut told: Vec<(String, String)> =
+        servers.iter().map(|server| (format!("a log of process {}", server.pid()), server.log())).collect();
+    let all = ListParams::default();
+    let mut add = |what: &str, objects: Value| told.push((what.to_owned(), objects.to_string()));
+    let catalogs: Api<ClusterCatalog> = Api::all(client.clone());
+    add("ClusterCatalogs", json!(catalogs.list(&all).await.unwrap().items));
+    add("ClusterExtensions", json!(world.extensions().list(&all).await.unwrap().items));
+    add("ClusterObjectSets", json!(world.revisions().list(&all).await.unwrap().items));
+    let events: Api<Event> = Api::all(client);
+    add("Events", json!(events.list(&all).await.unwrap().items));
+    for (what, text) in &told {
+        assert!(text.len() > 100, "{what} says nothing");
+    }
+    told
+}
+
+/// The line with the secret, as far as it is of interest.
+fn around(text: &str, secret: &str) -> String {
+    let line = text.lines().find(|line| line.contains(secret)).unwrap_or_default();
+    let at = line.find(secret).unwrap_or_default();
+    let from = line.char_indices().map(|(index, _)| index).find(|index| index + 300 > at).unwrap_or_default();
+    line.chars().skip(line[..from].chars().count()).take(800).collect()
+}

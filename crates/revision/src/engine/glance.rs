@@ -1,0 +1,76 @@
+//! A pass without the content: good for as long as nothing is left to do.
+
+use olm_api::cluster_object_set::CollisionProtection;
+
+use super::Engine;
+use super::settle::probed;
+use crate::cluster::Cluster;
+use crate::memory::{Known, Memory, hash_of_state};
+use crate::plan::{Owner, Plan, plan};
+use crate::probes::Probes;
+use crate::result::{Action, ObjectResult, PhaseResult, RevisionResult};
+
+impl<C: Cluster> Engine<C> {
+    /// A pass over a revision whose content is not at hand, and the same as at the last [`Self::reconcile`]. Reads
+    /// what changed since, and nothing else. `None` where the content is needed to go on.
+    pub async fn glance(
+        &self,
+        owner: &Owner,
+        siblings: &[String],
+        probes: &Probes,
+    ) -> Option<RevisionResult> {
+        let mut memory = self.memories().remove(&owner.uid)?;
+        memory.compare_siblings(siblings);
+        let result = self.glance_at(&mut memory, owner, siblings, probes).await;
+        self.memories().insert(owner.uid.clone(), memory);
+        result
+    }
+
+    async fn glance_at(
+        &self,
+        memory: &mut Memory,
+        owner: &Owner,
+        siblings: &[String],
+        probes: &Probes,
+    ) -> Option<RevisionResult> {
+        let mut result = RevisionResult::new(memory.phase_count);
+        for phase in &mut memory.phases {
+            let mut objects = Vec::with_capacity(phase.objects.len());
+            for object in &mut phase.objects {
+                let known = object.as_mut()?;
+                objects.push(self.look_again(known, owner, siblings, probes).await?);
+            }
+            result.watch(objects.iter().map(|object| object.key.gvk.clone()));
+            result.phases.push(PhaseResult { name: phase.name.clone(), validation_error: None, objects });
+            if !result.phases.last().is_some_and(PhaseResult::is_complete) {
+                return Some(result);
+            }
+        }
+        result.is_complete().then_some(result)
+    }
+
+    /// `None` unless the object is still right.
+    async fn look_again(
+        &self,
+        known: &mut Known,
+        owner: &Owner,
+        siblings: &[String],
+        probes: &Probes,
+    ) -> Option<ObjectResult> {
+        if let Some(result) = known.unchanged(&self.sightings) {
+            return Some(result);
+        }
+        let actual = self.cluster.get(&known.key).await.ok()??;
+        // What protects from collisions plays no part in an object that is ours or a sibling's.
+        let protection = CollisionProtection::Prevent;
+        let action = match plan(Some(&actual), owner, siblings, &protection).ok()? {
+            Plan::Repair if known.found == hash_of_state(&actual) => Action::Idle,
+            Plan::AwaitDeletion => Action::Idle,
+            Plan::Leave => Action::Progressed,
+            _ => return None,
+        };
+        let result = probed(known.key.clone(), action, &actual, probes);
+        *known = Known::of(&self.sightings, &result, known.wanted, &actual)?;
+        Some(result)
+    }
+}

@@ -1,0 +1,154 @@
+//! Doing what is to be done about one object.
+
+use serde_json::Value;
+
+use super::look::{Look, Observed};
+use super::{Engine, Mode, Revision};
+use crate::cluster::{Cluster, ClusterError, Reason};
+use crate::content::ContentObject;
+use crate::failure::ObjectError;
+use crate::managed_fields::{conflicts, taken_over};
+use crate::memory::Known;
+use crate::object::{ObjectKey, resource_version};
+use crate::plan::{Plan, metadata_patch, superseded_managers, write_body};
+use crate::probes::{ProbeResult, ProbeStatus, Probes, failure_line};
+use crate::report::collision;
+use crate::result::{Action, ObjectResult};
+
+/// How often an object is looked at again when somebody else changed it in between.
+const ATTEMPTS: usize = 3;
+
+impl<C: Cluster> Engine<C> {
+    /// Executes the plan. If somebody else was faster, looks again.
+    pub(super) async fn settle(
+        &self,
+        revision: &Revision,
+        content: &ContentObject,
+        mut observed: Observed,
+        mode: Mode,
+    ) -> Result<(ObjectResult, Option<Known>), ObjectError> {
+        let mut attempt = 1;
+        loop {
+            match self.execute(revision, &observed, mode).await {
+                Err(error)
+                    if attempt < ATTEMPTS
+                        && (error.is(Reason::Conflict) || error.is(Reason::AlreadyExists)) =>
+                {
+                    attempt += 1;
+                    let Observed { desired, wanted, .. } = observed;
+                    observed = self.observed(revision, content, desired, wanted, None).await?;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn execute(
+        &self,
+        revision: &Revision,
+        observed: &Observed,
+        mode: Mode,
+    ) -> Result<(ObjectResult, Option<Known>), ObjectError> {
+        let Observed { desired, wanted, actual, plan } = observed;
+        let key = ObjectKey::of(desired);
+        let (action, live) = match (plan, actual) {
+            (Plan::Create | Plan::Adopt | Plan::Repair, _) if mode == Mode::Observe => {
+                return Ok((held(key, actual.as_ref(), &revision.probes), None));
+            }
+            (Plan::Adopt | Plan::Repair, Some(actual)) => self.write(revision, desired, actual, plan).await?,
+            (Plan::Keep | Plan::AwaitDeletion, Some(actual)) => (Action::Idle, actual.clone()),
+            (Plan::Leave, Some(actual)) => (Action::Progressed, actual.clone()),
+            (Plan::Collide, Some(actual)) => {
+                return Ok((collided_with(desired, actual, &revision.probes), None));
+            }
+            _ => (Action::Created, self.create(revision, desired).await?),
+        };
+        let result = probed(key, action, &live, &revision.probes);
+        let known = Known::of(&self.sightings, &result, *wanted, &live);
+        Ok((result, known))
+    }
+
+    async fn create(&self, revision: &Revision, desired: &Value) -> Result<Value, ObjectError> {
+        let key = ObjectKey::of(desired);
+        let created = self
+            .cluster
+            .create(desired)
+            .await
+            .map_err(|error| ObjectError::new(&key, "creating resource: ", error))?;
+        self.take_over(revision, &key, created)
+            .await
+            .map_err(|error| ObjectError::new(&key, "migrating to SSA after create: ", error))
+    }
+
+    async fn write(
+        &self,
+        revision: &Revision,
+        desired: &Value,
+        actual: &Value,
+        plan: &Plan,
+    ) -> Result<(Action, Value), ObjectError> {
+        let key = ObjectKey::of(desired);
+        let contested = !conflicts(desired, actual).is_empty();
+        let (step, action) = match (plan, contested) {
+            (Plan::Adopt, _) => ("patching (owner change): ", Action::Updated),
+            (_, true) => ("patching (conflict): ", Action::Recovered),
+            (_, false) => ("patching (modified): ", Action::Updated),
+        };
+        let before = resource_version(actual);
+        let write = async {
+            let current = self.take_over(revision, &key, actual.clone()).await?;
+            self.cluster.apply(&write_body(desired, &current, &revision.owner), false).await
+        };
+        let live = write.await.map_err(|error| ObjectError::new(&key, step, error))?;
+        let action = if resource_version(&live) == before { Action::Idle } else { action };
+        Ok((action, live))
+    }
+
+    /// Makes plain updates of ours server-side applies; without any there is no request.
+    async fn take_over(
+        &self,
+        revision: &Revision,
+        key: &ObjectKey,
+        actual: Value,
+    ) -> Result<Value, ClusterError> {
+        match taken_over(&actual, superseded_managers(&actual, &revision.owner)) {
+            Some(entries) => {
+                let patch = metadata_patch(&actual, [("managedFields", entries.into())]);
+                self.cluster.merge(key, &patch).await
+            }
+            None => Ok(actual),
+        }
+    }
+}
+
+pub(super) fn probed(key: ObjectKey, action: Action, live: &Value, probes: &Probes) -> ObjectResult {
+    let probe = probes.probe(live);
+    let not_ready = (!probe.is_ready()).then(|| failure_line(live, &probe));
+    ObjectResult { key, action, probe, collision: None, not_ready }
+}
+
+/// An object that would be written were the revision not paused.
+fn held(key: ObjectKey, actual: Option<&Value>, probes: &Probes) -> ObjectResult {
+    let probe = match actual {
+        Some(actual) => probes.probe(actual),
+        None => ProbeResult { status: ProbeStatus::Unknown, messages: Vec::new() },
+    };
+    let not_ready = Some(format!("Object {}: not applied while paused", key.kind_first()));
+    ObjectResult { key, action: Action::Held, probe, collision: None, not_ready }
+}
+
+fn collided_with(desired: &Value, actual: &Value, probes: &Probes) -> ObjectResult {
+    let result = probed(ObjectKey::of(desired), Action::Collision, actual, probes);
+    let collision = Some(collision(desired, actual, &result.probe));
+    ObjectResult { collision, ..result }
+}
+
+/// The object if it is somebody else's.
+pub(super) fn collided(look: Look, probes: &Probes) -> Option<ObjectResult> {
+    match look {
+        Look::Read(Observed { desired, actual: Some(actual), plan: Plan::Collide, .. }) => {
+            Some(collided_with(&desired, &actual, probes))
+        }
+        _ => None,
+    }
+}
