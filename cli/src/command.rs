@@ -9,6 +9,7 @@ use crate::crd_check::{self, CrdCheckArgs};
 use crate::diff::{self, DiffArgs};
 use crate::history::{self, HistoryArgs};
 use crate::install::{self, InstallArgs};
+use crate::rbac::RbacCommand;
 use crate::render::{self, RenderArgs};
 use crate::resolve::{self, ResolveArgs};
 use crate::rollback::{self, RollbackArgs};
@@ -83,6 +84,15 @@ pub(crate) enum Command {
     /// Checks a catalog; the same as `catalog validate`
     #[command(long_about = validate::ABOUT)]
     Validate(ValidateArgs),
+    /// Tells which rights are needed
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Examples:
+  {olm} rbac required my-operator -n my-operator
+  {olm} rbac required ./bundle -n my-operator -o table"
+    )]
+    Rbac(RbacCommand),
     /// Checks bundles
     #[command(
         subcommand,

@@ -19,6 +19,7 @@ mod install;
 mod manifest;
 mod output;
 mod progress;
+mod rbac;
 mod render;
 mod resolve;
 mod rollback;
@@ -87,6 +88,7 @@ fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
             Command::Rollback(args) => rollback::run(*args, &mut session).await,
             Command::Status(args) => status::run(args, &mut session).await,
             Command::Validate(args) => validate::run(args, &mut session).await,
+            Command::Rbac(command) => rbac::run(command, &mut session).await,
             Command::Bundle(command) => bundle::run(command, &mut session).await,
             Command::Catalog(command) => catalog::run(command, &mut session).await,
         };

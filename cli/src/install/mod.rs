@@ -65,7 +65,7 @@ pub(crate) struct InstallArgs {
     /// Only these versions, such as 1.2.3, 1.2.x or '>=1.2, <2'; upgrades stay within them
     #[arg(long, value_name = "RANGE")]
     version: Option<String>,
-    /// Only bundles of these channels; default is the package's default channel; without it all channels count
+    /// Only bundles of these channels ('default' is the package's default one); without it all count
     #[arg(long = "channel", value_name = "CHANNEL", value_delimiter = ',')]
     channels: Vec<String>,
     /// Only this ClusterCatalog

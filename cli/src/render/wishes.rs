@@ -21,7 +21,7 @@ const MULTI_WATCH: &str = "MultiWatchNamespaces";
 
 /// The gates of operator-controller, so that its arguments can be repeated here. Those that let more be rendered are on, as
 /// far as the reference has them.
-const KNOWN: [Gate; 11] = [
+const KNOWN: [Gate; 12] = [
     gate("BestEffortResolution", false),
     gate("BoxcutterRuntime", true),
     gate("BundleReleaseSupport", false),
@@ -29,6 +29,7 @@ const KNOWN: [Gate; 11] = [
     gate("ClusterUpgradeStatus", true),
     gate(DEPLOYMENT_CONFIG, true),
     gate(MULTI_WATCH, false),
+    gate("ServiceAccountImpersonation", false),
     gate(OWN_NAMESPACE, true),
     gate("WebhookProviderBuiltin", true),
     gate("WebhookProviderCertManager", false),

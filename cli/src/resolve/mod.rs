@@ -71,7 +71,7 @@ pub(crate) struct ResolveArgs {
     /// Priority of a catalog, by its name or as given with --catalog; default: 0, or that of the ClusterCatalog
     #[arg(long = "priority", value_name = "CATALOG=N", value_parser = priority)]
     priorities: Vec<(String, i32)>,
-    /// Only bundles of these channels; default is the package's default channel; without it all channels count
+    /// Only bundles of these channels ('default' is the package's default one); without it all count
     #[arg(long = "channel", value_name = "CHANNEL", value_delimiter = ',')]
     channels: Vec<String>,
     /// Only these versions, such as 1.2.3, 1.2.x or '>=1.2, <2'

@@ -48,7 +48,7 @@ pub(crate) struct UpgradeArgs {
     /// Only these versions, such as 1.2.3, 1.2.x or '>=1.2, <2'; upgrades stay within them
     #[arg(long, value_name = "RANGE", conflicts_with = "latest")]
     version: Option<String>,
-    /// Only bundles of these channels; default is the package's default channel
+    /// Only bundles of these channels ('default' is the package's default one)
     #[arg(long = "channel", value_name = "CHANNEL", value_delimiter = ',')]
     channels: Vec<String>,
     /// Any version: the highest that the catalog leads to, now and later

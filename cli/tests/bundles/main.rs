@@ -1,4 +1,4 @@
-//! `olm render` and `olm diff`, as users run them: the real binary on small bundles, real bundles, a registry and an API server.
+//! `olm render`, `olm diff` and `olm rbac`, as users run them: the real binary on small bundles, real bundles, a registry and an API server.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -6,6 +6,7 @@ mod cluster;
 mod diff;
 #[path = "../program/mod.rs"]
 mod program;
+mod rbac;
 mod real;
 mod render;
 mod setting;

@@ -1,0 +1,189 @@
+//! `olm rbac required`: the rights that an account needs to install a bundle (spec 06 §1.6, spec 08 R-8).
+//!
+//! They are computed from the rendered objects by the function that operator-controller calls for the accounts that it acts as.
+
+use std::path::Path;
+
+use clap::{Args, ValueEnum};
+use kube::ResourceExt;
+use olm_api::ClusterExtension;
+use olm_api::cluster_extension::{CatalogFilter, ClusterExtensionSpec, ExtensionSource, SourceType};
+use olm_bundle::rights::Rights;
+use serde_json::{Value, json};
+
+use super::documents::{Account, documents, table};
+use crate::bundle_source;
+use crate::failure::Failure;
+use crate::output;
+use crate::progress::say;
+use crate::render::{self, WishArgs, Wishes, check_inputs, only_extension};
+use crate::resolve::choose;
+use crate::session::Session;
+use crate::source::Access;
+use crate::version_expression;
+
+/// The first lines of the command's help.
+pub(crate) const ABOUT: &str = "Prints the rights that installing a bundle needs
+
+They are printed as a ClusterRole, and a Role for each namespace, that can be applied as they are: to create, read, change and \
+delete exactly the objects of this bundle, and all that its own roles grant, since the API server lets nobody grant what they \
+do not hold. Another version may need others; --escalate gives the verbs escalate and bind instead, which last longer and \
+allow far more. An upgrade needs those of both versions.
+
+They are what a ClusterExtension's service account needs where operator-controller acts as that account (its gate \
+ServiceAccountImpersonation). With --service-account, that account and bindings to it are printed, too.";
+
+/// Arguments of the command.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes:
+  0 success   1 something did not work   2 wrong usage   3 the bundle cannot be installed this way
+  4 what was asked for does not exist
+
+Examples:
+  {olm} rbac required my-operator -n my-operator         # the bundle that would be chosen now
+  {olm} rbac required ./bundle -n my-operator -o table
+  {olm} rbac required ./bundle -n my-operator --service-account installer | kubectl apply -f -
+  {olm} rbac required --extension my-operator            # the bundle that it would have next
+  {olm} rbac required -f extension.yaml --escalate")]
+pub(crate) struct RequiredArgs {
+    /// The package; or the bundle: a directory with the directories manifests and metadata, or an image reference
+    #[arg(value_name = "NAME|BUNDLE", required_unless_present_any = ["extension", "file"])]
+    what: Option<String>,
+    /// What this ClusterExtension of the cluster asks for
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["file", "namespace"])]
+    extension: Option<String>,
+    /// File with a ClusterExtension, whose namespace, configuration and service account count; - is standard input
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<String>,
+    /// Where a bundle that is not named is chosen from: a directory, an image reference, cluster/NAME, or cluster for all
+    /// catalogs of the cluster; may be given several times
+    #[arg(long = "catalog", value_name = "SOURCE", default_value = "cluster")]
+    catalogs: Vec<String>,
+    /// Only these versions of the package
+    #[arg(long, value_name = "RANGE", conflicts_with_all = ["extension", "file"])]
+    version: Option<String>,
+    /// Service account in the extension's namespace that gets the rights; default: that of the ClusterExtension, if it has one
+    #[arg(long, value_name = "NAME")]
+    service_account: Option<String>,
+    /// Name of the roles; default: that of the extension or package, and -installer
+    #[arg(long, value_name = "NAME")]
+    role_name: Option<String>,
+    /// The verbs escalate and bind instead of what the bundle's roles grant
+    #[arg(long)]
+    escalate: bool,
+    #[command(flatten)]
+    wishes: WishArgs,
+    /// How to print the rights
+    #[arg(short, long, value_enum, default_value = "yaml", value_name = "FORMAT")]
+    output: Notation,
+    #[command(flatten)]
+    access: Access,
+}
+
+/// How rights are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Notation {
+    /// Documents, one for each object
+    Yaml,
+    /// One List
+    Json,
+    /// A line for each rule
+    Table,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The bundle cannot be had or rendered.
+pub(crate) async fn run(args: RequiredArgs, session: &mut Session) -> Result<(), Failure> {
+    check_inputs(&[args.file.as_deref(), args.wishes.config_file()])?;
+    if let Some(text) = &args.version {
+        version_expression::check(text)?;
+    }
+    let extension = match (&args.file, &args.extension) {
+        // What a file says about its status is not what a cluster has.
+        (Some(file), _) => Some(ClusterExtension { status: None, ..only_extension(file, session).await? }),
+        (None, Some(name)) => Some(args.access.cluster.connect().await?.extension(name, session).await?),
+        (None, None) => None,
+    };
+    let wishes = args.wishes.read(extension.as_ref(), session).await?;
+    let bundle = bundle(&args, extension.as_ref(), &wishes, session).await?;
+    let files = bundle_source::read(&bundle, &args.access.images, session).await?;
+    let rendered = render::objects(&files, &wishes)?;
+    let rights = Rights::of(&rendered.objects);
+    let rights = if args.escalate { rights.escalating() } else { rights.exact() };
+    let stem =
+        extension.as_ref().map_or_else(|| rendered.bundle.package_name().to_owned(), ResourceExt::name_any);
+    let name = args.role_name.clone().unwrap_or_else(|| format!("{stem}-installer"));
+    let account = args.service_account.clone().or_else(|| account(extension.as_ref()));
+    let account = account.map(|name| Account { namespace: wishes.namespace.clone(), name });
+    let documents = documents(&name, &rights, account.as_ref());
+    match args.output {
+        Notation::Table => session.output.text(&table(&rights)),
+        Notation::Json => {
+            let list = json!({"apiVersion": "v1", "kind": "List", "items": documents});
+            session.output.text(&output::json(&list)?)
+        }
+        Notation::Yaml => documents.iter().try_for_each(|document: &Value| {
+            session.output.text("---\n")?;
+            session.output.text(&output::yaml(document)?)
+        }),
+    }
+}
+
+/// The bundle: as named, or as it would be chosen.
+async fn bundle(
+    args: &RequiredArgs,
+    extension: Option<&ClusterExtension>,
+    wishes: &Wishes,
+    session: &Session,
+) -> Result<String, Failure> {
+    let asked = match (&args.what, extension) {
+        (Some(what), _) if !is_package(what) => return Ok(what.clone()),
+        (Some(package), None) => asked(package, args.version.clone(), &wishes.namespace),
+        (None, Some(extension)) => extension.clone(),
+        (Some(package), Some(_)) => {
+            return Err(Failure::usage(format!(
+                "{} is a package, and a ClusterExtension says itself which one it wants: leave one of both out, or name a \
+                 bundle",
+                olm_version::quote(package)
+            )));
+        }
+        (None, None) => return Err(Failure::usage("name a package, a bundle or a ClusterExtension")),
+    };
+    let choice = choose(&asked, &args.catalogs, wishes.gates(), &args.access, session).await?;
+    say(&format!("{} of catalog {}: {}", choice.bundle, choice.catalog, choice.image));
+    Ok(choice.image)
+}
+
+/// Image references and paths have something between their parts; packages are single words.
+fn is_package(what: &str) -> bool {
+    !what.contains(['/', ':', '@']) && !Path::new(what).exists() && what != "." && what != ".."
+}
+
+/// A new extension of the package.
+fn asked(package: &str, version: Option<String>, namespace: &str) -> ClusterExtension {
+    let spec = ClusterExtensionSpec {
+        namespace: namespace.to_owned(),
+        service_account: None,
+        source: ExtensionSource {
+            source_type: SourceType::Catalog,
+            catalog: Some(CatalogFilter {
+                package_name: package.to_owned(),
+                version,
+                channels: Vec::new(),
+                selector: None,
+                upgrade_constraint_policy: None,
+            }),
+        },
+        install: None,
+        config: None,
+        progress_deadline_minutes: None,
+    };
+    ClusterExtension::new(package, spec)
+}
+
+fn account(extension: Option<&ClusterExtension>) -> Option<String> {
+    let account = extension?.spec.as_ref()?.service_account.as_ref()?;
+    Some(account.name.clone()).filter(|name| !name.is_empty())
+}
