@@ -159,7 +159,7 @@ bare_env() {
   print_path "$bin_dir"
   [[ $profile == node ]] || return 0
   print_exports OLM_REGISTRY="$registry" OLM_REGISTRY_ADDRESS="$registry_address" \
-    OLM_REGISTRY_CA="$pki_dir/ca.crt" \
+    OLM_REGISTRY_CA="$pki_dir/ca.crt" OLM_HOST_ADDRESS="$bridge_address" \
     CONTAINERD_ADDRESS="$containerd_socket" CONTAINERD_NAMESPACE=k8s.io
 }
 

@@ -102,7 +102,14 @@ kind_env() {
   find_kubectl
   print_path "$(dirname "$kubectl")"
   print_exports KUBECONFIG="$admin_kubeconfig" OLM_REGISTRY="$registry" \
-    OLM_REGISTRY_ADDRESS="127.0.0.1:$registry_port" OLM_REGISTRY_CA="$pki_dir/ca.crt"
+    OLM_REGISTRY_ADDRESS="127.0.0.1:$registry_port" OLM_REGISTRY_CA="$pki_dir/ca.crt" \
+    OLM_HOST_ADDRESS="$(kind_gateway)"
+}
+
+# kind_gateway: the address of this machine on kind's network.
+kind_gateway() {
+  docker network inspect kind \
+    --format '{{range .IPAM.Config}}{{if .Gateway}}{{.Gateway}}{{"\n"}}{{end}}{{end}}' | grep --max-count=1 --invert-match :
 }
 
 kind_load() {

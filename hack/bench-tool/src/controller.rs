@@ -30,6 +30,7 @@ impl Controller {
             .arg(format!("--cache-path={}", cache.display()))
             .arg(format!("--catalogd-cas-dir={}", file("catalogd-ca")))
             .arg(format!("--pull-cas-dir={}", file("registry")))
+            .arg("--registry-deny-cidrs=")
             .arg(format!("--health-probe-bind-address=127.0.0.1:{probe_port}"))
             .stdin(Stdio::null())
             .stderr(output)

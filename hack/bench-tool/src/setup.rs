@@ -143,6 +143,7 @@ impl Catalogd {
             .arg("--feature-gates=APIV1MetasHandler=true")
             .arg(format!("--cache-dir={}", setup.cache().display()))
             .arg(format!("--pull-cas-dir={}", file("registry")))
+            .arg("--registry-deny-cidrs=")
             .arg(format!("--tls-cert={}", file("tls.crt")))
             .arg(format!("--tls-key={}", file("tls.key")))
             .arg(format!("--catalogs-server-addr=127.0.0.1:{port}"))

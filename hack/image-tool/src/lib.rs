@@ -1,7 +1,7 @@
 //! OCI images for development and tests, without a container engine.
 //!
-//! [`olm_pack`] makes the images; here are the files of an image that runs a program ([`runtime_files`]), pushing with a
-//! credentials file ([`push`]), and two registries for the tests of every crate that pulls: [`registry`], in the test's own
+//! [`olm_pack`] makes the images; here are the files of an image that runs a program ([`runtime_files`]) and what they are
+//! made of ([`bill_of_materials`]), pushing with a credentials file ([`push`]), and two registries for the tests of every crate that pulls: [`registry`], in the test's own
 //! process with faults on demand, and [`docker_registry`], a real one.
 //!
 //! This is a developers' tool and a test library. The servers must not depend on it.
@@ -10,9 +10,11 @@ mod binary;
 pub mod docker_registry;
 mod push;
 pub mod registry;
+mod sbom;
 
 pub use binary::runtime_files;
 pub use olm_pack::{
     BUNDLE_CHANNELS_LABEL, CATALOG_LABEL, Image, Layer, LayerEntry, Runtime, digest_of, write_archive,
 };
 pub use push::{Push, push};
+pub use sbom::bill_of_materials;

@@ -10,7 +10,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
-use olm_image::{Image, Layer, Push, Runtime, push, runtime_files, write_archive};
+use olm_image::{
+    Image, Layer, LayerEntry, Push, Runtime, bill_of_materials, push, runtime_files, write_archive,
+};
 use olm_oci::{Credentials, Platform};
 
 /// Numeric user and group of our servers.
@@ -31,6 +33,10 @@ enum Command {
         /// Program to run; the image's entrypoint is its file name in the image root
         #[arg(long)]
         binary: PathBuf,
+        /// File with what `cargo tree --prefix none --format '{p}|{l}'` prints of the program's crate; the image then tells in
+        /// /usr/share/sbom/NAME.cdx.json what it is made of
+        #[arg(long, value_name = "FILE")]
+        crates: Option<PathBuf>,
         #[command(flatten)]
         target: Target,
     },
@@ -84,7 +90,9 @@ async fn main() -> ExitCode {
 
 async fn run(command: Command) -> Result<()> {
     match command {
-        Command::Binary { binary, target } => deliver(&program(&binary)?, &target).await,
+        Command::Binary { binary, crates, target } => {
+            deliver(&program(&binary, crates.as_deref())?, &target).await
+        }
         Command::Catalog { folder, target } => {
             deliver(&Image::catalog(&read_folder(&folder)?)?, &target).await
         }
@@ -96,7 +104,7 @@ async fn run(command: Command) -> Result<()> {
     }
 }
 
-fn program(binary: &Path) -> Result<Image> {
+fn program(binary: &Path, crates: Option<&Path>) -> Result<Image> {
     let name = binary.file_name().and_then(|name| name.to_str()).context("--binary names no file")?;
     let runtime = Runtime {
         architecture: Platform::current().architecture,
@@ -104,7 +112,14 @@ fn program(binary: &Path) -> Result<Image> {
         user: Some(NONROOT.to_owned()),
         env: vec!["PATH=/".to_owned()],
     };
-    Ok(Image::new(vec![Layer::new(&runtime_files(binary)?)?], &BTreeMap::new(), &runtime)?)
+    let mut files = runtime_files(binary)?;
+    if let Some(path) = crates {
+        let listed = || path.display().to_string();
+        let tree = std::fs::read_to_string(path).with_context(listed)?;
+        let bill = bill_of_materials(name, &tree, &files).with_context(listed)?;
+        files.insert(format!("usr/share/sbom/{name}.cdx.json"), LayerEntry::file(format!("{bill:#}\n")));
+    }
+    Ok(Image::new(vec![Layer::new(&files)?], &BTreeMap::new(), &runtime)?)
 }
 
 async fn deliver(image: &Image, target: &Target) -> Result<()> {
@@ -159,4 +174,24 @@ fn read_folder(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
         }
     }
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use super::*;
+
+    // spec 06 §10.2: supply chain of our images
+    #[test]
+    fn the_same_program_gives_the_same_image() {
+        let folder = tempfile::tempdir().unwrap();
+        let (binary, crates) = (folder.path().join("catalogd"), folder.path().join("crates"));
+        std::fs::copy("/bin/true", &binary).unwrap();
+        std::fs::write(&crates, "catalogd v0.1.0 (/somewhere)|Apache-2.0\nserde v1.0.2|MIT\n").unwrap();
+        let image = program(&binary, Some(&crates)).unwrap();
+        assert_eq!(image.digest(), program(&binary, Some(&crates)).unwrap().digest());
+        // What it is made of is part of it.
+        assert_ne!(image.digest(), program(&binary, None).unwrap().digest());
+    }
 }

@@ -51,9 +51,14 @@ pub(crate) async fn measure(arguments: &ControllerArguments) -> Result<Table> {
     let cases: &[Case] =
         if arguments.cases.is_empty() { &[Case::Pods, Case::Growth] } else { &arguments.cases };
     for case in cases {
-        match case {
-            Case::Pods => pods(&mut table, arguments).await?,
-            Case::Growth => growth(&mut table, arguments).await?,
+        let measured = match case {
+            Case::Pods => pods(&mut table, arguments).await,
+            Case::Growth => growth(&mut table, arguments).await,
+        };
+        if let Err(error) = measured {
+            // What has taken minutes to measure is not lost.
+            eprint!("{table}");
+            return Err(error);
         }
     }
     Ok(table)

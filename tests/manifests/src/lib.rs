@@ -1,0 +1,85 @@
+//! The files of `manifests/` as objects, for tests.
+
+// A test fails by panicking, in its helper functions too.
+#![allow(clippy::panic)]
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+/// Files with everything of an installation.
+pub const INSTALLATIONS: [&str; 5] =
+    ["install.yaml", "hardened.yaml", "install-cert-manager.yaml", "experimental.yaml", "openshift.yaml"];
+
+/// Files that are applied beside an installation.
+pub const ADDITIONS: [&str; 5] = [
+    "default-catalogs.yaml",
+    "hardened-escalate.yaml",
+    "hardened-impersonation.yaml",
+    "monitoring.yaml",
+    "monitoring-cert-manager.yaml",
+];
+
+/// Path of a file of `manifests/`.
+pub fn path(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests").join(file)
+}
+
+/// The objects of a file of `manifests/`, in its order.
+///
+/// # Panics
+/// The file cannot be read as YAML.
+pub fn objects(file: &str) -> Vec<Value> {
+    objects_at(&path(file))
+}
+
+/// The objects of a YAML file, in its order.
+///
+/// # Panics
+/// The file cannot be read as YAML.
+pub fn objects_at(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    documents.into_iter().filter(|object| !object.is_null()).collect()
+}
+
+/// The objects of this kind.
+pub fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    objects.iter().filter(|object| object["kind"] == kind).collect()
+}
+
+/// The text at a JSON pointer, empty where there is none.
+pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// `Kind namespace/name` or `Kind name`.
+pub fn identity(object: &Value) -> String {
+    let (kind, name) = (text(object, "/kind"), text(object, "/metadata/name"));
+    match text(object, "/metadata/namespace") {
+        "" => format!("{kind} {name}"),
+        namespace => format!("{kind} {namespace}/{name}"),
+    }
+}
+
+/// The object of this kind and name.
+///
+/// # Panics
+/// There is none.
+pub fn named<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
+    of_kind(objects, kind)
+        .into_iter()
+        .find(|object| text(object, "/metadata/name") == name)
+        .unwrap_or_else(|| panic!("no {kind} {name}"))
+}
+
+/// The only container of a Deployment.
+pub fn container(deployment: &Value) -> &Value {
+    &deployment["spec"]["template"]["spec"]["containers"][0]
+}
+
+/// Strings of an array.
+pub fn strings(array: &Value) -> Vec<&str> {
+    array.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}

@@ -1,0 +1,204 @@
+//! The files of `manifests/` as a real API server takes them: by `kubectl apply` with strict validation, one over the
+//! other, and over what an installation of the reference left.
+//!
+//! The definitions of cert-manager and of the Prometheus operator are our own excerpts: of their kinds only the fields
+//! that we write are checked. No controllers run here; `hack/upgrade-test --reference` takes over with real pods.
+
+// A test fails by panicking, in its helper functions too.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use olm_control_plane::ControlPlane;
+use olm_manifests::{container, identity, named, objects, objects_at, of_kind, path, text};
+use serde_json::{Value, json};
+
+fn data(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("data").join(file)
+}
+
+/// The binary that is kubectl among others, as `olm-control-plane` finds it.
+fn binary() -> PathBuf {
+    if let Some(path) = std::env::var_os("OLM_CLUSTER_BINARY") {
+        return path.into();
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hack/cluster");
+    let output = Command::new(script).arg("binary").stderr(Stdio::inherit()).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().into()
+}
+
+struct Server {
+    plane: ControlPlane,
+    binary: PathBuf,
+}
+
+impl Server {
+    async fn start() -> Self {
+        let server = Self { plane: ControlPlane::start().await.unwrap(), binary: binary() };
+        let definitions = ["cert-manager-crds.yaml", "monitoring-crds.yaml"];
+        let crds: Vec<Value> = definitions.iter().flat_map(|file| objects_at(&data(file))).collect();
+        server.plane.apply_crds(&crds).await.unwrap();
+        for namespace in ["cert-manager", "openshift-config", "openshift-monitoring"] {
+            server.kubectl(&["create", "namespace", namespace], "");
+        }
+        server
+    }
+
+    /// What kubectl prints. Fails on an error as well as on a warning.
+    fn kubectl(&self, arguments: &[&str], input: &str) -> String {
+        let mut kubectl = Command::new(&self.binary)
+            .args(["kubectl", "--kubeconfig"])
+            .arg(self.plane.kubeconfig())
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        kubectl.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = kubectl.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.is_empty(), "kubectl {arguments:?}: {said}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn apply(&self, file: &Path, options: &[&str]) -> String {
+        let arguments = [&["apply", "--validate=strict", "-f", file.to_str().unwrap()], options].concat();
+        self.kubectl(&arguments, "")
+    }
+
+    fn get(&self, object: &Value) -> Value {
+        let kind = text(object, "/kind");
+        let (group, _) = text(object, "/apiVersion").split_once('/').unwrap_or_default();
+        let kind = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+        let namespace = text(object, "/metadata/namespace");
+        let name = text(object, "/metadata/name");
+        let arguments = ["get", &kind, name, "--namespace", namespace, "--output", "json"];
+        let arguments = if namespace.is_empty() {
+            [&arguments[..3], &arguments[5..]].concat()
+        } else {
+            arguments.to_vec()
+        };
+        serde_json::from_str(&self.kubectl(&arguments, "")).unwrap()
+    }
+
+    /// The pods of the file's Deployments would be admitted.
+    fn admits_pods(&self, file: &str) {
+        for deployment in of_kind(&objects(file), "Deployment") {
+            let template = &deployment["spec"]["template"];
+            let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": template["spec"]});
+            pod["metadata"]["name"] = json!("one-of-them");
+            pod["metadata"]["namespace"] = deployment["metadata"]["namespace"].clone();
+            self.kubectl(&["create", "--dry-run=server", "--validate=strict", "-f", "-"], &pod.to_string());
+        }
+    }
+}
+
+const SERVER_SIDE: &[&str] = &["--server-side", "--force-conflicts"];
+
+// spec 06 A1 (what an API server says of it), §1.1
+#[tokio::test(flavor = "multi_thread")]
+async fn every_variant_is_valid_and_may_follow_every_other() {
+    let server = Server::start().await;
+    let variants = [
+        "install.yaml",
+        "hardened.yaml",
+        "install-cert-manager.yaml",
+        "experimental.yaml",
+        "hardened.yaml",
+        "install.yaml",
+        "experimental.yaml",
+        "install.yaml",
+        "openshift.yaml",
+    ];
+    for variant in variants {
+        server.apply(&path(variant), SERVER_SIDE);
+        server.admits_pods(variant);
+        // Not one volume of another variant stays.
+        for deployment in of_kind(&objects(variant), "Deployment") {
+            let stored = server.get(deployment);
+            let count =
+                |object: &Value| object["spec"]["template"]["spec"]["volumes"].as_array().unwrap().len();
+            assert_eq!(count(&stored), count(deployment), "{variant}: {}", identity(deployment));
+            assert_eq!(container(&stored)["args"], container(deployment)["args"], "{variant}");
+        }
+        let admin = "operator-controller-cluster-admin-rolebinding";
+        let binding = server.get(named(&objects(variant), "ClusterRoleBinding", admin));
+        assert_eq!(binding.get("subjects").is_some(), variant != "hardened.yaml", "{variant}: {binding}");
+        if variant == "install.yaml" {
+            assert!(
+                server
+                    .apply(&path(variant), SERVER_SIDE)
+                    .lines()
+                    .all(|line| line.ends_with("serverside-applied"))
+            );
+        }
+    }
+    // No catalogd is there to call.
+    server
+        .kubectl(&["delete", "mutatingwebhookconfiguration", "catalogd-mutating-webhook-configuration"], "");
+    for addition in olm_manifests::ADDITIONS {
+        server.apply(&path(addition), SERVER_SIDE);
+    }
+}
+
+// spec 06 §8.2(1, 3), F1: names, selectors and references that cannot change are those of the reference.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_installation_of_the_reference_is_taken_over() {
+    for (before, after) in [(&[][..], &[][..]), (&[], SERVER_SIDE), (SERVER_SIDE, SERVER_SIDE)] {
+        let server = Server::start().await;
+        let reference = objects_at(&data("reference-installation.yaml"));
+        // It has definitions as well; ours are the same kinds.
+        server.apply(&path("crds"), before);
+        server.apply(&data("reference-installation.yaml"), before);
+        // The same manager: by whichever way of kubectl both were applied.
+        server.apply(&path("install.yaml"), after);
+        let ours = objects("install.yaml");
+        for object in &ours {
+            let stored = server.get(object);
+            let was = reference.iter().find(|old| identity(old) == identity(object));
+            match text(object, "/kind") {
+                "Deployment" => {
+                    assert!(was.is_some());
+                    assert_eq!(container(&stored)["args"], container(object)["args"]);
+                    let pod = |object: &Value| object["spec"]["template"]["spec"].clone();
+                    let names = |list: &Value| -> Vec<String> {
+                        list.as_array().unwrap().iter().map(|item| text(item, "/name").to_owned()).collect()
+                    };
+                    assert_eq!(
+                        names(&pod(&stored)["volumes"]),
+                        names(&pod(object)["volumes"]),
+                        "{before:?} {after:?}"
+                    );
+                    assert_eq!(pod(&stored)["nodeSelector"], pod(object)["nodeSelector"]);
+                }
+                "PodDisruptionBudget" => assert!(stored["spec"].get("minAvailable").is_none(), "{stored}"),
+                // Else cert-manager would go on writing the trust that catalogd writes now.
+                "MutatingWebhookConfiguration" => {
+                    assert!(
+                        !stored["metadata"]["annotations"].to_string().contains("cert-manager.io"),
+                        "{stored}"
+                    );
+                }
+                "ClusterRoleBinding" | "RoleBinding" => assert_eq!(stored["roleRef"], object["roleRef"]),
+                _ => {}
+            }
+        }
+        let ours: Vec<String> = ours.iter().map(identity).collect();
+        let left: Vec<String> = reference.iter().map(identity).filter(|name| !ours.contains(name)).collect();
+        assert_eq!(
+            left,
+            [
+                "Issuer cert-manager/self-sign-issuer",
+                "Certificate cert-manager/olmv1-ca",
+                "ClusterIssuer olmv1-ca",
+                "Certificate olmv1-system/catalogd-service-cert",
+                "Certificate olmv1-system/operator-controller-cert"
+            ],
+            "what remains of the reference"
+        );
+        server.apply(&path("experimental.yaml"), after);
+    }
+}

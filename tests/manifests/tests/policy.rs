@@ -1,0 +1,495 @@
+//! What every file of an installation must be like: names, labels, args, ports, traffic (spec 06 §§1.1–1.15).
+
+// A test fails by panicking, in its helper functions too.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+
+use olm_manifests::{ADDITIONS, INSTALLATIONS, container, identity, named, objects, of_kind, strings, text};
+use regex::Regex;
+use serde_json::{Value, json};
+
+const SERVERS: [&str; 2] = ["catalogd", "operator-controller"];
+const FEATURE_SET: &str = "/metadata/annotations/olm.operatorframework.io~1feature-set";
+
+/// What all have, whatever issues certificates. `SYSTEM` is the server's namespace.
+const INVENTORY: &[&str] = &[
+    "NetworkPolicy SYSTEM/default-deny-all-traffic",
+    "NetworkPolicy SYSTEM/catalogd-controller-manager",
+    "NetworkPolicy SYSTEM/operator-controller-controller-manager",
+    "PodDisruptionBudget SYSTEM/catalogd-controller-manager",
+    "PodDisruptionBudget SYSTEM/operator-controller-controller-manager",
+    "ServiceAccount SYSTEM/catalogd-controller-manager",
+    "ServiceAccount SYSTEM/operator-controller-controller-manager",
+    "CustomResourceDefinition clustercatalogs.olm.operatorframework.io",
+    "CustomResourceDefinition clusterextensions.olm.operatorframework.io",
+    "CustomResourceDefinition clusterobjectsets.olm.operatorframework.io",
+    "CustomResourceDefinition clusterupgradestatuses.ext.olm.operatorframework.io",
+    "ClusterRole catalogd-manager-role",
+    "ClusterRole catalogd-metrics-reader",
+    "ClusterRole catalogd-proxy-role",
+    "ClusterRole operator-controller-clusterextension-viewer-role",
+    "ClusterRole operator-controller-metrics-reader",
+    "ClusterRole operator-controller-proxy-role",
+    "ClusterRoleBinding catalogd-manager-rolebinding",
+    "ClusterRoleBinding catalogd-proxy-rolebinding",
+    "ClusterRoleBinding operator-controller-cluster-admin-rolebinding",
+    "ClusterRoleBinding operator-controller-proxy-rolebinding",
+    "Role SYSTEM/catalogd-manager-role",
+    "Role SYSTEM/catalogd-leader-election-role",
+    "Role SYSTEM/operator-controller-manager-role",
+    "Role SYSTEM/operator-controller-leader-election-role",
+    "RoleBinding SYSTEM/catalogd-manager-rolebinding",
+    "RoleBinding SYSTEM/catalogd-leader-election-rolebinding",
+    "RoleBinding SYSTEM/operator-controller-manager-rolebinding",
+    "RoleBinding SYSTEM/operator-controller-leader-election-rolebinding",
+    "Service SYSTEM/catalogd-service",
+    "Service SYSTEM/operator-controller-service",
+    "Deployment SYSTEM/catalogd-controller-manager",
+    "Deployment SYSTEM/operator-controller-controller-manager",
+    "MutatingWebhookConfiguration catalogd-mutating-webhook-configuration",
+    "ValidatingAdmissionPolicy clusterextension-serviceaccount-deprecated",
+    "ValidatingAdmissionPolicyBinding clusterextension-serviceaccount-deprecated",
+];
+
+/// What cert-manager is asked for.
+const CERTIFICATES: &[&str] = &[
+    "Issuer cert-manager/self-sign-issuer",
+    "Certificate cert-manager/olmv1-ca",
+    "ClusterIssuer olmv1-ca",
+    "Certificate SYSTEM/catalogd-service-cert",
+    "Certificate SYSTEM/operator-controller-cert",
+];
+
+/// ClusterRoles and bindings that the reference's install script deletes.
+const FORBIDDEN: [&str; 3] = [
+    "ClusterRoleBinding operator-controller-manager-rolebinding",
+    "ClusterRoleBinding operator-controller-manager-admin-rolebinding",
+    "ClusterRole operator-controller-manager-role",
+];
+
+fn deployment<'a>(all: &'a [Value], server: &str) -> &'a Value {
+    named(all, "Deployment", &format!("{server}-controller-manager"))
+}
+
+/// Identities with both servers' namespaces as `SYSTEM`.
+fn identities(all: &[Value]) -> BTreeSet<String> {
+    let namespaces = ["openshift-catalogd", "openshift-operator-controller", "olmv1-system"];
+    let system = |identity: String| {
+        namespaces.iter().fold(identity, |identity, name| identity.replace(&format!(" {name}/"), " SYSTEM/"))
+    };
+    all.iter().map(|object| system(identity(object))).collect()
+}
+
+// spec 06 §1.3
+#[test]
+fn names_are_those_of_the_reference() {
+    for file in INSTALLATIONS {
+        let all = objects(file);
+        let found = identities(&all);
+        let wants_certificates = ["install-cert-manager.yaml", "experimental.yaml"].contains(&file);
+        let wanted = INVENTORY.iter().chain(CERTIFICATES.iter().filter(|_| wants_certificates));
+        for name in wanted {
+            assert!(found.contains(*name), "{file} has no {name}");
+        }
+        for name in FORBIDDEN {
+            assert!(!found.contains(name), "{file} has {name}");
+        }
+        if file != "openshift.yaml" {
+            assert_eq!(all.len(), found.len(), "{file} has an object twice");
+            named(&all, "Namespace", "olmv1-system");
+        }
+    }
+    // Nothing else in the file that most apply: what a user sees in the cluster is what the reference has.
+    let known: BTreeSet<String> = INVENTORY.iter().map(|name| (*name).to_owned()).collect();
+    let more: Vec<String> = identities(&objects("install.yaml")).difference(&known).cloned().collect();
+    assert_eq!(more, ["Namespace olmv1-system"]);
+}
+
+// spec 06 §§1.1, 1.3
+#[test]
+fn objects_are_labelled_and_tell_their_feature_set() {
+    for file in INSTALLATIONS.into_iter().chain(ADDITIONS) {
+        let wanted = if file == "experimental.yaml" { "experimental" } else { "standard" };
+        for object in objects(file) {
+            let name = identity(&object);
+            if object["kind"] == "CustomResourceDefinition" {
+                assert_eq!(
+                    text(&object, "/metadata/annotations/olm.operatorframework.io~1generator"),
+                    "experimental",
+                    "{name}"
+                );
+                assert!(object["metadata"].get("labels").is_none(), "{file}: {name}");
+                continue;
+            }
+            if object["kind"] == "ClusterCatalog" {
+                continue;
+            }
+            assert_eq!(text(&object, FEATURE_SET), wanted, "{file}: {name}");
+            assert_eq!(text(&object, "/metadata/labels/app.kubernetes.io~1part-of"), "olm", "{file}: {name}");
+            let of = text(&object, "/metadata/labels/app.kubernetes.io~1name");
+            assert!(["olmv1", "catalogd", "operator-controller"].contains(&of), "{file}: {name}: {of}");
+            if object["kind"] == "Deployment" {
+                assert_eq!(text(&object["spec"]["template"], FEATURE_SET), wanted, "{file}: {name}");
+            }
+        }
+    }
+}
+
+// spec 06 §§1.2, 1.8, A3
+#[test]
+fn args_come_in_the_order_of_the_reference_one_gate_each() {
+    let gate = Regex::new("^--feature-gates=([[:alnum:]]+)=(true|false)$").unwrap();
+    let metas = "APIV1MetasHandler";
+    let off = |names: &[&str]| names.iter().map(|name| format!("{name}=false")).collect::<Vec<_>>();
+    let usual = ["BundleReleaseSupport", "DeploymentConfig", "SingleOwnNamespaceInstallSupport"];
+    let builtin = [
+        vec!["BoxcutterRuntime=true".to_owned(), "WebhookProviderBuiltin=true".to_owned()],
+        off(&usual),
+        off(&["WebhookProviderCertManager", "WebhookProviderOpenshiftServiceCA"]),
+    ]
+    .concat();
+    let certificates = |on: &str, other: &str| {
+        [vec!["BoxcutterRuntime=true".to_owned(), format!("{on}=true")], off(&usual), off(&[other])].concat()
+    };
+    let all_on = ["BoxcutterRuntime", usual[0], usual[1], usual[2], "WebhookProviderCertManager"];
+    let experimental = all_on
+        .iter()
+        .map(|name| format!("{name}=true"))
+        .chain(off(&["WebhookProviderOpenshiftServiceCA"]))
+        .collect::<Vec<_>>();
+    let (cert_manager, openshift) = ("WebhookProviderCertManager", "WebhookProviderOpenshiftServiceCA");
+    let rows: [(&str, Vec<String>, Vec<String>); 5] = [
+        (
+            "install.yaml",
+            vec![format!("{metas}=true"), "GraphQLCatalogQueries=false".to_owned()],
+            builtin.clone(),
+        ),
+        ("hardened.yaml", vec![format!("{metas}=true"), "GraphQLCatalogQueries=false".to_owned()], builtin),
+        ("install-cert-manager.yaml", off(&[metas]), certificates(cert_manager, openshift)),
+        (
+            "experimental.yaml",
+            vec![format!("{metas}=true"), "GraphQLCatalogQueries=true".to_owned()],
+            experimental,
+        ),
+        ("openshift.yaml", off(&[metas]), certificates(openshift, cert_manager)),
+    ];
+    for (file, of_catalogd, of_operator_controller) in rows {
+        let all = objects(file);
+        for (server, wanted) in SERVERS.into_iter().zip([of_catalogd, of_operator_controller]) {
+            let args = strings(&container(deployment(&all, server))["args"]);
+            let found: Vec<String> = args
+                .iter()
+                .filter(|arg| arg.starts_with("--feature-gates"))
+                .map(|arg| {
+                    let parts = gate.captures(arg).unwrap_or_else(|| panic!("{file}: {arg}"));
+                    format!("{}={}", &parts[1], &parts[2])
+                })
+                .collect();
+            assert_eq!(found, wanted, "{file}: {server}");
+            assert!(args.iter().all(|arg| arg.starts_with("--")), "{file}: one arg per option: {args:?}");
+            assert!(
+                !args.iter().any(|arg| arg.starts_with("--tls-profile") || arg.starts_with("--tls-custom"))
+            );
+
+            let catalogd_namespace =
+                if file == "openshift.yaml" { "openshift-catalogd" } else { "olmv1-system" };
+            let address = format!("--external-address=catalogd-service.{catalogd_namespace}.svc");
+            let head: Vec<&str> = match server {
+                "catalogd" => vec!["--leader-elect", "--metrics-bind-address=:7443", &address],
+                _ => vec![
+                    "--health-probe-bind-address=:8081",
+                    "--metrics-bind-address=:8443",
+                    "--leader-elect",
+                ],
+            };
+            let pair = ["--tls-cert=/var/certs/tls.crt", "--tls-key=/var/certs/tls.key"];
+            let cas = (server == "operator-controller").then_some("--catalogd-cas-dir=/var/ca-certs");
+            let tail: Vec<&str> = match file {
+                "install.yaml" | "hardened.yaml" => {
+                    vec!["--cert-management=builtin", "--pull-cas-dir=/var/pull-cas"]
+                }
+                "openshift.yaml" => pair
+                    .into_iter()
+                    .chain(cas)
+                    .chain(["--v=${LOG_VERBOSITY}", "--global-pull-secret=openshift-config/pull-secret"])
+                    .collect(),
+                _ => pair.into_iter().chain(cas).chain(["--pull-cas-dir=/var/ca-certs"]).collect(),
+            };
+            let gates: Vec<&str> =
+                args.iter().filter(|arg| arg.starts_with("--feature-gates")).copied().collect();
+            let others: Vec<&str> =
+                args.iter().filter(|arg| !arg.starts_with("--leader-elect-")).copied().collect();
+            assert_eq!(others, [head, gates, tail].concat(), "{file}: {server}");
+            // Replaced in seconds, as architecture's ruling on gates and certificates has it.
+            let timing: Vec<&str> =
+                args.iter().filter(|arg| arg.starts_with("--leader-elect-")).copied().collect();
+            assert_eq!(
+                timing,
+                [
+                    "--leader-elect-lease-duration=12s",
+                    "--leader-elect-renew-deadline=8s",
+                    "--leader-elect-retry-period=2s"
+                ]
+            );
+        }
+    }
+}
+
+// spec 06 §1.7
+#[test]
+fn deployments_have_the_shape_of_the_reference() {
+    for file in INSTALLATIONS {
+        let all = objects(file);
+        let replicas = if ["experimental.yaml", "openshift.yaml"].contains(&file) { 2 } else { 1 };
+        for server in SERVERS {
+            let found = deployment(&all, server);
+            let control_plane = format!("{server}-controller-manager");
+            assert_eq!(found["spec"]["replicas"], replicas, "{file}");
+            assert_eq!(found["spec"]["selector"], json!({"matchLabels": {"control-plane": control_plane}}));
+            assert_eq!(
+                found["spec"]["template"]["metadata"]["labels"],
+                json!({"control-plane": control_plane, "app.kubernetes.io/name": server,
+                    "app.kubernetes.io/part-of": "olm"})
+            );
+            assert_eq!(
+                found["spec"]["strategy"],
+                json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}})
+            );
+            let container = container(found);
+            assert_eq!(container["name"], "manager");
+            let command = if server == "catalogd" { "./catalogd" } else { "/operator-controller" };
+            assert_eq!(container["command"], json!([command]));
+            assert_eq!(container["image"], format!("olm.example/{server}:devel"));
+            let requests = if server == "catalogd" { ("100m", "200Mi") } else { ("10m", "64Mi") };
+            assert_eq!(
+                container["resources"],
+                json!({"requests": {"cpu": requests.0, "memory": requests.1}})
+            );
+            for (probe, at) in [("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
+                assert_eq!(container[probe]["httpGet"], json!({"path": at, "port": 8081}));
+            }
+            assert_eq!(
+                container["securityContext"],
+                json!({"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
+                    "capabilities": {"drop": ["ALL"]}})
+            );
+            let pod = &found["spec"]["template"]["spec"];
+            assert_eq!(
+                pod["securityContext"]["runAsUser"], 65532,
+                "{file}: a number, so that it is known not to be root"
+            );
+            assert_eq!(pod["serviceAccountName"], control_plane);
+            // Every mount has its volume, and every volume a mount.
+            let names = |list: &Value| -> BTreeSet<String> {
+                list.as_array().unwrap().iter().map(|item| text(item, "/name").to_owned()).collect()
+            };
+            assert_eq!(names(&pod["volumes"]), names(&container["volumeMounts"]), "{file}: {server}");
+            // Both may be at work at once, and either may be taken away at once, also where there is but one.
+            let budget = named(&all, "PodDisruptionBudget", &control_plane);
+            assert_eq!(
+                budget["spec"],
+                json!({"maxUnavailable": 1, "minAvailable": null, "unhealthyPodEvictionPolicy": "AlwaysAllow",
+                    "selector": {"matchLabels": {"control-plane": control_plane}}})
+            );
+        }
+    }
+}
+
+/// TCP ports that a NetworkPolicy lets in, from anywhere or not.
+fn let_in(policy: &Value) -> BTreeSet<u64> {
+    let rules = policy["spec"]["ingress"].as_array().cloned().unwrap_or_default();
+    let ports = rules.iter().flat_map(|rule| rule["ports"].as_array().cloned().unwrap_or_default());
+    ports
+        .map(|port| {
+            assert_eq!(port["protocol"], "TCP");
+            port["port"].as_u64().unwrap()
+        })
+        .collect()
+}
+
+// spec 06 §1.9, A2
+#[test]
+fn network_policies_admit_what_services_and_containers_offer_and_no_more() {
+    for file in INSTALLATIONS {
+        let all = objects(file);
+        let policies = of_kind(&all, "NetworkPolicy");
+        let (deny, allow): (Vec<&Value>, Vec<&Value>) =
+            policies.into_iter().partition(|policy| policy["spec"]["podSelector"] == json!({}));
+        let namespaces: BTreeSet<&str> =
+            of_kind(&all, "Deployment").into_iter().map(|found| text(found, "/metadata/namespace")).collect();
+        let denied: BTreeSet<&str> = deny.iter().map(|policy| text(policy, "/metadata/namespace")).collect();
+        assert_eq!(denied, namespaces, "{file}: everything is denied that is not allowed");
+        for policy in &deny {
+            assert_eq!(policy["spec"], json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}));
+        }
+        assert_eq!(allow.len(), SERVERS.len(), "{file}: one policy for each server");
+
+        for server in SERVERS {
+            let control_plane = format!("{server}-controller-manager");
+            let policy = named(&all, "NetworkPolicy", &control_plane);
+            assert_eq!(
+                policy["spec"]["podSelector"],
+                json!({"matchLabels": {"control-plane": control_plane}}),
+                "{file}"
+            );
+            assert_eq!(policy["spec"]["policyTypes"], json!(["Ingress", "Egress"]));
+            assert!(!policy["spec"]["egress"].as_array().unwrap().is_empty(), "{file}");
+            let wanted =
+                BTreeSet::from_iter(if server == "catalogd" { vec![7443, 8443, 9443] } else { vec![8443] });
+            assert_eq!(let_in(policy), wanted, "{file}: {server}");
+
+            let container = container(deployment(&all, server));
+            let listens: BTreeSet<u64> = container["ports"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|port| port["name"] != "probes")
+                .map(|port| port["containerPort"].as_u64().unwrap())
+                .collect();
+            assert_eq!(listens, wanted, "{file}: {server}: ports of the container");
+            let service = named(&all, "Service", &format!("{server}-service"));
+            assert_eq!(service["spec"]["selector"], json!({"app.kubernetes.io/name": server}));
+            let ports = service["spec"]["ports"].as_array().unwrap();
+            let targets: BTreeSet<u64> =
+                ports.iter().map(|port| port["targetPort"].as_u64().unwrap()).collect();
+            assert_eq!(targets, wanted, "{file}: {server}: ports of the Service");
+            // Port-forwards to the Service's number go to the pod's.
+            let metrics = ports.iter().find(|port| port["name"] == "metrics").unwrap();
+            assert_eq!(metrics["port"], metrics["targetPort"]);
+        }
+    }
+}
+
+// spec 06 §1.11: the webhook reaches a port that the Service has.
+#[test]
+fn the_admission_webhook_calls_the_service() {
+    for file in INSTALLATIONS {
+        let all = objects(file);
+        let configuration =
+            named(&all, "MutatingWebhookConfiguration", "catalogd-mutating-webhook-configuration");
+        let webhook = &configuration["webhooks"][0];
+        let called = &webhook["clientConfig"]["service"];
+        let service = named(&all, "Service", text(called, "/name"));
+        assert_eq!(called["namespace"], service["metadata"]["namespace"], "{file}");
+        assert!(
+            service["spec"]["ports"].as_array().unwrap().iter().any(|port| port["port"] == called["port"])
+        );
+        assert_eq!(called["path"], "/mutate-olm-operatorframework-io-v1-clustercatalog");
+        assert_eq!((&webhook["failurePolicy"], &webhook["timeoutSeconds"]), (&json!("Fail"), &json!(10)));
+    }
+}
+
+// spec 06 §1.12
+#[test]
+fn the_deprecation_is_told_in_the_words_of_the_reference() {
+    for file in INSTALLATIONS {
+        let all = objects(file);
+        let policy = named(&all, "ValidatingAdmissionPolicy", "clusterextension-serviceaccount-deprecated");
+        assert_eq!(
+            policy["spec"]["validations"][0]["message"],
+            "spec.serviceAccount is deprecated, ignored, and will be removed in a future release. The \
+             operator-controller's cluster-admin service account is used for all cluster interactions."
+        );
+    }
+}
+
+fn grants(role: &Value, verb: &str) -> bool {
+    let rules = role["rules"].as_array().cloned().unwrap_or_default();
+    rules.iter().any(|rule| strings(&rule["verbs"]).iter().any(|found| [verb, "*"].contains(found)))
+}
+
+// spec 06 §§1.5, 1.6
+#[test]
+fn hardened_gives_no_right_over_everything() {
+    let all = objects("hardened.yaml");
+    let admin = named(&all, "ClusterRoleBinding", "operator-controller-cluster-admin-rolebinding");
+    assert_eq!(admin["subjects"], json!([]), "applying it takes the right away");
+    for role in of_kind(&all, "ClusterRole").into_iter().chain(of_kind(&all, "Role")) {
+        for verb in ["*", "escalate", "bind", "impersonate"] {
+            let name = identity(role);
+            assert!(!grants(role, verb), "{name} grants {verb}");
+        }
+    }
+    for binding in of_kind(&all, "ClusterRoleBinding") {
+        let named_here = of_kind(&all, "ClusterRole")
+            .iter()
+            .any(|role| role["metadata"]["name"] == binding["roleRef"]["name"]);
+        assert!(named_here || binding == admin, "{}", identity(binding));
+    }
+    // catalogd reads only Secrets that it is told the names of.
+    let role = named(&all, "Role", "catalogd-manager-role");
+    for rule in role["rules"].as_array().unwrap() {
+        let may_read = strings(&rule["verbs"]).iter().any(|verb| ["get", "list", "watch"].contains(verb));
+        assert!(!may_read || rule.get("resourceNames").is_some(), "{rule}");
+    }
+    // Traffic: nothing in from anywhere but for the API server's calls, nothing out but to DNS and HTTPS.
+    for server in SERVERS {
+        let policy = named(&all, "NetworkPolicy", &format!("{server}-controller-manager"));
+        for rule in policy["spec"]["ingress"].as_array().unwrap() {
+            assert!(rule.get("from").is_some() || rule["ports"][0]["port"] == 9443, "{rule}");
+        }
+        for rule in policy["spec"]["egress"].as_array().unwrap() {
+            let ports: Vec<u64> =
+                rule["ports"].as_array().unwrap().iter().map(|port| port["port"].as_u64().unwrap()).collect();
+            assert!(ports.iter().all(|port| [53, 443, 6443, 8443].contains(port)), "{rule}");
+        }
+    }
+    let role = &objects("hardened-escalate.yaml")[0];
+    let label = "/metadata/labels/ext.olm.operatorframework.io~1aggregate-to-operator-controller";
+    assert_eq!(text(role, label), "true");
+    assert!(grants(role, "escalate") && grants(role, "bind"));
+}
+
+// spec 06 §1.14
+#[test]
+fn the_default_catalog_is_that_of_the_reference() {
+    assert_eq!(
+        objects("default-catalogs.yaml"),
+        [json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
+            "metadata": {"name": "operatorhubio"},
+            "spec": {"source": {"type": "Image", "image":
+                {"ref": "quay.io/operatorhubio/catalog:latest", "pollIntervalMinutes": 10}}}})]
+    );
+}
+
+// spec 06 §4.5
+#[test]
+fn monitoring_scrapes_both_servers_and_knows_the_budgets() {
+    for (file, certificates) in [
+        ("monitoring.yaml", ["catalogd-service-cert", "operator-controller-service-cert"]),
+        ("monitoring-cert-manager.yaml", ["catalogd-service-cert-git-version", "operator-controller-cert"]),
+    ] {
+        let all = objects(file);
+        for (server, certificate) in SERVERS.into_iter().zip(certificates) {
+            let monitor = named(&all, "ServiceMonitor", &format!("{server}-metrics-monitor"));
+            assert_eq!(monitor["spec"]["selector"]["matchLabels"], json!({"app.kubernetes.io/name": server}));
+            let endpoint = &monitor["spec"]["endpoints"][0];
+            assert_eq!((&endpoint["port"], &endpoint["path"]), (&json!("metrics"), &json!("/metrics")));
+            assert_eq!(
+                endpoint["tlsConfig"],
+                json!({"serverName": format!("{server}-service.olmv1-system.svc"),
+                    "ca": {"secret": {"name": certificate, "key": "ca.crt"}}})
+            );
+        }
+        let rules = named(&all, "PrometheusRule", "olmv1-alerts");
+        let alerts: Vec<&Value> = rules["spec"]["groups"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .flat_map(|group| group["rules"].as_array().unwrap())
+            .collect();
+        let mut names = BTreeSet::new();
+        for alert in &alerts {
+            assert!(names.insert(text(alert, "/alert")), "{alert}");
+            let expression = text(alert, "/expr");
+            let balanced = |open: char, close: char| {
+                expression.matches(open).count() == expression.matches(close).count()
+            };
+            assert!(balanced('(', ')') && balanced('{', '}') && balanced('[', ']'), "{expression}");
+            assert!(!text(alert, "/annotations/summary").is_empty(), "{alert}");
+            assert!(["critical", "warning", "info"].contains(&text(alert, "/labels/severity")), "{alert}");
+        }
+        assert_eq!(alerts.len(), 15);
+    }
+}
