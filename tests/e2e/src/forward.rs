@@ -1,5 +1,6 @@
 //! A way from this machine to a port of a pod, wherever the cluster is.
 
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
@@ -22,9 +23,14 @@ pub struct Forward {
 impl Forward {
     /// To a port of one pod of the Service.
     pub async fn to_service(namespace: &str, service: &str, port: u16) -> Result<Self> {
+        Self::to(namespace, &format!("service/{service}"), port).await
+    }
+
+    /// To a port of something that kubectl can forward to, such as `pod/NAME`.
+    pub async fn to(namespace: &str, target: &str, port: u16) -> Result<Self> {
         let mut kubectl = Command::new("kubectl")
             .args(["--namespace", namespace, "port-forward", "--address", "127.0.0.1"])
-            .args([format!("service/{service}"), format!(":{port}")])
+            .args([target, &format!(":{port}")])
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
@@ -53,6 +59,37 @@ impl Forward {
             trusted.add(root.clone())?;
         }
         let config = ClientConfig::builder().with_root_certificates(trusted).with_no_client_auth();
+        let (connection, _) = self.connect(name, config).await?;
+        let leaf = connection.peer_certificates().and_then(|chain| chain.first());
+        Ok(leaf.context("no certificate was shown")?.clone().into_owned())
+    }
+
+    /// The answer to an HTTP/1.0 request over TLS as text, head and body.
+    ///
+    /// # Errors
+    /// The certificate is not trusted, among others.
+    pub async fn ask(&self, name: &str, config: ClientConfig, request: &str) -> Result<String> {
+        let (connection, stream) = self.connect(name, config).await?;
+        let request = request.to_owned();
+        let ask = move || {
+            let mut tls = StreamOwned::new(connection, stream);
+            tls.write_all(request.as_bytes())?;
+            let mut answer = Vec::new();
+            // Not every server says goodbye before it closes the connection.
+            match tls.read_to_end(&mut answer) {
+                Err(error) if error.kind() != std::io::ErrorKind::UnexpectedEof => return Err(error.into()),
+                _ => {}
+            }
+            Ok(String::from_utf8_lossy(&answer).into_owned())
+        };
+        tokio::task::spawn_blocking(ask).await?
+    }
+
+    /// A connection after the TLS handshake.
+    ///
+    /// # Errors
+    /// Either side refuses the handshake.
+    pub async fn connect(&self, name: &str, config: ClientConfig) -> Result<(ClientConnection, TcpStream)> {
         let name = ServerName::try_from(name.to_owned())?;
         let address = self.address;
         let shake = move || {
@@ -62,9 +99,13 @@ impl Forward {
             while connection.is_handshaking() {
                 connection.complete_io(&mut stream)?;
             }
-            let leaf = connection.peer_certificates().and_then(|chain| chain.first());
-            Ok(leaf.context("no certificate was shown")?.clone().into_owned())
+            Ok((connection, stream))
         };
         tokio::task::spawn_blocking(shake).await?
+    }
+
+    /// Where on this machine it begins.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 }

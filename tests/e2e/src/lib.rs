@@ -7,11 +7,14 @@
 mod cluster;
 mod extension;
 mod forward;
+mod manual;
 mod revision;
 mod scenario;
+pub mod servers;
 
 pub use cluster::{Cluster, PATIENCE, eventually};
 pub use extension::{condition, describe, extension, is_installed};
 pub use forward::Forward;
+pub use manual::follow;
 pub use revision::{object_set, revision_says};
 pub use scenario::{Scenario, replace_in};

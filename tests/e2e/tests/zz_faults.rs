@@ -8,10 +8,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use futures::future::try_join_all;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::ConfigMap;
 use olm_api::ClusterObjectSet;
-use olm_e2e::{Cluster, PATIENCE, Scenario};
+use olm_e2e::{Cluster, PATIENCE, Scenario, servers};
 use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -33,30 +32,12 @@ fn hack_cluster(verb: &str, part: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// Processes of the pod: those with its UID in their environment.
-fn processes_of(pod: &Pod) -> Result<Vec<u32>> {
-    let marker = format!("POD_UID={}", pod.uid().unwrap_or_default());
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir("/proc")? {
-        let entry = entry?;
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        // A process may end while we look.
-        let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
-        if environment.split(|byte| *byte == 0).any(|variable| variable == marker.as_bytes()) {
-            found.push(pid);
-        }
-    }
-    Ok(found)
-}
-
 /// Kills the server's process with SIGKILL; `false` where its node is not this machine.
 async fn kill(cluster: &Cluster, component: &str) -> Result<bool> {
-    for pod in cluster.pods_of(component).await? {
-        if let Some(pid) = processes_of(&pod)?.first() {
-            let status = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status()?;
-            return Ok(status.success());
+    let pods = cluster.pods_of(component).await?;
+    for pod in &pods {
+        if servers::signal(pod, "-KILL")? {
+            return Ok(true);
         }
     }
     Ok(false)

@@ -1,0 +1,163 @@
+//! Runs the commands of a document of `docs/` on the cluster; `docs/README.md` states the conventions.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use olm_docs::{Document, Step};
+use serde_json::json;
+use tokio::process::Command;
+
+use crate::Scenario;
+
+/// Longest run of a document.
+const DEADLINE: Duration = Duration::from_secs(600);
+/// Before each step its number stands in the output, after this.
+const MARK: &str = "\u{1}step ";
+/// Where the documents' registry is mirrored from; `hack/e2e` sets the mirror up, too.
+const UPSTREAM: &str = "mirror.olm.test:5000";
+
+/// `olm` as it is called on a machine that does not resolve the registry's name. Reading goes through registries.conf,
+/// pushing does not.
+const OLM: &str = r#"
+olm() {
+  local -a given=("$@")
+  if [ "${1:-} ${2:-}" = "catalog push" ]; then given=("${given[@]//$OLM_REGISTRY/$OLM_REGISTRY_ADDRESS}"); fi
+  "$OLM_TOOL" "${given[@]}"
+}
+"#;
+
+/// Runs the document on objects of its own, named after `test`, and removes them. What [`olm_docs::Script::runs_alone`]
+/// must be the only test that runs.
+pub async fn follow(test: &str, document: &Document) -> Result<()> {
+    let script = document.script()?;
+    let mut scenario = Scenario::new(test, &["1.0.0", "1.1.0", "2.0.0"]).await?;
+    prepare(&mut scenario, &script.fixture).await?;
+    let folder = tempfile::tempdir()?;
+    furnish(folder.path(), &scenario)?;
+    let wanted: Vec<Step> = script.steps.iter().map(|step| named(step, &scenario)).collect();
+    let (ended, output) = run(folder.path(), &wanted).await?;
+    let shown = |step: &Step, output: &str| {
+        let place = format!("docs/{}:{}", document.path, step.line);
+        format!("{place}\n{}--- printed:\n{output}", step.commands)
+    };
+    let outputs: Vec<&str> = output.split(MARK).skip(1).collect();
+    for (step, output) in wanted.iter().zip(&outputs) {
+        let output = output.split_once('\n').map_or("", |(_, output)| output);
+        if let Some(line) = olm_docs::missing_line(&step.output, output) {
+            bail!("not printed: {line:?} of {}", shown(step, output));
+        }
+    }
+    if !ended {
+        let failed = outputs.len().checked_sub(1).and_then(|last| Some((wanted.get(last)?, outputs[last])));
+        let (step, output) = failed.context("it did not begin")?;
+        bail!("failed: {}", shown(step, output));
+    }
+    // A document may have removed OLM and all that is of it.
+    let definitions = scenario.cluster.all::<CustomResourceDefinition>();
+    if definitions.get_opt("clusterextensions.olm.operatorframework.io").await?.is_none() {
+        return scenario.cluster.delete(&scenario.cluster.all::<Namespace>(), &scenario.name).await;
+    }
+    scenario.cluster.delete(&scenario.catalogs(), &scenario.name).await?;
+    scenario.finish().await
+}
+
+/// What the document says must be there before.
+async fn prepare(scenario: &mut Scenario, fixture: &str) -> Result<()> {
+    // Its operator never becomes available.
+    let image = scenario.sample.image.clone();
+    let fails = |files: &mut _| {
+        crate::replace_in(files, sample_operator::content::CSV, &image, "missing.example/operator:v3")
+    };
+    scenario.push_bundle("3.0.0", fails).await?;
+    let stable = scenario.chain(&["1.0.0", "1.1.0"]);
+    let fast = scenario.chain(&["1.0.0", "1.1.0", "2.0.0"]);
+    let broken = scenario.chain(&["1.0.0", "3.0.0"]);
+    let mut text = scenario.catalog_text(&[("stable", stable), ("fast", fast), ("broken", broken)]);
+    if fixture == "mirrored" {
+        text = text.replace(&scenario.cluster.registry, UPSTREAM);
+    }
+    let digest = scenario.push_catalog(&text).await?;
+    match fixture {
+        "nothing" | "mirrored" | "servers" => {}
+        "catalog" | "installed" => {
+            scenario.apply_catalog(json!({"ref": scenario.catalog_tag(), "pollIntervalMinutes": 10})).await?;
+            scenario.wait_served(&digest).await?;
+        }
+        other => bail!("unknown fixture {other:?}"),
+    }
+    if fixture == "installed" {
+        scenario.install(json!({"version": "1.0.x"})).await?;
+        scenario.wait_installed("1.0.0").await?;
+    }
+    Ok(())
+}
+
+/// The folder in which the commands run, which is their home as well.
+fn furnish(folder: &Path, scenario: &Scenario) -> Result<()> {
+    let project = olm_docs::project().canonicalize()?;
+    for entry in std::fs::read_dir(project.join("manifests"))? {
+        let path = entry?.path();
+        if let (true, Some(name)) = (path.is_file(), path.file_name()) {
+            std::fs::copy(&path, folder.join(name))?;
+        }
+    }
+    std::os::unix::fs::symlink(project.join("docs"), folder.join("docs"))?;
+    let ca = std::env::var("OLM_REGISTRY_CA").context("OLM_REGISTRY_CA is not set; run hack/e2e")?;
+    std::fs::copy(&ca, folder.join("ca.crt"))?;
+    let address = std::env::var("OLM_REGISTRY_ADDRESS").context("OLM_REGISTRY_ADDRESS is not set")?;
+    let mut registries = String::new();
+    for prefix in [scenario.cluster.registry.as_str(), UPSTREAM] {
+        registries += &format!("[[registry]]\nprefix = \"{prefix}\"\nlocation = \"{address}\"\n");
+    }
+    std::fs::write(folder.join("test-registries.conf"), registries)?;
+    let trusted = folder.join(".config/containers/certs.d").join(&address);
+    std::fs::create_dir_all(&trusted)?;
+    std::fs::copy(&ca, trusted.join("ca.crt"))?;
+    std::fs::create_dir(folder.join("ca"))?;
+    std::fs::copy(&ca, folder.join("ca/ca.crt"))?;
+    Ok(())
+}
+
+/// The step with the names of the scenario in place of those of the documents.
+fn named(step: &Step, scenario: &Scenario) -> Step {
+    let name = scenario.name.as_str();
+    let names = [
+        ("team/my-operator-bundle", format!("e2e/{name}")),
+        ("team/my-catalog", format!("e2e/{name}-catalog")),
+        ("registry.example.com", scenario.cluster.registry.clone()),
+        ("upstream.example.com", UPSTREAM.to_owned()),
+        ("my-operator", name.to_owned()),
+        ("my-catalog", name.to_owned()),
+    ];
+    let put = |text: &String| names.iter().fold(text.clone(), |text, (from, to)| text.replace(from, to));
+    Step { commands: put(&step.commands), output: step.output.iter().map(put).collect(), ..step.clone() }
+}
+
+/// Runs the steps in one shell; whether all did as they should, and what they printed.
+async fn run(folder: &Path, steps: &[Step]) -> Result<(bool, String)> {
+    let mut script = format!("set -eu\n{OLM}");
+    for (number, step) in steps.iter().enumerate() {
+        script += &format!("printf '\\n{MARK}{number}\\n'\n");
+        if step.exit == 0 {
+            script += &step.commands;
+        } else {
+            script += &format!("code=0\n{{\n{}}} || code=$?\n", step.commands);
+            script +=
+                &format!("[ $code = {0} ] || {{ echo \"exit code $code, not {0}\"; exit 1; }}\n", step.exit);
+        }
+    }
+    std::fs::write(folder.join("test-script"), script)?;
+    let mut command = Command::new("bash");
+    command.args(["-c", "exec bash ./test-script 2>&1"]).current_dir(folder).env("HOME", folder);
+    command.env("CONTAINERS_REGISTRIES_CONF", folder.join("test-registries.conf"));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let output = tokio::time::timeout(DEADLINE, command.output()).await;
+    let output = output.with_context(|| format!("it did not end within {} s", DEADLINE.as_secs()))??;
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok((output.status.success(), printed))
+}

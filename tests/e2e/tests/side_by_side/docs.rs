@@ -1,0 +1,44 @@
+//! Every command of `docs/` works, and prints what the document says: a test for each document with commands.
+//!
+//! Documents that change the servers themselves run alone, in `zz_manuals.rs`.
+
+use anyhow::{Result, ensure};
+use olm_e2e::follow;
+
+/// A test for each document, named as it is.
+macro_rules! follow {
+    ($($test:ident $path:literal)*) => {
+        const FOLLOWED: &[&str] = &[$($path),*];
+        $(#[tokio::test(flavor = "multi_thread")]
+        async fn $test() -> Result<()> {
+            follow(&format!("doc-{}", stringify!($test).replace('_', "-")), &olm_docs::document($path)?).await
+        })*
+    };
+}
+
+follow! {
+    concepts "concepts.md"
+    conditions "reference/conditions.md"
+    flags "reference/flags.md"
+    metrics "reference/metrics.md"
+    switching "switching.md"
+    pin "tasks/pin.md"
+    private_registry "tasks/private-registry.md"
+    rights "tasks/rights.md"
+    roll_back "tasks/roll-back.md"
+    upgrade "tasks/upgrade.md"
+    troubleshooting "troubleshooting.md"
+}
+
+#[test]
+fn none_is_left_out() -> Result<()> {
+    let mut here = Vec::new();
+    for document in olm_docs::documents()? {
+        let script = document.script()?;
+        if !script.steps.is_empty() && !script.runs_alone() {
+            here.push(document.path);
+        }
+    }
+    ensure!(here == FOLLOWED, "documents with commands: {here:?}");
+    Ok(())
+}

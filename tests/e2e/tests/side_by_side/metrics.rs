@@ -1,0 +1,91 @@
+//! `/metrics` of both servers: who may read it, on every pod.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::Api;
+use kube::ResourceExt as _;
+use kube::api::PostParams;
+use olm_e2e::servers::{SYSTEM, Server, ready_pods};
+use olm_e2e::{Cluster, Forward, Scenario, eventually};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::json;
+
+/// Trusts what the servers' own authority has issued.
+async fn trusting(cluster: &Cluster) -> Result<ClientConfig> {
+    let secrets: Api<Secret> = cluster.within(SYSTEM);
+    let authority = secrets.get("olmv1-ca").await?.data.context("an empty Secret")?;
+    let pem = authority.get("ca.crt").context("no ca.crt")?;
+    let mut trusted = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&pem.0) {
+        trusted.add(certificate?)?;
+    }
+    Ok(ClientConfig::builder().with_root_certificates(Arc::new(trusted)).with_no_client_auth())
+}
+
+/// Status line, head and body of `GET /metrics` of a pod.
+async fn scrape(cluster: &Cluster, server: Server, pod: &str, token: Option<&str>) -> Result<String> {
+    let forward = Forward::to(SYSTEM, &format!("pod/{pod}"), server.metrics_port()).await?;
+    let name = format!("{}-service.{SYSTEM}.svc", server.name());
+    let bearer = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+    let request = format!("GET /metrics HTTP/1.0\r\nHost: {name}\r\n{bearer}\r\n");
+    forward.ask(&name, trusting(cluster).await?, &request).await
+}
+
+// spec 06 A4, A5, A6
+#[tokio::test(flavor = "multi_thread")]
+async fn are_for_those_who_may_read_them() -> Result<()> {
+    let scenario = Scenario::new("metrics", &[]).await?;
+    let cluster = &scenario.cluster;
+    let accounts: Api<ServiceAccount> = cluster.within(&scenario.name);
+    let account = serde_json::from_value(json!({"metadata": {"name": "scraper"}}))?;
+    accounts.create(&PostParams::default(), &account).await?;
+    let request: TokenRequest = serde_json::from_value(json!({"spec": {"audiences": []}}))?;
+    let token = accounts.create_token_request("scraper", &PostParams::default(), &request).await?;
+    let token = token.status.and_then(|status| status.token).context("no token")?;
+    let user = format!("system:serviceaccount:{}:scraper", scenario.name);
+    for server in [Server::Catalogd, Server::OperatorController] {
+        let role = format!("{}-metrics-reader", server.name());
+        for pod in ready_pods(cluster, server).await? {
+            let pod = pod.name_any();
+            let nobody = scrape(cluster, server, &pod, None).await?;
+            ensure!(nobody.contains(" 401 ") && nobody.ends_with("Unauthorized\n"), "{nobody}");
+            let stranger = scrape(cluster, server, &pod, Some(&token)).await?;
+            let denied = format!("Authorization denied for user {user}\n");
+            ensure!(stranger.contains(" 403 ") && stranger.ends_with(&denied), "{stranger}");
+        }
+        let binding = json!({
+            "metadata": {"name": format!("{}-{}", scenario.name, server.name())},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": "scraper", "namespace": scenario.name}],
+        });
+        let bindings: Api<ClusterRoleBinding> = cluster.all();
+        let binding = bindings.create(&PostParams::default(), &serde_json::from_value(binding)?).await?;
+        for pod in ready_pods(cluster, server).await? {
+            // A refusal is remembered for half a minute.
+            let what = format!("metrics of {}", pod.name_any());
+            let answer = eventually(&what, olm_e2e::PATIENCE, async || {
+                let answer = scrape(cluster, server, &pod.name_any(), Some(&token)).await?;
+                ensure!(answer.contains(" 200 "), "{answer}");
+                Ok(answer)
+            })
+            .await?;
+            for family in
+                ["leader_election_master_status", "process_start_time_seconds", "rest_client_requests_total"]
+            {
+                ensure!(
+                    answer.contains(&format!("\n{family}")),
+                    "no {family} of {}:\n{answer}",
+                    server.name()
+                );
+            }
+        }
+        cluster.delete(&bindings, &binding.name_any()).await?;
+    }
+    scenario.finish().await
+}

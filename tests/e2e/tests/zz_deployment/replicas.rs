@@ -1,0 +1,264 @@
+//! Two replicas of each server: one leads, and another follows it when it dies, hangs, stops or is evicted.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use futures::{StreamExt as _, pin_mut};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::api::{DeleteParams, EvictParams, GetParams, WatchEvent, WatchParams};
+use kube::runtime::wait::await_condition;
+use kube::{Api, Client, Config, ResourceExt as _};
+use olm_e2e::servers::{
+    Before, SYSTEM, Server, leader, lease, ready_pods, signal, wait_other_leader, wait_rolled_out,
+};
+use olm_e2e::{Cluster, PATIENCE, Scenario, eventually};
+use serde_json::json;
+
+use crate::alone;
+
+const SERVERS: [Server; 2] = [Server::Catalogd, Server::OperatorController];
+
+/// Longest time without a leader after one is lost.
+const FAILOVER: Duration = Duration::from_secs(20);
+/// Longest time without a leader after one was told to stop: two rounds of the other's attempts on the Lease.
+const HANDOVER: Duration = Duration::from_secs(9);
+
+/// Checks something while there are two replicas of both.
+async fn with_two_of_each(cluster: &Cluster, check: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
+    let two = json!({"replicas": 2});
+    let catalogd = Before::change(cluster, Server::Catalogd, two.clone()).await?;
+    let operator_controller = Before::change(cluster, Server::OperatorController, two).await?;
+    let checked = operator_controller.during(cluster, check).await;
+    let put_back = catalogd.restore(cluster).await;
+    checked.and(put_back)
+}
+
+/// The pod that leads, and the one that follows; both are ready.
+async fn pair(cluster: &Cluster, server: Server) -> Result<(Pod, Pod)> {
+    eventually("one leads and one follows", PATIENCE, async || {
+        let pods = ready_pods(cluster, server).await?;
+        let leader = leader(cluster, server).await?;
+        let (leads, follows): (Vec<Pod>, Vec<Pod>) =
+            pods.into_iter().partition(|pod| pod.name_any() == leader);
+        let [leads, follows] =
+            [leads, follows].map(|mut pods| if pods.len() == 1 { pods.pop() } else { None });
+        Ok((leads.context("no leader")?, follows.context("not one follower")?))
+    })
+    .await
+}
+
+/// An extension is installed, and what it consists of is put right: somebody works.
+async fn still_works(scenario: &Scenario) -> Result<()> {
+    let settings: Api<ConfigMap> = scenario.cluster.within(&scenario.name);
+    let name = format!("{}-settings", scenario.name);
+    let before = settings.get(&name).await?;
+    settings.delete(&name, &DeleteParams::default()).await?;
+    let is_new =
+        move |found: Option<&ConfigMap>| found.is_some_and(|found| found.metadata.uid != before.metadata.uid);
+    scenario.cluster.wait(&settings, &name, "made again", is_new).await?;
+    Ok(())
+}
+
+/// The catalog's content comes from every pod of catalogd.
+async fn is_served(scenario: &Scenario) -> Result<()> {
+    let service = format!("/api/v1/namespaces/{SYSTEM}/services/https:catalogd-service:https/proxy");
+    let content = format!("{service}/catalogs/{}/api/v1", scenario.name);
+    let request = kube::core::Request::new(content).get("all", &GetParams::default())?;
+    let content = scenario.cluster.client.request_text(request).await?;
+    ensure!(content.contains(&scenario.name), "{content}");
+    Ok(())
+}
+
+async fn installed() -> Result<Scenario> {
+    let scenario = Scenario::new("replicas", &["1.0.0", "1.1.0"]).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.1.0"]))]).await?;
+    scenario.install(json!({"version": "1.0.0"})).await?;
+    scenario.wait_installed("1.0.0").await?;
+    Ok(scenario)
+}
+
+// spec 06 A16, A17, A20, A21; §5
+#[tokio::test(flavor = "multi_thread")]
+async fn follow_a_leader_that_dies_or_hangs() -> Result<()> {
+    let _alone = alone().await;
+    let scenario = installed().await?;
+    let checks = async || {
+        for server in SERVERS {
+            if !leads_again_when_killed(&scenario.cluster, server).await? {
+                println!("skipped: processes of {} are not on this machine", server.name());
+                continue;
+            }
+            is_followed_when_it_hangs(&scenario, server).await?;
+            still_works(&scenario).await?;
+        }
+        scenario.edit(json!({"version": "1.1.0"})).await?;
+        scenario.wait_installed("1.1.0").await?;
+        Ok(())
+    };
+    with_two_of_each(&scenario.cluster, checks).await?;
+    scenario.finish().await
+}
+
+/// The container comes back and is its own successor, or the other pod leads. `false`: it could not be killed.
+async fn leads_again_when_killed(cluster: &Cluster, server: Server) -> Result<bool> {
+    let (leads, _ready_too) = pair(cluster, server).await?;
+    let held = lease(cluster, server).await?;
+    let identity = format!("{}_{}", leads.name_any(), leads.uid().unwrap_or_default());
+    ensure!(held.holder_identity == Some(identity) && held.lease_duration_seconds == Some(12), "{held:?}");
+    let since = Instant::now();
+    if !signal(&leads, "-KILL")? {
+        return Ok(false);
+    }
+    eventually("the Lease is renewed again", FAILOVER, async || {
+        let now = lease(cluster, server).await?;
+        ensure!(now.renew_time > held.renew_time && now.holder_identity.is_some(), "{now:?}");
+        Ok(())
+    })
+    .await?;
+    println!("{}: led again {:?} after kill -9", server.name(), since.elapsed());
+    wait_rolled_out(cluster, server).await?;
+    Ok(true)
+}
+
+/// It cannot even answer that it lives; when it can again, it must not go on as if nothing had been.
+async fn is_followed_when_it_hangs(scenario: &Scenario, server: Server) -> Result<()> {
+    let cluster = &scenario.cluster;
+    let (leads, follows) = pair(cluster, server).await?;
+    ensure!(signal(&leads, "-STOP")?);
+    let since = Instant::now();
+    let successor = wait_other_leader(cluster, server, &leads.name_any()).await;
+    let took = since.elapsed();
+    let served = match server {
+        Server::Catalogd => is_served_at_times(scenario).await,
+        Server::OperatorController => Ok(()),
+    };
+    ensure!(signal(&leads, "-CONT")?);
+    ensure!(successor? == follows.name_any());
+    ensure!(took < FAILOVER, "{}: nobody led for {took:?}", server.name());
+    println!("{}: another leads {took:?} after the leader hung", server.name());
+    served?;
+    let pods: Api<Pod> = cluster.within(SYSTEM);
+    let ended = |pod: Option<&Pod>| {
+        let container = pod.and_then(|pod| pod.status.as_ref()?.container_statuses.as_ref()?.first());
+        container.and_then(|found| Some(found.last_state.as_ref()?.terminated.as_ref()?.exit_code)) == Some(1)
+    };
+    cluster.wait(&pods, &leads.name_any(), "it ended with code 1", ended).await?;
+    wait_rolled_out(cluster, server).await?;
+    ensure!(leader(cluster, server).await? == follows.name_any(), "it leads again");
+    Ok(())
+}
+
+/// One of two pods hangs, so that every other connection does: the other answers.
+async fn is_served_at_times(scenario: &Scenario) -> Result<()> {
+    eventually("the follower serves", PATIENCE, async || {
+        tokio::time::timeout(Duration::from_secs(3), is_served(scenario)).await?
+    })
+    .await
+}
+
+// spec 06 A18, A57; §5.5
+#[tokio::test(flavor = "multi_thread")]
+async fn hand_over_at_once_when_told_to_stop() -> Result<()> {
+    let _alone = alone().await;
+    let scenario = installed().await?;
+    let checks = async || {
+        for server in SERVERS {
+            hands_over(&scenario.cluster, server).await?;
+            still_works(&scenario).await?;
+            is_served(&scenario).await?;
+        }
+        Ok(())
+    };
+    with_two_of_each(&scenario.cluster, checks).await?;
+    scenario.finish().await
+}
+
+async fn hands_over(cluster: &Cluster, server: Server) -> Result<()> {
+    let (leads, _) = pair(cluster, server).await?;
+    let name = leads.name_any();
+    let leases: Api<Lease> = cluster.within(SYSTEM);
+    let one = WatchParams::default().fields(&format!("metadata.name={}", server.lease())).timeout(120);
+    let version = leases.get(server.lease()).await?.resource_version().unwrap_or_default();
+    let changes = leases.watch(&one, &version).await?;
+    pin_mut!(changes);
+    let pods: Api<Pod> = cluster.within(SYSTEM);
+    let (watched, its_name) = (pods.clone(), name.clone());
+    let ended = tokio::spawn(async move {
+        let pod = await_condition(watched, &its_name, |pod: Option<&Pod>| exit_code(pod).is_some()).await;
+        pod.ok().and_then(|pod| exit_code(pod.as_ref()))
+    });
+    pods.delete(&name, &DeleteParams::default()).await?;
+    let (mut released, mut since) = (None, Instant::now());
+    let took = loop {
+        let WatchEvent::Modified(lease) = changes.next().await.context("the watch ended")?? else { continue };
+        let spec = lease.spec.unwrap_or_default();
+        match spec.holder_identity.as_deref().unwrap_or_default() {
+            "" => {
+                released = spec.lease_duration_seconds;
+                since = Instant::now();
+            }
+            holder if holder.starts_with(&format!("{name}_")) => {}
+            _ => break since.elapsed(),
+        }
+    };
+    ensure!(released == Some(1), "{}: released as {released:?}", server.name());
+    ensure!(took < HANDOVER, "{}: nobody led for {took:?}", server.name());
+    println!("{}: another leads {took:?} after a clean stop", server.name());
+    let code = ended.await?;
+    ensure!(code == Some(0), "{}: ended with {code:?}", server.name());
+    wait_rolled_out(cluster, server).await
+}
+
+fn exit_code(pod: Option<&Pod>) -> Option<i32> {
+    let container = pod?.status.as_ref()?.container_statuses.as_ref()?.first()?;
+    Some(container.state.as_ref()?.terminated.as_ref()?.exit_code)
+}
+
+// spec 06 §1.9: the budgets let nodes drain, but not both replicas at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn go_from_a_node_that_is_drained_one_by_one() -> Result<()> {
+    let _alone = alone().await;
+    let scenario = installed().await?;
+    let cluster = &scenario.cluster;
+    // The client would ask again by itself until a refused eviction is allowed.
+    let mut config = Config::infer().await?;
+    config.default_retry = false;
+    let pods: Api<Pod> = Api::namespaced(Client::try_from(config)?, SYSTEM);
+    let evict = async |pod: &str| match pods.evict(pod, &EvictParams::default()).await {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.code == 429 => Ok(false),
+        Err(error) => Err(error),
+    };
+    // A single replica may go: nobody could drain its node otherwise.
+    for server in SERVERS {
+        let only = ready_pods(cluster, server).await?.pop().context("no pod")?;
+        eventually("it may be evicted", PATIENCE, async || {
+            ensure!(evict(&only.name_any()).await?, "refused");
+            Ok(())
+        })
+        .await?;
+        wait_rolled_out(cluster, server).await?;
+    }
+    let checks = async || {
+        for server in SERVERS {
+            let (leads, follows) = pair(cluster, server).await?;
+            eventually("the leader may be evicted", PATIENCE, async || {
+                ensure!(evict(&leads.name_any()).await?, "refused");
+                Ok(())
+            })
+            .await?;
+            ensure!(!evict(&follows.name_any()).await?, "{}: both may go at once", server.name());
+            wait_rolled_out(cluster, server).await?;
+            eventually("the other may be evicted afterwards", PATIENCE, async || {
+                ensure!(evict(&follows.name_any()).await?, "refused");
+                Ok(())
+            })
+            .await?;
+            wait_rolled_out(cluster, server).await?;
+        }
+        still_works(&scenario).await
+    };
+    with_two_of_each(cluster, checks).await?;
+    scenario.finish().await
+}
