@@ -90,7 +90,11 @@ fn refusals_say_what_to_do() {
             2,
             "\"pipe\" is a package, and a ClusterExtension says itself which one it wants",
         ),
-        (&["rbac", "required", "pipe", "-n", "ns", "--version", "1.11 OR 1.13"], 2, "invalid version expression"),
+        (
+            &["rbac", "required", "pipe", "-n", "ns", "--version", "1.11 OR 1.13"],
+            2,
+            "invalid version expression",
+        ),
         (
             &["rbac", "required", "old", "-n", "ns", "--config", "single.yaml"],
             3,

@@ -35,7 +35,7 @@ async fn a_service_account_is_deprecated() -> Result<()> {
     let mut object =
         serde_json::to_value(extension(&scenario.name, &scenario.name, &scenario.name, selector))?;
     object["spec"]["serviceAccount"] = json!({"name": "installer"});
-    let warning = "Warning: spec.serviceAccount is deprecated, ignored, and will be removed in a future release. The \
+    let warning = "spec.serviceAccount is deprecated, ignored, and will be removed in a future release. The \
                    operator-controller's cluster-admin service account is used for all cluster interactions.";
     let (done, said) = kubectl(&["apply", "-f", "-"], &object)?;
     ensure!(done && said.contains(warning), "{said}");
