@@ -105,7 +105,7 @@ impl Flags {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use olm_service::flags::{Invocation, parse};
+    use olm_service::command_line::{Invocation, parse};
 
     fn flags(arguments: &[&str]) -> Result<Flags, String> {
         let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();

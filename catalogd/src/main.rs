@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use catalogd::flags::{Command, Flags, GATES};
 use catalogd::serve::serve;
 use clap::CommandFactory;
+use olm_service::command_line::{from_command_line, refuse};
 use olm_service::component::version_text;
-use olm_service::flags::{from_command_line, refuse};
 use olm_service::gates::FeatureGates;
 use olm_service::{Component, run};
 

@@ -12,7 +12,6 @@ use olm_oci::policy::PolicySource;
 use olm_oci::{Config, Limits, Puller};
 use olm_service::Service;
 use olm_service::events::Events;
-use olm_service::pull_secrets::{PullSecrets, own_account};
 use olm_service::service::Fatal;
 use tokio_util::sync::CancellationToken;
 
@@ -37,13 +36,7 @@ pub async fn serve(service: Service, flags: Flags) -> Result<(), Fatal> {
     service.readiness.not_ready(readiness::CHECK, "catalog content not yet loaded");
     let store = open_store(&flags, service.gates.enabled(GRAPHQL_GATE)).await?;
     let events = Events::new(service.client.clone(), service.component);
-    let mut secrets = PullSecrets::new(
-        service.client.clone(),
-        service.component,
-        own_account()?,
-        &service.flags.global_pull_secret,
-        events.clone(),
-    );
+    let mut secrets = service.pull_secrets(events.clone())?;
     let pulling = pulling(&service, secrets.path())?;
     let settings = RegistrySettings::of(&pulling);
     let policy = pulling.policy.clone();

@@ -21,9 +21,12 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use serde_json::{Value, json};
+use tower::limit::GlobalConcurrencyLimitLayer;
 
 const PATH: &str = "/mutate-olm-operatorframework-io-v1-clustercatalog";
 const BODY_LIMIT: usize = 7 << 20;
+/// Requests that are read and answered at once; the others wait for their turn. Each may hold a whole body.
+const CONCURRENCY: usize = 32;
 /// As long as the API server waits for us.
 const READ_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -33,7 +36,10 @@ const LATENCY_BUCKETS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.
 /// The webhook's only route.
 pub fn router(metrics: &Metrics) -> Router {
     let requests = Requests::new(metrics);
-    Router::new().route(PATH, post(review)).layer(from_fn_with_state(requests, counted))
+    Router::new()
+        .route(PATH, post(review))
+        .layer(from_fn_with_state(requests, counted))
+        .layer(GlobalConcurrencyLimitLayer::new(CONCURRENCY))
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -171,6 +177,12 @@ fn patch(request: &Value) -> Result<Option<Value>, &'static str> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
+    use olm_service::https::HttpServer;
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+    use tokio::net::TcpStream;
+
     use super::*;
 
     // spec 02 acceptance 59
@@ -209,6 +221,60 @@ mod tests {
         let patch = BASE64_STANDARD.decode(response["patch"].as_str().unwrap()).unwrap();
         assert_eq!(patch, br#"[{"op":"add","path":"/metadata/labels","value":{"olm.operatorframework.io/metadata.name":"a"}}]"#);
         assert_eq!(answer(&json!({}))["response"]["allowed"], json!(false));
+    }
+
+    /// The webhook on a port of loopback.
+    fn served(metrics: &Metrics) -> HttpServer {
+        HttpServer::start((Ipv4Addr::LOCALHOST, 0).into(), None, router(metrics)).unwrap()
+    }
+
+    /// A request to it with a body that is said to be so long.
+    async fn begun(server: &HttpServer, length: usize) -> TcpStream {
+        let mut connection = TcpStream::connect(server.address).await.unwrap();
+        let head = format!("POST {PATH} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n");
+        connection.write_all(head.as_bytes()).await.unwrap();
+        connection
+    }
+
+    /// The first line of the answer.
+    async fn told(connection: TcpStream) -> String {
+        BufReader::new(connection).lines().next_line().await.unwrap().unwrap()
+    }
+
+    // spec 06 §10.2: slow or many clients
+    #[tokio::test]
+    async fn requests_take_turns() {
+        let metrics = Metrics::new();
+        let server = served(&metrics);
+        let mut slow = Vec::new();
+        for _ in 0..CONCURRENCY {
+            slow.push(begun(&server, 2).await);
+        }
+        let full =
+            format!("controller_runtime_webhook_requests_in_flight{{webhook=\"{PATH}\"}} {CONCURRENCY}");
+        while !metrics.prometheus_text().lines().any(|line| line == full) {
+            tokio::task::yield_now().await;
+        }
+        let mut next = begun(&server, 2).await;
+        next.write_all(b"{}").await.unwrap();
+        let mut waiting = tokio::spawn(told(next));
+        let early = tokio::time::timeout(Duration::from_millis(200), &mut waiting).await;
+        assert!(early.is_err(), "answered while {CONCURRENCY} others run");
+        drop(slow);
+        assert_eq!(waiting.await.unwrap(), "HTTP/1.1 200 OK");
+    }
+
+    // spec 06 §10.2: bodies have a limit
+    #[tokio::test]
+    async fn bodies_are_bounded() {
+        let server = served(&Metrics::new());
+        for (more, answer) in [(0, "HTTP/1.1 200 OK"), (1, "HTTP/1.1 400 Bad Request")] {
+            let mut body = b"{}".to_vec();
+            body.resize(BODY_LIMIT + more, b' ');
+            let mut connection = begun(&server, body.len()).await;
+            connection.write_all(&body).await.unwrap();
+            assert_eq!(told(connection).await, answer);
+        }
     }
 
     // spec 06 §4.3

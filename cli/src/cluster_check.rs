@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use clap::{Args, ValueEnum};
 use olm_api::cluster_upgrade_status::{ExtensionVerdict, PlatformStatus, PlatformType, VerdictResult};
 use olm_api::conditions::Status;
-use olm_platform::{Facts, MinorVersion, Platform, Revision, Verdict, evaluate};
+use olm_platform::{Facts, MinorVersion, OpenShiftVersionMap, Platform, Revision, Verdict, evaluate};
 use serde::Serialize;
 
 use crate::failure::{Code, Failure};
@@ -43,6 +43,10 @@ pub(crate) struct ClusterCheckArgs {
     /// Version that the platform has now; default: what the cluster says
     #[arg(long, value_name = "MAJOR.MINOR")]
     platform_version: Option<MinorVersion>,
+    /// How olm.maxOpenShiftVersion counts where the platform is not OpenShift: off, or k8s-offset (4.y as Kubernetes
+    /// 1.(y+13)); as the controller's flag
+    #[arg(long, value_name = "MAP", default_value = "off")]
+    openshift_version_map: OpenShiftVersionMap,
     /// Version of OpenShift that the cluster shall be upgraded to; default: the one after its own
     #[arg(long, value_name = "MAJOR.MINOR")]
     target_platform: Option<MinorVersion>,
@@ -105,7 +109,8 @@ fn asked_about(args: &ClusterCheckArgs, facts: Facts) -> Result<Platform, Failur
         PlatformChoice::OpenShift => Some(PlatformType::OpenShift),
         PlatformChoice::Kubernetes => Some(PlatformType::Kubernetes),
     };
-    let platform = Platform::of(&Facts { named, flag: args.platform_version, ..facts });
+    let (flag, openshift_map) = (args.platform_version, args.openshift_version_map);
+    let platform = Platform::of(&Facts { named, flag, openshift_map, ..facts });
     if args.target_platform.is_some() && platform.type_ != PlatformType::OpenShift {
         return Err(Failure::usage(
             "--target-platform is a version of OpenShift, and the cluster is none: say --target-kube, or --platform \

@@ -17,6 +17,8 @@ mod metrics;
 mod platform;
 mod preflight;
 mod revision;
+#[cfg(test)]
+mod running;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,11 +29,11 @@ use olm_oci::policy::PolicySource;
 use olm_oci::{Config, Limits, Proxies, Puller};
 use olm_resolve::DependencyMode;
 use olm_service::ca_pool::{CaPool, CaSources};
+use olm_service::command_line::{from_command_line, refuse};
 use olm_service::component::version_text;
 use olm_service::events::Events;
-use olm_service::flags::{ServiceFlags, from_command_line, refuse};
+use olm_service::flags::ServiceFlags;
 use olm_service::gates::FeatureGates;
-use olm_service::pull_secrets::{PullSecrets, own_account};
 use olm_service::service::Fatal;
 use olm_service::{Component, Service};
 use tokio_util::sync::CancellationToken;
@@ -134,6 +136,7 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
     let (cache, cas_dir) = (&flags.cache_path, &flags.catalogd_cas_dir);
     let features = Features::of(&service.gates);
     let sources = CaSources {
+        system: olm_oci::system_authorities,
         directory: (!cas_dir.is_empty()).then(|| PathBuf::from(cas_dir)),
         bundle: service.builtin_certificates().map(|certificates| certificates.ca_bundle()),
     };
@@ -143,13 +146,7 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
     tokio::spawn(Arc::clone(&pool).follow("catalogd", metrics, service.shutdown.clone()));
     let catalogs = Arc::new(Catalogs::open(cache.join("catalogs"), pool)?);
     let events = Events::new(service.client.clone(), service.component);
-    let mut secrets = PullSecrets::new(
-        service.client.clone(),
-        service.component,
-        own_account()?,
-        &service.flags.global_pull_secret,
-        events.clone(),
-    );
+    let mut secrets = service.pull_secrets(events.clone())?;
     let pulling = Config { auth_file: Some(secrets.path().to_owned()), ..flags.pulling()? };
     let policy = pulling.policy.clone();
     let puller = Puller::new(pulling);

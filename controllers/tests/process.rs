@@ -1,13 +1,27 @@
-//! operator-controller as a process: its command line, what its probes say, and how it ends.
+//! operator-controller as a process: its command line, what its probes say, who may read its metrics, when it leads, and
+//! how it ends.
 
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::net::TcpListener;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
-use olm_control_plane::ControlPlane;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Resource};
+use olm_control_plane::{ControlPlane, eventually, ports};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair,
+};
+use reqwest::Identity;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_operator-controller");
 
@@ -81,23 +95,12 @@ async fn probe(port: u16, path: &str) -> Option<(u16, String)> {
     Some((answer.status().as_u16(), answer.text().await.ok()?))
 }
 
-async fn eventually(what: &str, ask: impl AsyncFn() -> bool) {
-    let asked = async {
-        while !ask().await {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), asked)
-        .await
-        .unwrap_or_else(|_| panic!("not in time: {what}"));
-}
-
 // spec 06 A57, §4.4; the profiling flag is accepted
 #[tokio::test(flavor = "multi_thread")]
 async fn probes_tell_the_truth_and_a_stop_is_no_failure() {
     let plane = ControlPlane::start().await.unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = ports::free_port().unwrap();
     let log = folder.path().join("log");
     let mut process = Command::new(PROGRAM)
         .arg(format!("--kubeconfig={}", plane.kubeconfig().display()))
@@ -115,12 +118,21 @@ async fn probes_tell_the_truth_and_a_stop_is_no_failure() {
     let unsynced =
         "[-]informers failed: reason withheld\n[+]readyz ok\n[+]startup ok\nhealthz check failed\n";
     eventually("not ready without the kinds", async || {
-        probe(port, "readyz").await == Some((500, unsynced.to_owned()))
+        probe(port, "readyz").await.filter(|said| *said == (500, unsynced.to_owned()))
     })
     .await;
     assert_eq!(probe(port, "healthz").await, Some((200, "ok".to_owned())));
+    // spec 06 §10.3
+    let about = |file: &str| std::fs::read_to_string(format!("/proc/{}/{file}", process.id())).unwrap();
+    assert!(about("status").lines().any(|line| line == "Umask:\t0077"));
+    let limits = about("limits");
+    let core = limits.lines().find_map(|line| line.strip_prefix("Max core file size")).unwrap();
+    assert_eq!(core.split_whitespace().collect::<Vec<_>>(), ["0", "0", "bytes"]);
     plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
-    eventually("ready with them", async || probe(port, "readyz").await == Some((200, "ok".to_owned()))).await;
+    eventually("ready with them", async || {
+        probe(port, "readyz").await.filter(|said| *said == (200, "ok".to_owned()))
+    })
+    .await;
     assert!(
         said().contains("flags accepted without effect") && said().contains("pprof-bind-address"),
         "{}",
@@ -134,4 +146,185 @@ async fn probes_tell_the_truth_and_a_stop_is_no_failure() {
     let left: Vec<_> =
         std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(left.iter().all(|name| name != "operator-controller-global-pull-secrets"), "{left:?}");
+}
+
+/// The process, killed when dropped.
+struct Running(Child);
+
+impl Running {
+    fn start(plane: &ControlPlane, folder: &Path, arguments: &[&str]) -> Self {
+        let child = Command::new(PROGRAM)
+            .arg(format!("--kubeconfig={}", plane.kubeconfig().display()))
+            .arg(format!("--cache-path={}", folder.join("cache").display()))
+            .args(arguments)
+            .env("TMPDIR", folder)
+            .stdin(Stdio::null())
+            .stderr(std::fs::File::create(folder.join("log")).unwrap())
+            .spawn()
+            .unwrap();
+        Self(child)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop((self.0.kill(), self.0.wait()));
+    }
+}
+
+async fn apply<K>(api: &Api<K>, object: Value)
+where
+    K: Resource + DeserializeOwned + Clone + std::fmt::Debug,
+{
+    let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+    api.patch(&name, &PatchParams::apply("test").force(), &Patch::Apply(object)).await.unwrap();
+}
+
+/// A Deployment of operator-controller, without pods.
+async fn installation(plane: &ControlPlane, namespace: &str) {
+    const NAME: &str = "operator-controller-controller-manager";
+    let namespaces: Api<Namespace> = Api::all(plane.client());
+    let metadata = json!({"name": namespace});
+    apply(&namespaces, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})).await;
+    let labels = json!({"app.kubernetes.io/part-of": "olm"});
+    let template =
+        json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "manager", "image": "x"}]}});
+    let deployments: Api<Deployment> = Api::namespaced(plane.client(), namespace);
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": NAME, "labels": labels},
+        "spec": {"selector": {"matchLabels": labels}, "template": template}});
+    apply(&deployments, deployment).await;
+}
+
+// spec 06 A30, E12, §8.2(6)
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_installation_does_not_lead() {
+    const ARGUMENTS: [&str; 3] =
+        ["--leader-elect", "--system-namespace=second", "--health-probe-bind-address=0"];
+    let plane = ControlPlane::start().await.unwrap();
+    plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
+    // By name, where both are made within a second.
+    installation(&plane, "first").await;
+    installation(&plane, "second").await;
+    let leases: Api<Lease> = Api::namespaced(plane.client(), "second");
+    let is_led = async || leases.get_opt("9c4404e7.operatorframework.io").await.unwrap().is_some();
+    let folder = tempfile::tempdir().unwrap();
+    let second = Running::start(&plane, folder.path(), &ARGUMENTS);
+
+    let events: Api<Event> = Api::namespaced(plane.client(), "second");
+    let about = ListParams::default().fields("reason=MultipleInstallations");
+    let event = eventually("an Event", async || events.list(&about).await.unwrap().items.pop()).await;
+    assert_eq!(
+        event.note.as_deref(),
+        Some(
+            "Deployment first/operator-controller-controller-manager is an older installation for the same cluster: this \
+             one does not lead before that is gone, or --allow-multiple-installations is given"
+        )
+    );
+    assert_eq!(event.regarding.and_then(|object| object.kind).as_deref(), Some("Deployment"));
+    assert!(!is_led().await);
+    // It was not for want of time: another process gets there.
+    let other = tempfile::tempdir().unwrap();
+    let allowed = [&ARGUMENTS[..], &["--allow-multiple-installations"]].concat();
+    let forced = Running::start(&plane, other.path(), &allowed);
+    eventually("the lead of the one that is allowed", async || is_led().await.then_some(())).await;
+    drop(forced);
+    leases.delete("9c4404e7.operatorframework.io", &DeleteParams::default()).await.unwrap();
+
+    let first: Api<Deployment> = Api::namespaced(plane.client(), "first");
+    first.delete("operator-controller-controller-manager", &DeleteParams::default()).await.unwrap();
+    eventually("the lead once the other is gone", async || is_led().await.then_some(())).await;
+    drop(second);
+}
+
+/// What a scraper gets.
+async fn scrape(port: u16, identity: Option<&Identity>, token: Option<&str>) -> Option<(u16, String)> {
+    let mut client = reqwest::Client::builder().danger_accept_invalid_certs(true);
+    if let Some(identity) = identity {
+        client = client.identity(identity.clone());
+    }
+    let mut request = client.build().unwrap().get(format!("https://127.0.0.1:{port}/metrics"));
+    if let Some(token) = token {
+        request = request.bearer_auth(token);
+    }
+    let answer = request.send().await.ok()?;
+    Some((answer.status().as_u16(), answer.text().await.ok()?))
+}
+
+/// A certificate for clients with these names, with its key.
+fn client_certificate(authority: &Issuer<'_, KeyPair>, user: &str, group: &str) -> Identity {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, user);
+    params.distinguished_name.push(DnType::OrganizationName, group);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.signed_by(&key, authority).unwrap();
+    Identity::from_pem((certificate.pem() + &key.serialize_pem()).as_bytes()).unwrap()
+}
+
+/// An authority, and its certificate as PEM text.
+fn authority() -> (Issuer<'static, KeyPair>, String) {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().unwrap();
+    let pem = params.self_signed(&key).unwrap().pem();
+    (Issuer::new(params, key), pem)
+}
+
+// spec 06 §4.2
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_are_for_those_whom_a_certificate_names() {
+    let plane = ControlPlane::start().await.unwrap();
+    let (cluster, pem) = authority();
+    let maps: Api<ConfigMap> = Api::namespaced(plane.client(), "kube-system");
+    let trusted = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "extension-apiserver-authentication"}, "data": {"client-ca-file": pem}});
+    apply(&maps, trusted).await;
+    let roles: Api<ClusterRole> = Api::all(plane.client());
+    let rules = json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]);
+    let named = |kind: &str| json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": "scraper"}});
+    let mut role = named("ClusterRole");
+    role["rules"] = rules;
+    apply(&roles, role).await;
+    let bindings: Api<ClusterRoleBinding> = Api::all(plane.client());
+    let mut binding = named("ClusterRoleBinding");
+    binding["roleRef"] =
+        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "scraper"});
+    binding["subjects"] =
+        json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "monitoring"}]);
+    apply(&bindings, binding).await;
+
+    let folder = tempfile::tempdir().unwrap();
+    let serving = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let (certificate, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
+    std::fs::write(&certificate, serving.cert.pem()).unwrap();
+    std::fs::write(&key, serving.signing_key.serialize_pem()).unwrap();
+    let port = ports::free_port().unwrap();
+    let arguments = [
+        format!("--tls-cert={}", certificate.display()),
+        format!("--tls-key={}", key.display()),
+        format!("--metrics-bind-address=127.0.0.1:{port}"),
+        "--metrics-auth=token-or-mtls".to_owned(),
+        "--health-probe-bind-address=0".to_owned(),
+    ];
+    let _process = Running::start(&plane, folder.path(), &arguments.each_ref().map(String::as_str));
+
+    let scraper = client_certificate(&cluster, "prometheus", "monitoring");
+    let metrics = eventually("metrics for the group of the certificate", async || {
+        scrape(port, Some(&scraper), None).await.filter(|(status, _)| *status == 200)
+    })
+    .await;
+    assert!(metrics.1.contains("# HELP"), "{}", metrics.1);
+    let stranger = client_certificate(&cluster, "prometheus", "others");
+    let denied = "Authorization denied for user prometheus\n".to_owned();
+    assert_eq!(scrape(port, Some(&stranger), None).await, Some((403, denied)));
+    let unknown = (401, "Unauthorized\n".to_owned());
+    assert_eq!(scrape(port, None, None).await, Some(unknown.clone()));
+    assert_eq!(scrape(port, None, Some("wrong")).await, Some(unknown));
+    let administrator = scrape(port, None, Some("control-plane-test")).await;
+    assert_eq!(administrator.map(|(status, _)| status), Some(200));
+    let (elsewhere, _) = authority();
+    let forged = client_certificate(&elsewhere, "prometheus", "monitoring");
+    assert_eq!(scrape(port, Some(&forged), None).await, None, "a certificate of another authority");
 }

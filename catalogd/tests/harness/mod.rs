@@ -193,7 +193,7 @@ pub(crate) fn client_trusting(certificates: &[u8]) -> reqwest::Client {
     let trusted = tempfile::tempdir().unwrap();
     std::fs::write(trusted.path().join("ca.crt"), certificates).unwrap();
     let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
-    let sources = CaSources { directory: Some(trusted.path().to_owned()), bundle: None };
+    let sources = CaSources { system: Vec::new, directory: Some(trusted.path().to_owned()), bundle: None };
     Arc::new(CaPool::load(sources, profile).unwrap()).client()
 }
 

@@ -239,7 +239,7 @@ pub(super) struct Side {
 impl Side {
     pub(super) fn start(cache: &Path, listed: &[&ClusterCatalog]) -> Self {
         let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
-        let sources = CaSources { directory: None, bundle: None };
+        let sources = CaSources { system: Vec::new, directory: None, bundle: None };
         let pool = Arc::new(CaPool::load(sources, profile).unwrap());
         let catalogs = Arc::new(Catalogs::open(cache.to_owned(), pool).unwrap());
         let (events, receiver) = mpsc::unbounded_channel();

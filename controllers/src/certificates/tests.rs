@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::needs::dns_names;
 use super::plan::Times;
+use crate::running::Running;
 use world::{
     CA, CRD, LEAF, NAMESPACE, Webhook, World, carried, configuration, definition, eventually, needed, service,
 };
@@ -141,7 +142,7 @@ async fn what_is_edited_comes_back(world: &World, bundle: &[u8]) {
 }
 
 /// An engine that has seen nothing yet writes nothing, and what it repairs keeps the bundle.
-async fn the_engine_leaves_it_alone(world: &World) -> world::Running {
+async fn the_engine_leaves_it_alone(world: &World) -> Running {
     let versions = async || {
         let mut versions = Vec::new();
         for (kind, name) in OBJECTS {

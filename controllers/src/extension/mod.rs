@@ -294,7 +294,7 @@ fn settings(features: Features, dependencies: DependencyMode) -> Settings {
 mod tests {
     #[test]
     fn the_flag_names_what_is_allowed() {
-        let parse = |argument: &str| olm_service::flags::parse::<crate::Flags>(&[argument.to_owned()]);
+        let parse = |argument: &str| olm_service::command_line::parse::<crate::Flags>(&[argument.to_owned()]);
         assert!(parse("--dependency-mode=Check").is_ok());
         assert_eq!(
             parse("--dependency-mode=Solve").err().unwrap(),

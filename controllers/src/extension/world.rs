@@ -53,7 +53,7 @@ pub(super) async fn plane(options: Options) -> ControlPlane {
 /// What the controller works with on this API server; it keeps content below `cache`.
 pub(super) fn parts(client: Client, cache: &Path, catalog_store: Store<ClusterCatalog>) -> Parts {
     let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
-    let pool = CaPool::load(CaSources { directory: None, bundle: None }, profile).unwrap();
+    let pool = CaPool::load(CaSources { system: Vec::new, directory: None, bundle: None }, profile).unwrap();
     let events = Events::new(client.clone(), Component::OperatorController);
     Parts {
         client: client.clone(),

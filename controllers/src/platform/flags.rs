@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use olm_api::cluster_upgrade_status::PlatformType;
-use olm_platform::{ClusterOperatorMode, MinorVersion};
+use olm_platform::{ClusterOperatorMode, MinorVersion, OpenShiftVersionMap};
 
 /// Environment variables that hold OpenShift's version, the first that can be read counts.
 const VERSION_VARIABLES: [&str; 2] = ["RELEASE_VERSION", "OPERATOR_IMAGE_VERSION"];
@@ -22,6 +22,9 @@ pub(crate) struct PlatformFlags {
     #[arg(long, default_value = "", value_parser = platform_version, value_name = "MAJOR.MINOR",
           help_heading = PLATFORM)]
     platform_version: NamedVersion,
+    /// How olm.maxOpenShiftVersion counts where the platform is not OpenShift: off, or k8s-offset (4.y as Kubernetes 1.(y+13))
+    #[arg(long, default_value = "off", value_name = "MAP", help_heading = PLATFORM)]
+    openshift_version_map: OpenShiftVersionMap,
     /// How OpenShift learns whether it may be upgraded
     #[arg(long, value_enum, default_value = "auto", help_heading = PLATFORM)]
     cluster_operator_mode: ModeChoice,
@@ -77,6 +80,8 @@ pub(crate) struct Settings {
     pub platform: Option<PlatformType>,
     /// Its version, where the administrator names it.
     pub version: Option<MinorVersion>,
+    /// How versions of OpenShift are read elsewhere.
+    pub openshift_map: OpenShiftVersionMap,
     /// OpenShift's version in the environment.
     pub environment: Option<MinorVersion>,
     /// How OpenShift learns the verdict.
@@ -99,6 +104,7 @@ impl PlatformFlags {
                 PlatformChoice::Kubernetes => Some(PlatformType::Kubernetes),
             },
             version: self.platform_version.0,
+            openshift_map: self.openshift_version_map,
             environment,
             mode: match self.cluster_operator_mode {
                 ModeChoice::Auto => ClusterOperatorMode::Auto,
@@ -114,7 +120,7 @@ impl PlatformFlags {
 
 #[cfg(test)]
 mod tests {
-    use olm_service::flags::{Invocation, parse};
+    use olm_service::command_line::{Invocation, parse};
 
     use super::*;
 
@@ -137,16 +143,19 @@ mod tests {
     fn accepted() {
         let defaults = settings(&["--platform-version="]).unwrap();
         assert_eq!((defaults.platform, defaults.version), (None, None));
+        assert_eq!(defaults.openshift_map, OpenShiftVersionMap::Off);
         assert_eq!((defaults.mode, defaults.cluster_operator.as_str()), (ClusterOperatorMode::Auto, "olm"));
         let named = settings(&[
             "--platform=openshift",
             "--platform-version=4.18.3",
+            "--openshift-version-map=k8s-offset",
             "--cluster-operator-mode=own",
             "--cluster-operator-name=olm-rs.x",
         ])
         .unwrap();
         assert_eq!(named.platform, Some(PlatformType::OpenShift));
         assert_eq!(named.version, Some(MinorVersion::new(4, 18)));
+        assert_eq!(named.openshift_map, OpenShiftVersionMap::K8sOffset);
         assert_eq!((named.mode, named.cluster_operator.as_str()), (ClusterOperatorMode::Own, "olm-rs.x"));
     }
 
@@ -157,6 +166,7 @@ mod tests {
             ("--platform", "OKD", "want one of auto openshift kubernetes"),
             ("--platform-version", "4", "expected <major>.<minor>, such as 4.18"),
             ("--platform-version", "latest", "expected <major>.<minor>, such as 4.18"),
+            ("--openshift-version-map", "on", "unknown value \"on\", allowed are off, k8s-offset"),
             ("--cluster-operator-mode", "on", "want one of auto own contribute off"),
             ("--cluster-operator-name", "OLM", name),
             ("--cluster-operator-name", "", name),

@@ -148,6 +148,7 @@ pub(crate) async fn observe(client: &Client, settings: &Settings) -> Result<Obse
         cluster_version: object.as_ref().and_then(|object| cluster_version(&object.data)),
         environment: settings.environment,
         kubernetes: server.git_version.parse::<MinorVersion>().ok(),
+        openshift_map: settings.openshift_map,
     };
     Ok(Observed { facts, served, cluster_version: object })
 }

@@ -7,6 +7,7 @@
 mod acting;
 mod content;
 mod deadline;
+mod denials;
 mod drift;
 mod families;
 mod lost;
@@ -370,6 +371,7 @@ impl Context {
         let result =
             if is_paused(&set) { engine.observe(revision).await } else { engine.reconcile(revision).await };
         self.corrections.tell(&set, &result);
+        denials::tell(&self.events, &set, &result);
         let mut pass = self.judge(&set, &result).await;
         pass.observed = content.to_record;
         Ok((set, pass))

@@ -1,9 +1,11 @@
 //! Both servers with the rights of `manifests/hardened.yaml` and no others.
 
+use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use olm_bundle::rights::{Rule, Scoped};
+use olm_control_plane::eventually;
 use olm_servers::{Catalog, Programs, Workloads, World, extension};
 use serde_json::{Value, json};
 
@@ -39,6 +41,15 @@ async fn a_hardened_controller_installs_what_it_may() {
     let message = until_says(&world, "is attempting to grant RBAC permissions not currently held").await;
     let user = "user \"system:serviceaccount:olmv1-system:operator-controller-controller-manager\"";
     assert!(message.contains(user), "{message}");
+    // spec 06 E41
+    let told: Api<Event> = Api::namespaced(world.client(), "default");
+    let about = ListParams::default().fields("reason=PermissionMissing");
+    let event =
+        eventually("an Event about the missing right", async || told.list(&about).await.unwrap().items.pop())
+            .await;
+    assert_eq!(event.regarding.and_then(|object| object.name).as_deref(), Some("lamp"));
+    let note = event.note.unwrap();
+    assert!(note.contains("is attempting to grant RBAC permissions not currently held"), "{note}");
     // What `olm rbac required` prints.
     let needed: Scoped = rights("1.0.0").exact();
     let needed: Vec<&Rule> = needed.values().flatten().collect();

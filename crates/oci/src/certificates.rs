@@ -165,7 +165,7 @@ pub(crate) struct SystemRoots {
 impl SystemRoots {
     /// The roots now. What cannot be read is passed over: a distribution lays out only some of the files.
     pub(crate) fn load(&self) -> Arc<RootCertStore> {
-        let files = system_files();
+        let files = system_authorities();
         let identify = |path: &PathBuf| {
             let metadata = fs::metadata(path).ok();
             let length = metadata.as_ref().map_or(0, fs::Metadata::len);
@@ -190,7 +190,10 @@ impl SystemRoots {
     }
 }
 
-fn system_files() -> Vec<PathBuf> {
+/// The files that may hold certificates of the system's authorities: an existing bundle, and what is in the folders, be it
+/// a certificate or not.
+#[must_use]
+pub fn system_authorities() -> Vec<PathBuf> {
     let variable = |name: &str| -> Vec<PathBuf> {
         let value = std::env::var_os(name).unwrap_or_default();
         std::env::split_paths(&value).filter(|path| !path.as_os_str().is_empty()).collect()

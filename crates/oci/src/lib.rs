@@ -39,6 +39,7 @@ mod tree;
 mod unpack;
 mod verifier;
 
+pub use certificates::system_authorities;
 pub use config::{Config, Retry};
 pub use credentials::{Credentials, CredentialsError, Login};
 pub use denied::DeniedNetworks;

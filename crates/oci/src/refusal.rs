@@ -220,6 +220,12 @@ pub(crate) fn cause(error: &reqwest::Error, url: &str, proxy: Option<&Url>) -> (
         text = format!("dial tcp: lookup {host}: {why}");
     }
     match text.strip_prefix("tunnel error: ") {
+        // The client library keeps the status to itself.
+        Some("unsuccessful") => {
+            let (proxy, target) = (proxy.map(authority), target.as_ref().map(authority));
+            let (proxy, target) = (proxy.unwrap_or_default(), target.unwrap_or_default());
+            (format!("proxy {proxy}: it did not answer CONNECT {target} with 200"), transient)
+        }
         Some(why) => {
             (format!("proxy {}: {}", proxy.map(authority).unwrap_or_default(), plain(why)), transient)
         }

@@ -26,7 +26,7 @@ pub use openshift::{
     CONTRIBUTED, ClusterOperatorMode, Outlet, OutletFacts, Reluctance, cluster_version, completed_version,
     outlet,
 };
-pub use platform::{Facts, Platform};
+pub use platform::{Facts, OpenShiftVersionMap, Platform, UnknownMap};
 pub use property::{Constraint, Declaration, ValueError};
 pub use revision::Revision;
 pub use status::{MAX_EXTENSIONS, status};

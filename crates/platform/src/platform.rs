@@ -1,9 +1,38 @@
 //! Which platform it is, and which version comes next (spec 06 §9.5).
 
+use std::str::FromStr;
+
 use olm_api::cluster_upgrade_status::{PlatformStatus, PlatformType, VersionSource};
 
 use crate::property::Constraint;
 use crate::version::MinorVersion;
+
+/// What a version of OpenShift says about any other Kubernetes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OpenShiftVersionMap {
+    /// Nothing.
+    #[default]
+    Off,
+    /// As much as the version of Kubernetes in it: 1.(y+13) in 4.y.
+    K8sOffset,
+}
+
+/// A text that names no map.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown value {0:?}, allowed are off, k8s-offset")]
+pub struct UnknownMap(String);
+
+impl FromStr for OpenShiftVersionMap {
+    type Err = UnknownMap;
+
+    fn from_str(text: &str) -> Result<Self, UnknownMap> {
+        match text {
+            "off" => Ok(Self::Off),
+            "k8s-offset" => Ok(Self::K8sOffset),
+            _ => Err(UnknownMap(text.to_owned())),
+        }
+    }
+}
 
 /// What is known about the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +49,8 @@ pub struct Facts {
     pub environment: Option<MinorVersion>,
     /// The version of the API server.
     pub kubernetes: Option<MinorVersion>,
+    /// How the administrator wants versions of OpenShift to be read where the cluster is none.
+    pub openshift_map: OpenShiftVersionMap,
 }
 
 /// The platform that is asked about.
@@ -33,6 +64,8 @@ pub struct Platform {
     pub next: Option<MinorVersion>,
     /// The version of Kubernetes that comes next.
     pub next_kubernetes: Option<MinorVersion>,
+    /// How versions of OpenShift are read where the platform is another one.
+    pub openshift_map: OpenShiftVersionMap,
 }
 
 impl Platform {
@@ -49,13 +82,14 @@ impl Platform {
             return Self {
                 next: current.as_ref().map(|(version, _)| version.next_openshift()),
                 next_kubernetes: facts.kubernetes.map(MinorVersion::next_kubernetes),
+                openshift_map: facts.openshift_map,
                 type_,
                 current,
             };
         }
         let current = flag.or_else(|| from(facts.kubernetes, VersionSource::Discovery));
         let next = current.as_ref().map(|(version, _)| version.next_kubernetes());
-        Self { type_, current, next, next_kubernetes: next }
+        Self { type_, current, next, next_kubernetes: next, openshift_map: facts.openshift_map }
     }
 
     /// The platform with other versions to come than the next ones. On Kubernetes there is one version only, that of
@@ -76,7 +110,18 @@ impl Platform {
 
     /// Whether the constraint says something about this platform.
     pub(crate) fn is_concerned(&self, constraint: Constraint) -> bool {
-        constraint == Constraint::Kubernetes || self.type_ == PlatformType::OpenShift
+        constraint == Constraint::Kubernetes
+            || self.type_ == PlatformType::OpenShift
+            || self.openshift_map == OpenShiftVersionMap::K8sOffset
+    }
+
+    /// The highest version of this platform that is supported where `highest` is what the constraint names; `None` for
+    /// one that says nothing about this platform.
+    pub(crate) fn limit(&self, constraint: Constraint, highest: MinorVersion) -> Option<MinorVersion> {
+        if constraint == Constraint::Kubernetes || self.type_ == PlatformType::OpenShift {
+            return Some(highest);
+        }
+        highest.kubernetes_of_openshift()
     }
 }
 
@@ -106,8 +151,8 @@ mod tests {
         let kubernetes = Some(PlatformType::Kubernetes);
         let facts = |named: &Option<PlatformType>, openshift_apis, versions: [&str; 4]| {
             let [flag, cluster_version, environment, kubernetes] = versions.map(version);
-            let named = named.clone();
-            Facts { named, openshift_apis, flag, cluster_version, environment, kubernetes }
+            let (named, openshift_map) = (named.clone(), OpenShiftVersionMap::Off);
+            Facts { named, openshift_apis, flag, cluster_version, environment, kubernetes, openshift_map }
         };
         // named type, APIs, [flag, ClusterVersion, environment, API server]; current, next, next of Kubernetes
         let rows = [

@@ -118,9 +118,12 @@ impl Findings {
         let (extension, bundle) = (&revision.extension, &revision.bundle);
         let entry = || format!("bundle {} for ClusterExtension {}", quote(bundle), quote(extension));
         let constraint = declaration.constraint;
+        let ignored = |findings: &mut Self| {
+            findings.ignored.insert(entry());
+            (VerdictResult::NotApplicable, Some(format!("says nothing about {}", platform.type_)))
+        };
         if !platform.is_concerned(constraint) {
-            self.ignored.insert(entry());
-            return (VerdictResult::NotApplicable, Some(format!("says nothing about {}", platform.type_)));
+            return ignored(self);
         }
         let highest = match &declaration.value {
             Ok(highest) => *highest,
@@ -133,20 +136,25 @@ impl Findings {
                 return (VerdictResult::Invalid, Some(errors));
             }
         };
+        let Some(limit) = platform.limit(constraint, highest) else {
+            return ignored(self);
+        };
         let Some(next) = platform.next_of(constraint) else {
             self.undecided.insert(extension.clone());
             return (VerdictResult::Unknown, Some("the cluster version is not known".to_owned()));
         };
-        let is_supported = match constraint {
-            Constraint::OpenShift => highest.supports_openshift(next),
-            Constraint::Kubernetes => highest >= next,
+        let is_supported = match (constraint, &platform.type_) {
+            (Constraint::OpenShift, PlatformType::OpenShift) => limit.supports_openshift(next),
+            _ => limit >= next,
         };
         if is_supported {
             return (VerdictResult::Compatible, None);
         }
         self.entries.insert(entry());
         self.blocking.insert(extension.clone());
-        (VerdictResult::Blocking, Some(format!("supports at most {highest}, the next version is {next}")))
+        let read = if limit == highest { String::new() } else { format!(" with Kubernetes {limit}") };
+        let why = format!("supports at most {highest}{read}, the next version is {next}");
+        (VerdictResult::Blocking, Some(why))
     }
 
     /// Status, reason and message: the first case that holds.

@@ -2,7 +2,7 @@ use olm_api::cluster_upgrade_status::VersionSource;
 use proptest::prelude::*;
 
 use super::*;
-use crate::platform::Facts;
+use crate::platform::{Facts, OpenShiftVersionMap};
 use crate::property::declarations;
 
 fn openshift(version: &str) -> Platform {
@@ -192,6 +192,47 @@ fn verdicts_on_kubernetes() {
     let blocked = told(&openshift("4.18"), &[kubernetes_limited("a", "1.31")]);
     assert_eq!(blocked, format!("{BLOCKED}4.19: bundle \"a.v1\" for ClusterExtension \"a\"."));
     assert_eq!(told(&openshift("4.18"), &[kubernetes_limited("a", "1.32")]), WELL);
+}
+
+// spec 06 §9.5, --openshift-version-map
+#[test]
+fn openshift_versions_on_kubernetes() {
+    let openshift_map = OpenShiftVersionMap::K8sOffset;
+    let mapped = |kubernetes: &str| {
+        Platform::of(&Facts { kubernetes: kubernetes.parse().ok(), openshift_map, ..Facts::default() })
+    };
+    let rows = [
+        ("1.30", "4.18", true),
+        ("1.31", "4.18", false),
+        ("1.35", "4.23", true),
+        ("1.36", "4.23", false),
+        ("1.35", "5.0", true),
+        ("1.36", "5.0", false),
+        ("1.36", "5.1", true),
+    ];
+    for (kubernetes, max, is_supported) in rows {
+        let verdict = evaluate(&mapped(kubernetes), &[limited("a", max)]);
+        assert_eq!(verdict.status == Status::True, is_supported, "{max} on {kubernetes}");
+    }
+    let blocked = evaluate(&mapped("1.31"), &[limited("a", "4.18")]);
+    assert_eq!(blocked.extensions[0].result, VerdictResult::Blocking);
+    let why = "supports at most 4.18 with Kubernetes 1.31, the next version is 1.32";
+    assert_eq!(blocked.extensions[0].message.as_deref(), Some(why));
+    assert!(blocked.message.ends_with(" to version 1.32: bundle \"a.v1\" for ClusterExtension \"a\"."));
+    // What is no version is an error here, too, and what has no known Kubernetes says nothing.
+    let results =
+        |value: &str| evaluate(&mapped("1.31"), &[limited("a", value)]).extensions[0].result.clone();
+    assert_eq!(results("null"), VerdictResult::Invalid);
+    assert_eq!(results("6.0"), VerdictResult::NotApplicable);
+    assert_eq!(results("\"3.11\""), VerdictResult::NotApplicable);
+    // OpenShift itself needs no map.
+    let openshift = Facts {
+        openshift_apis: true,
+        cluster_version: "4.17".parse().ok(),
+        openshift_map,
+        ..Facts::default()
+    };
+    assert_eq!(told(&Platform::of(&openshift), &[limited("a", "4.18")]), WELL);
 }
 
 #[test]

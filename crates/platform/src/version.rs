@@ -40,6 +40,17 @@ impl MinorVersion {
         Self { minor: self.minor.saturating_add(1), ..self }
     }
 
+    /// The version of Kubernetes in this version of OpenShift: 1.(y+13) in 4.y; 5.0, which is also 4.23, has 1.36.
+    /// `None` for other major versions, and nobody has promised those to come.
+    pub(crate) fn kubernetes_of_openshift(self) -> Option<Self> {
+        let first = match self.major {
+            4 => 13,
+            5 => 36,
+            _ => return None,
+        };
+        Some(Self::new(1, self.minor.saturating_add(first)))
+    }
+
     /// Whether a bundle that supports OpenShift up to this version supports `next`.
     pub fn supports_openshift(self, next: Self) -> bool {
         self >= next || (self == LAST_OF_FOUR && next == FIRST_OF_FIVE)
@@ -100,6 +111,23 @@ mod tests {
                 let got = version(max).supports_openshift(version(next));
                 assert_eq!(got, expected, "at most {max} on {current}");
             }
+        }
+    }
+
+    // spec 06 §9.5
+    #[test]
+    fn kubernetes_in_openshift() {
+        for (openshift, kubernetes) in
+            [("4.0", "1.13"), ("4.18", "1.31"), ("4.23", "1.36"), ("5.0", "1.36"), ("5.1", "1.37")]
+        {
+            assert_eq!(
+                version(openshift).kubernetes_of_openshift(),
+                Some(version(kubernetes)),
+                "{openshift}"
+            );
+        }
+        for unknown in ["3.11", "6.0", "0.5"] {
+            assert_eq!(version(unknown).kubernetes_of_openshift(), None, "{unknown}");
         }
     }
 

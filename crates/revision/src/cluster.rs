@@ -80,6 +80,8 @@ pub enum Reason {
     TooManyRequests,
     /// The server will not have this object as it is.
     Rejected,
+    /// Whoever asks lacks a right.
+    NotPermitted,
     /// A webhook in the way cannot do dry runs, so nothing is known about the object.
     NoDryRun,
     /// There was no answer in time.
@@ -94,7 +96,12 @@ impl Reason {
     pub(crate) fn is_verdict(self) -> bool {
         matches!(
             self,
-            Self::UnknownKind | Self::NotFound | Self::AlreadyExists | Self::Conflict | Self::Rejected
+            Self::UnknownKind
+                | Self::NotFound
+                | Self::AlreadyExists
+                | Self::Conflict
+                | Self::Rejected
+                | Self::NotPermitted
         )
     }
 }

@@ -133,6 +133,7 @@ impl<C: Cluster> Engine<C> {
         let mut result = PhaseResult { name: phase.name.clone(), ..PhaseResult::default() };
         if !checked.findings.is_empty() {
             result.validation_error = Some(phase_error(&phase.name, &checked.findings));
+            result.denials = checked.denials;
             // Whose objects are in the way is worth more than what the server says about the others.
             let read = checked.looks.into_iter().flatten();
             result.objects = read.filter_map(|look| collided(look, &revision.probes)).collect();

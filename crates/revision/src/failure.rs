@@ -20,6 +20,21 @@ pub enum EngineError {
     Teardown(ObjectError),
 }
 
+impl EngineError {
+    /// What the API server says about rights that are missing.
+    pub(crate) fn denials(&self) -> impl Iterator<Item = &str> {
+        let objects = match self {
+            Self::Validating(_) => &[],
+            Self::Objects(errors) => errors.as_slice(),
+            Self::Teardown(error) => std::slice::from_ref(error),
+        };
+        objects.iter().filter_map(|error| match &error.cause {
+            Cause::Cluster(error) if error.reason == Reason::NotPermitted => Some(error.message.as_str()),
+            _ => None,
+        })
+    }
+}
+
 fn lines(errors: &[ObjectError]) -> String {
     errors.iter().map(|error| format!("reconciling {error}")).collect::<Vec<_>>().join("\n")
 }

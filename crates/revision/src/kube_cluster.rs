@@ -235,7 +235,8 @@ fn reason_of(status: &Status) -> Reason {
         reason::ALREADY_EXISTS => Reason::AlreadyExists,
         reason::CONFLICT => Reason::Conflict,
         reason::TOO_MANY_REQUESTS => Reason::TooManyRequests,
-        // The server has no reason of its own for these two.
+        // The server has no reason of its own for these three.
+        reason::FORBIDDEN if is_denial(&status.message) => Reason::NotPermitted,
         reason::BAD_REQUEST if status.message.contains("does not support dry run") => Reason::NoDryRun,
         "" if status.message.contains("failed to create typed patch object") => Reason::Rejected,
         other if REJECTIONS.contains(&other) => Reason::Rejected,
@@ -244,6 +245,14 @@ fn reason_of(status: &Status) -> Reason {
         _ if status.code == 429 => Reason::TooManyRequests,
         _ => Reason::Unavailable,
     }
+}
+
+/// Whether a right is missing. Quotas, policies and webhooks forbid with the same reason.
+fn is_denial(message: &str) -> bool {
+    let is_denied = message.contains(" is forbidden: User \"") && message.contains("\" cannot ");
+    is_denied
+        || message.contains(" is attempting to grant RBAC permissions not currently held")
+        || message.contains(" is forbidden: cannot set blockOwnerDeletion ")
 }
 
 /// The error with everything below it, for failures that carry no status.
@@ -269,6 +278,13 @@ mod tests {
         let dry_run = "admission webhook \"w\" does not support dry run";
         let typed =
             "failed to create typed patch object (ns/n; v1, Kind=K): .x: field not declared in schema";
+        let denied = "configmaps \"x\" is forbidden: User \"u\" cannot create resource \"configmaps\" in API group \"\"";
+        let escalates = "roles.rbac.authorization.k8s.io \"x\" is forbidden: user \"u\" (groups=[]) is attempting to grant \
+                         RBAC permissions not currently held:\n{...}";
+        let blocks = "secrets \"x\" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a resource \
+                      you can't set finalizers on: , <nil>";
+        let quota =
+            "pods \"x\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1";
         for (reason, code, message, expected) in [
             ("NotFound", 404, "", Reason::NotFound),
             ("Failed to parse error data", 404, "404 page not found", Reason::NotFound),
@@ -277,7 +293,10 @@ mod tests {
             ("TooManyRequests", 429, "", Reason::TooManyRequests),
             ("", 429, "", Reason::TooManyRequests),
             ("Invalid", 422, "", Reason::Rejected),
-            ("Forbidden", 403, "", Reason::Rejected),
+            ("Forbidden", 403, quota, Reason::Rejected),
+            ("Forbidden", 403, denied, Reason::NotPermitted),
+            ("Forbidden", 403, escalates, Reason::NotPermitted),
+            ("Forbidden", 403, blocks, Reason::NotPermitted),
             ("BadRequest", 400, "", Reason::Rejected),
             ("BadRequest", 400, dry_run, Reason::NoDryRun),
             ("", 500, typed, Reason::Rejected),

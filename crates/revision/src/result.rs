@@ -2,6 +2,8 @@
 //!
 //! Pure. The controller turns this into conditions and waiting times.
 
+use std::collections::BTreeSet;
+
 use kube::core::GroupVersionKind;
 
 use crate::engine::EngineError;
@@ -56,6 +58,8 @@ pub struct PhaseResult {
     pub name: String,
     /// Objections of the API server; nothing of the phase was written then.
     pub validation_error: Option<String>,
+    /// Those of them that say that a right is missing.
+    pub denials: Vec<String>,
     /// Its objects in order.
     pub objects: Vec<ObjectResult>,
 }
@@ -134,6 +138,12 @@ impl RevisionResult {
             }
         }
         None
+    }
+
+    /// What the API server says about rights that are missing, each once, sorted.
+    pub fn denials(&self) -> BTreeSet<&str> {
+        let of_phases = self.phases.iter().flat_map(|phase| &phase.denials).map(String::as_str);
+        of_phases.chain(self.failure.iter().flat_map(EngineError::denials)).collect()
     }
 
     /// The message of the Available condition with reason ProbeFailure: the first object of each incomplete

@@ -17,16 +17,6 @@ use crate::certificate::{CertificateError, FILE_POLL, read_limited};
 use crate::metrics::Metrics;
 use crate::tls_profile::TlsProfile;
 
-/// Bundles of Linux distributions; the first that exists is read.
-const SYSTEM_FILES: [&str; 6] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/pki/tls/cacert.pem",
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
-const SYSTEM_DIRECTORIES: [&str; 2] = ["/etc/ssl/certs", "/etc/pki/tls/certs"];
 /// Longest time of a whole request (spec 06 §6.4).
 const REQUEST_DEADLINE: Duration = Duration::from_secs(300);
 const CONNECT_DEADLINE: Duration = Duration::from_secs(30);
@@ -59,6 +49,8 @@ pub enum CaPoolError {
 /// Where trust comes from.
 #[derive(Debug)]
 pub struct CaSources {
+    /// Gives the files of the system's authorities; one that cannot be read or holds none is passed over.
+    pub system: fn() -> Vec<PathBuf>,
     /// `--catalogd-cas-dir`: every file in it.
     pub directory: Option<PathBuf>,
     /// The bundle of built-in certificates, see [`crate::builtin::BuiltinCertificates::ca_bundle`].
@@ -138,10 +130,9 @@ impl CaPool {
 
     /// Identity, size and time of every file that may change while the process runs.
     fn fingerprint(&self) -> Vec<(PathBuf, u64, Option<SystemTime>)> {
-        let mut paths = system_override("SSL_CERT_FILE");
-        let mut directories = system_override("SSL_CERT_DIR");
-        directories.extend(self.sources.directory.clone());
-        paths.extend(directories.iter().flat_map(|directory| files(directory).unwrap_or_default()));
+        let mut paths = (self.sources.system)();
+        let directory = self.sources.directory.as_deref();
+        paths.extend(directory.into_iter().flat_map(|directory| files(directory).unwrap_or_default()));
         let identify = |path: PathBuf| {
             let metadata = std::fs::metadata(&path).ok();
             let length = metadata.as_ref().map_or(0, std::fs::Metadata::len);
@@ -157,7 +148,10 @@ fn build(
     proxy: Option<&reqwest::Proxy>,
 ) -> Result<reqwest::Client, CaPoolError> {
     let mut certificates = Certificates { roots: RootCertStore::empty(), seen: HashSet::new() };
-    add_system_roots(&mut certificates);
+    let system = (sources.system)();
+    for pem in system.iter().filter(|path| path.is_file()).filter_map(|path| read_limited(path).ok()) {
+        certificates.add(&pem);
+    }
     if let Some(directory) = &sources.directory {
         let failed = |source| CaPoolError::Directory { path: directory.clone(), source };
         let mut found = 0;
@@ -205,33 +199,6 @@ impl Certificates {
     }
 }
 
-/// `SSL_CERT_FILE` replaces the list of bundles and `SSL_CERT_DIR` the list of directories, each alone.
-/// What cannot be read is passed over, as a distribution lays out only some of them.
-fn add_system_roots(certificates: &mut Certificates) {
-    let own_files = system_override("SSL_CERT_FILE");
-    let bundle = if own_files.is_empty() {
-        SYSTEM_FILES.iter().map(PathBuf::from).find(|path| path.is_file())
-    } else {
-        own_files.into_iter().next()
-    };
-    let mut directories = system_override("SSL_CERT_DIR");
-    if directories.is_empty() {
-        directories = SYSTEM_DIRECTORIES.map(PathBuf::from).to_vec();
-    }
-    let in_directories = directories.iter().flat_map(|directory| files(directory).unwrap_or_default());
-    for path in bundle.into_iter().chain(in_directories) {
-        if let Ok(pem) = read_limited(&path) {
-            certificates.add(&pem);
-        }
-    }
-}
-
-/// The paths of a colon-separated variable.
-fn system_override(variable: &str) -> Vec<PathBuf> {
-    let value = std::env::var_os(variable).unwrap_or_default();
-    std::env::split_paths(&value).filter(|path| !path.as_os_str().is_empty()).collect()
-}
-
 /// Everything in a directory but directories, sorted; links are followed.
 fn files(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut paths: Vec<PathBuf> = std::fs::read_dir(directory)?
@@ -252,7 +219,8 @@ mod tests {
         let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let load = || {
-            let sources = CaSources { directory: Some(dir.path().to_owned()), bundle: None };
+            let sources =
+                CaSources { system: Vec::new, directory: Some(dir.path().to_owned()), bundle: None };
             CaPool::load(sources, profile.clone()).map_err(|error| error.to_string())
         };
         assert_eq!(load().err(), Some(format!("no certificates found in {:?}", dir.path())));
@@ -274,7 +242,7 @@ mod tests {
         let file = dir.path().join("ca.pem");
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         std::fs::write(&file, made.cert.pem()).unwrap();
-        let sources = CaSources { directory: Some(dir.path().to_owned()), bundle: None };
+        let sources = CaSources { system: Vec::new, directory: Some(dir.path().to_owned()), bundle: None };
         let pool = Arc::new(CaPool::load(sources, profile).unwrap());
         let (metrics, stop) = (Arc::new(Metrics::new()), CancellationToken::new());
         let following = Arc::clone(&pool).follow("catalogd", Arc::clone(&metrics), stop.clone());
@@ -297,7 +265,8 @@ mod tests {
     #[tokio::test]
     async fn requests_go_through_the_proxy_that_was_given() {
         let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
-        let pool = CaPool::load(CaSources { directory: None, bundle: None }, profile).unwrap();
+        let pool =
+            CaPool::load(CaSources { system: Vec::new, directory: None, bundle: None }, profile).unwrap();
         let proxy = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", proxy.local_addr().unwrap());
         let pool = pool.through(reqwest::Proxy::all(address).unwrap()).unwrap();

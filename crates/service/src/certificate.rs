@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
+use rustls::{RootCertStore, ServerConfig};
 use tokio_util::sync::CancellationToken;
 
 use crate::builtin::BuiltinCertificates;
@@ -211,9 +212,28 @@ impl ServingCertificate {
     /// # Errors
     /// The profile's versions and suites do not fit together.
     pub fn server_config(&self) -> Result<Arc<ServerConfig>, rustls::Error> {
+        self.config_with(WebPkiClientVerifier::no_client_auth())
+    }
+
+    /// As [`Self::server_config`], for clients that may show a certificate. One that none of `authorities` has signed
+    /// ends the handshake.
+    ///
+    /// # Errors
+    /// As there, or there is no authority.
+    pub fn server_config_for_clients_of(
+        &self,
+        authorities: RootCertStore,
+    ) -> Result<Arc<ServerConfig>, rustls::Error> {
+        let provider = Arc::clone(&self.profile.provider);
+        let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider);
+        let clients = clients.allow_unauthenticated().build();
+        self.config_with(clients.map_err(|error| rustls::Error::General(error.to_string()))?)
+    }
+
+    fn config_with(&self, clients: Arc<dyn ClientCertVerifier>) -> Result<Arc<ServerConfig>, rustls::Error> {
         let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.profile.provider))
             .with_protocol_versions(&self.profile.versions)?
-            .with_no_client_auth()
+            .with_client_cert_verifier(clients)
             .with_cert_resolver(Arc::clone(&self.current) as Arc<dyn ResolvesServerCert>);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Arc::new(config))

@@ -18,6 +18,14 @@ impl Component {
         }
     }
 
+    /// Name of the Deployment in the system namespace (spec 06 §1.3).
+    pub fn deployment_name(self) -> &'static str {
+        match self {
+            Self::Catalogd => "catalogd-controller-manager",
+            Self::OperatorController => "operator-controller-controller-manager",
+        }
+    }
+
     /// Name of the Lease in the system namespace (spec 06 §5.1).
     pub fn lease_name(self) -> &'static str {
         match self {

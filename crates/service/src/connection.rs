@@ -1,7 +1,10 @@
-//! Accepted connections: not too many at once, and none that waits for ever for its client (spec 02 §D9).
+//! Accepted connections: not too many at once, not all of them of one client, and none that waits for ever for it
+//! (spec 02 §D9, spec 06 §10.2).
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -20,17 +23,73 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(300);
 const CONNECTIONS: usize = 1000;
 /// A connection beyond these waits so long for another one to end.
 const PLACE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections of one address at once; those beyond are closed. Generous, because behind the address of a node, a proxy
+/// or a port-forward there may be many clients: they keep each other out long before they keep out everybody else.
+const CONNECTIONS_PER_ADDRESS: usize = CONNECTIONS / 2;
 
 /// Gives an accepted connection its place and its deadline, and sends small answers without delay.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionAcceptor {
     places: Arc<Semaphore>,
+    clients: Arc<Clients>,
 }
 
 impl ConnectionAcceptor {
     pub(crate) fn new() -> Self {
-        Self { places: Arc::new(Semaphore::new(CONNECTIONS)) }
+        Self::limited(CONNECTIONS, CONNECTIONS_PER_ADDRESS)
     }
+
+    /// At most so many connections at once, in all and of one address.
+    pub(crate) fn limited(connections: usize, per_address: usize) -> Self {
+        let clients = Arc::new(Clients { most: per_address, connected: Mutex::default() });
+        Self { places: Arc::new(Semaphore::new(connections)), clients }
+    }
+}
+
+/// How many connections each address has, of those that wait for a place as well.
+#[derive(Debug)]
+struct Clients {
+    most: usize,
+    connected: Mutex<HashMap<IpAddr, usize>>,
+}
+
+impl Clients {
+    /// One more connection of `address`, until what is returned is dropped; `None` where it has too many.
+    fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Client> {
+        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_address = connected.entry(address).or_default();
+        if *of_address >= self.most {
+            return None;
+        }
+        *of_address += 1;
+        Some(Client { clients: Arc::clone(self), address })
+    }
+}
+
+/// A connection of an address.
+#[derive(Debug)]
+struct Client {
+    clients: Arc<Clients>,
+    address: IpAddr,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let mut connected = self.clients.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(of_address) = connected.get_mut(&self.address) {
+            *of_address -= 1;
+            if *of_address == 0 {
+                connected.remove(&self.address);
+            }
+        }
+    }
+}
+
+/// What an accepted connection counts for, as long as it is open.
+#[derive(Debug)]
+struct Admission {
+    _client: Client,
+    _place: OwnedSemaphorePermit,
 }
 
 impl<S: Send + 'static> Accept<TcpStream, S> for ConnectionAcceptor {
@@ -39,14 +98,20 @@ impl<S: Send + 'static> Accept<TcpStream, S> for ConnectionAcceptor {
     type Future = Pin<Box<dyn Future<Output = io::Result<(Self::Stream, Self::Service)>> + Send>>;
 
     fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
-        let places = Arc::clone(&self.places);
+        let (places, clients) = (Arc::clone(&self.places), Arc::clone(&self.clients));
         Box::pin(async move {
+            let address = stream.peer_addr()?.ip().to_canonical();
+            let client = clients.admit(address).ok_or(io::ErrorKind::QuotaExceeded)?;
             let place = tokio::time::timeout(PLACE_TIMEOUT, places.acquire_owned()).await?;
             stream.set_nodelay(true)?;
             let deadline = Deadline::new(WRITE_TIMEOUT);
-            let place = place.map_err(io::Error::other)?;
-            let stream =
-                WriteDeadline { stream, deadline: deadline.clone(), waiting: None, _place: Some(place) };
+            let admission = Admission { _client: client, _place: place.map_err(io::Error::other)? };
+            let stream = WriteDeadline {
+                stream,
+                deadline: deadline.clone(),
+                waiting: None,
+                _admission: Some(admission),
+            };
             Ok((stream, Timed { service, deadline }))
         })
     }
@@ -102,7 +167,7 @@ pub(crate) struct WriteDeadline<T> {
     deadline: Deadline,
     /// Made when a write waits for the first time.
     waiting: Option<Pin<Box<Sleep>>>,
-    _place: Option<OwnedSemaphorePermit>,
+    _admission: Option<Admission>,
 }
 
 impl<T> WriteDeadline<T> {
@@ -169,7 +234,7 @@ mod tests {
     fn limited(limit: Duration) -> (WriteDeadline<tokio::io::DuplexStream>, tokio::io::DuplexStream) {
         let (near, far) = tokio::io::duplex(4);
         let deadline = Deadline::new(limit);
-        (WriteDeadline { stream: near, deadline, waiting: None, _place: None }, far)
+        (WriteDeadline { stream: near, deadline, waiting: None, _admission: None }, far)
     }
 
     #[tokio::test(start_paused = true)]
@@ -208,7 +273,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_too_many_waits_for_a_place() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let acceptor = ConnectionAcceptor { places: Arc::new(Semaphore::new(1)) };
+        let acceptor = ConnectionAcceptor::limited(1, 3);
         let accept = async || {
             let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
             (client, acceptor.accept(listener.accept().await.unwrap().0, ()))

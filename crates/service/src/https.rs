@@ -4,20 +4,66 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::middleware::AddExtension;
+use axum::{Extension, Router};
 use axum_server::Handle;
+use axum_server::accept::Accept;
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
+use futures::future::BoxFuture;
 use hyper_util::rt::TokioTimer;
 use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
+use tower::Layer;
 
-use crate::connection::ConnectionAcceptor;
+use crate::connection::{ConnectionAcceptor, Timed};
 
 /// A client must send its request head within this time; also the longest idle time of a connection.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of a request head: 431 beyond.
 const HEAD_LIMIT: usize = 64 << 10;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// TLS of a server; clones are the same one.
+#[derive(Clone, Debug)]
+pub struct Tls(RustlsConfig);
+
+impl Tls {
+    /// Begins with `config`.
+    pub fn new(config: Arc<ServerConfig>) -> Self {
+        Self(RustlsConfig::from_config(config))
+    }
+
+    /// Later connections get `config`.
+    pub fn replace(&self, config: Arc<ServerConfig>) {
+        self.0.reload_from_config(config);
+    }
+}
+
+/// The certificate that a client has shown and that was found good; an extension of each request over TLS.
+#[derive(Clone, Debug, Default)]
+pub struct ClientCertificate(pub Option<CertificateDer<'static>>);
+
+/// Adds the client's certificate to its requests.
+#[derive(Clone, Debug)]
+struct Identifying(RustlsAcceptor<ConnectionAcceptor>);
+
+impl<S: Send + 'static> Accept<TcpStream, S> for Identifying {
+    type Stream = <RustlsAcceptor<ConnectionAcceptor> as Accept<TcpStream, S>>::Stream;
+    type Service = AddExtension<Timed<S>, ClientCertificate>;
+    type Future = BoxFuture<'static, std::io::Result<(Self::Stream, Self::Service)>>;
+
+    fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
+        let accepted = self.0.accept(stream, service);
+        Box::pin(async move {
+            let (stream, service) = accepted.await?;
+            let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+            let certificate = ClientCertificate(shown.cloned().map(CertificateDer::into_owned));
+            Ok((stream, Extension(certificate).layer(service)))
+        })
+    }
+}
 
 /// A server that accepts connections until it is told to end.
 #[derive(Debug)]
@@ -33,9 +79,14 @@ impl HttpServer {
     ///
     /// # Errors
     /// The address cannot be bound; the text names it.
-    pub fn start(
+    pub fn start(address: SocketAddr, tls: Option<Tls>, router: Router) -> std::io::Result<Self> {
+        Self::start_with(ConnectionAcceptor::new(), address, tls, router)
+    }
+
+    fn start_with(
+        connections: ConnectionAcceptor,
         address: SocketAddr,
-        tls: Option<Arc<ServerConfig>>,
+        tls: Option<Tls>,
         router: Router,
     ) -> std::io::Result<Self> {
         let listener = bind(address)
@@ -48,13 +99,12 @@ impl HttpServer {
         http.timer(TokioTimer::new()).header_read_timeout(READ_TIMEOUT).max_buf_size(HEAD_LIMIT);
         let service = router.into_make_service();
         let task = match tls {
-            Some(config) => {
-                let acceptor = RustlsAcceptor::new(RustlsConfig::from_config(config))
-                    .handshake_timeout(HANDSHAKE_TIMEOUT)
-                    .acceptor(ConnectionAcceptor::new());
-                tokio::spawn(server.acceptor(acceptor).http1_only().serve(service))
+            Some(Tls(config)) => {
+                let acceptor =
+                    RustlsAcceptor::new(config).handshake_timeout(HANDSHAKE_TIMEOUT).acceptor(connections);
+                tokio::spawn(server.acceptor(Identifying(acceptor)).http1_only().serve(service))
             }
-            None => tokio::spawn(server.acceptor(ConnectionAcceptor::new()).http1_only().serve(service)),
+            None => tokio::spawn(server.acceptor(connections).http1_only().serve(service)),
         };
         Ok(Self { address, handle, task })
     }
@@ -85,7 +135,7 @@ fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
 mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpStream;
+    use tokio::net::TcpSocket;
 
     /// What the server says to `request` until it ends the connection. Time passes as soon as all wait.
     async fn said(request: &[u8]) -> String {
@@ -108,5 +158,38 @@ mod tests {
         assert_eq!(said(b"GET / HTTP/1.1\r\nhost: ").await, "");
         let long = format!("GET / HTTP/1.1\r\nhost: x\r\nlong: {}", "x".repeat(HEAD_LIMIT));
         assert!(said(long.as_bytes()).await.starts_with("HTTP/1.1 431 "));
+    }
+
+    /// A connection from this address of loopback, and whether it was answered rather than closed.
+    async fn met(server: SocketAddr, from: [u8; 4]) -> (TcpStream, bool) {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((from, 0).into()).unwrap();
+        let mut connection = socket.connect(server).await.unwrap();
+        // What is closed already cannot be written to.
+        let _ = connection.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        let mut begin = [0; 12];
+        let is_answered = connection.read_exact(&mut begin).await.is_ok();
+        (connection, is_answered)
+    }
+
+    // spec 06 §10.2: many clients
+    #[tokio::test]
+    async fn one_address_does_not_get_all_connections() {
+        const GREEDY: [u8; 4] = [127, 0, 0, 1];
+        const MODEST: [u8; 4] = [127, 0, 0, 2];
+        let router = Router::new().fallback(async || "here");
+        let limits = ConnectionAcceptor::limited(3, 2);
+        let server = HttpServer::start_with(limits, (Ipv4Addr::LOCALHOST, 0).into(), None, router).unwrap();
+        let (first, is_answered) = met(server.address, GREEDY).await;
+        assert!(is_answered);
+        let (_second, is_answered) = met(server.address, GREEDY).await;
+        assert!(is_answered);
+        assert!(!met(server.address, GREEDY).await.1, "one more than an address may have");
+        assert!(met(server.address, MODEST).await.1);
+        drop(first);
+        // The server notices soon.
+        while !met(server.address, GREEDY).await.1 {
+            tokio::task::yield_now().await;
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! What the two servers share around their controllers: flags, logs, certificates, probes, metrics,
 //! leader election, backoff, status writes and an orderly end.
 //!
-//! A server's `main` parses its flags with [`flags::parse`] and hands an async body to [`service::run`].
+//! A server's `main` parses its flags with [`command_line::from_command_line`] and hands an async body to [`service::run`].
 //! Nothing here knows what a catalog or an extension is.
 
 pub mod api_warnings;
@@ -9,7 +9,9 @@ pub mod backoff;
 pub mod builtin;
 pub mod ca_pool;
 pub mod certificate;
+mod client_authority;
 pub mod cluster;
+pub mod command_line;
 pub mod component;
 mod connection;
 pub mod events;
@@ -17,6 +19,7 @@ pub mod flags;
 pub mod gates;
 pub mod go_value;
 pub mod https;
+mod installations;
 pub mod issue;
 pub mod lease;
 pub mod logs;

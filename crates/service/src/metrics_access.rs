@@ -1,5 +1,5 @@
-//! Who may read `/metrics`: a bearer token that the API server knows (TokenReview) and allows
-//! (SubjectAccessReview on the path). Answers are remembered briefly (spec 06 §4.2).
+//! Who may read `/metrics`: whom the API server knows by a bearer token (TokenReview) or, where that is asked for, by a
+//! client certificate, and allows (SubjectAccessReview on the path). Answers are remembered briefly (spec 06 §4.2).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +20,10 @@ use kube::api::{Api, PostParams};
 use kube::core::ObjectMeta;
 use sha2::{Digest, Sha256};
 
+use crate::client_authority::user_of;
 use crate::cluster::within;
+use crate::flags::MetricsAuth;
+use crate::https::ClientCertificate;
 use crate::metrics::{Metrics, OPENMETRICS, PROMETHEUS_TEXT};
 
 const REVIEW_DEADLINE: Duration = Duration::from_secs(10);
@@ -56,8 +59,10 @@ async fn admit(State(access): State<Arc<MetricsAccess>>, request: Request, next:
         .and_then(|value| value.strip_prefix("Bearer "))
         .map(str::trim)
         .filter(|token| !token.is_empty());
+    let certificate = request.extensions().get::<ClientCertificate>().and_then(|shown| shown.0.as_ref());
+    let shown = certificate.and_then(user_of);
     let verb = request.method().as_str().to_lowercase();
-    match access.check(bearer, &verb, request.uri().path()).await {
+    match access.check(shown, bearer, &verb, request.uri().path()).await {
         Ok(()) => next.run(request).await,
         Err(refusal) => refusal.into_response(),
     }
@@ -79,16 +84,19 @@ type Remembered<K, V> = Mutex<HashMap<K, (Instant, V)>>;
 /// Asks the API server about tokens and rights, and remembers its answers.
 #[derive(Debug)]
 pub struct MetricsAccess {
+    auth: MetricsAuth,
     reviews: Api<TokenReview>,
     accesses: Api<SubjectAccessReview>,
     tokens: Remembered<[u8; 32], Option<UserInfo>>,
-    rights: Remembered<(String, String, String), bool>,
+    /// By user with groups, verb and path, as JSON.
+    rights: Remembered<String, bool>,
 }
 
 impl MetricsAccess {
     /// Asks through `client`, which needs the right to create both kinds of review.
-    pub fn new(client: Client) -> Self {
+    pub fn new(client: Client, auth: MetricsAuth) -> Self {
         Self {
+            auth,
             reviews: Api::all(client.clone()),
             accesses: Api::all(client),
             tokens: Mutex::default(),
@@ -96,14 +104,26 @@ impl MetricsAccess {
         }
     }
 
-    async fn check(&self, token: Option<&str>, verb: &str, path: &str) -> Result<(), Refusal> {
+    /// `shown` is whom the client's certificate names.
+    async fn check(
+        &self,
+        shown: Option<UserInfo>,
+        token: Option<&str>,
+        verb: &str,
+        path: &str,
+    ) -> Result<(), Refusal> {
         let unauthorized = || Refusal(StatusCode::UNAUTHORIZED, "Unauthorized\n".to_owned());
         let broken = |text: String| Refusal(StatusCode::INTERNAL_SERVER_ERROR, text);
-        let token = token.ok_or_else(unauthorized)?;
-        let user = self.user(token).await.map_err(|error| {
-            tracing::error!(%error, "TokenReview failed");
-            broken("Authentication failed\n".to_owned())
-        })?;
+        let shown = shown.filter(|_| self.auth != MetricsAuth::Token);
+        let token = token.filter(|_| self.auth != MetricsAuth::Mtls);
+        let user = match (shown, token) {
+            (Some(user), _) => Some(user),
+            (None, Some(token)) => self.user(token).await.map_err(|error| {
+                tracing::error!(%error, "TokenReview failed");
+                broken("Authentication failed\n".to_owned())
+            })?,
+            (None, None) => None,
+        };
         let user = user.ok_or_else(unauthorized)?;
         let name = user.username.clone().unwrap_or_default();
         let allowed = self.allowed(user, verb, path).await.map_err(|error| {
@@ -136,26 +156,23 @@ impl MetricsAccess {
     }
 
     async fn allowed(&self, user: UserInfo, verb: &str, path: &str) -> Result<bool, kube::Error> {
-        let name = user.username.clone().unwrap_or_default();
-        let key = (name, verb.to_owned(), path.to_owned());
+        let spec = SubjectAccessReviewSpec {
+            user: user.username,
+            uid: user.uid,
+            groups: user.groups,
+            extra: user.extra,
+            non_resource_attributes: Some(NonResourceAttributes {
+                path: Some(path.to_owned()),
+                verb: Some(verb.to_owned()),
+            }),
+            resource_attributes: None,
+        };
+        // Certificates can give one name in different groups.
+        let key = serde_json::to_string(&spec).map_err(kube::Error::SerdeError)?;
         if let Some(known) = recall(&self.rights, &key) {
             return Ok(known);
         }
-        let review = SubjectAccessReview {
-            metadata: ObjectMeta::default(),
-            spec: SubjectAccessReviewSpec {
-                user: user.username,
-                uid: user.uid,
-                groups: user.groups,
-                extra: user.extra,
-                non_resource_attributes: Some(NonResourceAttributes {
-                    path: Some(path.to_owned()),
-                    verb: Some(verb.to_owned()),
-                }),
-                resource_attributes: None,
-            },
-            status: None,
-        };
+        let review = SubjectAccessReview { metadata: ObjectMeta::default(), spec, status: None };
         let answer = within(REVIEW_DEADLINE, self.accesses.create(&PostParams::default(), &review)).await?;
         let allowed = answer.status.is_some_and(|status| status.allowed);
         remember(&self.rights, key, if allowed { ALLOWED } else { DENIED }, allowed);
@@ -211,7 +228,7 @@ mod tests {
     #[tokio::test]
     async fn refusals() {
         let asked = Arc::new(AtomicUsize::new(0));
-        let access = MetricsAccess::new(client(Arc::clone(&asked)));
+        let access = MetricsAccess::new(client(Arc::clone(&asked)), MetricsAuth::Token);
         let router = router(Arc::new(Metrics::new()), access);
         let rows = [
             (None, 401, "Unauthorized\n"),
@@ -238,5 +255,30 @@ mod tests {
         }
         // unknown, poor twice, broken, good twice; the last request was answered from memory.
         assert_eq!(asked.load(Ordering::Relaxed), 6);
+    }
+
+    // spec 06 §4.2: client certificates
+    #[tokio::test]
+    async fn certificates_and_tokens() {
+        use MetricsAuth::{Mtls, Token, TokenOrMtls};
+        let rows = [
+            (Token, Some("good"), None, Err(401)),
+            (Token, Some("poor"), Some("good"), Ok(())),
+            (Mtls, Some("good"), None, Ok(())),
+            (Mtls, None, Some("good"), Err(401)),
+            (Mtls, Some("poor"), Some("good"), Err(403)),
+            (TokenOrMtls, Some("good"), Some("poor"), Ok(())),
+            (TokenOrMtls, Some("poor"), Some("good"), Err(403)),
+            (TokenOrMtls, None, Some("good"), Ok(())),
+            (TokenOrMtls, None, None, Err(401)),
+        ];
+        for (auth, shown, token, expected) in rows {
+            let access = MetricsAccess::new(client(Arc::default()), auth);
+            let shown_user =
+                shown.map(|name| UserInfo { username: Some(name.to_owned()), ..UserInfo::default() });
+            let checked = access.check(shown_user, token, "get", "/metrics").await;
+            let checked = checked.map_err(|refusal| refusal.0.as_u16());
+            assert_eq!(checked, expected, "{auth:?} {shown:?} {token:?}");
+        }
     }
 }

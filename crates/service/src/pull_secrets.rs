@@ -64,7 +64,7 @@ pub type NamespacedName = (String, String);
 ///
 /// # Errors
 /// There is a token, and it says of no service account.
-pub fn own_account() -> Result<Option<NamespacedName>, String> {
+pub(crate) fn own_account() -> Result<Option<NamespacedName>, String> {
     match std::fs::read_to_string(TOKEN_FILE) {
         Ok(token) => account_of(&token).map(Some),
         Err(_) => {
@@ -87,7 +87,7 @@ pub struct PullSecrets {
 }
 
 impl PullSecrets {
-    /// `account` is the server's own, see [`own_account`]; `global` the value of `--global-pull-secret`, empty for none.
+    /// `account` is the server's own, as its token names it; `global` the value of `--global-pull-secret`, empty for none.
     /// Nothing is read or written yet.
     pub fn new(
         client: Client,

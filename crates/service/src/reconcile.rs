@@ -189,9 +189,11 @@ impl Reconciles {
 mod tests {
     use super::*;
 
+    // spec 06 §10.3: a defect is counted, tried again with backoff, and breaks nothing else
     #[tokio::test]
     async fn outcomes() {
-        let reconciles = Reconciles::new("c", "K", 1, Arc::new(Metrics::new()));
+        let metrics = Arc::new(Metrics::new());
+        let reconciles = Reconciles::new("c", "K", 1, Arc::clone(&metrics));
         let run = async |outcome: Result<Action, Failure>| {
             let Ok(action) = reconciles.run("a", async { outcome }).await;
             action
@@ -205,6 +207,10 @@ mod tests {
         assert_eq!(run(Ok(Action::await_change())).await, Action::requeue(RESYNC));
         let Ok(action) = reconciles.run("a", async { panic!("defect") }).await;
         assert_eq!(action, millis(5));
+        assert_eq!(run(Err(Failure::retry("x"))).await, millis(10));
+        let panics = "controller_runtime_reconcile_panics_total{controller=\"c\"} 1";
+        let text = metrics.prometheus_text();
+        assert!(text.lines().any(|line| line == panics), "{text}");
     }
 
     #[tokio::test]

@@ -18,15 +18,17 @@ use tokio_util::sync::CancellationToken;
 use crate::builtin::BuiltinCertificates;
 use crate::certificate::{CertificateSource, PemPair, ServingCertificate};
 use crate::component::{Component, version_text};
-use crate::flags::{CertManagement, ServiceFlags};
+use crate::events::Events;
+use crate::flags::{CertManagement, MetricsAuth, ServiceFlags};
 use crate::gates::FeatureGates;
-use crate::https::HttpServer;
+use crate::https::{HttpServer, Tls};
 use crate::lease::{Election, Timing};
 use crate::metrics::Metrics;
 use crate::metrics_access::{self, MetricsAccess};
 use crate::probes::{self, Readiness};
+use crate::pull_secrets::{PullSecrets, own_account};
 use crate::tls_profile::TlsProfile;
-use crate::{cluster, logs, pod};
+use crate::{client_authority, cluster, installations, logs, pod};
 
 /// Holds once the body has registered its own checks.
 const STARTUP_CHECK: &str = "startup";
@@ -206,9 +208,16 @@ impl Service {
     async fn with_metrics(self) -> Result<Self, Fatal> {
         match self.flags.metrics_address(self.component)? {
             Some(address) => {
-                let access = MetricsAccess::new(self.client.clone());
+                let access = MetricsAccess::new(self.client.clone(), self.flags.metrics_auth);
                 let router = metrics_access::router(Arc::clone(&self.metrics), access);
-                self.serve(address, true, router).await?;
+                let certificate = self.serving_certificate()?;
+                let tls = Tls::new(certificate.server_config()?);
+                if self.flags.metrics_auth != MetricsAuth::Token {
+                    let (client, certificate) = (self.client.clone(), Arc::clone(certificate));
+                    let stop = self.shutdown.clone();
+                    tokio::spawn(client_authority::follow(client, certificate, tls.clone(), stop));
+                }
+                self.serve_with(address, Some(tls), router).await?;
             }
             None => tracing::warn!("metrics are off: no certificate, or address 0"),
         }
@@ -221,12 +230,24 @@ impl Service {
     /// # Errors
     /// The address is taken, or there is no certificate to serve TLS with.
     pub async fn serve(&self, address: SocketAddr, tls: bool, router: Router) -> Result<SocketAddr, Fatal> {
-        let config = match (&self.certificate, tls) {
-            (_, false) => None,
-            (Some(certificate), true) => Some(certificate.server_config()?),
-            (None, true) => return Err("no serving certificate is configured".into()),
+        let tls = match tls {
+            true => Some(Tls::new(self.serving_certificate()?.server_config()?)),
+            false => None,
         };
-        let server = HttpServer::start(address, config, router)?;
+        self.serve_with(address, tls, router).await
+    }
+
+    fn serving_certificate(&self) -> Result<&Arc<ServingCertificate>, Fatal> {
+        self.certificate.as_ref().ok_or_else(|| "no serving certificate is configured".into())
+    }
+
+    async fn serve_with(
+        &self,
+        address: SocketAddr,
+        tls: Option<Tls>,
+        router: Router,
+    ) -> Result<SocketAddr, Fatal> {
+        let server = HttpServer::start(address, tls, router)?;
         let address = server.address;
         self.servers.lock().await.push(server);
         Ok(address)
@@ -237,11 +258,27 @@ impl Service {
         self.builtin.as_ref()
     }
 
-    /// Waits until this process leads; without `--leader-elect` it leads at once.
+    /// What registries are pulled from with: the global pull secret, and those of the process's own account.
+    ///
+    /// # Errors
+    /// The account's token says no account.
+    pub fn pull_secrets(&self, events: Events) -> Result<PullSecrets, Fatal> {
+        let (account, global) = (own_account()?, &self.flags.global_pull_secret);
+        Ok(PullSecrets::new(self.client.clone(), self.component, account, global, events))
+    }
+
+    /// Waits until this process leads; without `--leader-elect` it leads at once, unless an older installation does.
     /// Returns `false` where the process is to stop instead. A lost lease ends the process with code 1:
     /// its writes could meet those of the next leader.
     pub async fn lead(&self) -> bool {
         let lease = self.component.lease_name();
+        self.metrics.set_leading(lease, false);
+        if !self.flags.allow_multiple_installations {
+            let alone = installations::until_eldest(&self.client, self.component, &self.namespace);
+            if self.shutdown.run_until_cancelled(alone).await.is_none() {
+                return false;
+            }
+        }
         if !self.flags.leader_elect {
             self.metrics.set_leading(lease, true);
             return true;
@@ -254,7 +291,6 @@ impl Service {
         let identity = pod::lease_identity();
         let client = self.lease_client.clone();
         let mut election = Election::new(client, &self.namespace, lease, identity, timing);
-        self.metrics.set_leading(lease, false);
         if self.shutdown.run_until_cancelled(election.acquire()).await.is_none() {
             return false;
         }

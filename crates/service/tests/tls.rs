@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::Router;
 use olm_service::certificate::{CertificateSource, ServingCertificate};
-use olm_service::https::HttpServer;
+use olm_service::https::{HttpServer, Tls};
 use olm_service::metrics::Metrics;
 use olm_service::tls_profile::{self, ProfileName, TlsProfile};
 use rustls::crypto::SupportedKxGroup;
@@ -61,7 +61,8 @@ impl Served {
         serving.load(None).await.unwrap();
         let router = Router::new().fallback(async || "here");
         let config = serving.server_config().unwrap();
-        let server = HttpServer::start((Ipv4Addr::LOCALHOST, 0).into(), Some(config), router).unwrap();
+        let server =
+            HttpServer::start((Ipv4Addr::LOCALHOST, 0).into(), Some(Tls::new(config)), router).unwrap();
         Self { folder, serving, metrics, address: server.address, _server: server }
     }
 

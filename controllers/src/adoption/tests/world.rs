@@ -17,13 +17,11 @@ use olm_control_plane::ControlPlane;
 pub(super) use olm_control_plane::eventually;
 use olm_revision::generate::{BundleIdentity, Draft, Extension};
 use olm_revision::kube_cluster::KubeCluster;
-use olm_service::metrics::Metrics;
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
 use crate::adoption::Adoption;
 use crate::extension::apply::Revisions;
+use crate::running::Running;
 
 pub(super) const SYSTEM: &str = "olmv1-system";
 /// Field manager of Helm installations: the name of the reference's binary.
@@ -34,19 +32,6 @@ pub(super) const ENGINE: &str = "olm.operatorframework.io";
 pub(super) struct World {
     pub(super) plane: ControlPlane,
     cluster: KubeCluster,
-}
-
-/// The revision controller, running.
-pub(super) struct Running {
-    stop: CancellationToken,
-    task: JoinHandle<()>,
-}
-
-impl Running {
-    pub(super) async fn stop(self) {
-        self.stop.cancel();
-        self.task.await.unwrap();
-    }
 }
 
 impl World {
@@ -71,10 +56,7 @@ impl World {
     }
 
     pub(super) fn run_revisions(&self) -> Running {
-        let (stop, metrics) = (CancellationToken::new(), Arc::new(Metrics::new()));
-        let task =
-            tokio::spawn(crate::revision::run(self.client(), SYSTEM.to_owned(), metrics, stop.clone()));
-        Running { stop, task }
+        Running::revisions(self.client(), SYSTEM)
     }
 
     pub(super) async fn extension(&self, name: &str, annotations: Value) -> ClusterExtension {

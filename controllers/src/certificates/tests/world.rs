@@ -20,16 +20,15 @@ pub(super) use olm_control_plane::eventually;
 use olm_service::Component;
 use olm_service::certificate::{CertificateSource, PemPair, ServingCertificate};
 use olm_service::events::Events;
-use olm_service::https::HttpServer;
+use olm_service::https::{HttpServer, Tls};
 use olm_service::metrics::Metrics;
 use olm_service::tls_profile::{ProfileName, TlsProfile, Version};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
 use crate::certificates::WebhookCertificates;
 use crate::certificates::plan::Times;
+use crate::running::Running;
 
 pub(super) const NAMESPACE: &str = "ns";
 pub(super) const SYSTEM: &str = "olmv1-system";
@@ -39,19 +38,6 @@ pub(super) const CRD: &str = "widgets.example.com";
 
 pub(super) struct World {
     plane: ControlPlane,
-}
-
-/// A running controller, ended by [`Running::stop`].
-pub(super) struct Running {
-    stop: CancellationToken,
-    task: JoinHandle<()>,
-}
-
-impl Running {
-    pub(super) async fn stop(self) {
-        self.stop.cancel();
-        self.task.await.unwrap();
-    }
 }
 
 impl World {
@@ -97,18 +83,13 @@ impl World {
 
     /// The controller of the provider.
     pub(super) fn keep(&self, provider: &WebhookCertificates) -> Running {
-        let (provider, stop) = (provider.clone(), CancellationToken::new());
-        let stopped = stop.clone();
-        let metrics = Arc::new(Metrics::new());
-        Running { stop, task: tokio::spawn(async move { provider.run(false, metrics, stopped).await }) }
+        let provider = provider.clone();
+        Running::start(|metrics, stop| async move { provider.run(false, metrics, stop).await })
     }
 
     /// The controller that applies revisions.
     pub(super) fn apply(&self) -> Running {
-        let stop = CancellationToken::new();
-        let run =
-            crate::revision::run(self.client(), SYSTEM.to_owned(), Arc::new(Metrics::new()), stop.clone());
-        Running { stop, task: tokio::spawn(run) }
+        Running::revisions(self.client(), SYSTEM)
     }
 
     /// Makes revision `number` in force, with a phase for each list of objects.
@@ -306,7 +287,7 @@ impl Webhook {
             ([(CONNECTION, "close")], Json(review))
         };
         let address: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
-        let tls = certificate.server_config().unwrap();
+        let tls = Tls::new(certificate.server_config().unwrap());
         let server = HttpServer::start(address, Some(tls), Router::new().route("/x", post(admit))).unwrap();
         Self { certificate, files, server }
     }

@@ -54,6 +54,7 @@ impl Running {
 
 pub(super) fn settings() -> Settings {
     Settings {
+        openshift_map: olm_platform::OpenShiftVersionMap::Off,
         platform: None,
         version: None,
         environment: None,

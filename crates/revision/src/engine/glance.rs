@@ -41,7 +41,7 @@ impl<C: Cluster> Engine<C> {
                 objects.push(self.look_again(known, owner, siblings, probes).await?);
             }
             result.watch(objects.iter().map(|object| object.key.gvk.clone()));
-            result.phases.push(PhaseResult { name: phase.name.clone(), validation_error: None, objects });
+            result.phases.push(PhaseResult { name: phase.name.clone(), objects, ..PhaseResult::default() });
             if !result.phases.last().is_some_and(PhaseResult::is_complete) {
                 return Some(result);
             }

@@ -34,7 +34,7 @@ pub(super) enum Look {
     /// It has been read.
     Read(Observed),
     /// The API server will not have it.
-    Refused(Observed, String),
+    Refused(Observed, ClusterError),
 }
 
 /// Why an object could not be checked.
@@ -52,6 +52,8 @@ pub(super) struct Checked {
     pub(super) looks: Vec<Option<Look>>,
     /// Objections of the API server.
     pub(super) findings: Vec<String>,
+    /// Those that say that a right is missing.
+    pub(super) denials: Vec<String>,
     pub(super) failures: Vec<ObjectError>,
 }
 
@@ -60,7 +62,10 @@ impl Checked {
     fn add(&mut self, look: Result<Look, Check>) -> ControlFlow<EngineError> {
         let look = match look {
             Ok(Look::Refused(observed, verdict)) => {
-                self.findings.push(format!("{}: {verdict}", ObjectKey::of(&observed.desired)));
+                self.findings.push(format!("{}: {}", ObjectKey::of(&observed.desired), verdict.message));
+                if verdict.reason == Reason::NotPermitted {
+                    self.denials.push(verdict.message);
+                }
                 None
             }
             Ok(look) => Some(look),
@@ -143,7 +148,7 @@ impl<C: Cluster> Engine<C> {
                 }
                 Ok(Look::Read(observed))
             }
-            Err(error) if error.reason.is_verdict() => Ok(Look::Refused(observed, error.message)),
+            Err(error) if error.reason.is_verdict() => Ok(Look::Refused(observed, error)),
             Err(error) if error.reason == Reason::NoDryRun => Ok(Look::Read(observed)),
             Err(error) => Err(Check::DryRun(error)),
         }

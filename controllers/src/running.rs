@@ -1,0 +1,35 @@
+//! A controller that runs beside a test.
+
+use std::sync::Arc;
+
+use kube::Client;
+use olm_service::metrics::Metrics;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// A running controller, ended by [`Running::stop`].
+pub(crate) struct Running {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    /// Starts what `work` makes of the metrics and the token that ends it.
+    pub(crate) fn start<W: Future<Output = ()> + Send + 'static>(
+        work: impl FnOnce(Arc<Metrics>, CancellationToken) -> W,
+    ) -> Self {
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(work(Arc::new(Metrics::new()), stop.clone()));
+        Self { stop, task }
+    }
+
+    /// The revision controller.
+    pub(crate) fn revisions(client: Client, system_namespace: &str) -> Self {
+        Self::start(|metrics, stop| crate::revision::run(client, system_namespace.to_owned(), metrics, stop))
+    }
+
+    pub(crate) async fn stop(self) {
+        self.stop.cancel();
+        self.task.await.unwrap();
+    }
+}

@@ -1,0 +1,117 @@
+//! Client certificates: the authority whose the API server accepts, and whom one names (spec 06 §4.2).
+
+use std::sync::Arc;
+
+use k8s_openapi::api::authentication::v1::UserInfo;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client};
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use tokio_util::sync::CancellationToken;
+use x509_parser::prelude::{AttributeTypeAndValue, FromDer, X509Certificate};
+
+use crate::certificate::{SECRET_POLL, ServingCertificate};
+use crate::cluster::{describe, within_deadline};
+use crate::https::Tls;
+
+/// Where the API server publishes it, for servers like us.
+const NAMESPACE: &str = "kube-system";
+const CONFIG_MAP: &str = "extension-apiserver-authentication";
+const KEY: &str = "client-ca-file";
+/// Everybody whom a certificate names is in this group.
+const AUTHENTICATED: &str = "system:authenticated";
+
+/// Lets the clients of `tls` show certificates of the cluster's authority, and follows its changes until `stop`. What
+/// cannot be read leaves the last authority; before the first, no certificate is asked for.
+pub(crate) async fn follow(
+    client: Client,
+    certificate: Arc<ServingCertificate>,
+    tls: Tls,
+    stop: CancellationToken,
+) {
+    let maps = Api::namespaced(client, NAMESPACE);
+    let mut trusted = String::new();
+    loop {
+        let read = read(&maps).await.and_then(|authority| {
+            if authority != trusted {
+                tls.replace(config(&certificate, &authority)?);
+                tracing::info!("client certificates of the cluster's authority are accepted");
+                trusted = authority;
+            }
+            Ok(())
+        });
+        if let Err(error) = read {
+            tracing::error!(error, "the authority of client certificates is not known");
+        }
+        if stop.run_until_cancelled(tokio::time::sleep(SECRET_POLL)).await.is_none() {
+            return;
+        }
+    }
+}
+
+/// The authority's certificates as PEM text.
+async fn read(maps: &Api<ConfigMap>) -> Result<String, String> {
+    let named = |why: &str| format!("ConfigMap {NAMESPACE}/{CONFIG_MAP}: {why}");
+    let map = within_deadline(maps.get(CONFIG_MAP)).await.map_err(|error| named(&describe(&error)))?;
+    map.data.and_then(|mut data| data.remove(KEY)).ok_or_else(|| named(&format!("has no {KEY}")))
+}
+
+fn config(certificate: &ServingCertificate, authority: &str) -> Result<Arc<rustls::ServerConfig>, String> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(authority.as_bytes()).flatten());
+    certificate.server_config_for_clients_of(roots).map_err(|error| format!("{KEY}: {error}"))
+}
+
+/// Whom a certificate names, as the API server reads it: its common name is the user, its organizations are groups.
+pub(crate) fn user_of(certificate: &CertificateDer<'_>) -> Option<UserInfo> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    let text = |attribute: &AttributeTypeAndValue<'_>| attribute.as_str().ok().map(str::to_owned);
+    let name = parsed.subject().iter_common_name().last().and_then(text)?;
+    let groups = parsed.subject().iter_organization().filter_map(text);
+    let groups = groups.chain([AUTHENTICATED.to_owned()]).collect();
+    (!name.is_empty()).then_some(UserInfo {
+        username: Some(name),
+        groups: Some(groups),
+        ..UserInfo::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DnType, KeyPair};
+
+    use super::*;
+
+    /// A certificate's subject, and the user with groups that it names.
+    type Row<'a> = (&'a [(DnType, &'a str)], Option<(&'a str, &'a [&'a str])>);
+
+    #[test]
+    fn names() {
+        let rows: [Row<'_>; 4] = [
+            (&[(DnType::CommonName, "prometheus")], Some(("prometheus", &[AUTHENTICATED]))),
+            (
+                &[(DnType::OrganizationName, "monitoring"), (DnType::CommonName, "prometheus")],
+                Some(("prometheus", &["monitoring", AUTHENTICATED])),
+            ),
+            (&[(DnType::OrganizationName, "monitoring")], None),
+            (&[(DnType::CommonName, "")], None),
+        ];
+        for (attributes, expected) in rows {
+            let mut params = CertificateParams::default();
+            params.distinguished_name = rcgen::DistinguishedName::new();
+            for (kind, value) in attributes {
+                params.distinguished_name.push(kind.clone(), *value);
+            }
+            let made = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+            let user = user_of(made.der());
+            let expected = expected.map(|(name, groups)| UserInfo {
+                username: Some(name.to_owned()),
+                groups: Some(groups.iter().map(|group| (*group).to_owned()).collect()),
+                ..UserInfo::default()
+            });
+            assert_eq!(user, expected, "{attributes:?}");
+        }
+        assert_eq!(user_of(&CertificateDer::from_slice(b"none")), None);
+    }
+}

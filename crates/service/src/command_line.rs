@@ -1,0 +1,234 @@
+//! Go-style parsing of a command line over clap, and Go's words for what is wrong with one (spec 06 §§2.1, 2.9).
+
+use std::process::ExitCode;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, CommandFactory, FromArgMatches};
+
+use crate::gates::{Gate, Stage};
+
+/// What a command line asks for.
+#[derive(Debug)]
+pub enum Invocation<P> {
+    /// Run with these flags.
+    Run(P),
+    /// Print this text and end well (`--help`).
+    Print(String),
+}
+
+/// Parses the process's own command line; prints help, with those of `gates` that are not settled, and errors as spec
+/// 06 §2.1 says.
+///
+/// # Errors
+/// The code to exit with, where the server is not to run.
+pub fn from_command_line<P: CommandFactory + FromArgMatches>(gates: &[Gate]) -> Result<P, ExitCode> {
+    let arguments: Vec<String> =
+        std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
+    match parse_with(with_gates(P::command(), gates), &arguments) {
+        Ok(Invocation::Run(flags)) => Ok(flags),
+        Ok(Invocation::Print(text)) => {
+            print!("{text}");
+            Err(ExitCode::SUCCESS)
+        }
+        Err(error) => Err(refuse::<P>(&error)),
+    }
+}
+
+/// Says on stderr what is wrong with the command line, and gives the code to exit with.
+pub fn refuse<P: CommandFactory>(error: &str) -> ExitCode {
+    eprintln!("Error: {error}\n{}\n\nError: {error}", P::command().render_usage());
+    ExitCode::FAILURE
+}
+
+/// The command whose help of `--feature-gates` lists the gates; settled ones can be set and are not listed.
+fn with_gates(command: Command, gates: &[Gate]) -> Command {
+    let unsettled = gates.iter().filter(|gate| gate.stage != Stage::Ga);
+    let lines: Vec<String> = unsettled
+        .map(|gate| format!("\n  {}=true|false ({} - default={})", gate.name, gate.stage, gate.default))
+        .collect();
+    command.mut_arg("feature_gates", |argument| {
+        let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+        argument.help(format!("{help}{}", lines.concat()))
+    })
+}
+
+/// Parses the arguments after the program name as Go's flag library would.
+///
+/// # Errors
+/// The error text of spec 06 §2.9, without its `Error: ` prefix.
+pub fn parse<P: CommandFactory + FromArgMatches>(arguments: &[String]) -> Result<Invocation<P>, String> {
+    parse_with(P::command(), arguments)
+}
+
+fn parse_with<P: FromArgMatches>(command: Command, arguments: &[String]) -> Result<Invocation<P>, String> {
+    let command = command.args_override_self(true).disable_version_flag(true).no_binary_name(true);
+    let name = command.get_name().to_owned();
+    let parsed = command.try_get_matches_from(arguments).and_then(|matches| P::from_arg_matches(&matches));
+    match parsed {
+        Ok(flags) => Ok(Invocation::Run(flags)),
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => Ok(Invocation::Print(error.to_string())),
+        Err(error) => Err(go_wording(&error, &name, arguments)),
+    }
+}
+
+/// Puts a clap error into the words of Go's flag library.
+fn go_wording(error: &clap::Error, command: &str, arguments: &[String]) -> String {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        Some(ContextValue::Strings(texts)) => texts.join(" "),
+        _ => String::new(),
+    };
+    let argument = text(ContextKind::InvalidArg);
+    let value = text(ContextKind::InvalidValue);
+    let flag = argument.split([' ', '=', '[']).next().unwrap_or_default();
+    match error.kind() {
+        ErrorKind::UnknownArgument if argument.starts_with("--") => format!("unknown flag: {flag}"),
+        ErrorKind::UnknownArgument if argument.len() > 1 && argument.starts_with('-') => {
+            let letter = argument.chars().nth(1).unwrap_or('-');
+            let whole = arguments
+                .iter()
+                .find(|given| given.starts_with('-') && !given.starts_with("--") && given.contains(letter))
+                .map_or(argument.as_str(), String::as_str);
+            format!("unknown shorthand flag: {letter:?} in {whole}")
+        }
+        ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand => {
+            let subcommand = text(ContextKind::InvalidSubcommand);
+            let word = if subcommand.is_empty() { argument } else { subcommand };
+            format!("unknown command {word:?} for {command:?}")
+        }
+        ErrorKind::InvalidValue if value.is_empty() => format!("flag needs an argument: {flag}"),
+        ErrorKind::ValueValidation => {
+            let why = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+            format!("invalid argument {value:?} for {flag:?} flag: {why}")
+        }
+        ErrorKind::InvalidValue => {
+            let allowed = text(ContextKind::ValidValue);
+            format!("invalid argument {value:?} for {flag:?} flag: want one of {allowed}")
+        }
+        _ => error.to_string().trim_start_matches("error: ").trim().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::flags::{ServiceFlags, heading};
+
+    #[derive(clap::Parser, Debug)]
+    #[command(name = "catalogd")]
+    struct Flags {
+        #[command(flatten)]
+        service: ServiceFlags,
+    }
+
+    fn flags(arguments: &[&str]) -> Result<ServiceFlags, String> {
+        let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        match parse::<Flags>(&arguments)? {
+            Invocation::Run(flags) => Ok(flags.service),
+            Invocation::Print(text) => Err(text),
+        }
+    }
+
+    #[test]
+    fn accepts_go_forms() {
+        let got = flags(&[
+            "--leader-elect",
+            "--metrics-bind-address=:7443",
+            "--feature-gates=A=true",
+            "--feature-gates=B=false,C=true",
+            "--tls-cert",
+            "/x",
+            "--tls-key=/y",
+            "-v=2",
+            "--leader-elect-retry-period=1m0s",
+            "--tls-key=/z",
+            "--tls-profile=Modern",
+        ])
+        .unwrap();
+        assert!(got.leader_elect);
+        assert_eq!(got.feature_gates, ["A=true", "B=false,C=true"]);
+        assert_eq!((got.tls_cert.as_str(), got.tls_key.as_str()), ("/x", "/z"));
+        assert_eq!(got.verbosity, 2);
+        assert_eq!(got.leader_elect_retry_period, Duration::from_secs(60));
+        for v in [["-v2"].as_slice(), &["-v", "2"], &["--v=2"], &["--v", "2"]] {
+            assert_eq!(flags(v).unwrap().verbosity, 2, "{v:?}");
+        }
+        assert!(!flags(&["--leader-elect", "--leader-elect=false"]).unwrap().leader_elect);
+        assert_eq!(
+            flags(&["--logtostderr=true", "--log_dir=/x", "--vmodule=a=2"]).unwrap().without_effect(),
+            ["vmodule", "log_dir"]
+        );
+    }
+
+    #[test]
+    fn help_is_grouped_and_lists_gates() {
+        let gates = [
+            Gate { name: "New", default: false, stage: Stage::Alpha },
+            Gate { name: "Settled", default: true, stage: Stage::Ga },
+        ];
+        let command = with_gates(Flags::command(), &gates);
+        let Ok(Invocation::Print(help)) = parse_with::<Flags>(command, &["--help".to_owned()]) else {
+            panic!("no help");
+        };
+        for heading in [
+            heading::CLUSTER,
+            heading::ELECTION,
+            heading::LOGS,
+            heading::METRICS,
+            heading::REGISTRIES,
+            heading::TLS,
+        ] {
+            assert!(help.contains(&format!("\n{heading}:\n")), "{heading} in {help}");
+        }
+        assert!(help.contains("New=true|false (ALPHA - default=false)"), "{help}");
+        assert!(!help.contains("Settled") && !help.contains("vmodule"), "{help}");
+        // Under no heading there is nothing but --help.
+        let options = help.split_once("\nOptions:\n").unwrap().1;
+        let options = options.split("\n\n").next().unwrap();
+        assert!(options.contains("-h, --help") && options.matches("--").count() == 1, "{options}");
+    }
+
+    #[test]
+    fn refuses_in_gos_words() {
+        let rows: [(&[&str], &str); 12] = [
+            (&["--foo"], "unknown flag: --foo"),
+            (&["--foo=1"], "unknown flag: --foo"),
+            (&["-leader-elect"], "unknown shorthand flag: 'l' in -leader-elect"),
+            (&["foo"], "unknown command \"foo\" for \"catalogd\""),
+            (
+                &["--tls-profile=foo"],
+                "invalid argument \"foo\" for \"--tls-profile\" flag: unknown TLS profile: \"foo\"",
+            ),
+            (
+                &["--tls-custom-ciphers=A"],
+                "invalid argument \"A\" for \"--tls-custom-ciphers\" flag: unknown cipher \"A\"",
+            ),
+            (
+                &["--tls-custom-curves=zzz"],
+                "invalid argument \"zzz\" for \"--tls-custom-curves\" flag: unknown curve \"zzz\"",
+            ),
+            (
+                &["--tls-custom-version=1.2"],
+                "invalid argument \"1.2\" for \"--tls-custom-version\" flag: unknown TLS version: \"1.2\"",
+            ),
+            (&["--tls-cert"], "flag needs an argument: --tls-cert"),
+            (
+                &["--shutdown-grace=5"],
+                "invalid argument \"5\" for \"--shutdown-grace\" flag: time: invalid duration \"5\"",
+            ),
+            (
+                &["--leader-elect=maybe"],
+                "invalid argument \"maybe\" for \"--leader-elect\" flag: strconv.ParseBool: parsing \"maybe\": invalid syntax",
+            ),
+            (
+                &["--log-format=xml"],
+                "invalid argument \"xml\" for \"--log-format\" flag: want one of klog json",
+            ),
+        ];
+        for (arguments, expect) in rows {
+            assert_eq!(flags(arguments).err().as_deref(), Some(expect), "{arguments:?}");
+        }
+    }
+}
