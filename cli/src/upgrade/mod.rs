@@ -40,6 +40,7 @@ Examples:
   {olm} upgrade my-operator --latest               # follow the catalog from now on
   {olm} upgrade my-operator --channel stable --latest
   {olm} upgrade my-operator --version 1.1.0 --force
+  {olm} upgrade my-operator --latest --catalog-provided   # after a rollback: as before it
   {olm} upgrade my-operator --latest --dry-run=server")]
 pub(crate) struct UpgradeArgs {
     /// The ClusterExtension
@@ -57,6 +58,9 @@ pub(crate) struct UpgradeArgs {
     /// Allow any change of version (upgradeConstraintPolicy SelfCertified), at your own risk; it stays allowed
     #[arg(long)]
     force: bool,
+    /// Only upgrades that the catalog leads to (upgradeConstraintPolicy CatalogProvided), as before --force or a rollback
+    #[arg(long, conflicts_with = "force")]
+    catalog_provided: bool,
     #[command(flatten)]
     change: ChangeArgs,
     #[command(flatten)]
@@ -128,6 +132,9 @@ impl UpgradeArgs {
         if self.force {
             catalog.upgrade_constraint_policy = Some(UpgradeConstraintPolicy::SelfCertified);
         }
+        if self.catalog_provided {
+            catalog.upgrade_constraint_policy = Some(UpgradeConstraintPolicy::CatalogProvided);
+        }
         wanted
     }
 }
@@ -198,12 +205,18 @@ mod tests {
                 json!({"packageName": "pipe", "version": "1.0.0", "channels": ["slow"],
                     "upgradeConstraintPolicy": "SelfCertified"}),
             ),
+            (
+                &["--catalog-provided", "--latest"],
+                json!({"packageName": "pipe", "channels": ["slow"],
+                    "upgradeConstraintPolicy": "CatalogProvided"}),
+            ),
         ] {
             let wanted = serde_json::to_value(args(line).wanted(&live("1.x"))).unwrap();
             assert_eq!(wanted["spec"]["source"]["catalog"], expected, "{line:?}");
             assert_eq!(wanted["spec"]["namespace"], Value::from("ns"));
         }
         assert!(Line::try_parse_from(["upgrade", "pipe", "--latest", "--version", "1"]).is_err());
+        assert!(Line::try_parse_from(["upgrade", "pipe", "--force", "--catalog-provided"]).is_err());
         assert!(Line::try_parse_from(["upgrade", "pipe", "--wait", "--dry-run=client"]).is_err());
     }
 

@@ -1,13 +1,15 @@
 //! OCI images for development and tests, without a container engine.
 //!
 //! [`olm_pack`] makes the images; here are the files of an image that runs a program ([`runtime_files`]) and what they are
-//! made of ([`bill_of_materials`]), pushing with a credentials file ([`push`]), and two registries for the tests of every crate that pulls: [`registry`], in the test's own
-//! process with faults on demand, and [`docker_registry`], a real one.
+//! made of ([`bill_of_materials`]) and built from ([`provenance`]), pushing with a credentials file ([`push`]), and two registries
+//! for the tests of every crate that pulls: [`registry`], in the test's own process with faults on demand, and
+//! [`docker_registry`], a real one.
 //!
 //! This is a developers' tool and a test library. The servers must not depend on it.
 
 mod binary;
 pub mod docker_registry;
+mod provenance;
 mod push;
 pub mod registry;
 mod sbom;
@@ -16,5 +18,6 @@ pub use binary::runtime_files;
 pub use olm_pack::{
     BUNDLE_CHANNELS_LABEL, CATALOG_LABEL, Image, Layer, LayerEntry, Runtime, digest_of, write_archive,
 };
+pub use provenance::{Build, provenance};
 pub use push::{Push, push};
 pub use sbom::bill_of_materials;

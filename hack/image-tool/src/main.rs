@@ -11,7 +11,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use olm_image::{
-    Image, Layer, LayerEntry, Push, Runtime, bill_of_materials, push, runtime_files, write_archive,
+    Build, Image, Layer, LayerEntry, Push, Runtime, bill_of_materials, provenance, push, runtime_files,
+    write_archive,
 };
 use olm_oci::{Credentials, Platform};
 
@@ -38,6 +39,8 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         crates: Option<PathBuf>,
         #[command(flatten)]
+        built: Built,
+        #[command(flatten)]
         target: Target,
     },
     /// A catalog image of a folder of file-based catalog content
@@ -54,6 +57,26 @@ enum Command {
         #[command(flatten)]
         target: Target,
     },
+}
+
+/// How the program was built.
+#[derive(Args, Default)]
+struct Built {
+    /// Cargo.lock of the program; the image then tells in /usr/share/provenance/NAME.intoto.json how it was built
+    #[arg(long, value_name = "FILE", requires_all = ["profile", "rustc"])]
+    lock: Option<PathBuf>,
+    /// Cargo's profile that it was built with
+    #[arg(long, requires = "lock", default_value = "")]
+    profile: String,
+    /// What `rustc --version` prints
+    #[arg(long, requires = "lock", default_value = "")]
+    rustc: String,
+    /// Git commit of its source
+    #[arg(long, value_name = "COMMIT", requires = "lock")]
+    revision: Option<String>,
+    /// The source has changes that are not in that commit
+    #[arg(long, requires = "revision")]
+    modified: bool,
 }
 
 #[derive(Args)]
@@ -90,8 +113,8 @@ async fn main() -> ExitCode {
 
 async fn run(command: Command) -> Result<()> {
     match command {
-        Command::Binary { binary, crates, target } => {
-            deliver(&program(&binary, crates.as_deref())?, &target).await
+        Command::Binary { binary, crates, built, target } => {
+            deliver(&program(&binary, crates.as_deref(), &built)?, &target).await
         }
         Command::Catalog { folder, target } => {
             deliver(&Image::catalog(&read_folder(&folder)?)?, &target).await
@@ -104,15 +127,28 @@ async fn run(command: Command) -> Result<()> {
     }
 }
 
-fn program(binary: &Path, crates: Option<&Path>) -> Result<Image> {
+/// By default glibc keeps freed memory apart for each of many threads: a third of what a server takes.
+const ARENAS: &str = "MALLOC_ARENA_MAX=2";
+
+fn program(binary: &Path, crates: Option<&Path>, built: &Built) -> Result<Image> {
     let name = binary.file_name().and_then(|name| name.to_str()).context("--binary names no file")?;
     let runtime = Runtime {
         architecture: Platform::current().architecture,
         entrypoint: vec![format!("/{name}")],
         user: Some(NONROOT.to_owned()),
-        env: vec!["PATH=/".to_owned()],
+        env: vec!["PATH=/".to_owned(), ARENAS.to_owned()],
     };
     let mut files = runtime_files(binary)?;
+    if let (Some(path), Some(LayerEntry::File { content, .. })) = (&built.lock, files.get(name)) {
+        let lock = std::fs::read(path).with_context(|| path.display().to_string())?;
+        let Built { profile, rustc, revision, modified, .. } = built;
+        let build = Build { profile, rustc, lock: &lock, revision: revision.as_deref(), modified: *modified };
+        let stated = provenance(name, content, &build)?;
+        files.insert(
+            format!("usr/share/provenance/{name}.intoto.json"),
+            LayerEntry::file(format!("{stated:#}\n")),
+        );
+    }
     if let Some(path) = crates {
         let listed = || path.display().to_string();
         let tree = std::fs::read_to_string(path).with_context(listed)?;
@@ -189,9 +225,20 @@ mod tests {
         let (binary, crates) = (folder.path().join("catalogd"), folder.path().join("crates"));
         std::fs::copy("/bin/true", &binary).unwrap();
         std::fs::write(&crates, "catalogd v0.1.0 (/somewhere)|Apache-2.0\nserde v1.0.2|MIT\n").unwrap();
-        let image = program(&binary, Some(&crates)).unwrap();
-        assert_eq!(image.digest(), program(&binary, Some(&crates)).unwrap().digest());
-        // What it is made of is part of it.
-        assert_ne!(image.digest(), program(&binary, None).unwrap().digest());
+        let nothing = Built::default();
+        let image = program(&binary, Some(&crates), &nothing).unwrap();
+        assert_eq!(image.digest(), program(&binary, Some(&crates), &nothing).unwrap().digest());
+        // What it is made of is part of it, and how it was built.
+        assert_ne!(image.digest(), program(&binary, None, &nothing).unwrap().digest());
+        let built = |rustc: &str| Built {
+            lock: Some(crates.clone()),
+            profile: "release".to_owned(),
+            rustc: rustc.to_owned(),
+            ..Built::default()
+        };
+        let one = program(&binary, Some(&crates), &built("rustc 1.95.0")).unwrap();
+        assert_eq!(one.digest(), program(&binary, Some(&crates), &built("rustc 1.95.0")).unwrap().digest());
+        assert_ne!(one.digest(), image.digest());
+        assert_ne!(one.digest(), program(&binary, Some(&crates), &built("rustc 1.96.0")).unwrap().digest());
     }
 }

@@ -441,6 +441,35 @@ fn hardened_gives_no_right_over_everything() {
     assert!(grants(role, "escalate") && grants(role, "bind"));
 }
 
+// spec 06 §8.2(6): a second installation finds the first one.
+#[test]
+fn both_servers_may_look_for_installations_in_other_namespaces() {
+    for file in INSTALLATIONS {
+        let all = objects(file);
+        let bound = |server: &str| -> BTreeSet<&str> {
+            of_kind(&all, "ClusterRoleBinding")
+                .into_iter()
+                .filter(|binding| text(binding, "/subjects/0/name") == format!("{server}-controller-manager"))
+                .map(|binding| text(binding, "/roleRef/name"))
+                .collect()
+        };
+        let lists = |role: &&str| {
+            let found =
+                of_kind(&all, "ClusterRole").into_iter().find(|found| text(found, "/metadata/name") == *role);
+            let rules = found.and_then(|found| found["rules"].as_array().cloned()).unwrap_or_default();
+            *role == "cluster-admin"
+                // What it aggregates.
+                || *role == "operator-controller-content-role"
+                || rules.iter().any(|rule| {
+                    strings(&rule["resources"]).contains(&"deployments") && strings(&rule["verbs"]).contains(&"list")
+                })
+        };
+        for server in SERVERS {
+            assert!(bound(server).iter().any(lists), "{file}: {server}");
+        }
+    }
+}
+
 // spec 06 §1.14
 #[test]
 fn the_default_catalog_is_that_of_the_reference() {

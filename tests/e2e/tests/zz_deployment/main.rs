@@ -1,6 +1,7 @@
 //! How the servers run: in two replicas, behind a proxy, with other TLS settings, with few rights. Each test changes the
 //! servers for everybody and puts them back, so each runs [`alone`]; the name of this folder sorts late.
 
+mod install_script;
 mod proxy;
 mod replicas;
 mod rights;

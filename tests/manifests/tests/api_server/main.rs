@@ -7,11 +7,13 @@
 // A test fails by panicking, in its helper functions too.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod install_script;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use olm_control_plane::ControlPlane;
+use olm_control_plane::{ControlPlane, Options};
 use olm_manifests::{container, identity, named, objects, objects_at, of_kind, path, text};
 use serde_json::{Value, json};
 
@@ -36,7 +38,11 @@ struct Server {
 
 impl Server {
     async fn start() -> Self {
-        let server = Self { plane: ControlPlane::start().await.unwrap(), binary: binary() };
+        Self::start_with(Options::default()).await
+    }
+
+    async fn start_with(options: Options) -> Self {
+        let server = Self { plane: ControlPlane::start_with(options).await.unwrap(), binary: binary() };
         let definitions = ["cert-manager-crds.yaml", "monitoring-crds.yaml"];
         let crds: Vec<Value> = definitions.iter().flat_map(|file| objects_at(&data(file))).collect();
         server.plane.apply_crds(&crds).await.unwrap();
@@ -75,12 +81,10 @@ impl Server {
         let kind = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         let namespace = text(object, "/metadata/namespace");
         let name = text(object, "/metadata/name");
-        let arguments = ["get", &kind, name, "--namespace", namespace, "--output", "json"];
-        let arguments = if namespace.is_empty() {
-            [&arguments[..3], &arguments[5..]].concat()
-        } else {
-            arguments.to_vec()
-        };
+        let mut arguments = vec!["get", &kind, name, "--output", "json", "--show-managed-fields"];
+        if !namespace.is_empty() {
+            arguments.extend(["--namespace", namespace]);
+        }
         serde_json::from_str(&self.kubectl(&arguments, "")).unwrap()
     }
 

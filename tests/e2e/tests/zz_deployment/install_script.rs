@@ -1,0 +1,189 @@
+//! `manifests/install.sh` over the servers that are there, and a second installation beside them.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
+use olm_e2e::servers::{Before, SYSTEM, Server, leader, ready_pods};
+use olm_e2e::{Cluster, PATIENCE, Scenario, eventually};
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
+
+use crate::alone;
+
+const SERVERS: [Server; 2] = [Server::Catalogd, Server::OperatorController];
+
+fn manifests() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests")
+}
+
+/// Runs a command with this input; what it printed, and what it said if it failed.
+async fn call(command: &mut Command, input: &str) -> Result<std::result::Result<String, String>> {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut running = command.spawn().with_context(|| format!("{command:?}"))?;
+    running.stdin.take().context("no input")?.write_all(input.as_bytes()).await?;
+    let ended = tokio::time::timeout(2 * PATIENCE, running.wait_with_output()).await;
+    let output = ended.with_context(|| format!("{command:?} does not end"))??;
+    let (printed, said) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
+    Ok(if output.status.success() { Ok(printed) } else { Err(said) })
+}
+
+/// Runs the script; what it said if it failed.
+async fn install(environment: &[(&str, &str)]) -> Result<std::result::Result<String, String>> {
+    let mut command = Command::new("bash");
+    command.arg(manifests().join("install.sh")).envs(environment.iter().copied());
+    call(&mut command, "").await
+}
+
+/// What runs, and from what: generation of each Deployment, and its pods.
+async fn running(cluster: &Cluster) -> Result<Vec<(Option<i64>, Vec<String>)>> {
+    let deployments: Api<Deployment> = cluster.within(SYSTEM);
+    let mut found = Vec::new();
+    for server in SERVERS {
+        let generation = deployments.get(&server.deployment()).await?.metadata.generation;
+        let pods = ready_pods(cluster, server).await?;
+        found.push((generation, pods.iter().map(|pod| pod.name_any()).collect()));
+    }
+    Ok(found)
+}
+
+/// The script over what `hack/e2e` installed: the first run puts its changes back, the second finds nothing to do.
+async fn twice(scenario: &Scenario) -> Result<()> {
+    let without = [("INSTALL_DEFAULT_CATALOGS", "false")];
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        let printed = install(&without).await?.map_err(anyhow::Error::msg)?;
+        for server in SERVERS {
+            let done = format!("deployment \"{}\" successfully rolled out", server.deployment());
+            ensure!(printed.contains(&done), "{printed}");
+        }
+        seen.push(
+            eventually("only new pods are left", PATIENCE, async || {
+                let now = running(&scenario.cluster).await?;
+                ensure!(now.iter().all(|(_, pods)| pods.len() == 1), "{now:?}");
+                Ok(now)
+            })
+            .await?,
+        );
+    }
+    ensure!(seen[0] == seen[1], "the second run changed something: {seen:?}");
+    scenario.edit(json!({"version": "1.1.0"})).await?;
+    scenario.wait_installed("1.1.0").await?;
+
+    // The catalogs that it brings, here one of ours under the name that it waits for.
+    let file = tempfile::NamedTempFile::new()?;
+    let catalog = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
+        "metadata": {"name": "operatorhubio"},
+        "spec": {"source": {"type": "Image", "image": {"ref": scenario.catalog_tag()}}}});
+    std::fs::write(file.path(), catalog.to_string())?;
+    let path = file.path().to_str().context("a path that is not UTF-8")?;
+    let with = [("DEFAULT_CATALOG", path), ("CATALOG_WAIT_TIMEOUT", "120s")];
+    let installed = install(&with).await?;
+    scenario.cluster.delete(&scenario.catalogs(), "operatorhubio").await?;
+    scenario.cluster.wait_gone(&scenario.catalogs(), "operatorhubio").await?;
+    let printed = installed.map_err(anyhow::Error::msg)?;
+    let served = "clustercatalog.olm.operatorframework.io/operatorhubio condition met";
+    ensure!(printed.contains(served), "{printed}");
+    Ok(())
+}
+
+// spec 06 A27, §8.1
+#[tokio::test(flavor = "multi_thread")]
+async fn may_be_run_again_and_again() -> Result<()> {
+    let _alone = alone().await;
+    let scenario = Scenario::new("script", &["1.0.0", "1.1.0"]).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.1.0"]))]).await?;
+    scenario.install(json!({"version": "1.0.0"})).await?;
+    scenario.wait_installed("1.0.0").await?;
+    let cluster = &scenario.cluster;
+    // The script takes away what hack/e2e has changed.
+    let catalogd = Before::change(cluster, Server::Catalogd, json!({})).await?;
+    let operator_controller = Before::change(cluster, Server::OperatorController, json!({})).await?;
+    let checked = operator_controller.during(cluster, async || twice(&scenario).await).await;
+    catalogd.restore(cluster).await?;
+    checked?;
+    scenario.finish().await
+}
+
+/// What a second installation adds to the first: all that is in its namespace, and the rights of its accounts.
+fn second(namespace: &str) -> Result<(String, Vec<String>)> {
+    let text = std::fs::read_to_string(manifests().join("install.yaml"))?.replace(SYSTEM, namespace);
+    let all: Vec<Value> = serde_saphyr::from_multiple(&text)?;
+    let (mut items, mut bindings) = (Vec::new(), Vec::new());
+    for mut object in all {
+        if object["kind"] == "ClusterRoleBinding" {
+            let name = format!("{namespace}-{}", object["metadata"]["name"].as_str().unwrap_or_default());
+            object["metadata"]["name"] = json!(name);
+            bindings.push(name);
+        } else if object["metadata"].get("namespace").is_none() && object["kind"] != "Namespace" {
+            continue;
+        }
+        items.push(object);
+    }
+    Ok((json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string(), bindings))
+}
+
+/// It is ready, says why it does nothing, and does nothing; the first one goes on.
+async fn stands_by(cluster: &Cluster, namespace: &str) -> Result<()> {
+    let before = [leader(cluster, SERVERS[0]).await?, leader(cluster, SERVERS[1]).await?];
+    let deployments: Api<Deployment> = cluster.within(namespace);
+    let events: Api<Event> = cluster.within(namespace);
+    for server in SERVERS {
+        let name = server.deployment();
+        let available = |found: Option<&Deployment>| {
+            found.and_then(|found| found.status.as_ref()?.available_replicas) == Some(1)
+        };
+        cluster.wait(&deployments, &name, "available", available).await?;
+        let about = format!("regarding.name={name},reason=MultipleInstallations");
+        let note = eventually(&format!("an Event about {name}"), PATIENCE, async || {
+            let found = events.list(&ListParams::default().fields(&about)).await?.items.pop();
+            found.and_then(|event| event.note).context("there is none")
+        })
+        .await?;
+        ensure!(note.contains(&format!("{SYSTEM}/{name}")), "{note}");
+    }
+    let leases: Api<Lease> = cluster.within(namespace);
+    for lease in leases.list(&ListParams::default()).await? {
+        ensure!(lease.spec.and_then(|spec| spec.holder_identity).is_none(), "{namespace} leads");
+    }
+    let after = [leader(cluster, SERVERS[0]).await?, leader(cluster, SERVERS[1]).await?];
+    ensure!(before == after, "{before:?} led, now {after:?}");
+    match install(&[("INSTALL_DEFAULT_CATALOGS", "false")]).await? {
+        Err(said) if said.starts_with("Error: OLM is installed in another namespace: ") => Ok(()),
+        other => bail!("the script goes on: {other:?}"),
+    }
+}
+
+// spec 06 A30, §8.2(6)
+#[tokio::test(flavor = "multi_thread")]
+async fn has_no_effect_where_olm_is_installed_elsewhere() -> Result<()> {
+    let _alone = alone().await;
+    let scenario = Scenario::new("second", &["1.0.0"]).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
+    let cluster = &scenario.cluster;
+    let namespace = format!("{}-olm", scenario.name);
+    let (objects, bindings) = second(&namespace)?;
+    let mut kubectl = Command::new("kubectl");
+    let applied = call(kubectl.args(["apply", "--server-side", "-f", "-"]), &objects).await?;
+    let checked = match applied {
+        Ok(_) => stands_by(cluster, &namespace).await,
+        Err(said) => Err(anyhow::Error::msg(said)),
+    };
+    for binding in bindings {
+        cluster.delete(&cluster.all::<ClusterRoleBinding>(), &binding).await?;
+    }
+    cluster.delete(&cluster.all::<Namespace>(), &namespace).await?;
+    cluster.wait_gone(&cluster.all::<Namespace>(), &namespace).await?;
+    checked?;
+    scenario.install(json!({})).await?;
+    scenario.wait_installed("1.0.0").await?;
+    scenario.finish().await
+}

@@ -1,0 +1,415 @@
+//! `manifests/install.sh` on a real API server. No pods run here: tests say what a Deployment's controller would.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::process::Command;
+
+use olm_control_plane::{HOUSEKEEPING, Options};
+use olm_manifests::{container, identity, named, of_kind, path, strings, text};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::Server;
+
+/// The script with the kubectl of the test, which `kubectl` on its PATH is.
+struct Script {
+    programs: TempDir,
+    kubeconfig: String,
+}
+
+/// What a run came to.
+#[derive(Debug)]
+struct Run {
+    code: i32,
+    printed: String,
+    said: String,
+}
+
+impl Run {
+    /// Fails unless it ended well; what it printed.
+    #[track_caller]
+    fn succeeded(self) -> String {
+        assert_eq!(self.code, 0, "{self:?}");
+        self.printed
+    }
+
+    /// Fails unless it ended with 1; what it said.
+    #[track_caller]
+    fn failed(self) -> String {
+        assert_eq!(self.code, 1, "{self:?}");
+        self.said
+    }
+}
+
+impl Script {
+    fn of(server: &Server) -> Self {
+        let script = Self {
+            programs: tempfile::tempdir().unwrap(),
+            kubeconfig: server.plane.kubeconfig().to_str().unwrap().to_owned(),
+        };
+        symlink(&server.binary, script.programs.path().join("kubectl")).unwrap();
+        script
+    }
+
+    /// One whose kubectl this shell script is; `kubectl` in it is the real one.
+    fn with_kubectl(server: &Server, text: &str) -> Self {
+        let script = Self::of(server);
+        let file = script.programs.path().join("kubectl");
+        std::fs::remove_file(&file).unwrap();
+        let real = format!("kubectl() {{ {} kubectl \"$@\"; }}", server.binary.display());
+        std::fs::write(&file, format!("#!/usr/bin/env bash\n{real}\n{text}\n")).unwrap();
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+        script
+    }
+
+    fn run(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Run {
+        let mut command = Command::new("bash");
+        command.arg(path("install.sh")).args(arguments);
+        let programs = format!("{}:{}", self.programs.path().display(), std::env::var("PATH").unwrap());
+        command.env("PATH", programs).env("KUBECONFIG", &self.kubeconfig);
+        command.env("INSTALL_DEFAULT_CATALOGS", "false").envs(environment.iter().copied());
+        let output = command.output().unwrap();
+        let string = |bytes| String::from_utf8(bytes).unwrap();
+        Run {
+            code: output.status.code().unwrap(),
+            printed: string(output.stdout),
+            said: string(output.stderr),
+        }
+    }
+
+    /// The objects that it would apply.
+    fn dry_run(&self, arguments: &[&str]) -> (String, Vec<Value>) {
+        let printed = self.run(&[&["--dry-run"], arguments].concat(), &[]).succeeded();
+        let objects: Vec<Value> = serde_saphyr::from_multiple(&printed).unwrap();
+        (printed, objects.into_iter().filter(|object| !object.is_null()).collect())
+    }
+}
+
+/// The Deployments are as if their pods ran.
+fn finish_rollouts(server: &Server, namespace: &str) {
+    let status = json!({"status": {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1,
+        "readyReplicas": 1, "availableReplicas": 1}});
+    for name in ["catalogd-controller-manager", "operator-controller-controller-manager"] {
+        let patch = ["patch", "deployment", name, "--subresource", "status", "--type", "merge", "-p"];
+        server
+            .kubectl(&[&["--namespace", namespace], &patch[..], &[status.to_string().as_str()]].concat(), "");
+    }
+}
+
+fn exists(server: &Server, kind: &str, name: &str) -> bool {
+    !server.kubectl(&["get", kind, name, "--ignore-not-found", "--output", "name"], "").is_empty()
+}
+
+// spec 06 §8.1
+#[test]
+fn wrong_usage_is_told() {
+    let script = Script { programs: tempfile::tempdir().unwrap(), kubeconfig: "/nonexistent".to_owned() };
+    assert!(script.run(&["-h"], &[]).succeeded().starts_with("usage: install.sh [-n NAMESPACE]"));
+    for (arguments, environment, said) in [
+        (&["--bogus"][..], &[][..], "Unknown option --bogus"),
+        (&["olm"], &[], "Unknown option olm"),
+        (&["-n"], &[], "Error: -n needs a value"),
+        (&["--variant", "openshift"], &[], "Error: there is no variant openshift; one of install, hardened,"),
+        (&["-n", "kube-system"], &[], "Error: the namespace kube-system is not for OLM:"),
+        (&["-n", "a/b"], &[], "Error: no name of a namespace: a/b"),
+        (&["--purge"], &[], "Error: --purge goes with --uninstall"),
+        (&[], &[("MANIFEST", "")], "Error: Missing required MANIFEST variable"),
+        (&[], &[("MANIFEST", "/nonexistent")], "Error: cannot read /nonexistent"),
+    ] {
+        let told = script.run(arguments, environment).failed();
+        assert!(told.starts_with(said), "{arguments:?}: {told}");
+    }
+}
+
+// spec 06 A29
+#[tokio::test(flavor = "multi_thread")]
+async fn another_namespace_is_followed_everywhere() {
+    let server = Server::start().await;
+    let script = Script::of(&server);
+    for variant in ["install", "hardened", "install-cert-manager", "experimental"] {
+        let (printed, all) = script.dry_run(&["-n", "other", "--variant", variant]);
+        assert!(!printed.contains("olmv1-system"), "{variant}");
+        assert_eq!(all.len(), olm_manifests::objects(&format!("{variant}.yaml")).len(), "{variant}");
+        named(&all, "Namespace", "other");
+        for object in &all {
+            let namespace = text(object, "/metadata/namespace");
+            let of_cert_manager = text(object, "/apiVersion").starts_with("cert-manager.io/");
+            assert!(
+                ["", "other"].contains(&namespace) || (of_cert_manager && namespace == "cert-manager"),
+                "{variant}: {}",
+                identity(object)
+            );
+        }
+        for kind in ["ClusterRoleBinding", "RoleBinding"] {
+            for binding in of_kind(&all, kind) {
+                for subject in binding["subjects"].as_array().unwrap() {
+                    assert_eq!(subject["namespace"], "other", "{variant}: {}", identity(binding));
+                }
+            }
+        }
+        let webhook = named(&all, "MutatingWebhookConfiguration", "catalogd-mutating-webhook-configuration");
+        assert_eq!(webhook["webhooks"][0]["clientConfig"]["service"]["namespace"], "other", "{variant}");
+        let catalogd = named(&all, "Deployment", "catalogd-controller-manager");
+        let address = "--external-address=catalogd-service.other.svc";
+        assert!(strings(&container(catalogd)["args"]).contains(&address), "{variant}");
+        for policy in of_kind(&all, "NetworkPolicy") {
+            // Within the own namespace, whatever its name.
+            assert!(!policy["spec"].to_string().contains("kubernetes.io/metadata.name"), "{variant}");
+        }
+        let certificates: Vec<String> = of_kind(&all, "Certificate")
+            .into_iter()
+            .flat_map(|certificate| strings(&certificate["spec"]["dnsNames"]))
+            .map(str::to_owned)
+            .collect();
+        let names = [
+            "localhost",
+            "catalogd-service.other.svc",
+            "catalogd-service.other.svc.cluster.local",
+            "operator-controller-service.other.svc",
+            "operator-controller-service.other.svc.cluster.local",
+        ];
+        let wanted = if ["install", "hardened"].contains(&variant) { &[][..] } else { &names };
+        assert_eq!(certificates, wanted, "{variant}");
+    }
+    let (_, all) = script.dry_run(&[]);
+    assert_eq!(all, olm_manifests::objects("install.yaml"));
+    let catalogs = script.run(&["--dry-run"], &[("INSTALL_DEFAULT_CATALOGS", "true")]).succeeded();
+    assert!(catalogs.contains("name: operatorhubio"));
+    assert!(!exists(&server, "namespace", "other"), "a dry run changes nothing");
+}
+
+// spec 06 A27, §8.1(4, 5, 6)
+#[tokio::test(flavor = "multi_thread")]
+async fn it_installs_and_may_run_again() {
+    let server = Server::start().await;
+    let script = Script::of(&server);
+    let role = ["create", "clusterrole", "operator-controller-manager-role", "--verb=*", "--resource=pods"];
+    server.kubectl(&role, "");
+    // Nobody starts pods.
+    let said = script.run(&["-n", "other"], &[("SERVER_WAIT_TIMEOUT", "1s")]).failed();
+    assert!(said.contains("Error: not ready in time; docs/troubleshooting.md"), "{said}");
+    assert!(said.contains("No resources found in other namespace"), "the pods: {said}");
+    assert!(!exists(&server, "clusterrole", "operator-controller-manager-role"), "of an older installation");
+
+    finish_rollouts(&server, "other");
+    let (_, all) = script.dry_run(&["-n", "other"]);
+    let versions =
+        || -> Vec<Value> { all.iter().map(|object| server.get(object)["metadata"].clone()).collect() };
+    let before = versions();
+    for _ in 0..2 {
+        let printed = script.run(&["-n", "other"], &[]).succeeded();
+        assert!(
+            printed.contains("deployment.apps/catalogd-controller-manager serverside-applied"),
+            "{printed}"
+        );
+        for name in ["catalogd", "operator-controller"] {
+            let done = format!("deployment \"{name}-controller-manager\" successfully rolled out");
+            assert!(printed.contains(&done), "{printed}");
+        }
+    }
+    assert_eq!(versions(), before, "nothing is written again");
+    for metadata in before {
+        let managers: Vec<&str> = metadata["managedFields"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|entry| text(entry, "/manager"))
+            .collect();
+        assert!(managers.contains(&"olmv1-install"), "{}: {managers:?}", metadata["name"]);
+    }
+
+    // Where it is installed already, it is not installed again.
+    let said = script.run(&[], &[]).failed();
+    let others = "other/catalogd-controller-manager other/operator-controller-controller-manager";
+    assert_eq!(said, format!("Error: OLM is installed in another namespace: {others}\n"));
+}
+
+// spec 06 §8.1: what a kubectl applied before, whichever way, is taken over.
+#[tokio::test(flavor = "multi_thread")]
+async fn it_takes_over_what_the_reference_installed() {
+    let server = Server::start().await;
+    let script = Script::of(&server);
+    server.apply(&path("crds"), &[]);
+    server.apply(&super::data("reference-installation.yaml"), &[]);
+    script.run(&[], &[("SERVER_WAIT_TIMEOUT", "1s")]).failed();
+    for deployment in of_kind(&olm_manifests::objects("install.yaml"), "Deployment") {
+        let stored = server.get(deployment);
+        for at in ["/spec/template/spec/volumes", "/spec/template/spec/containers/0/volumeMounts"] {
+            let names = |object: &Value| -> Vec<String> {
+                object
+                    .pointer(at)
+                    .unwrap()
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .map(|item| text(item, "/name").to_owned())
+                    .collect()
+            };
+            assert_eq!(names(&stored), names(deployment), "{}", identity(deployment));
+        }
+    }
+}
+
+// spec 06 §8.1
+#[tokio::test(flavor = "multi_thread")]
+async fn it_checks_before_it_changes_anything() {
+    let server = Server::start().await;
+    let old = r#"if [ "$*" = "get --raw /version" ]; then echo '{"major": "1", "minor": "29+"}'; else kubectl "$@"; fi"#;
+    for (kubectl, said) in [
+        ("kubectl --as somebody \"$@\"", "the rights of a cluster administrator are needed"),
+        (old, "Kubernetes 1.30 or newer is needed; this cluster has 1.29"),
+    ] {
+        let told = Script::with_kubectl(&server, kubectl).run(&[], &[]).failed();
+        assert_eq!(told, format!("Error: {said}\n"));
+    }
+    let script = Script::of(&server);
+    let told = script.run(&["--variant", "experimental"], &[]).failed();
+    assert_eq!(
+        told,
+        "Error: Missing CERT_MGR_MANIFEST variable: there is no cert-manager to make certificates\n"
+    );
+    assert!(!exists(&server, "namespace", "olmv1-system"));
+
+    server.apply(&path("crds"), &[]);
+    let of_helm =
+        ["annotate", "crd", "clustercatalogs.olm.operatorframework.io", "meta.helm.sh/release-name=olmv1"];
+    server.kubectl(&of_helm, "");
+    let told = script.run(&[], &[]).failed();
+    assert_eq!(told, "Error: the CRDs of OLM belong to olmv1, which would change them back\n");
+}
+
+/// What the script looks at of cert-manager.
+fn cert_manager(server: &Server) -> Value {
+    let deployment = |name: &str| {
+        let container = json!({"name": "manager", "image": "r.example/x:v1"});
+        json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": name, "namespace": "cert-manager"},
+            "spec": {"selector": {"matchLabels": {"app": name}}, "template":
+                {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}}})
+    };
+    let authority = [
+        "config",
+        "view",
+        "--raw",
+        "--flatten",
+        "-o",
+        "jsonpath={.clusters[0].cluster.certificate-authority-data}",
+    ];
+    let authority = server.kubectl(&authority, "");
+    let webhook = |kind: &str| {
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "cert-manager-webhook"},
+            "webhooks": [{"name": "webhook.cert-manager.io", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+                "clientConfig": {"url": "https://127.0.0.1:1/", "caBundle": authority}}]})
+    };
+    json!({"apiVersion": "v1", "kind": "List", "items": [
+        deployment("cert-manager-webhook"), deployment("cert-manager-cainjector"), deployment("cert-manager"),
+        webhook("MutatingWebhookConfiguration"), webhook("ValidatingWebhookConfiguration"),
+    ]})
+}
+
+// spec 06 §8.1(1, 2)
+#[tokio::test(flavor = "multi_thread")]
+async fn it_waits_for_cert_manager_where_the_variant_needs_it() {
+    let server = Server::start().await;
+    let script = Script::of(&server);
+    let manifest = script.programs.path().join("cert-manager.json");
+    std::fs::write(&manifest, cert_manager(&server).to_string()).unwrap();
+    server.kubectl(&["apply", "-f", manifest.to_str().unwrap()], "");
+    let available = json!({"status": {"conditions": [{"type": "Available", "status": "True"}]}}).to_string();
+    for name in ["cert-manager-webhook", "cert-manager-cainjector", "cert-manager"] {
+        let patch =
+            ["patch", "deployment", name, "--subresource", "status", "--type", "merge", "-p", &available];
+        server.kubectl(&[&["--namespace", "cert-manager"], &patch[..]].concat(), "");
+    }
+    let arguments = ["--variant", "install-cert-manager"];
+    let run = script.run(&arguments, &[("SERVER_WAIT_TIMEOUT", "1s")]);
+    for line in [
+        "cert-manager is already installed, skipping installation",
+        "deployment.apps/cert-manager-webhook condition met",
+        "deployment.apps/cert-manager condition met",
+        "certificate.cert-manager.io/catalogd-service-cert serverside-applied",
+    ] {
+        assert!(run.printed.contains(line), "{run:?}");
+    }
+    // One that is not there is installed first.
+    server.kubectl(&["--namespace", "cert-manager", "delete", "deployment", "cert-manager-cainjector"], "");
+    let own = ["--variant", "install-cert-manager", "--no-cert-manager"];
+    let printed = script.run(&own, &[("SERVER_WAIT_TIMEOUT", "1s")]).printed;
+    assert!(!printed.contains("cert-manager-webhook"), "{printed}");
+    let kubectl = r#"case "$*" in *wait*) echo "$*" >&2 && exit 1 ;; *) kubectl "$@" ;; esac"#;
+    let impatient = Script::with_kubectl(&server, kubectl);
+    let run = impatient.run(&arguments, &[("CERT_MGR_MANIFEST", manifest.to_str().unwrap())]);
+    assert!(run.printed.contains("deployment.apps/cert-manager-cainjector created"), "{run:?}");
+    let waited =
+        "-n cert-manager wait deployment/cert-manager-webhook --for condition=Available --timeout 60s\n";
+    assert_eq!(run.failed(), waited);
+}
+
+const EXTENSION: &str =
+    "{apiVersion: olm.operatorframework.io/v1, kind: ClusterExtension, metadata: {name: pipe},
+    spec: {namespace: default, source: {sourceType: Catalog, catalog: {packageName: pipe}}}}";
+const CATALOG: &str = "{apiVersion: olm.operatorframework.io/v1, kind: ClusterCatalog, metadata: {name: hub},
+    spec: {source: {type: Image, image: {ref: r.example/hub:v1}}}}";
+
+// spec 06 §8.3
+#[tokio::test(flavor = "multi_thread")]
+async fn it_removes_what_it_installed() {
+    let server = Server::start_with(Options { controllers: HOUSEKEEPING }).await;
+    let script = Script::of(&server);
+    let create = |object: &str| drop(server.kubectl(&["create", "-f", "-"], object));
+    server.apply(&path("crds"), &["--server-side"]);
+    // Later nobody is there to admit it.
+    create(CATALOG);
+    script.run(&[], &[("SERVER_WAIT_TIMEOUT", "1s")]).failed();
+    create(EXTENSION);
+
+    let said = script.run(&["--uninstall"], &[]).failed();
+    let extension = "clusterextension.olm.operatorframework.io/pipe";
+    assert_eq!(
+        said,
+        format!("Error: delete these first, or all with what they installed by --purge: {extension}\n")
+    );
+    let printed = script.run(&["--uninstall", "--purge", "--dry-run"], &[]).succeeded();
+    for name in ["clusterextension.olm.operatorframework.io \"pipe\"", "namespace \"olmv1-system\""] {
+        assert!(printed.contains(&format!("{name} deleted (server dry run)")), "{printed}");
+    }
+    assert!(exists(&server, "clusterextension", "pipe") && exists(&server, "clustercatalog", "hub"));
+
+    server.kubectl(&["delete", "clusterextension", "pipe"], "");
+    let printed = script.run(&["--uninstall"], &[]).succeeded();
+    assert!(!printed.contains("customresourcedefinition"), "{printed}");
+    let left = |all: &[Value]| -> Vec<String> {
+        let names = all.iter().map(|object| {
+            let namespace = text(object, "/metadata/namespace");
+            let within: &[&str] = if namespace.is_empty() { &[] } else { &["--namespace", namespace] };
+            let (group, _) = text(object, "/apiVersion").split_once('/').unwrap_or_default();
+            let kind = format!("{}.{group}", text(object, "/kind"));
+            let get = [
+                "get",
+                kind.trim_end_matches('.'),
+                text(object, "/metadata/name"),
+                "--ignore-not-found",
+                "-o",
+                "name",
+            ];
+            server.kubectl(&[within, &get].concat(), "").trim().to_owned()
+        });
+        names.filter(|name| !name.is_empty()).collect()
+    };
+    let definitions: Vec<String> = [
+        "clustercatalogs.olm",
+        "clusterextensions.olm",
+        "clusterobjectsets.olm",
+        "clusterupgradestatuses.ext.olm",
+    ]
+    .map(|name| format!("customresourcedefinition.apiextensions.k8s.io/{name}.operatorframework.io"))
+    .into();
+    let all = olm_manifests::objects("install.yaml");
+    assert_eq!(left(&all), definitions);
+    assert!(!exists(&server, "clustercatalog", "hub"));
+
+    create(EXTENSION);
+    script.run(&["--uninstall", "--purge"], &[]).succeeded();
+    assert_eq!(left(&all), [""; 0]);
+    // Nothing is left to remove.
+    script.run(&["--uninstall", "--purge"], &[]).succeeded();
+}
