@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::intent::UninstallPolicy;
@@ -16,6 +17,11 @@ use crate::universe::{Key, VERSIONS};
 
 /// Key of the label and of the annotation that the test puts on objects of the product.
 pub(crate) const MARK: &str = "model.test/mark";
+/// How old what a new revision was chosen by may be: calls are slow at times.
+const UNSEEN: SignedDuration = SignedDuration::from_secs(5);
+/// How long ago a revision may have been deleted by which a new one was chosen. An extension that is made again at once
+/// takes the newest revision of the former one over if it can (spec 05 §12).
+const GOING: SignedDuration = SignedDuration::from_secs(60);
 const REVISION: &str = "olm.operatorframework.io/revision";
 const PAUSED: &str = "ext.olm.operatorframework.io/paused";
 
@@ -89,6 +95,20 @@ impl Life {
 
 fn is_active(object: &Value) -> bool {
     text(object, "/spec/lifecycleState") == "Active" && !is_deleting(object)
+}
+
+/// Whether the revision is active, or was when it was deleted, if that was after this time.
+fn was_active(object: &Value, gone: Option<Timestamp>) -> bool {
+    let deleted = text(object, "/metadata/deletionTimestamp").parse::<Timestamp>().ok();
+    let is_recent = deleted.zip(gone).is_some_and(|(deleted, gone)| gone <= deleted);
+    text(object, "/spec/lifecycleState") == "Active" && (is_recent || !is_deleting(object))
+}
+
+/// Whether the revision had succeeded at that time, or has by now.
+fn has_succeeded(object: &Value, by: Option<Timestamp>) -> bool {
+    condition(object, "Succeeded").is_some_and(|condition| {
+        condition.status == "True" && by.is_none_or(|by| condition.since.is_some_and(|since| since <= by))
+    })
 }
 
 fn number(object: &Value) -> i64 {
@@ -196,13 +216,26 @@ impl History {
             let text = annotation(object, "olm.operatorframework.io/bundle-version")?;
             VERSIONS.iter().position(|version| version.text == text)
         };
-        let installed = others().filter(|other| {
-            is_active(other) && condition(other, "Succeeded").is_some_and(|one| one.status == "True")
-        });
-        let installed = installed.max_by_key(|other| number(other)).and_then(|other| version(other));
+        // What has succeeded just now may not have been seen, and what has just been deleted may have been.
+        let made = text(object, "/metadata/creationTimestamp").parse::<Timestamp>().ok();
+        let installed = |seen: Option<Timestamp>, gone: Option<Timestamp>| {
+            let last =
+                |life: &'_ Life| life.last_seen(event.version).filter(|state| is_deleting(state)).cloned();
+            let states = self
+                .lives
+                .values()
+                .filter_map(|life| life.before(event.version).cloned().or_else(|| last(life)));
+            let succeeded = states.filter(|state| was_active(state, gone) && has_succeeded(state, seen));
+            succeeded.max_by_key(|other| number(other)).and_then(|other| version(&other))
+        };
+        let views =
+            [(None, None), (made.map(|made| made - UNSEEN), None), (None, made.map(|made| made - GOING))];
         let chosen = version(object)?;
         let is_same = former.and_then(|former| version(former)) == Some(chosen);
-        (!is_same && !justified(installed, chosen)).then(|| {
+        let is_justified =
+            is_same || views.iter().any(|(seen, gone)| justified(installed(*seen, *gone), chosen));
+        let installed = installed(None, None);
+        (!is_justified).then(|| {
             let installed = installed.map(|version| VERSIONS[version].text);
             format!("{} must not follow {installed:?}", VERSIONS[chosen].text)
         })
@@ -214,11 +247,13 @@ impl History {
             return Some("has two controllers".to_owned());
         }
         let uid = text(object, "/metadata/uid");
-        if *is_deletion {
+        // What a finalizer holds may belong to somebody else by the time it is gone.
+        let goes_already = before.is_some_and(|one| text(one, "/metadata/uid") == uid && is_deleting(one));
+        if !goes_already && (*is_deletion || is_deleting(object)) {
             let is_excused = deeds.deleted.contains(uid) || self.namespace_goes(object, *version);
             return if is_excused { None } else { self.deletion(event, deeds) };
         }
-        if deeds.writes.contains(version) {
+        if *is_deletion || deeds.writes.contains(version) {
             return None;
         }
         if let Some(created) = deeds.foreign.get(uid) {

@@ -105,7 +105,16 @@ fn deleted_though_wanted() {
     assert_eq!(faults(vec![early, archived(), deleted()]), wrong);
     // It came too late to save it.
     let late = event(30, revision(2, json!({})));
-    assert_eq!(faults(vec![archived(), late, deleted()]), [""; 0]);
+    assert_eq!(faults(vec![archived(), late.clone(), deleted()]), [""; 0]);
+    // Nor does it if it takes what is on its way out.
+    let leaving = |number: i64| {
+        let marks = json!({"deletionTimestamp": "now", "annotations": {REVISION: number.to_string()}});
+        config(Some(number), json!({"metadata": marks}))
+    };
+    let taken = vec![archived(), event(25, leaving(1)), late, event(40, leaving(2)), gone(NEW, leaving(2))];
+    assert_eq!(faults(taken), [""; 0]);
+    let wrong = ["at 25: ConfigMap xm1/a: was deleted though xm1-1 lists it"];
+    assert_eq!(faults(vec![event(25, leaving(1)), gone(NEW, leaving(1))]), wrong);
     let by_test = Deeds { deleted: HashSet::from(["c1".to_owned()]), ..Deeds::default() };
     assert_eq!(after(&by_test, vec![deleted()]), [""; 0]);
     let namespace =
@@ -263,4 +272,51 @@ fn definitions_in_use() {
         let expected = expected.map(|text| format!("at 100: CustomResourceDefinition /widgets.xm1: {text}"));
         assert_eq!(after(&deeds(is_over), events), expected.into_iter().collect::<Vec<_>>(), "{state}");
     }
+}
+
+#[test]
+fn what_has_just_succeeded_may_not_have_been_seen() {
+    let succeeded = |number: i64, version: &str, since: &str| {
+        let conditions = json!([{"type": "Succeeded", "status": "True", "lastTransitionTime": since}]);
+        let annotations = json!({"olm.operatorframework.io/bundle-version": version});
+        revision(
+            number,
+            json!({"metadata": {"annotations": annotations}, "status": {"conditions": conditions}}),
+        )
+    };
+    let chosen = |made: &str| {
+        let mut history = History::default();
+        history.record(event(1, succeeded(1, VERSIONS[0].text, "2026-01-01T00:00:00Z")));
+        history.record(event(2, succeeded(2, VERSIONS[2].text, "2026-01-01T01:00:00Z")));
+        let third = json!({"metadata": {"creationTimestamp": made,
+            "annotations": {"olm.operatorframework.io/bundle-version": VERSIONS[1].text}}});
+        history.record(event(3, revision(3, third)));
+        history.judge(&Deeds::default(), |installed, chosen| {
+            installed.is_none_or(|installed| installed <= chosen)
+        })
+    };
+    assert_eq!(chosen("2026-01-01T01:00:02Z"), Vec::<String>::new());
+    let late = chosen("2026-01-01T01:00:10Z");
+    assert!(matches!(&late[..], [fault] if fault.contains("must not follow")), "{late:?}");
+}
+
+#[test]
+fn what_has_just_been_deleted_may_be_taken_over() {
+    let chosen = |deleted: &str| {
+        let succeeded = json!({"conditions": [{"type": "Succeeded", "status": "True"}]});
+        let annotations = json!({"olm.operatorframework.io/bundle-version": VERSIONS[2].text});
+        let metadata = json!({"deletionTimestamp": deleted, "annotations": annotations});
+        let former = revision(1, json!({"metadata": metadata, "status": succeeded}));
+        let annotations = json!({"olm.operatorframework.io/bundle-version": VERSIONS[3].text});
+        let metadata =
+            json!({"uid": "new", "creationTimestamp": "2026-01-01T01:00:00Z", "annotations": annotations});
+        let mut history = History::default();
+        history.record(event(1, former.clone()));
+        history.record(gone(2, former));
+        history.record(event(3, revision(1, json!({"metadata": metadata}))));
+        history.judge(&Deeds::default(), |installed, chosen| chosen == 2 || installed == Some(2))
+    };
+    assert_eq!(chosen("2026-01-01T00:59:30Z"), Vec::<String>::new());
+    let late = chosen("2026-01-01T00:30:00Z");
+    assert!(matches!(&late[..], [fault] if fault.contains("must not follow")), "{late:?}");
 }

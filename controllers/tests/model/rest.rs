@@ -15,6 +15,9 @@ use crate::verdict::is_honoured;
 
 /// How long everything may take to come to rest; failing objects are tried again after growing delays.
 const PATIENCE: Duration = Duration::from_secs(150);
+/// How long the API server may take to remove the custom resources of a definition, which under load it tries again and
+/// again after growing delays.
+const CLEANUP: Duration = Duration::from_secs(1200);
 /// Nothing changes, and operator-controller calls for nothing, for so long where everything is at rest; longer than a call
 /// takes.
 const QUIET: Duration = Duration::from_millis(250);
@@ -58,7 +61,8 @@ impl Actor {
     /// Waits until everything is as the model says, and judges how it got there.
     pub(crate) async fn settle(&mut self) -> Result<(), String> {
         let name = self.intent.name.clone();
-        let deadline = Instant::now() + PATIENCE;
+        let started = Instant::now();
+        let mut deadline = started + PATIENCE;
         // What rolls out would not wait for them, and then a later edit be judged by what they had before.
         self.stage.until_served(&name).await?;
         let proxy = &Arc::clone(&self.stage).world.proxy;
@@ -75,6 +79,9 @@ impl Actor {
                 silent = (proxy.count(), Instant::now());
             } else if is_silent {
                 break;
+            }
+            if snapshot.objects.values().any(|object| is_cleaned_up(object)) {
+                deadline = (Instant::now() + PATIENCE).min(started + CLEANUP);
             }
             if Instant::now() > deadline {
                 let quiet = self.stage.recorder.quiet(&name);
@@ -184,6 +191,12 @@ fn brief(object: &Value) -> String {
         metadata["annotations"],
         conditions.join("; "),
     )
+}
+
+/// Whether only the API server keeps the object, a definition that is being deleted.
+fn is_cleaned_up(object: &Value) -> bool {
+    is_deleting(object)
+        && object["metadata"]["finalizers"] == json!(["customresourcecleanup.apiextensions.k8s.io"])
 }
 
 /// What is absent where nothing is ready.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::universe::{Key, VERSIONS};
@@ -72,6 +73,7 @@ pub(crate) struct Condition {
     pub(crate) reason: String,
     pub(crate) message: String,
     pub(crate) generation: i64,
+    pub(crate) since: Option<Timestamp>,
 }
 
 /// Everything of one extension.
@@ -162,6 +164,7 @@ pub(crate) fn condition(object: &Value, type_: &str) -> Option<Condition> {
         reason: text(found, "/reason").to_owned(),
         message: text(found, "/message").to_owned(),
         generation: found["observedGeneration"].as_i64().unwrap_or_default(),
+        since: text(found, "/lastTransitionTime").parse().ok(),
     })
 }
 
