@@ -129,6 +129,8 @@ pub(crate) struct History {
     pending: Vec<Event>,
     /// The last change before everything was at rest.
     rested: u64,
+    /// The last change before it was at rest the time before.
+    rested_before: u64,
 }
 
 impl History {
@@ -179,7 +181,7 @@ impl History {
             }
             rested = rested.max(event.version);
         }
-        self.rested = rested;
+        (self.rested, self.rested_before) = (rested, self.rested);
         faults
     }
 
@@ -283,12 +285,16 @@ impl History {
         self.ownership(before, object, *version)
     }
 
-    /// Whether the revision that controls the object was paused at the last rest already, and has been since.
+    /// Whether the revision that controls the object has been paused since the rest before the last one: the product sees
+    /// it a little later than the test does.
     fn is_paused(&self, object: &Value, version: u64) -> bool {
         let Some(life) = controller(object).and_then(|uid| self.lives.get(uid)) else { return false };
         let is_paused = |state: &Arc<Value>| annotation(state, PAUSED) == Some("true") && is_active(state);
-        life.before(self.rested).is_some_and(is_paused)
-            && life.states.range(self.rested..version).all(|(_, state)| state.as_ref().is_some_and(is_paused))
+        life.before(self.rested_before).is_some_and(is_paused)
+            && life
+                .states
+                .range(self.rested_before..version)
+                .all(|(_, state)| state.as_ref().is_some_and(is_paused))
     }
 
     fn namespace_goes(&self, object: &Value, version: u64) -> bool {
