@@ -9,7 +9,7 @@ fuzz_target!(|input: &[u8]| match Credentials::parse(input) {
     Ok(credentials) => {
         for (host, path) in [("r.example.com:5000", "a/b/c"), ("docker.io", "library/a"), ("localhost", "a")]
         {
-            if let Some(login) = credentials.lookup(host, path) {
+            if let Ok(Some(login)) = credentials.lookup(host, path) {
                 let secret = &login.password;
                 assert!(
                     secret.len() < 8

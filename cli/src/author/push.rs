@@ -124,9 +124,8 @@ fn login(file: &Path, reference: &Reference) -> Result<Option<Login>, Failure> {
         |why: &dyn std::fmt::Display| Failure::operational(format!("credentials {}: {why}", file.display()));
     let text = fs::read(file).map_err(|error| wrong(&error))?;
     let credentials = Credentials::parse(&text).map_err(|error| wrong(&error))?;
-    let Some(found) = credentials.lookup(reference.host(), reference.path()) else {
-        return Ok(None);
-    };
+    let found = credentials.lookup(reference.host(), reference.path()).map_err(|error| wrong(&error))?;
+    let Some(found) = found else { return Ok(None) };
     if found.identity_token.is_some() && found.password.is_empty() {
         let why = "an identity token cannot be used for pushing; log in with user name and password";
         return Err(wrong(&format!("{}: {why}", reference.host())));

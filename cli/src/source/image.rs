@@ -120,7 +120,8 @@ fn concerns(file: &Path, reference: &Reference) -> bool {
         return file.is_file();
     };
     Credentials::parse(&text)
-        .map_or(true, |logins| logins.lookup(reference.host(), reference.path()).is_some())
+        .and_then(|logins| Ok(logins.lookup(reference.host(), reference.path())?.is_some()))
+        .unwrap_or(true)
 }
 
 #[cfg(test)]

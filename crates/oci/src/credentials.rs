@@ -50,13 +50,16 @@ pub enum CredentialsError {
     Auth(String),
 }
 
+/// A login, or why it is none: an entry that is wrong concerns its own registry only.
+type Known = Result<Login, CredentialsError>;
+
 /// Logins by registry, or by a part of a registry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Credentials {
     /// Keys as written: `host[:port][/path]`.
-    exact: BTreeMap<String, Login>,
+    exact: BTreeMap<String, Known>,
     /// Host of every key, with URL decoration and Docker's aliases removed.
-    hosts: BTreeMap<String, Login>,
+    hosts: BTreeMap<String, Known>,
     /// Registries for which a helper program is named, which we do not run.
     helpers: BTreeSet<String>,
 }
@@ -73,7 +76,7 @@ struct Entry {
 impl Credentials {
     /// Parses `{"auths": {registry: entry}}` or the older `{registry: entry}`. An entry has `auth` (base64 of
     /// `user:password`) or `username` and `password`, and possibly `identitytoken`; one without any of them is skipped, and
-    /// credential helpers are never run.
+    /// credential helpers are never run. An entry whose `auth` is wrong is an error of [`Credentials::lookup`].
     ///
     /// # Errors
     /// The text is no such JSON.
@@ -94,30 +97,27 @@ impl Credentials {
             let Ok(entry) = Entry::deserialize(entry) else {
                 continue;
             };
-            if let Some(login) = login(&key, entry)? {
+            if let Some(known) = login(&key, entry).transpose() {
                 if let Some(host) = host_of(&key) {
-                    credentials.hosts.insert(host.to_owned(), login.clone());
+                    credentials.hosts.insert(host.to_owned(), known.clone());
                 }
-                credentials.exact.insert(key, login);
+                credentials.exact.insert(key, known);
             }
         }
         Ok(credentials)
     }
 
     /// The login for repository `path` of registry `host`: that of the longest key among `host/path`, its parents and `host`.
-    #[must_use]
-    pub fn lookup(&self, host: &str, path: &str) -> Option<&Login> {
+    ///
+    /// # Errors
+    /// The entry under this key has an `auth` that is none.
+    pub fn lookup(&self, host: &str, path: &str) -> Result<Option<&Login>, CredentialsError> {
         let full = format!("{host}/{path}");
-        let mut key = full.as_str();
-        loop {
-            if let Some(login) = self.exact.get(key) {
-                return Some(login);
-            }
-            match key.rsplit_once('/') {
-                Some((parent, _)) => key = parent,
-                None => return self.hosts.get(unalias(host)),
-            }
-        }
+        let parents =
+            std::iter::successors(Some(full.as_str()), |key| key.rsplit_once('/').map(|(parent, _)| parent));
+        let exact = parents.into_iter().find_map(|key| self.exact.get(key));
+        let known = exact.or_else(|| self.hosts.get(unalias(host)));
+        known.map(|known| known.as_ref().map_err(Clone::clone)).transpose()
     }
 }
 
@@ -127,9 +127,7 @@ impl Credentials {
     /// # Errors
     /// The file cannot be read or understood; the text is the containers tools' and names the file.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>, String> {
-        let file = path.display();
-        let reading =
-            |cause: String| format!("getting username and password: reading JSON file \"{file}\": {cause}");
+        let reading = |cause: String| in_file(path, &cause);
         let metadata = match fs::metadata(path) {
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 return Ok(None);
@@ -145,13 +143,20 @@ impl Credentials {
         }
         let text = fs::read(path).map_err(|error| reading(error.to_string()))?;
         let credentials = Self::parse(&text);
-        credentials.map(Some).map_err(|error| reading(format!("unmarshaling JSON at \"{file}\": {error}")))
+        credentials
+            .map(Some)
+            .map_err(|error| reading(format!("unmarshaling JSON at \"{}\": {error}", path.display())))
     }
 
     /// Whether a helper program is named for `host`.
     pub(crate) fn names_helper(&self, host: &str) -> bool {
         self.helpers.contains(host)
     }
+}
+
+/// What is wrong with a file, in the containers tools' words.
+pub(crate) fn in_file(path: &Path, cause: &dyn fmt::Display) -> String {
+    format!("getting username and password: reading JSON file \"{}\": {cause}", path.display())
 }
 
 fn login(key: &str, entry: Entry) -> Result<Option<Login>, CredentialsError> {
@@ -201,7 +206,7 @@ mod tests {
         assert_eq!(Credentials::read(&path), Ok(None));
         fs::write(&path, r#"{"r.io":{"auth":"dTpw"}}"#).unwrap();
         assert_eq!(Credentials::read(&path.join("below")), Ok(None));
-        assert!(Credentials::read(&path).unwrap().unwrap().lookup("r.io", "x").is_some());
+        assert!(Credentials::read(&path).unwrap().unwrap().lookup("r.io", "x").unwrap().is_some());
         let error = Credentials::read(folder.path()).unwrap_err();
         let shown = folder.path().display();
         let expected =
@@ -210,7 +215,7 @@ mod tests {
     }
 
     fn user<'a>(credentials: &'a Credentials, host: &str, path: &str) -> Option<&'a str> {
-        credentials.lookup(host, path).map(|login| login.username.as_str())
+        credentials.lookup(host, path).unwrap().map(|login| login.username.as_str())
     }
 
     #[test]
@@ -247,14 +252,15 @@ mod tests {
             r#"{"auths":{"a":{"auth":"dTpwOnE=","email":"e"},"b":{"identitytoken":"t"},"c":{},"d":{"username":"u","auth":null,"identitytoken":null}},
                "credHelpers":{"e":"x"}}"#,
         );
-        let login = credentials.lookup("a", "x").unwrap();
+        let login = credentials.lookup("a", "x").unwrap().unwrap();
         assert_eq!((login.username.as_str(), login.password.as_str()), ("u", "p:q"));
-        assert_eq!(credentials.lookup("b", "x").unwrap().identity_token.as_deref(), Some("t"));
-        assert_eq!(credentials.lookup("c", "x"), None);
+        let token = credentials.lookup("b", "x").unwrap().unwrap().identity_token.as_deref();
+        assert_eq!(token, Some("t"));
+        assert_eq!(credentials.lookup("c", "x"), Ok(None));
         assert_eq!(user(&credentials, "d", "x"), Some("u"));
         assert_eq!(user(&parse(r#"{"old":{"auth":"dTpw"},"flag":true}"#), "old", "x"), Some("u"));
         assert!(credentials.names_helper("e") && !credentials.names_helper("a"));
-        assert_eq!(credentials.lookup("e", "x"), None);
+        assert_eq!(credentials.lookup("e", "x"), Ok(None));
     }
 
     #[test]
@@ -264,10 +270,15 @@ mod tests {
             error(r#"["s3cret"]"#),
             "line 1 column 0: expected a JSON object of registries, alone or under \"auths\""
         );
-        assert_eq!(
-            error(r#"{"auths":{"r.io":{"auth":"s3cret"}}}"#),
-            "entry \"r.io\": \"auth\" must be the base64 form of user:password"
+        // A wrong entry, no base64 or no colon in it, concerns its own registry only.
+        let credentials = parse(
+            r#"{"auths":{"r.io":{"auth":"s3cret"},"https://s.io/v1":{"auth":"dQ=="},"t.io":{"auth":"dTpw"}}}"#,
         );
+        for (host, key) in [("r.io", "r.io"), ("s.io", "https://s.io/v1")] {
+            let expect = format!("entry \"{key}\": \"auth\" must be the base64 form of user:password");
+            assert_eq!(credentials.lookup(host, "x").unwrap_err().to_string(), expect);
+        }
+        assert_eq!(user(&credentials, "t.io", "x"), Some("u"));
         let credentials = parse(r#"{"r.io":{"username":"u","password":"s3cret","identitytoken":"s3cret"}}"#);
         assert!(!format!("{credentials:?}").contains("s3cret"));
     }

@@ -1,10 +1,11 @@
 //! From a reference to an open conversation: mirrors in order, each with its certificates and its login (spec 02 §B3, §B4).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tokio::time::{Instant, timeout_at};
 
 use crate::client::Clients;
+use crate::credentials::in_file;
 use crate::refusal::RequestError;
 use crate::registries::{Registries, Source};
 use crate::session::{Patience, Session};
@@ -87,23 +88,24 @@ impl Sources {
     /// The login of the credentials file if there is one, else that of the first file on this machine that has one.
     fn login(&self, reference: &Reference) -> Result<Option<Login>, String> {
         let (host, path) = (reference.host(), reference.path());
-        let find = |credentials: Credentials| {
-            let login = credentials.lookup(host, path).cloned();
+        let find = |credentials: Credentials, file: &Path| {
+            let login = credentials.lookup(host, path).map_err(|error| in_file(file, &error))?.cloned();
             if login.is_none() && credentials.names_helper(host) {
                 tracing::warn!(
                     registry = host,
                     "credential helpers are not run, the registry is used without a login"
                 );
             }
-            login
+            Ok(login)
         };
         if let Some(own) = &self.auth_file
             && let Some(credentials) = Credentials::read(own)?
         {
-            return Ok(find(credentials));
+            return find(credentials, own);
         }
         for file in &self.places.auth_files {
-            if let Some(login) = Credentials::read(file)?.and_then(find) {
+            let Some(credentials) = Credentials::read(file)? else { continue };
+            if let Some(login) = find(credentials, file)? {
                 return Ok(Some(login));
             }
         }

@@ -23,7 +23,7 @@ pub async fn push(reference: &str, image: &Image, options: &Push) -> Result<Stri
         reference.parse().with_context(|| format!("image reference {reference:?}"))?;
     let login = options
         .credentials
-        .lookup(to.host(), to.path())
+        .lookup(to.host(), to.path())?
         .map(|login| Login { username: login.username.clone(), password: login.password.clone() });
     let options = olm_pack::Push { ca_pems: options.ca_pem.iter().cloned().collect(), login };
     Ok(olm_pack::push(reference, image, &options, &|_| {}).await?)
