@@ -2,14 +2,14 @@
 //!
 //! Considered, later ones winning for the same registry: the Secret of `--global-pull-secret`, then those
 //! that the server's own ServiceAccount names. A Secret that cannot be read as credentials affects only
-//! itself. Credentials are never logged.
+//! itself, and so does an entry of one. Credentials are never logged.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use base64::Engine;
-use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use futures::future::ready;
 use futures::stream::{self, BoxStream, StreamExt, select_all};
 use k8s_openapi::NamespaceResourceScope;
@@ -116,7 +116,7 @@ impl PullSecrets {
     /// # Errors
     /// An object cannot be read for another reason than that it is missing, or the disk fails.
     pub async fn sync(&mut self) -> Result<bool, PullSecretsError> {
-        let mut secrets = Vec::new();
+        let (mut secrets, mut faults) = (Vec::new(), Vec::new());
         self.considered = self.names().await?;
         for (namespace, name) in self.considered.clone() {
             let api: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
@@ -125,14 +125,15 @@ impl PullSecrets {
             match read {
                 // What may not be read is as if it were not there (spec 06 E20).
                 Err(kube::Error::Api(status)) if status.code == 403 => {
-                    tracing::warn!(namespace, name, "pull secret may not be read");
+                    faults
+                        .push(format!("Secret {namespace}/{name} is not used: this server may not read it"));
                 }
                 Err(source) => return Err(PullSecretsError::Read { object: object(), source }),
                 Ok(Some(secret)) => secrets.push(secret),
                 Ok(None) => tracing::debug!(namespace, name, "pull secret does not exist"),
             }
         }
-        let (credentials, faults) = merge(&secrets);
+        let credentials = merge(&secrets, &mut faults);
         self.tell(&faults);
         let wanted =
             (!credentials.is_empty()).then(|| json!({ "auths": credentials }).to_string().into_bytes());
@@ -181,8 +182,11 @@ impl PullSecrets {
         select_all(accounts.chain(secrets).chain([stream::pending().boxed()])).boxed()
     }
 
-    /// Tells of the Secrets that are not used where somebody looks who can mend them: at our service account.
-    fn tell(&self, faults: &[Fault]) {
+    /// Tells of what is not used where somebody looks who can mend it: at our service account.
+    fn tell(&self, faults: &[String]) {
+        for fault in faults {
+            tracing::warn!("{fault}");
+        }
         let Some((namespace, name)) = &self.account else { return };
         let about = ObjectReference {
             api_version: Some("v1".to_owned()),
@@ -195,9 +199,7 @@ impl PullSecrets {
             self.events.over(&about, INVALID);
             return;
         }
-        let texts: Vec<String> =
-            faults.iter().map(|(secret, why)| format!("Secret {secret} is not used: {why}")).collect();
-        self.events.warning(about, INVALID, texts.join("; "));
+        self.events.warning(about, INVALID, faults.join("; "));
     }
 
     async fn names(&self) -> Result<Vec<NamespacedName>, PullSecretsError> {
@@ -252,23 +254,32 @@ where
     events.filter_map(move |event| ready(event.ok().filter(is_change).map(drop))).boxed()
 }
 
-/// A Secret, as namespace and name, and why it is not used.
-type Fault = (String, &'static str);
-
-/// Credentials by registry, and the Secrets that have none.
-fn merge(secrets: &[Secret]) -> (Map<String, Value>, Vec<Fault>) {
-    let (mut merged, mut faults) = (Map::new(), Vec::new());
+/// Credentials by registry; what cannot be used is told to `faults`.
+fn merge(secrets: &[Secret], faults: &mut Vec<String>) -> Map<String, Value> {
+    let mut merged = Map::new();
     for secret in secrets {
-        let (namespace, name) = (secret.namespace().unwrap_or_default(), secret.name_any());
-        match credentials(secret) {
-            Ok(credentials) => merged.extend(credentials),
-            Err(why) => {
-                tracing::warn!(namespace, name, why, "pull secret is not used");
-                faults.push((format!("{namespace}/{name}"), why));
+        let name = format!("{}/{}", secret.namespace().unwrap_or_default(), secret.name_any());
+        let entries = credentials(secret).unwrap_or_else(|why| {
+            faults.push(format!("Secret {name} is not used: {why}"));
+            Map::new()
+        });
+        for (registry, entry) in entries {
+            if is_readable(&entry) {
+                merged.insert(registry, entry);
+            } else {
+                let why = "its auth is not the base64 form of user:password";
+                faults.push(format!("entry {registry} of Secret {name} is not used: {why}"));
             }
         }
     }
-    (merged, faults)
+    merged
+}
+
+/// Whether the `auth` of an entry, if it has one, can be read as a login.
+fn is_readable(entry: &Value) -> bool {
+    let auth = entry["auth"].as_str().unwrap_or_default().trim();
+    let decoded = BASE64_STANDARD.decode(auth).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    auth.is_empty() || decoded.is_some_and(|text| text.contains(':'))
 }
 
 fn credentials(secret: &Secret) -> Result<Map<String, Value>, &'static str> {
@@ -319,19 +330,24 @@ mod tests {
     #[test]
     fn later_secrets_win_and_broken_ones_are_left_out() {
         let secrets = [
-            secret(DOCKER_CONFIG_JSON, r#"{"auths":{"a":{"auth":"1"},"b":{"identitytoken":"t"}}}"#),
-            secret(DOCKER_CONFIG, r#"{"a":{"auth":"2"}}"#),
+            secret(DOCKER_CONFIG_JSON, r#"{"auths":{"a":{"auth":"dTox"},"b":{"identitytoken":"t"}}}"#),
+            secret(DOCKER_CONFIG, r#"{"a":{"auth":"dToy"},"b":{"auth":"plain"},"c":{"auth":"dTI="}}"#),
             secret(DOCKER_CONFIG_JSON, "not json"),
             secret(DOCKER_CONFIG_JSON, r#"{"auths":[]}"#),
             secret(DOCKER_CONFIG_JSON, "{}"),
             secret("other", "{}"),
         ];
-        let expect = json!({"a": {"auth": "2"}, "b": {"identitytoken": "t"}});
-        let (credentials, faults) = merge(&secrets);
-        assert_eq!(Value::Object(credentials), expect);
-        let reasons: Vec<&str> = faults.iter().map(|(_, why)| *why).collect();
-        let missing = "expected secret.Data key not found";
-        assert_eq!(reasons, ["its value is not a JSON object", "its member auths is not an object", missing]);
+        let expect = json!({"a": {"auth": "dToy"}, "b": {"identitytoken": "t"}});
+        let mut faults = Vec::new();
+        assert_eq!(Value::Object(merge(&secrets, &mut faults)), expect);
+        let expect = [
+            "entry b of Secret / is not used: its auth is not the base64 form of user:password",
+            "entry c of Secret / is not used: its auth is not the base64 form of user:password",
+            "Secret / is not used: its value is not a JSON object",
+            "Secret / is not used: its member auths is not an object",
+            "Secret / is not used: expected secret.Data key not found",
+        ];
+        assert_eq!(faults, expect);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{Namespace, Secret, ServiceAccount};
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use olm_control_plane::ControlPlane;
+use olm_control_plane::{ControlPlane, eventually};
 use olm_service::Component;
 use olm_service::builtin::{BuiltinCertificates, CA_SECRET, Issued};
 use olm_service::events::Events;
@@ -31,6 +31,7 @@ async fn replicas() {
     Api::all(plane.client()).create(&PostParams::default(), &namespace).await.unwrap();
     certificates_are_made_once(&plane).await;
     one_candidate_leads(&plane).await;
+    ours_and_those_of_go_exclude_each_other(&plane).await;
     credentials_follow_the_secrets(&plane).await;
 }
 
@@ -113,6 +114,51 @@ async fn one_candidate_leads(plane: &ControlPlane) {
     assert_eq!(record().await.lease_transitions, Some(2));
 }
 
+// spec 06 A19
+async fn ours_and_those_of_go_exclude_each_other(plane: &ControlPlane) {
+    let timing = Timing {
+        lease_duration: Duration::from_secs(3),
+        renew_deadline: Duration::from_secs(2),
+        retry_period: Duration::from_millis(200),
+    };
+    let twice = 2 * timing.lease_duration;
+    let leases: Api<Lease> = Api::namespaced(plane.client(), NAMESPACE);
+    let holder = async || leases.get("both").await.ok()?.spec?.holder_identity;
+    let leads = async |is_leader: fn(&str) -> bool| {
+        eventually("another leads", async || holder().await.filter(|identity| is_leader(identity))).await
+    };
+    let is_of_go = |identity: &str| !identity.is_empty() && identity != "ours_1";
+    let mut ours = Election::new(plane.client(), NAMESPACE, "both", "ours_1".to_owned(), timing);
+
+    // One of Go leads, and renews; ours gets it when that one is killed.
+    let go = plane.go_candidate(NAMESPACE, "both").unwrap();
+    leads(is_of_go).await;
+    tokio::select! {
+        () = ours.acquire() => panic!("two leaders"),
+        () = tokio::time::sleep(twice) => {}
+    }
+    drop(go);
+    ours.acquire().await;
+    let record = leases.get("both").await.unwrap().spec.unwrap();
+    assert_eq!((record.holder_identity.as_deref(), record.lease_transitions), (Some("ours_1"), Some(1)));
+
+    // Ours leads, and renews; one of Go gets it when ours releases it.
+    let mut go = plane.go_candidate(NAMESPACE, "both").unwrap();
+    tokio::select! {
+        () = ours.hold() => panic!("lost without a cause"),
+        () = tokio::time::sleep(twice) => {}
+    }
+    go.check_running().unwrap();
+    assert_eq!(holder().await.as_deref(), Some("ours_1"));
+    ours.release().await;
+    leads(is_of_go).await;
+
+    // What one of Go releases, ours takes at once.
+    go.stop().unwrap();
+    assert_eq!(holder().await.as_deref(), Some(""));
+    tokio::time::timeout(timing.lease_duration, ours.acquire()).await.unwrap();
+}
+
 // spec 06 A24, A25, E17, E18, E19
 async fn credentials_follow_the_secrets(plane: &ControlPlane) {
     let secrets: Api<Secret> = Api::namespaced(plane.client(), NAMESPACE);
@@ -127,7 +173,9 @@ async fn credentials_follow_the_secrets(plane: &ControlPlane) {
         let params = PatchParams::apply("test").force();
         secrets.patch(name, &params, &Patch::Apply(secret)).await.unwrap();
     };
-    let login = |registry: &str, auth: &str| json!({"auths": {registry: {"auth": auth}}}).to_string();
+    let login = |registry: &str, password: &str| {
+        json!({"auths": {registry: {"username": "u", "password": password}}}).to_string()
+    };
     write("global", &login("r.example", "0")).await;
     write("first", &login("r.example", "1")).await;
     write("broken", "no JSON").await;
@@ -137,12 +185,12 @@ async fn credentials_follow_the_secrets(plane: &ControlPlane) {
     let global = format!("{NAMESPACE}/global");
     let mut pulling = PullSecrets::new(plane.client(), Component::Catalogd, own, &global, events);
     let file = pulling.path().to_owned();
-    let auth = |registry: &str| {
+    let password = |registry: &str| {
         let text = std::fs::read_to_string(&file).unwrap();
-        serde_json::from_str::<Value>(&text).unwrap()["auths"][registry]["auth"].clone()
+        serde_json::from_str::<Value>(&text).unwrap()["auths"][registry]["password"].clone()
     };
     assert!(pulling.sync().await.unwrap());
-    assert_eq!(auth("r.example"), "1", "of the account, not the global one");
+    assert_eq!(password("r.example"), "1", "of the account, not the global one");
 
     let (changed, stop) = (Arc::new(Notify::new()), CancellationToken::new());
     let (told, end) = (Arc::clone(&changed), stop.clone());
@@ -152,16 +200,16 @@ async fn credentials_follow_the_secrets(plane: &ControlPlane) {
     };
     write("first", &login("r.example", "2")).await;
     soon().await;
-    assert_eq!(auth("r.example"), "2");
+    assert_eq!(password("r.example"), "2");
     // One that is named and comes later, and one that is named later.
     write("late", &login("late.example", "3")).await;
     soon().await;
-    assert_eq!(auth("late.example"), "3");
+    assert_eq!(password("late.example"), "3");
     write("new", &login("new.example", "4")).await;
     let more = json!({"imagePullSecrets": [{"name": "first"}, {"name": "broken"}, {"name": "new"}]});
     accounts.patch("server", &PatchParams::default(), &Patch::Merge(more)).await.unwrap();
     soon().await;
-    assert_eq!((auth("new.example"), auth("late.example")), (json!("4"), Value::Null));
+    assert_eq!((password("new.example"), password("late.example")), (json!("4"), Value::Null));
 
     let about = ListParams::default().fields("reason=InvalidPullSecret");
     let said: Api<Event> = Api::namespaced(plane.client(), NAMESPACE);

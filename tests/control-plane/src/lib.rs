@@ -5,10 +5,12 @@
 //! [`ControlPlane`] is on its own ports, keeps its files in its own temporary directory, and stops its processes
 //! when dropped. Never for anything but tests.
 
+mod candidate;
 mod files;
 pub mod ports;
 mod process;
 
+pub use candidate::GoCandidate;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};

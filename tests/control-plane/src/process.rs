@@ -61,6 +61,16 @@ impl Process {
         let _ = self.child.wait();
     }
 
+    /// What `kill` calls it.
+    pub(crate) fn id(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    /// Waits until it has ended, however it did.
+    pub(crate) fn wait(&mut self) -> std::io::Result<()> {
+        self.child.wait().map(drop)
+    }
+
     /// An error if the program has ended.
     pub(crate) fn check_running(&mut self) -> Result<(), Error> {
         match self.child.try_wait() {
