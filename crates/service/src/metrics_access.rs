@@ -38,7 +38,7 @@ const MEMORY_LIMIT: usize = 1024;
 pub fn router(metrics: Arc<Metrics>, access: MetricsAccess) -> Router {
     Router::new()
         .route("/metrics", get(exposition).with_state(metrics))
-        .layer(from_fn_with_state(Arc::new(access), admit))
+        .route_layer(from_fn_with_state(Arc::new(access), admit))
 }
 
 async fn exposition(State(metrics): State<Arc<Metrics>>, headers: HeaderMap) -> Response {
@@ -56,9 +56,9 @@ async fn admit(State(access): State<Arc<MetricsAccess>>, request: Request, next:
         .headers()
         .get(header::AUTHORIZATION)
         .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.strip_prefix("Bearer "))
-        .map(str::trim)
-        .filter(|token| !token.is_empty());
+        .and_then(|value| value.split_once(' '))
+        .filter(|(scheme, token)| scheme.eq_ignore_ascii_case("bearer") && !token.trim().is_empty())
+        .map(|(_, token)| token.trim());
     let certificate = request.extensions().get::<ClientCertificate>().and_then(|shown| shown.0.as_ref());
     let shown = certificate.and_then(user_of);
     let verb = request.method().as_str().to_lowercase();
@@ -88,8 +88,8 @@ pub struct MetricsAccess {
     reviews: Api<TokenReview>,
     accesses: Api<SubjectAccessReview>,
     tokens: Remembered<[u8; 32], Option<UserInfo>>,
-    /// By user with groups, verb and path, as JSON.
-    rights: Remembered<String, bool>,
+    /// By digest of what was asked.
+    rights: Remembered<[u8; 32], bool>,
 }
 
 impl MetricsAccess {
@@ -138,7 +138,7 @@ impl MetricsAccess {
 
     /// The user of a token, or `None` where the API server does not know it.
     async fn user(&self, token: &str) -> Result<Option<UserInfo>, kube::Error> {
-        let key: [u8; 32] = Sha256::digest(token.as_bytes()).into();
+        let key = digest(token.as_bytes());
         if let Some(known) = recall(&self.tokens, &key) {
             return Ok(known);
         }
@@ -168,7 +168,7 @@ impl MetricsAccess {
             resource_attributes: None,
         };
         // Certificates can give one name in different groups.
-        let key = serde_json::to_string(&spec).map_err(kube::Error::SerdeError)?;
+        let key = digest(&serde_json::to_vec(&spec).map_err(kube::Error::SerdeError)?);
         if let Some(known) = recall(&self.rights, &key) {
             return Ok(known);
         }
@@ -178,6 +178,11 @@ impl MetricsAccess {
         remember(&self.rights, key, if allowed { ALLOWED } else { DENIED }, allowed);
         Ok(allowed)
     }
+}
+
+/// What clients send is remembered at a length that is ours.
+fn digest(bytes: &[u8]) -> [u8; 32] {
+    Sha256::digest(bytes).into()
 }
 
 fn recall<K: Eq + std::hash::Hash, V: Clone>(memory: &Remembered<K, V>, key: &K) -> Option<V> {
@@ -237,7 +242,7 @@ mod tests {
             (Some("Bearer poor"), 403, "Authorization denied for user poor\n"),
             (Some("Bearer broken"), 500, "Authentication failed\n"),
             (Some("Bearer good"), 200, ""),
-            (Some("Bearer good"), 200, ""),
+            (Some("bearer  good"), 200, ""),
         ];
         for (authorization, status, expect) in rows {
             let mut request = axum::http::Request::get("/metrics");
@@ -252,6 +257,12 @@ mod tests {
             } else {
                 assert_eq!(body, expect.as_bytes());
             }
+        }
+        // spec 06 §4.1: nobody is asked who may read what there is not.
+        for authorization in ["", "Bearer good"] {
+            let request = axum::http::Request::get("/other").header(header::AUTHORIZATION, authorization);
+            let response = router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+            assert_eq!(response.status().as_u16(), 404);
         }
         // unknown, poor twice, broken, good twice; the last request was answered from memory.
         assert_eq!(asked.load(Ordering::Relaxed), 6);
