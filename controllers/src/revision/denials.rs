@@ -1,6 +1,9 @@
 //! Says which rights are missing for the objects of a revision (spec 06 §1.6, E41).
 
+use std::collections::BTreeSet;
+
 use olm_api::ClusterObjectSet;
+use olm_revision::cluster::{ClusterError, Reason};
 use olm_revision::result::RevisionResult;
 use olm_service::events::Events;
 
@@ -8,13 +11,21 @@ use super::drift::extension_of;
 
 const REASON: &str = "PermissionMissing";
 
-/// Tells what was denied in a pass over `set`, until it is allowed.
-pub(super) fn tell(events: &Events, set: &ClusterObjectSet, result: &RevisionResult) {
+/// Tells what was denied in a pass over `set` and as its objects' kinds were to be watched, until it is allowed. To be
+/// called for the newest active revision of an extension only: the note about an extension is one.
+pub(super) fn tell(
+    events: &Events,
+    set: &ClusterObjectSet,
+    result: &RevisionResult,
+    unwatched: Option<&ClusterError>,
+) {
     let Some(extension) = extension_of(set) else { return };
-    let denials: Vec<&str> = result.denials().into_iter().collect();
+    let of_watches = unwatched.filter(|error| error.reason == Reason::NotPermitted);
+    let denials: BTreeSet<&str> =
+        result.denials().into_iter().chain(of_watches.map(|error| error.message.as_str())).collect();
     if !denials.is_empty() {
-        events.warning(extension, REASON, denials.join("; "));
-    } else if result.is_complete() {
+        events.warning(extension, REASON, denials.into_iter().collect::<Vec<_>>().join("; "));
+    } else if result.is_complete() && unwatched.is_none() {
         events.over(&extension, REASON);
     }
 }

@@ -371,7 +371,6 @@ impl Context {
         let result =
             if is_paused(&set) { engine.observe(revision).await } else { engine.reconcile(revision).await };
         self.corrections.tell(&set, &result);
-        denials::tell(&self.events, &set, &result);
         let mut pass = self.judge(&set, &result).await;
         pass.observed = content.to_record;
         Ok((set, pass))
@@ -393,7 +392,11 @@ impl Context {
         if !kinds.contains(&secret_kind()) {
             kinds.push(secret_kind());
         }
-        if let Err(error) = self.watches.watch(&set.name_any(), &kinds, result.is_complete()).await {
+        let watched = self.watches.watch(&set.name_any(), &kinds, result.is_complete()).await;
+        if self.is_newest(set) {
+            denials::tell(&self.events, set, result, watched.as_ref().err());
+        }
+        if let Err(error) = watched {
             return Pass::broke(format!("establish watch: {error}"), "revision reconcile");
         }
         if let Some(error) = &result.failure {
@@ -406,6 +409,12 @@ impl Context {
             return Pass::of(Outcome::RollingOut(result.probe_failures()), None);
         }
         Pass::of(Outcome::Complete, None)
+    }
+
+    /// Whether no active revision of the same extension has a higher number.
+    fn is_newest(&self, set: &ClusterObjectSet) -> bool {
+        let number = olm_revision::generate::number_of(set);
+        self.siblings(set).iter().all(|other| olm_revision::generate::number_of(other) < number)
     }
 
     /// Archives every active revision of the same extension with a lower number (spec 05 §6.2 step 14). Comes after

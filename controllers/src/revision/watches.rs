@@ -17,7 +17,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch_objects};
 use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterObjectSet, annotations, labels, names};
-use olm_revision::cluster::Reason;
+use olm_revision::cluster::{ClusterError, Reason};
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::sightings::{Sighting, Sightings};
 use olm_service::cluster::{describe, with_causes};
@@ -62,7 +62,7 @@ enum State {
     /// Every object of the kind has been seen, and changes are.
     Listed,
     /// The API server will not let us.
-    Failed(String),
+    Failed(ClusterError),
 }
 
 impl Watches {
@@ -86,7 +86,7 @@ impl Watches {
         revision: &str,
         kinds: &[GroupVersionKind],
         all: bool,
-    ) -> Result<(), String> {
+    ) -> Result<(), ClusterError> {
         let mut states = Vec::with_capacity(kinds.len());
         for kind in kinds {
             if let Some(state) = self.join(revision, kind) {
@@ -96,7 +96,7 @@ impl Watches {
             match self.discovery.discover(kind).await {
                 Ok((resource, _)) => states.push((kind, self.start(revision, kind, resource))),
                 Err(error) if error.reason == Reason::UnknownKind => {}
-                Err(error) => return Err(error.message),
+                Err(error) => return Err(error),
             }
         }
         if all {
@@ -114,7 +114,8 @@ impl Watches {
                 Err(_) => {
                     let GroupVersionKind { group, version, kind } = kind;
                     let limit = LIST_DEADLINE.as_secs();
-                    return Err(format!("{group}/{version}, Kind={kind}: not listed within {limit} s"));
+                    let message = format!("{group}/{version}, Kind={kind}: not listed within {limit} s");
+                    return Err(ClusterError { reason: Reason::Unanswered, message });
                 }
             }
         }
@@ -203,6 +204,12 @@ fn joined(
         users.insert(revision.to_owned());
     }
     Some(watch.state.clone())
+}
+
+/// Nothing but a missing right forbids to list or to watch.
+fn refused(code: u16, message: String) -> State {
+    let reason = if code == 403 { Reason::NotPermitted } else { Reason::Unavailable };
+    State::Failed(ClusterError { reason, message })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -311,8 +318,8 @@ impl Watch {
         match code {
             404 => return Some(End::Gone),
             410 if matches!(error, watcher::Error::WatchStartFailed(_)) => return Some(End::Outdated),
-            401 | 403 | 405 => self.settle(State::Failed(text)),
-            _ if *self.state.borrow() != State::Listed => self.settle(State::Failed(text)),
+            401 | 403 | 405 => self.settle(refused(code, text)),
+            _ if *self.state.borrow() != State::Listed => self.settle(refused(code, text)),
             _ => {}
         }
         None

@@ -21,6 +21,7 @@ pub(super) async fn a_watch_that_is_refused_is_named(world: &World) {
             "metadata": {"name": "limited"}, "rules": [
                 {"apiGroups": ["olm.operatorframework.io"], "resources": ["*"], "verbs": ["*"]},
                 {"apiGroups": [""], "resources": ["secrets"], "verbs": ["*"]},
+                {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
                 {"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}]})
     };
     let few = ["get", "create", "patch", "delete"];
@@ -33,12 +34,23 @@ pub(super) async fn a_watch_that_is_refused_is_named(world: &World) {
         .await;
     let controller = world.controller_as(Some("limited"));
     let map = config_map(ns, "a", json!({}));
-    let name = world.revision(ns, 1, json!([phase("a", &[&map])]), plain).await;
+    let name = world
+        .revision(ns, 1, json!([phase("a", &[&map])]), |set| {
+            set["metadata"]["ownerReferences"] = json!([{"apiVersion": "olm.operatorframework.io/v1",
+                "kind": "ClusterExtension", "name": ns, "uid": "uid-of-refused", "controller": true}]);
+        })
+        .await;
     let text = world.says(&name, "Progressing", "True/Retrying ").await;
     assert_eq!(
         text,
         "True/Retrying establish watch: configmaps is forbidden: User \"limited\" cannot list resource \"configmaps\" \
          in API group \"\" at the cluster scope"
+    );
+    // spec 06 E41
+    let told = world.event("uid-of-refused").await;
+    assert!(
+        told.starts_with("PermissionMissing configmaps is forbidden: User \"limited\" cannot list"),
+        "{told}"
     );
     world.edit(&role(&few), role(&["*"])).await;
     world.succeeds(&name).await;

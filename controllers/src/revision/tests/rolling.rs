@@ -43,7 +43,7 @@ pub(super) async fn a_deadline_is_noticed_in_time(world: &World) {
     world.says(&name, "Progressing", "False/Archived revision is archived").await;
 }
 
-// spec 05 acceptance 31, 32, 33
+// spec 05 acceptance 31, 32, 33; spec 01 acceptance 25, 26
 pub(super) async fn a_late_success_counts(world: &World) {
     let ns = "slow";
     world.namespace(ns).await;
