@@ -8,7 +8,8 @@ usage() {
 usage: install.sh [-n NAMESPACE] [--variant VARIANT] [--dry-run] [--uninstall [--purge]]
 
 Installs the servers of OLM from the manifest beside this script, or upgrades them: it may be run again and again.
-  -n NAMESPACE        install into this namespace (olmv1-system)
+  -n NAMESPACE        install into this namespace (olmv1-system); one that exists must have the label
+                      app.kubernetes.io/part-of=olm
   --variant VARIANT   install (the default), hardened, install-cert-manager or experimental: the manifest of that name
   --no-cert-manager   neither install cert-manager nor wait for it: it is there under names of its own
   --dry-run           check, and print the objects that would be applied, or what --uninstall would delete
@@ -18,7 +19,7 @@ Installs the servers of OLM from the manifest beside this script, or upgrades th
 
 Environment:
   INSTALL_DEFAULT_CATALOGS  false: without the community's catalog (true)
-  CATALOG_WAIT_TIMEOUT      longest wait until that catalog is served (60s)
+  CATALOG_WAIT_TIMEOUT      longest wait until the catalogs are served (60s)
   SERVER_WAIT_TIMEOUT       longest wait for each server (5m)
   MANIFEST                  file to apply instead of the variant's
   DEFAULT_CATALOG           file with the catalogs to apply (default-catalogs.yaml)
@@ -88,15 +89,22 @@ existing() {
 
 # What must be so before anything is changed.
 check() {
-  local minor others owners
+  local minor foreign namespaces other others='' owners
   minor=$(kubectl get --raw /version | sed -n 's/.*"minor": *"\([0-9]*\).*/\1/p')
   [ "${minor:-0}" -ge 30 ] || fail "Kubernetes 1.30 or newer is needed; this cluster has 1.$minor"
   kubectl auth can-i '*' '*' --all-namespaces --quiet || fail "the rights of a cluster administrator are needed"
-  # Leases are per namespace: two installations would both lead, and fight over the same objects.
-  others=$(kubectl get deployments --all-namespaces -l app.kubernetes.io/part-of=olm \
-    -o jsonpath='{range .items[*]}{.metadata.namespace}{"/"}{.metadata.name}{"\n"}{end}')
-  others=$(grep -E '/(catalogd|operator-controller)-controller-manager$' <<<"$others" | grep -v "^$namespace/" || true)
-  [ -z "$others" ] || fail "OLM is installed in another namespace: $(paste -sd ' ' - <<<"$others")"
+  foreign=$(kubectl get namespaces --field-selector "metadata.name=$namespace" -l app.kubernetes.io/part-of!=olm -o name)
+  [ -z "$foreign" ] || fail "the namespace $namespace is not OLM's, which would cut it off from the network, and delete it \
+with --uninstall: name another one with -n, or give it to OLM: kubectl label namespace $namespace app.kubernetes.io/part-of=olm"
+  # Leases are per namespace: two installations would both lead, and fight over the same objects. Anybody may make a
+  # Deployment of such a name, but few may label a namespace.
+  namespaces=$(kubectl get namespaces -l app.kubernetes.io/part-of=olm -o jsonpath='{.items[*].metadata.name}')
+  for other in $namespaces; do
+    [ "$other" = "$namespace" ] ||
+      others+=$(kubectl -n "$other" get deployments {catalogd,operator-controller}-controller-manager --ignore-not-found \
+        -o jsonpath='{range .items[*]} {.metadata.namespace}/{.metadata.name}{end}')
+  done
+  [ -z "$others" ] || fail "OLM is installed in another namespace:$others"
   owners=$(kubectl get crd "clusterextensions.$group" "clustercatalogs.$group" --ignore-not-found \
     -o jsonpath='{range .items[*]}{.metadata.ownerReferences[*].name}{.metadata.annotations.meta\.helm\.sh/release-name}{end}')
   [ -z "$owners" ] || fail "the CRDs of OLM belong to $owners, which would change them back"
@@ -155,7 +163,7 @@ install() {
   if [ "${INSTALL_DEFAULT_CATALOGS:-true}" != false ]; then
     # catalogd has to make its own webhook trusted, too.
     within_a_minute apply "$default_catalogs"
-    in_time kubectl wait clustercatalog/operatorhubio --for condition=Serving --timeout "${CATALOG_WAIT_TIMEOUT:-60s}"
+    in_time kubectl wait -f "$default_catalogs" --for condition=Serving --timeout "${CATALOG_WAIT_TIMEOUT:-60s}"
   fi
 }
 

@@ -180,11 +180,11 @@ where
     api.patch(&name, &PatchParams::apply("test").force(), &Patch::Apply(object)).await.unwrap();
 }
 
-/// A Deployment of operator-controller, without pods.
-async fn installation(plane: &ControlPlane, namespace: &str) {
+/// A Deployment of operator-controller, without pods, in a namespace with these labels.
+async fn installation(plane: &ControlPlane, namespace: &str, labels: &Value) {
     const NAME: &str = "operator-controller-controller-manager";
     let namespaces: Api<Namespace> = Api::all(plane.client());
-    let metadata = json!({"name": namespace});
+    let metadata = json!({"name": namespace, "labels": labels});
     apply(&namespaces, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})).await;
     let labels = json!({"app.kubernetes.io/part-of": "olm"});
     let template =
@@ -203,9 +203,11 @@ async fn a_second_installation_does_not_lead() {
         ["--leader-elect", "--system-namespace=second", "--health-probe-bind-address=0"];
     let plane = ControlPlane::start().await.unwrap();
     plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
-    // By name, where both are made within a second.
-    installation(&plane, "first").await;
-    installation(&plane, "second").await;
+    // By name, where they are made within a second. The eldest is only called so.
+    installation(&plane, "called-so", &json!({})).await;
+    let of_olm = json!({"app.kubernetes.io/part-of": "olm"});
+    installation(&plane, "first", &of_olm).await;
+    installation(&plane, "second", &of_olm).await;
     let leases: Api<Lease> = Api::namespaced(plane.client(), "second");
     let is_led = async || leases.get_opt("9c4404e7.operatorframework.io").await.unwrap().is_some();
     let folder = tempfile::tempdir().unwrap();
@@ -218,7 +220,10 @@ async fn a_second_installation_does_not_lead() {
         event.note.as_deref(),
         Some(
             "Deployment first/operator-controller-controller-manager is an older installation for the same cluster: this \
-             one does not lead before that is gone, or --allow-multiple-installations is given"
+             one does not lead before that is gone, or --allow-multiple-installations is given. To go back to that one, \
+             apply its manifest again, because this one's took away its cluster rights; then delete the namespace second and \
+             nothing else: kubectl delete -f with this one's manifest would delete the CRDs that both use, and with them all \
+             extensions"
         )
     );
     assert_eq!(event.regarding.and_then(|object| object.kind).as_deref(), Some("Deployment"));

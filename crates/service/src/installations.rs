@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
 use kube::api::{ListParams, ObjectMeta, PartialObjectMeta};
 use kube::{Api, Client};
 
@@ -13,8 +13,9 @@ use crate::Component;
 use crate::cluster::{describe, within_deadline};
 use crate::events::Events;
 
-/// What the Deployments of all installations carry, whoever made them.
-const LABEL: &str = "app.kubernetes.io/part-of=olm";
+/// What Deployments and namespaces of all installations carry, whoever made them. Anybody may make such a Deployment, but
+/// few may label a namespace.
+const LABEL: (&str, &str) = ("app.kubernetes.io/part-of", "olm");
 /// Reason of the Event.
 const REASON: &str = "MultipleInstallations";
 /// How soon we look whether the other installation is gone, and how soon after a failed look.
@@ -24,59 +25,83 @@ const RETRY: Duration = Duration::from_secs(1);
 const MOST: u32 = 100;
 
 /// Waits until no installation is older than that in `namespace`, and says which one is. Does not wait where Deployments
-/// of other namespaces may not be listed.
+/// of other namespaces may not be listed, or those namespaces may not be read.
 pub(crate) async fn until_eldest(client: &Client, component: Component, namespace: &str) {
-    let all: Api<Deployment> = Api::all(client.clone());
     let name = component.deployment_name();
-    let wanted = ListParams::default().labels(LABEL).fields(&format!("metadata.name={name}")).limit(MOST);
     let mut told: Option<(Events, String)> = None;
     loop {
-        let listed = within_deadline(all.list_metadata(&wanted)).await;
-        let found = match &listed {
-            Ok(listed) => &listed.items,
-            Err(kube::Error::Api(status)) if status.code == 403 => {
+        let (elder, ours) = match find_elder(client, name, namespace).await {
+            Ok(Some(found)) => found,
+            Ok(None) => return,
+            // Whoever has seen an elder and then loses the right has lost it to that one's manifest.
+            Err(kube::Error::Api(status)) if status.is_forbidden() && told.is_none() => {
                 let error = status.message.as_str();
                 tracing::warn!(error, "installations in other namespaces are not looked for");
                 return;
             }
             Err(error) => {
-                tracing::error!(error = describe(error), "installations are not known");
+                tracing::error!(error = describe(&error), "installations are not known");
                 tokio::time::sleep(RETRY).await;
                 continue;
             }
         };
-        let metadata: Vec<&ObjectMeta> = found.iter().map(|found| &found.metadata).collect();
-        let Some(elder) = elder(namespace, &metadata) else {
-            return;
-        };
-        let note = note(name, elder);
+        let note = note(name, &elder, namespace);
         if told.as_ref().is_none_or(|(_, last)| *last != note) {
             tracing::error!("{note}");
             let events = told.map_or_else(|| Events::new(client.clone(), component), |(events, _)| events);
-            events.warning(reference(found, namespace, name), REASON, note.clone());
+            events.warning(ours, REASON, note.clone());
             told = Some((events, note));
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
 }
 
-/// The namespace of the oldest installation that is older than that in `namespace`. One without a Deployment, such as a
-/// process of a developer, is younger than all others.
-fn elder<'a>(namespace: &str, deployments: &[&'a ObjectMeta]) -> Option<&'a str> {
+/// The namespace of the oldest installation that is older than that in `namespace`, and the Deployment of the latter.
+async fn find_elder(
+    client: &Client,
+    name: &str,
+    namespace: &str,
+) -> Result<Option<(String, ObjectReference)>, kube::Error> {
+    let all: Api<Deployment> = Api::all(client.clone());
+    let label = format!("{}={}", LABEL.0, LABEL.1);
+    let wanted = ListParams::default().labels(&label).fields(&format!("metadata.name={name}")).limit(MOST);
+    let found = within_deadline(all.list_metadata(&wanted)).await?.items;
+    let metadata: Vec<&ObjectMeta> = found.iter().map(|found| &found.metadata).collect();
+    for elder in elders(namespace, &metadata) {
+        if is_of_olm(client, elder).await? {
+            return Ok(Some((elder.to_owned(), reference(&found, namespace, name))));
+        }
+    }
+    Ok(None)
+}
+
+/// The namespaces of Deployments that are older than that in `namespace`, oldest first. An installation without a
+/// Deployment, such as a process of a developer, is younger than all others.
+fn elders<'a>(namespace: &str, deployments: &[&'a ObjectMeta]) -> Vec<&'a str> {
     let age = |one: &&'a ObjectMeta| {
         let made = one.creation_timestamp.as_ref().map_or(Timestamp::MAX, |time| time.0);
         (made, one.namespace.as_deref().unwrap_or_default())
     };
-    let (ours, others): (Vec<_>, Vec<_>) =
+    let (ours, mut others): (Vec<_>, Vec<_>) =
         deployments.iter().map(age).partition(|(_, found)| *found == namespace);
-    let eldest = others.into_iter().min()?;
-    ours.first().is_none_or(|ours| eldest < *ours).then_some(eldest.1)
+    others.retain(|other| ours.first().is_none_or(|ours| other < ours));
+    others.sort();
+    others.into_iter().map(|(_, found)| found).collect()
 }
 
-fn note(name: &str, elder: &str) -> String {
+async fn is_of_olm(client: &Client, namespace: &str) -> Result<bool, kube::Error> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let found = within_deadline(namespaces.get_metadata_opt(namespace)).await?;
+    let labels = found.and_then(|found| found.metadata.labels).unwrap_or_default();
+    Ok(labels.get(LABEL.0).is_some_and(|value| value == LABEL.1))
+}
+
+fn note(name: &str, elder: &str, namespace: &str) -> String {
     format!(
         "Deployment {elder}/{name} is an older installation for the same cluster: this one does not lead before that is \
-         gone, or --allow-multiple-installations is given"
+         gone, or --allow-multiple-installations is given. To go back to that one, apply its manifest again, because this \
+         one's took away its cluster rights; then delete the namespace {namespace} and nothing else: kubectl delete -f with \
+         this one's manifest would delete the CRDs that both use, and with them all extensions"
     )
 }
 
@@ -95,36 +120,99 @@ fn reference(found: &[PartialObjectMeta<Deployment>], namespace: &str, name: &st
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use serde_json::{Value, json};
+    use tower::{BoxError, service_fn};
 
     use super::*;
 
-    /// Namespace and time of each Deployment, and whom `ours` leaves the lead to.
-    type Row<'a> = (&'a [(&'a str, i64)], Option<&'a str>);
+    /// Namespace and time of each Deployment.
+    type Deployments<'a> = &'a [(&'a str, i64)];
+
+    fn metadata(&(namespace, second): &(&str, i64)) -> Value {
+        let made = Timestamp::from_second(second).unwrap().to_string();
+        json!({"namespace": namespace, "creationTimestamp": made})
+    }
 
     // spec 06 A30, E12
     #[test]
     fn the_older_one_leads() {
-        let rows: [Row<'_>; 9] = [
-            (&[], None),
-            (&[("ours", 5)], None),
-            (&[("ours", 5), ("other", 6)], None),
-            (&[("ours", 5), ("other", 4)], Some("other")),
-            (&[("ours", 5), ("other", 4), ("eldest", 3)], Some("eldest")),
-            (&[("ours", 5), ("other", 6), ("eldest", 3)], Some("eldest")),
+        let rows: [(Deployments<'_>, &[&str]); 9] = [
+            (&[], &[]),
+            (&[("ours", 5)], &[]),
+            (&[("ours", 5), ("other", 6)], &[]),
+            (&[("ours", 5), ("other", 4)], &["other"]),
+            (&[("ours", 5), ("other", 4), ("eldest", 3)], &["eldest", "other"]),
+            (&[("ours", 5), ("other", 6), ("eldest", 3)], &["eldest"]),
             // Made in the same second, one of them leads.
-            (&[("ours", 5), ("other", 5)], Some("other")),
-            (&[("ours", 5), ("theirs", 5)], None),
-            (&[("other", 6)], Some("other")),
+            (&[("ours", 5), ("other", 5)], &["other"]),
+            (&[("ours", 5), ("theirs", 5)], &[]),
+            (&[("other", 6)], &["other"]),
         ];
         for (deployments, expected) in rows {
-            let metadata = |&(namespace, second): &(&str, i64)| ObjectMeta {
-                namespace: Some(namespace.to_owned()),
-                creation_timestamp: Some(Time(Timestamp::from_second(second).unwrap())),
-                ..ObjectMeta::default()
-            };
-            let metadata: Vec<ObjectMeta> = deployments.iter().map(metadata).collect();
-            assert_eq!(elder("ours", &metadata.iter().collect::<Vec<_>>()), expected, "{deployments:?}");
+            let metadata: Vec<ObjectMeta> =
+                deployments.iter().map(|one| serde_json::from_value(metadata(one)).unwrap()).collect();
+            assert_eq!(elders("ours", &metadata.iter().collect::<Vec<_>>()), expected, "{deployments:?}");
         }
+    }
+
+    /// An API server with these Deployments. Of their namespaces `gone` does not exist, `hidden` may not be read, and those
+    /// that begin with `olm` are labelled.
+    fn client(deployments: Deployments<'_>) -> Client {
+        let items: Vec<Value> = deployments.iter().map(|one| json!({"metadata": metadata(one)})).collect();
+        let list = json!({"metadata": {}, "items": items});
+        let service = service_fn(move |request: http::Request<kube::client::Body>| {
+            let failure = |code: u16, reason: &str| {
+                (
+                    code,
+                    json!({"kind": "Status", "status": "Failure", "message": reason, "reason": reason, "code": code}),
+                )
+            };
+            let (code, answer) = match request.uri().path().strip_prefix("/api/v1/namespaces/") {
+                None => (200, list.clone()),
+                Some("gone") => failure(404, "NotFound"),
+                Some("hidden") => failure(403, "Forbidden"),
+                Some(name) => {
+                    let part_of = if name.starts_with("olm") { "olm" } else { "a-shop" };
+                    (200, json!({"metadata": {"name": name, "labels": {(LABEL.0): part_of}}}))
+                }
+            };
+            let answer = kube::client::Body::from(answer.to_string().into_bytes());
+            let answer = http::Response::builder().status(code).body(answer);
+            async move { Ok::<_, BoxError>(answer?) }
+        });
+        Client::new(service, "default")
+    }
+
+    // spec 06 §8.2(6)
+    #[tokio::test]
+    async fn an_installation_is_in_a_namespace_of_olm() {
+        let rows: [(Deployments<'_>, Result<Option<&str>, u16>); 7] = [
+            (&[("ours", 5), ("olm", 4)], Ok(Some("olm"))),
+            (&[("ours", 5), ("tenant", 4)], Ok(None)),
+            (&[("ours", 5), ("tenant", 3), ("olm", 4)], Ok(Some("olm"))),
+            (&[("tenant", 3)], Ok(None)),
+            (&[("ours", 5), ("gone", 4)], Ok(None)),
+            (&[("ours", 5), ("hidden", 4)], Err(403)),
+            // Nobody asks about a younger one.
+            (&[("ours", 5), ("hidden", 6)], Ok(None)),
+        ];
+        for (deployments, expected) in rows {
+            let found = find_elder(&client(deployments), "catalogd-controller-manager", "ours").await;
+            let found = match &found {
+                Ok(found) => Ok(found.as_ref().map(|(elder, _)| elder.as_str())),
+                Err(kube::Error::Api(status)) => Err(status.code),
+                Err(error) => panic!("{error}"),
+            };
+            assert_eq!(found, expected, "{deployments:?}");
+        }
+        // Whoever may not look does not wait.
+        until_eldest(&client(&[("hidden", 4)]), Component::Catalogd, "ours").await;
+    }
+
+    #[test]
+    fn the_note_is_short_enough_for_an_event() {
+        let longest = "n".repeat(63);
+        let note = note(Component::OperatorController.deployment_name(), &longest, &longest);
+        assert!(note.len() <= 1024, "{}", note.len());
     }
 }

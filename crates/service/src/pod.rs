@@ -12,9 +12,21 @@ pub fn system_namespace(flag: Option<&str>) -> String {
 
 fn namespace_from(flag: Option<&str>, file: &Path) -> String {
     let flag = flag.map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned);
-    flag.or_else(|| std::fs::read_to_string(file).ok().map(|text| text.trim().to_owned()))
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| SYSTEM_NAMESPACE.to_owned())
+    flag.or_else(|| namespace_in(file)).unwrap_or_else(|| SYSTEM_NAMESPACE.to_owned())
+}
+
+/// Where our own Deployment is: the pod's namespace, whatever the flag says; `system`, where this is no pod.
+pub(crate) fn own_namespace(system: &str) -> String {
+    own_from(Path::new(NAMESPACE_FILE), system)
+}
+
+fn own_from(file: &Path, system: &str) -> String {
+    namespace_in(file).unwrap_or_else(|| system.to_owned())
+}
+
+fn namespace_in(file: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(file).ok()?;
+    Some(text.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
 /// Lease identity `<pod name>_<pod UID>`: a restarted container is its own predecessor and leads at once.
@@ -37,9 +49,25 @@ mod tests {
 
     #[test]
     fn namespace() {
-        let missing = Path::new("/nonexistent");
-        assert_eq!(namespace_from(Some("a"), missing), "a");
-        assert_eq!(namespace_from(Some(""), missing), SYSTEM_NAMESPACE);
-        assert_eq!(namespace_from(None, missing), SYSTEM_NAMESPACE);
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let (pod, blank) = (file("pod", "here\n"), file("blank", "\n"));
+        let missing = folder.path().join("missing");
+        for (flag, file, system, own) in [
+            (Some("a"), &missing, "a", "a"),
+            (Some("a"), &blank, "a", "a"),
+            (Some("a"), &pod, "a", "here"),
+            (Some(" "), &pod, "here", "here"),
+            (None, &pod, "here", "here"),
+            (Some(""), &missing, SYSTEM_NAMESPACE, SYSTEM_NAMESPACE),
+            (None, &blank, SYSTEM_NAMESPACE, SYSTEM_NAMESPACE),
+        ] {
+            let found = namespace_from(flag, file);
+            assert_eq!((found.as_str(), own_from(file, &found).as_str()), (system, own), "{flag:?} {file:?}");
+        }
     }
 }

@@ -274,7 +274,8 @@ impl Service {
         let lease = self.component.lease_name();
         self.metrics.set_leading(lease, false);
         if !self.flags.allow_multiple_installations {
-            let alone = installations::until_eldest(&self.client, self.component, &self.namespace);
+            let own = pod::own_namespace(&self.namespace);
+            let alone = installations::until_eldest(&self.client, self.component, &own);
             if self.shutdown.run_until_cancelled(alone).await.is_none() {
                 return false;
             }

@@ -453,19 +453,25 @@ fn both_servers_may_look_for_installations_in_other_namespaces() {
                 .map(|binding| text(binding, "/roleRef/name"))
                 .collect()
         };
-        let lists = |role: &&str| {
-            let found =
-                of_kind(&all, "ClusterRole").into_iter().find(|found| text(found, "/metadata/name") == *role);
-            let rules = found.and_then(|found| found["rules"].as_array().cloned()).unwrap_or_default();
-            *role == "cluster-admin"
+        let allows = |role: &str, verb: &str, resource: &str| {
+            let role = match role {
+                "cluster-admin" => return true,
                 // What it aggregates.
-                || *role == "operator-controller-content-role"
-                || rules.iter().any(|rule| {
-                    strings(&rule["resources"]).contains(&"deployments") && strings(&rule["verbs"]).contains(&"list")
-                })
+                "operator-controller-content-role" => "operator-controller-content-common",
+                other => other,
+            };
+            let found =
+                of_kind(&all, "ClusterRole").into_iter().find(|found| text(found, "/metadata/name") == role);
+            let rules = found.and_then(|found| found["rules"].as_array().cloned()).unwrap_or_default();
+            rules.iter().any(|rule| {
+                strings(&rule["resources"]).contains(&resource) && strings(&rule["verbs"]).contains(&verb)
+            })
         };
         for server in SERVERS {
-            assert!(bound(server).iter().any(lists), "{file}: {server}");
+            for (verb, resource) in [("list", "deployments"), ("get", "namespaces")] {
+                let may = bound(server).iter().any(|role| allows(role, verb, resource));
+                assert!(may, "{file}: {server} may not {verb} {resource}");
+            }
         }
     }
 }

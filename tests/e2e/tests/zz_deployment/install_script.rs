@@ -78,20 +78,20 @@ async fn twice(scenario: &Scenario) -> Result<()> {
     scenario.edit(json!({"version": "1.1.0"})).await?;
     scenario.wait_installed("1.1.0").await?;
 
-    // The catalogs that it brings, here one of ours under the name that it waits for.
-    let file = tempfile::NamedTempFile::new()?;
+    // The catalogs that it brings, here one of ours.
+    let (file, name) = (tempfile::NamedTempFile::new()?, format!("{}-default", scenario.name));
     let catalog = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
-        "metadata": {"name": "operatorhubio"},
+        "metadata": {"name": name},
         "spec": {"source": {"type": "Image", "image": {"ref": scenario.catalog_tag()}}}});
     std::fs::write(file.path(), catalog.to_string())?;
     let path = file.path().to_str().context("a path that is not UTF-8")?;
     let with = [("DEFAULT_CATALOG", path), ("CATALOG_WAIT_TIMEOUT", "120s")];
     let installed = install(&with).await?;
-    scenario.cluster.delete(&scenario.catalogs(), "operatorhubio").await?;
-    scenario.cluster.wait_gone(&scenario.catalogs(), "operatorhubio").await?;
+    scenario.cluster.delete(&scenario.catalogs(), &name).await?;
+    scenario.cluster.wait_gone(&scenario.catalogs(), &name).await?;
     let printed = installed.map_err(anyhow::Error::msg)?;
-    let served = "clustercatalog.olm.operatorframework.io/operatorhubio condition met";
-    ensure!(printed.contains(served), "{printed}");
+    let served = format!("clustercatalog.olm.operatorframework.io/{name} condition met");
+    ensure!(printed.contains(&served), "{printed}");
     Ok(())
 }
 

@@ -217,6 +217,15 @@ async fn it_installs_and_may_run_again() {
         assert!(managers.contains(&"olmv1-install"), "{}: {managers:?}", metadata["name"]);
     }
 
+    // The catalogs that it waits for are those of the file.
+    let kubectl = r#"case "$*" in */mine.yaml*) echo "$*" ;; *) kubectl "$@" ;; esac"#;
+    let catalogs = [("INSTALL_DEFAULT_CATALOGS", "true"), ("DEFAULT_CATALOG", "/catalogs/mine.yaml")];
+    let printed = Script::with_kubectl(&server, kubectl).run(&["-n", "other"], &catalogs).succeeded();
+    assert!(
+        printed.ends_with("wait -f /catalogs/mine.yaml --for condition=Serving --timeout 60s\n"),
+        "{printed}"
+    );
+
     // Where it is installed already, it is not installed again.
     let said = script.run(&[], &[]).failed();
     let others = "other/catalogd-controller-manager other/operator-controller-controller-manager";
@@ -275,6 +284,33 @@ async fn it_checks_before_it_changes_anything() {
     server.kubectl(&of_helm, "");
     let told = script.run(&[], &[]).failed();
     assert_eq!(told, "Error: the CRDs of OLM belong to olmv1, which would change them back\n");
+}
+
+// Whoever may make a Deployment keeps OLM from no other namespace, and OLM takes no namespace that is not its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn it_knows_its_own_namespace_by_the_label() {
+    let server = Server::start().await;
+    let script = Script::of(&server);
+    let (name, label) = ("catalogd-controller-manager", "app.kubernetes.io/part-of=olm");
+    server.kubectl(&["create", "namespace", "tenant"], "");
+    server.kubectl(&["create", "deployment", name, "--image", "r.example/x:v1", "--namespace", "tenant"], "");
+    server.kubectl(&["label", "deployment", name, label, "--namespace", "tenant"], "");
+    for arguments in [&[][..], &["--dry-run"], &["--uninstall"], &["--uninstall", "--purge", "--dry-run"]] {
+        let said = script.run(&[&["-n", "tenant"], arguments].concat(), &[]).failed();
+        assert_eq!(
+            said,
+            "Error: the namespace tenant is not OLM's, which would cut it off from the network, and delete it with \
+             --uninstall: name another one with -n, or give it to OLM: kubectl label namespace tenant \
+             app.kubernetes.io/part-of=olm\n",
+            "{arguments:?}"
+        );
+    }
+    script.dry_run(&[]);
+
+    server.kubectl(&["label", "namespace", "tenant", label], "");
+    script.dry_run(&["-n", "tenant"]);
+    let said = script.run(&["--dry-run"], &[]).failed();
+    assert_eq!(said, format!("Error: OLM is installed in another namespace: tenant/{name}\n"));
 }
 
 /// What the script looks at of cert-manager.
