@@ -35,7 +35,8 @@ pub enum Outcome<'a> {
     Removed,
 }
 
-/// The status after `outcome`; equal to the one before where nothing changed.
+/// The status after `outcome`; equal to the one before where nothing changed. Conditions of others stay as they are (spec
+/// 01 §7, acceptance 39).
 pub fn next(catalog: &ClusterCatalog, outcome: &Outcome<'_>, now: Timestamp) -> ClusterCatalogStatus {
     let mut status = catalog.status.clone().unwrap_or_default();
     let generation = catalog.metadata.generation;
@@ -44,7 +45,6 @@ pub fn next(catalog: &ClusterCatalog, outcome: &Outcome<'_>, now: Timestamp) -> 
     };
     match outcome {
         Outcome::Served { canonical, base_url, unpacked_at } => {
-            keep_known(&mut status);
             set(&mut status, types::PROGRESSING, Status::True, reasons::SUCCEEDED, UNPACKED);
             set(&mut status, types::SERVING, Status::True, reasons::AVAILABLE, SERVING);
             status.resolved_source = Some(ResolvedCatalogSource {
@@ -60,7 +60,6 @@ pub fn next(catalog: &ClusterCatalog, outcome: &Outcome<'_>, now: Timestamp) -> 
             set(&mut status, types::PROGRESSING, value, reason, &sanitize(message));
         }
         Outcome::Withdrawn => {
-            keep_known(&mut status);
             clear(&mut status);
             set(&mut status, types::PROGRESSING, Status::True, reasons::SUCCEEDED, SWITCHED_OFF);
             let reason = reasons::USER_SPECIFIED_UNAVAILABLE;
@@ -72,13 +71,6 @@ pub fn next(catalog: &ClusterCatalog, outcome: &Outcome<'_>, now: Timestamp) -> 
         }
     }
     status
-}
-
-/// Conditions that somebody else made up would differ from what is expected forever.
-fn keep_known(status: &mut ClusterCatalogStatus) {
-    status
-        .conditions
-        .retain(|condition| [types::PROGRESSING, types::SERVING].contains(&condition.type_.as_str()));
 }
 
 fn clear(status: &mut ClusterCatalogStatus) {
@@ -146,7 +138,7 @@ mod tests {
         }
     }
 
-    // spec 02 acceptance 35, 37, 40, 45
+    // spec 02 acceptance 35, 37, 40, 45; spec 01 acceptance 31, 35 to 40
     #[test]
     fn statuses() {
         let later = "2026-02-02T00:00:00Z";
@@ -166,6 +158,8 @@ mod tests {
         let mut strange = served(2);
         strange["conditions"].as_array_mut().unwrap().push(condition("Healthy", "True", "A", "", 1, later));
         let retry = "lookup x: read udp 10.0.0.1:4242->10.0.0.2:53: i/o timeout";
+        let mut strange_withdrawn = withdrawn.clone();
+        strange_withdrawn["conditions"].as_array_mut().unwrap().push(strange["conditions"][2].clone());
         let rows = [
             ("first success", Value::Null, outcome_served(), {
                 let mut status = served(2);
@@ -174,9 +168,8 @@ mod tests {
                 status
             }),
             ("again", served(2), outcome_served(), served(2)),
-            // spec 02 W21
-            ("unknown condition", strange.clone(), outcome_served(), served(2)),
-            ("unknown condition, switched off", strange.clone(), Outcome::Withdrawn, withdrawn.clone()),
+            ("somebody's condition", strange.clone(), outcome_served(), strange.clone()),
+            ("somebody's condition, switched off", strange, Outcome::Withdrawn, strange_withdrawn),
             ("new generation", served(1), outcome_served(), served(2)),
             ("update fails", served(1), Outcome::Failed { message: retry, terminal: false }, failing),
             (
