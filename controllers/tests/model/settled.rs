@@ -188,7 +188,10 @@ impl Judge<'_> {
         let mut wrong = Vec::new();
         let is_refused = !self.intent.namespace;
         for (index, (_, objects)) in phases.iter().enumerate() {
-            if is_refused && objects.iter().any(|object| !Key::of(object).namespace.is_empty()) {
+            // What is held in a namespace that goes is still there.
+            let is_lacking =
+                |key: Key| !key.namespace.is_empty() && !self.snapshot.objects.contains_key(&key);
+            if is_refused && objects.iter().any(|object| is_lacking(Key::of(object))) {
                 return (Progress::Refused(index), wrong);
             }
             let (mut ready, mut free) = (true, true);
