@@ -8,6 +8,7 @@ pub(crate) enum Unit {
     PerSecond,
     Seconds,
     Milliseconds,
+    Kilobytes,
     Megabytes,
     Count,
 }
@@ -21,6 +22,8 @@ pub(crate) enum Bar {
     TimesAtMost(f64),
     /// At most this.
     Limit(f64),
+    /// Nothing: the figure is for reading.
+    Shown,
 }
 
 /// One figure.
@@ -43,6 +46,7 @@ impl Row {
 
     fn is_met(&self) -> bool {
         match (self.bar, self.ratio()) {
+            (Bar::Shown, _) => true,
             (Bar::Limit(limit), _) => self.ours <= limit,
             (Bar::TimesAtLeast(times), Some(ratio)) => ratio >= times,
             (Bar::TimesAtMost(times), Some(ratio)) => ratio <= times,
@@ -52,9 +56,15 @@ impl Row {
 
     fn cells(&self) -> [String; 7] {
         let bar = match self.bar {
-            Bar::TimesAtLeast(times) => format!(">= {times} x"),
-            Bar::TimesAtMost(times) => format!("<= {times} x"),
+            Bar::TimesAtLeast(times) => format!(">= {times:.2} x"),
+            Bar::TimesAtMost(times) => format!("<= {times:.2} x"),
             Bar::Limit(limit) => format!("<= {}", figure(limit, self.unit)),
+            Bar::Shown => "-".to_owned(),
+        };
+        let verdict = match (self.bar, self.is_met()) {
+            (Bar::Shown, _) => "",
+            (_, true) => "ok",
+            (_, false) => "MISSED",
         };
         [
             self.case.clone(),
@@ -62,7 +72,7 @@ impl Row {
             self.reference.map_or_else(|| "-".to_owned(), |reference| figure(reference, self.unit)),
             self.ratio().map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2} x")),
             bar,
-            if self.is_met() { "ok" } else { "MISSED" }.to_owned(),
+            verdict.to_owned(),
             self.note.clone(),
         ]
     }
@@ -73,6 +83,7 @@ fn figure(value: f64, unit: Unit) -> String {
         Unit::PerSecond => format!("{value:.0} /s"),
         Unit::Seconds => format!("{value:.3} s"),
         Unit::Milliseconds => format!("{value:.2} ms"),
+        Unit::Kilobytes => format!("{value:.0} kB"),
         Unit::Megabytes => format!("{value:.0} MB"),
         Unit::Count => format!("{value:.0}"),
     }
@@ -139,8 +150,8 @@ mod tests {
         }
         let table =
             Table { rows: vec![row(5.0, Some(10.0), Bar::TimesAtMost(0.5))], remarks: vec!["so".to_owned()] };
-        let expect = "case  ours  reference   ratio       bar      note\n\
-                      case  5 /s      10 /s  0.50 x  <= 0.5 x  ok  \nso\n";
+        let expect = "case  ours  reference   ratio        bar      note\n\
+                      case  5 /s      10 /s  0.50 x  <= 0.50 x  ok  \nso\n";
         assert_eq!(table.to_string(), expect);
     }
 }

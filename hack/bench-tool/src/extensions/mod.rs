@@ -145,7 +145,7 @@ async fn growth(table: &mut Table, arguments: &ControllerArguments) -> Result<()
         table.rows.push(row(&name("processor each"), each, Unit::Seconds, busy, limit, ""));
         let (time, memory) = match reference {
             Some(_) => (Bar::TimesAtMost(0.3), Bar::TimesAtMost(1.0)),
-            None => (Bar::Limit(f64::INFINITY), Bar::Limit(before + EACH * last as f64)),
+            None => (Bar::Shown, Bar::Limit(before + EACH * last as f64)),
         };
         table.rows.push(row(&name("time"), spent.time, Unit::Seconds, slow, time, ""));
         table.rows.push(row(&name("peak memory"), spent.memory, Unit::Megabytes, large, memory, ""));
@@ -168,14 +168,14 @@ async fn growth(table: &mut Table, arguments: &ControllerArguments) -> Result<()
         "",
     );
     table.rows.push(uneven);
-    let each = (fleet.memory()? - before) / all as f64;
-    let note = format!("{:.0} kB", each * 1e3);
-    table.rows.push(row("growth: memory each", each, Unit::Megabytes, None, Bar::Limit(EACH), &note));
+    let each = (fleet.memory()? - before) / all as f64 * 1e3;
+    table.rows.push(row("growth: memory each", each, Unit::Kilobytes, None, Bar::Limit(EACH * 1e3), ""));
     let memory = before + EACH * all as f64;
     idle(table, &fleet, all, (0.12, memory), Some("no write but leases")).await
 }
 
-/// The rows of a controller that has nothing to do: the reference's processor seconds, and the MB allowed; `quiet` is the case in which nobody else writes to the API server.
+/// The rows of a controller that has nothing to do: the reference's processor seconds, and the MB allowed; `quiet` is
+/// the case in which nobody else writes to the API server.
 async fn idle(
     table: &mut Table,
     fleet: &Fleet,
