@@ -166,7 +166,7 @@ mod tests {
 
     const MARKS: Marks<'static> = Marks { extension: "demo", package: "", version: "", release: None };
 
-    // spec 05 acceptance 65
+    // spec 05 acceptance 65, spec 01 acceptance 54
     #[test]
     fn a_phase_with_too_many_objects_is_continued() {
         let roles = (0..120)

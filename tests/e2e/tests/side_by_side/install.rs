@@ -144,7 +144,7 @@ async fn a_definition_of_a_megabyte() -> Result<()> {
     scenario.finish().await
 }
 
-/// `hack/e2e` has operator-controller mirror `mirror.olm.test:5000`, which nobody serves.
+/// spec 06 A26: `hack/e2e` has operator-controller mirror `mirror.olm.test:5000`, which nobody serves.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_bundle_of_a_mirrored_registry() -> Result<()> {
     let scenario = Scenario::new("mirror", &["1.0.0"]).await?;

@@ -135,7 +135,7 @@ async fn a_restart_by_hand_stays() -> Result<()> {
     scenario.finish().await
 }
 
-// spec 05 acceptance 24
+// spec 05 acceptance 24, 25
 #[tokio::test(flavor = "multi_thread")]
 async fn two_extensions_cannot_share_objects() -> Result<()> {
     let scenario = installed("shared").await?;
