@@ -9,6 +9,7 @@ use olm_revision::digest::changed_content;
 use olm_revision::engine::Revision;
 use olm_revision::object::ObjectKey;
 use olm_revision::phases::phases_of_keys;
+use olm_service::cluster::describe;
 
 use super::Context;
 use super::content::{Unusable, secret_kind};
@@ -38,7 +39,18 @@ impl Context {
             let secret = SecretKey { namespace: key.namespace.clone(), name: key.name.clone() };
             key.gvk == secret_kind() && stored.contains(&secret)
         };
-        let keys: Vec<ObjectKey> = found.objects.into_iter().filter(|key| !is_content(key)).collect();
+        let mut keys: Vec<ObjectKey> = found.objects.into_iter().filter(|key| !is_content(key)).collect();
+        // Those without our label too: what depends on them is not ours.
+        let definitions = match self.definitions(&revision.owner.uid).await {
+            Err(kube::Error::Api(status)) if status.is_forbidden() => Vec::new(),
+            other => other
+                .map_err(|error| format!("looking for definitions of this revision: {}", describe(&error)))?,
+        };
+        for key in definitions {
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
         let name = set.name_any();
         if !keys.is_empty() {
             let objects: Vec<String> = keys.iter().map(ObjectKey::kind_first).collect();

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::ListParams;
+use kube::api::{ListParams, PartialObjectMeta};
 use kube::core::GroupVersionKind;
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt};
 use olm_api::conditions::{self, reasons, types};
-use olm_api::{ClusterObjectSet, annotations, finalizers, labels};
+use olm_api::{ClusterObjectSet, annotations, finalizers};
 use olm_revision::engine::Revision;
 use olm_revision::object::ObjectKey;
 use olm_revision::teardown::{CrdPolicy, Heir, TeardownOptions, TeardownResult};
@@ -204,7 +204,7 @@ impl Context {
             tracing::warn!(revision = owner.name, "objects are left to garbage collection");
             return Ok(handed);
         }
-        let mut definitions = self.definitions(&owner.extension).await?;
+        let mut definitions = self.definitions(&owner.uid).await.map_err(|error| describe(&error))?;
         for key in holdings.iter().flat_map(Revision::definitions) {
             if !definitions.contains(&key) {
                 definitions.push(key);
@@ -217,14 +217,17 @@ impl Context {
         saved.map_err(|error| error.to_string())
     }
 
-    /// The definitions that carry the extension's label, should nothing else be known.
-    async fn definitions(&self, extension: &str) -> Result<Vec<ObjectKey>, String> {
+    /// The definitions that name the revision as an owner, should nothing else be known. Labels are not asked for: what a
+    /// definition takes with it is worth a look at all of them.
+    pub(super) async fn definitions(&self, revision_uid: &str) -> Result<Vec<ObjectKey>, kube::Error> {
         let api: Api<CustomResourceDefinition> = Api::all(self.client.clone());
-        let ours = ListParams::default().labels(&format!("{}={extension}", labels::OWNER_NAME));
-        let found = within_deadline(api.list_metadata(&ours)).await.map_err(|error| describe(&error))?;
+        let all = within_deadline(api.list_metadata(&ListParams::default())).await?.items;
         let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
         let key = |name| ObjectKey { gvk: gvk.clone(), namespace: String::new(), name };
-        Ok(found.items.iter().map(|definition| key(definition.name_any())).collect())
+        let is_owned = |definition: &&PartialObjectMeta<CustomResourceDefinition>| {
+            definition.owner_references().iter().any(|owner| owner.uid == revision_uid)
+        };
+        Ok(all.iter().filter(is_owned).map(|definition| key(definition.name_any())).collect())
     }
 }
 

@@ -206,8 +206,8 @@ fn joined(
     Some(watch.state.clone())
 }
 
-/// Nothing but a missing right forbids to list or to watch.
-fn refused(code: u16, message: String) -> State {
+/// A watch that cannot be; nothing but a missing right forbids one.
+fn failed(code: u16, message: String) -> State {
     let reason = if code == 403 { Reason::NotPermitted } else { Reason::Unavailable };
     State::Failed(ClusterError { reason, message })
 }
@@ -318,8 +318,8 @@ impl Watch {
         match code {
             404 => return Some(End::Gone),
             410 if matches!(error, watcher::Error::WatchStartFailed(_)) => return Some(End::Outdated),
-            401 | 403 | 405 => self.settle(refused(code, text)),
-            _ if *self.state.borrow() != State::Listed => self.settle(refused(code, text)),
+            401 | 403 | 405 => self.settle(failed(code, text)),
+            _ if *self.state.borrow() != State::Listed => self.settle(failed(code, text)),
             _ => {}
         }
         None

@@ -94,13 +94,14 @@ pub(super) async fn definitions_can_be_kept(world: &World) {
     assert_eq!(live["metadata"]["annotations"].get("ext.olm.operatorframework.io/kept-for"), None);
     assert!(world.get(&resource).await.is_some());
 
-    // Also where the content is lost.
+    // Also where the content is lost, and the label by which its objects are found.
     let ns = "lost";
     world.namespace(ns).await;
     let (definition, map) = (crd("losts", "Lost"), config_map(ns, "a", json!({})));
     let name = world.revision(ns, 1, stored(world, ns, &[&definition, &map]).await, keep).await;
     world.succeeds(&name).await;
     world.delete(&secret(ns)).await;
+    world.edit(&definition, json!({"metadata": {"labels": null}})).await;
     world.delete_revision(&name).await;
     world.leaves(&name).await;
     assert_eq!(world.get(&definition).await.unwrap()["metadata"]["ownerReferences"], json!(null));
