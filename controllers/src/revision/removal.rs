@@ -89,7 +89,7 @@ impl Context {
                 }
             };
             let holdings = self.holdings(set).await?;
-            let options = TeardownOptions { heirs: self.heirs(set).await?, crds };
+            let options = TeardownOptions { heirs: self.heirs(set).await?, crds, is_final: false };
             self.engine_of(set)?.teardown(&holdings, &options).await.map_err(|error| error.to_string())
         };
         match removed.await {
@@ -157,7 +157,7 @@ impl Context {
             match self.holdings(set).await {
                 Ok(holdings) if !is_late => {
                     let heirs = self.heirs(set).await?;
-                    let options = TeardownOptions { heirs, crds };
+                    let options = TeardownOptions { heirs, crds, is_final: true };
                     self.engine_of(set)?
                         .teardown(&holdings, &options)
                         .await

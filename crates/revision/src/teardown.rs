@@ -52,6 +52,8 @@ pub struct TeardownOptions {
     pub heirs: Vec<Heir>,
     /// What happens to CustomResourceDefinitions.
     pub crds: CrdPolicy,
+    /// The revision goes itself, so that what names no other owner is left to garbage collection.
+    pub is_final: bool,
 }
 
 /// How far the removal got.
@@ -216,10 +218,16 @@ impl<C: Cluster> Engine<C> {
         result: &mut TeardownResult,
     ) -> Result<(), ClusterError> {
         let Some(actual) = self.live(key).await? else { return Ok(()) };
+        let heir = heir(&options.heirs, key);
         if !is_controlled(&actual, owner) {
+            // The collector takes off references of owners that go in foreground, the controller's too.
+            let is_last = options.is_final && heir.is_none() && without(&actual, owner).is_empty();
+            if is_last && !is_crd(&key.gvk) {
+                return Ok(());
+            }
             return self.disown(key, &actual, owner, result).await;
         }
-        if let Some(heir) = heir(&options.heirs, key) {
+        if let Some(heir) = heir {
             return self.change(key, &hand_over_patch(&actual, owner, heir), result).await;
         }
         if is_crd(&key.gvk) && options.crds == CrdPolicy::Keep {

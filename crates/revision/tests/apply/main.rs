@@ -24,6 +24,7 @@ async fn engine_on_a_control_plane() {
     rollout::custom_resource_after_its_definition(&world).await;
     rollout::failing_probes_hold_the_next_phase(&world).await;
     removal::teardown_waits_for_each_phase(&world).await;
+    removal::the_last_owner_does_not_let_go(&world).await;
     ownership::heirs_get_objects_back(&world).await;
     removal::definitions_in_use(&world).await;
     removal::definitions_are_saved_before_anything_goes(&world).await;

@@ -30,6 +30,23 @@ pub(crate) async fn teardown_waits_for_each_phase(world: &World) {
     assert_eq!(world.get(&first).await, None);
 }
 
+// spec 05 §7.7; a deletion leaves to garbage collection what would otherwise be nobody's
+pub(crate) async fn the_last_owner_does_not_let_go(world: &World) {
+    let ns = "last";
+    world.namespace(ns).await;
+    let map = config_map(ns, "a", json!({}));
+    let revision = world.revision("last", 1, vec![phase("a", &[&map])]).await;
+    world.complete(&revision).await;
+    let mut owners = world.get(&map).await.unwrap()["metadata"]["ownerReferences"].clone();
+    owners[0]["controller"] = json!(false);
+    world.edit(&map, json!({"metadata": {"ownerReferences": owners}})).await;
+    for (is_final, expect) in [(true, vec![("last-1".to_owned(), Some(false))]), (false, vec![])] {
+        let options = TeardownOptions { is_final, ..TeardownOptions::default() };
+        assert!(world.engine.teardown(&revision, &options).await.unwrap().is_complete());
+        assert_eq!(owner_names(&world.get(&map).await.unwrap()), expect);
+    }
+}
+
 pub(crate) async fn definitions_in_use(world: &World) {
     let ns = "in-use";
     world.namespace(ns).await;
