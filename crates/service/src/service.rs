@@ -130,14 +130,15 @@ fn keep_to_ourselves() {
 
 impl Service {
     async fn start(component: Component, flags: ServiceFlags, gates: FeatureGates) -> Result<Self, Fatal> {
+        // First of all: the first process of a container does not hear a signal that comes before.
+        let shutdown = CancellationToken::new();
+        watch_signals(shutdown.clone())?;
         flags.check(component)?;
         announce(component, &flags, &gates);
         let tls_profile = flags.tls_profile()?;
         tls_profile.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let (versions, suites, curves) = tls_profile.names();
         tracing::info!(versions, suites, curves, "TLS is offered with");
-        let shutdown = CancellationToken::new();
-        watch_signals(shutdown.clone())?;
         let readiness = Readiness::default();
         readiness.not_ready(STARTUP_CHECK, "the server is starting");
         let metrics = Arc::new(Metrics::new().with_classic_names(flags.classic_metric_names));
