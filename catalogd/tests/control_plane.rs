@@ -6,14 +6,16 @@
 mod harness;
 
 use std::collections::BTreeMap;
+use std::future::ready;
+use std::pin::pin;
 use std::time::Duration;
 
-use jiff::Timestamp;
-
+use futures::StreamExt;
 use harness::{Catalogd, World, condition, image, reason, resolved};
+use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use olm_api::{ClusterCatalog, finalizers, labels};
 use olm_image::{Image, Layer, LayerEntry, Runtime};
 use serde_json::{Value, json};
@@ -256,9 +258,16 @@ async fn follower_serves_and_takes_over(world: &World, leader: Catalogd) {
     let before = world.until("cat", |_| true).await;
     let _ = world.registry.take_requests();
     next_second(&before).await;
+    // The follower may take it at once, so that it is watched.
+    let only = WatchParams::default().fields("metadata.name=catalogd-operator-lock");
+    let changes = leases.watch(&only, "0").await.unwrap();
     leader.stop().await;
-    // Released; it may be taken already.
-    assert!(["", "second_uid-second"].contains(&holder().await.as_str()));
+    let released = changes.filter_map(|change| {
+        let WatchEvent::Modified(lease) = change.unwrap() else { return ready(None) };
+        ready(lease.spec.unwrap().holder_identity.filter(String::is_empty))
+    });
+    let released = tokio::time::timeout(Duration::from_secs(10), pin!(released).next()).await;
+    assert_eq!(released.unwrap().as_deref(), Some(""), "released");
     let after = world
         .until("cat", |catalog| {
             catalog.status.as_ref().unwrap().last_unpacked != before.status.as_ref().unwrap().last_unpacked
