@@ -101,20 +101,39 @@ impl Revisions {
         let Plan { decision, existing, owners } = plan;
         let set = match (decision, newest(&existing)) {
             (Decision::Keep, Some(current)) => current.clone(),
-            (Decision::Patch(set), _) => {
-                let name = set.name_any();
-                let patched = self.server_side_apply(&set).await;
-                patched.map_err(|error| error.context(format!("patching {name} Revision")))?
-            }
+            (Decision::Patch(set), Some(current)) => self
+                .patch(current, *set)
+                .await
+                .map_err(|error| error.context(format!("patching {} Revision", current.name_any())))?,
             (Decision::New { number }, _) => {
                 let set = self.create(extension, draft, number, &existing).await?;
                 return Ok(Applied { created: true, set });
             }
-            // Kept is only what exists.
-            (Decision::Keep, None) => return Err(Failure::retry("no revision to keep")),
+            (Decision::Keep | Decision::Patch(_), None) => return Err(Failure::retry("there is no revision")),
         };
         self.ensure_secrets(draft, &set, &owners).await?;
         Ok(Applied { created: false, set })
+    }
+
+    /// Applies the metadata of the revision anew, its owner among them. Not where it has lost its owner: the extension may be on
+    /// its way out without its revisions, and one that names it would go with it all the same (spec 05 §12).
+    async fn patch(
+        &self,
+        current: &ClusterObjectSet,
+        mut wanted: ClusterObjectSet,
+    ) -> Result<ClusterObjectSet, Failure> {
+        let found = within_deadline(self.sets.get_opt(&current.name_any())).await;
+        let found = found.map_err(|error| Failure::api(&error))?;
+        let is_same = |found: &ClusterObjectSet| {
+            found.uid() == current.uid()
+                && found.metadata.deletion_timestamp.is_none()
+                && !found.owner_references().is_empty()
+        };
+        let Some(found) = found.filter(is_same) else {
+            return Err(Failure::retry("it was changed meanwhile"));
+        };
+        wanted.metadata.resource_version = found.metadata.resource_version;
+        self.server_side_apply(&wanted).await
     }
 
     /// The Secrets of the revision that exist. A read that fails is no answer: content that is merely out of reach must

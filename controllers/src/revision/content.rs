@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::GroupVersionKind;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt};
@@ -210,13 +210,17 @@ impl Context {
 }
 
 /// Whether nothing speaks against both belonging to one extension: a label alone would let a stranger in
-/// (spec 05 §18.24), while revisions that their extension left behind have no controller.
+/// (spec 05 §18.24), while revisions that their extension left behind have no controller. An extension that was deleted and
+/// made again is the same: what it lists must not go with what it had before (spec 05 §12).
 fn has_same_extension(set: &ClusterObjectSet, other: &ClusterObjectSet) -> bool {
-    let extension = |set: &ClusterObjectSet| {
-        let is_controller = |owner: &&OwnerReference| owner.controller == Some(true);
-        set.owner_references().iter().find(is_controller).map(|owner| owner.uid.clone())
-    };
-    extension(set).zip(extension(other)).is_none_or(|(ours, theirs)| ours == theirs)
+    controller(set).zip(controller(other)).is_none_or(|(ours, theirs)| ours == theirs)
+}
+
+/// Group, kind and name of what controls the revision.
+fn controller(set: &ClusterObjectSet) -> Option<(&str, &str, &str)> {
+    let owner = set.owner_references().iter().find(|owner| owner.controller == Some(true))?;
+    let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+    Some((group, &owner.kind, &owner.name))
 }
 
 /// The kind of the Secrets that hold content.

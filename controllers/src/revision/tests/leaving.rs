@@ -200,6 +200,38 @@ pub(super) async fn late_removals_hand_over(world: &World) {
     controller.stop().await;
 }
 
+// spec 05 §12: nothing that the extension lists goes with what it had before it was deleted and made again.
+pub(super) async fn revisions_of_a_former_extension_hand_over(world: &World) {
+    let ns = "former";
+    world.namespace(ns).await;
+    let [both, dropped, held] = ["both", "dropped", "held"].map(|name| config_map(ns, name, json!({})));
+    let of = |set: &mut Value, uid: &str, kind: &str| {
+        set["metadata"]["ownerReferences"] = json!([{"apiVersion": "olm.operatorframework.io/v1", "kind": kind,
+            "name": ns, "uid": uid, "controller": true}]);
+    };
+    let first = world.revision(ns, 1, json!([phase("a", &[&both, &dropped])]), |set| of(set, "1", "ClusterExtension"));
+    let first = first.await;
+    world.succeeds(&first).await;
+    // What somebody else controls has no part in it (spec 05 §18.24).
+    let stranger = world.revision(ns, 7, json!([phase("a", &[&dropped])]), |set| of(set, "1", "Whatever")).await;
+    world.says(&stranger, "Progressing", "True/Retrying revision object collisions in phase 0").await;
+    let waits = |set: &mut Value| {
+        of(set, "2", "ClusterExtension");
+        let selector = json!({"type": "Label", "label": {"matchLabels": {"holds": "yes"}}});
+        set["spec"]["phases"][0]["objects"][0]["object"]["metadata"]["labels"] = json!({"holds": "yes"});
+        set["spec"]["progressionProbes"] = json!([{"selector": selector,
+            "assertions": [{"type": "FieldValue", "fieldValue": {"fieldPath": "data.ready", "value": "yes"}}]}]);
+    };
+    let phases = json!([phase("a", &[&held]), phase("b", &[&both])]);
+    let second = world.revision(ns, 2, phases, waits).await;
+    world.says(&second, "Available", "False/ProbeFailure ").await;
+    let uid = world.get(&both).await.unwrap()["metadata"]["uid"].clone();
+    world.delete_revision(&first).await;
+    world.leaves(&first).await;
+    let live = world.get(&both).await.unwrap();
+    assert_eq!((&live["metadata"]["uid"], &live["metadata"]["ownerReferences"][0]["name"]), (&uid, &json!(second)));
+}
+
 pub(super) async fn an_unknown_policy_removes_nothing(world: &World) {
     let ns = "policy";
     world.namespace(ns).await;

@@ -43,6 +43,7 @@ async fn revisions_on_a_control_plane() {
         leaving::archived_revisions_without_content_let_go(&world),
         leaving::definitions_in_use_are_spared(&world),
         leaving::definitions_can_be_kept(&world),
+        leaving::revisions_of_a_former_extension_hand_over(&world),
         leaving::an_unknown_policy_removes_nothing(&world),
     );
     controller.stop().await;
