@@ -109,7 +109,9 @@ impl Revisions {
                 let set = self.create(extension, draft, number, &existing).await?;
                 return Ok(Applied { created: true, set });
             }
-            (Decision::Keep | Decision::Patch(_), None) => return Err(Failure::retry("there is no revision")),
+            (Decision::Keep | Decision::Patch(_), None) => {
+                return Err(Failure::retry("there is no revision"));
+            }
         };
         self.ensure_secrets(draft, &set, &owners).await?;
         Ok(Applied { created: false, set })

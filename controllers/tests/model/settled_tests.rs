@@ -5,6 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::intent::Config;
 use crate::universe::objects;
+use crate::verdict::is_honoured;
 
 const NAME: &str = "xm1";
 
@@ -184,6 +185,28 @@ fn another_version_is_wanted() {
     case.expect("not False/InvalidConfiguration");
     case.wish().config = Config::Env("1".to_owned());
     case.expect("1.0.0 with Env(\"1\") is wanted");
+}
+
+#[test]
+fn an_edit_may_be_seen_before_or_after_a_catalog_changes() {
+    let mut case = Case::new();
+    case.object("ConfigMap")["metadata"]["ownerReferences"] = owner("ConfigMap", "x");
+    let collides = ("Progressing", "True", "Retrying", "revision object collisions in phase 0\nObject");
+    case.revision()["status"]["conditions"] = conditions(&[collides]);
+    let nothing = ("Installed", "False", "Absent", "No bundle installed");
+    case.extension()["status"]["conditions"] = conditions(&[collides, nothing]);
+    for catalog in case.intent.catalogs.values_mut() {
+        catalog.offered = [1].into();
+    }
+    let is_honoured = |case: &Case| is_honoured(&case.intent, &case.window, &case.snapshot);
+    assert_eq!((case.faults(), is_honoured(&case)), (Vec::new(), true));
+    case.window.edited = true;
+    assert_eq!((case.faults(), is_honoured(&case)), (Vec::new(), true));
+    let refused = "no bundles found for package \"xm1-package\" matching version \"1.0.0\"";
+    case.extension()["status"]["conditions"][0]["message"] = refused.into();
+    assert_eq!((case.faults(), is_honoured(&case)), (Vec::new(), false));
+    case.window.edited = false;
+    case.expect("not Some((\"True\", \"Retrying\", \"revision object collisions");
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Which bundle the newest revision must have, and what the extension must say if it has another one. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::intent::{Config, Intent, Wish};
+use crate::intent::{Catalog, Config, Intent, Wish};
 use crate::resolving::{admits, resolve};
 use crate::settled::{Judge, Window};
 use crate::snapshot::{Condition, Revision, Snapshot, condition, controller, difference};
@@ -37,9 +37,12 @@ impl Version {
 /// Whether the newest revision is what the extension asks for, so that the last edit has had its effect.
 pub(crate) fn is_honoured(intent: &Intent, window: &Window, snapshot: &Snapshot) -> bool {
     let judge = Judge { intent, window, snapshot, faults: Vec::new() };
-    intent.wish.as_ref().is_some_and(|wish| {
-        !wish.paused && matches!(judge.verdict(wish, snapshot.installed(), false), Verdict::InForce)
-    })
+    let (Some(wish), Some(extension)) = (&intent.wish, &snapshot.extension) else { return false };
+    let installed = snapshot.installed();
+    let in_force = |has_passed| matches!(judge.verdict(wish, installed, false, has_passed), Verdict::InForce);
+    let is_in_force =
+        in_force(false) || in_force(true) && judge.in_force(wish, extension, installed).is_empty();
+    !wish.paused && is_in_force
 }
 
 impl Judge<'_> {
@@ -51,7 +54,25 @@ impl Judge<'_> {
         installed: Option<&Revision>,
         is_free: bool,
     ) -> Vec<String> {
-        match self.verdict(wish, installed, is_free) {
+        let faults = |has_passed| {
+            let verdict = self.verdict(wish, installed, is_free, has_passed);
+            self.against(verdict, wish, extension, installed)
+        };
+        let passed = faults(true);
+        // Whether the edit or the change of a catalog was seen first is chance.
+        let is_refused = || !is_free && faults(false).is_empty();
+        if passed.is_empty() || is_refused() { Vec::new() } else { passed }
+    }
+
+    /// What speaks against the verdict.
+    fn against(
+        &self,
+        verdict: Verdict,
+        wish: &Wish,
+        extension: &Value,
+        installed: Option<&Revision>,
+    ) -> Vec<String> {
+        match verdict {
             Verdict::Pending(text) => vec![text],
             Verdict::Refused(reason, message) => {
                 let status = if reason == "Retrying" { "True" } else { "False" };
@@ -97,8 +118,9 @@ impl Judge<'_> {
         faults
     }
 
-    /// Whether the newest revision is the one that the extension wants.
-    fn verdict(&self, wish: &Wish, installed: Option<&Revision>, is_free: bool) -> Verdict {
+    /// Whether the newest revision is the one that the extension wants. `has_passed`: one that a catalog offered on the way
+    /// may have been seen in time.
+    fn verdict(&self, wish: &Wish, installed: Option<&Revision>, is_free: bool, has_passed: bool) -> Verdict {
         let installed_version = installed.and_then(Revision::version);
         let rolling = self.snapshot.active().rfind(|revision| !revision.has_succeeded());
         let is_admitted =
@@ -111,12 +133,12 @@ impl Judge<'_> {
             newest.is_some_and(|newest| newest.version() == Some(version) && self.has_content(newest, wish))
         };
         // A revision that rolls out stays though the catalogs have changed since.
-        let passed = self.window.markets.iter().any(|market| {
+        let is_passed = |market: &BTreeMap<char, Catalog>| {
             let before = Intent { catalogs: market.clone(), ..self.intent.clone() };
             let was_wanted = resolve(&before, wish, installed_version);
             was_wanted.is_ok_and(|version| is_newest(version) && rolling.is_some())
-        });
-        let is_underway = passed || underway.is_some();
+        };
+        let is_underway = underway.is_some() || has_passed && self.window.markets.iter().any(is_passed);
         let wanted = match (resolved, kept.and_then(Revision::version)) {
             (Ok(version), _) | (Err(_), Some(version)) => version,
             (Err(_), None) if is_underway && wish.config != Config::Invalid => return Verdict::InForce,

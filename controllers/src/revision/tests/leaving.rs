@@ -209,11 +209,13 @@ pub(super) async fn revisions_of_a_former_extension_hand_over(world: &World) {
         set["metadata"]["ownerReferences"] = json!([{"apiVersion": "olm.operatorframework.io/v1", "kind": kind,
             "name": ns, "uid": uid, "controller": true}]);
     };
-    let first = world.revision(ns, 1, json!([phase("a", &[&both, &dropped])]), |set| of(set, "1", "ClusterExtension"));
+    let first = world
+        .revision(ns, 1, json!([phase("a", &[&both, &dropped])]), |set| of(set, "1", "ClusterExtension"));
     let first = first.await;
     world.succeeds(&first).await;
     // What somebody else controls has no part in it (spec 05 §18.24).
-    let stranger = world.revision(ns, 7, json!([phase("a", &[&dropped])]), |set| of(set, "1", "Whatever")).await;
+    let stranger =
+        world.revision(ns, 7, json!([phase("a", &[&dropped])]), |set| of(set, "1", "Whatever")).await;
     world.says(&stranger, "Progressing", "True/Retrying revision object collisions in phase 0").await;
     let waits = |set: &mut Value| {
         of(set, "2", "ClusterExtension");
@@ -229,7 +231,10 @@ pub(super) async fn revisions_of_a_former_extension_hand_over(world: &World) {
     world.delete_revision(&first).await;
     world.leaves(&first).await;
     let live = world.get(&both).await.unwrap();
-    assert_eq!((&live["metadata"]["uid"], &live["metadata"]["ownerReferences"][0]["name"]), (&uid, &json!(second)));
+    assert_eq!(
+        (&live["metadata"]["uid"], &live["metadata"]["ownerReferences"][0]["name"]),
+        (&uid, &json!(second))
+    );
 }
 
 pub(super) async fn an_unknown_policy_removes_nothing(world: &World) {
