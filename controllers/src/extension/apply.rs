@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use olm_api::{ClusterObjectSet, labels, names};
+use olm_api::{ClusterExtension, ClusterObjectSet, labels, names};
 use olm_revision::content::{SecretKey, resolve, secrets};
 use olm_revision::generate::{
     Decision, Draft, GenerateError, NumberedRevision, decide, newest, outdated, secret_owner,
@@ -17,6 +17,9 @@ use serde_json::json;
 
 use super::revisions::is_of;
 use crate::failure::Failure;
+
+/// How often a revision is patched that somebody else wrote in between.
+const ATTEMPTS: usize = 5;
 
 /// Where revisions are written.
 pub(crate) struct Revisions {
@@ -117,25 +120,39 @@ impl Revisions {
         Ok(Applied { created: false, set })
     }
 
-    /// Applies the metadata of the revision anew, its owner among them. Not where it has lost its owner: the extension may be on
-    /// its way out without its revisions, and one that names it would go with it all the same (spec 05 §12).
+    /// Applies the metadata of the revision anew, its owner among them. Not for an extension that is gone or about to go: if
+    /// it goes without its revisions, one that names it again would go with it all the same (spec 05 §12).
     async fn patch(
         &self,
         current: &ClusterObjectSet,
         mut wanted: ClusterObjectSet,
     ) -> Result<ClusterObjectSet, Failure> {
-        let found = within_deadline(self.sets.get_opt(&current.name_any())).await;
-        let found = found.map_err(|error| Failure::api(&error))?;
-        let is_same = |found: &ClusterObjectSet| {
-            found.uid() == current.uid()
-                && found.metadata.deletion_timestamp.is_none()
-                && !found.owner_references().is_empty()
+        let mut attempt = 1;
+        loop {
+            let found = within_deadline(self.sets.get_opt(&current.name_any())).await;
+            let found = found.map_err(|error| Failure::api(&error))?.filter(|set| set.uid() == current.uid());
+            let Some(found) = found else { return Err(Failure::retry("it is gone")) };
+            // Read after the revision: what takes its owner from now on changes its version.
+            if !self.extension_stays(&wanted).await? {
+                return Err(Failure::retry("its extension is about to go"));
+            }
+            wanted.metadata.resource_version = found.metadata.resource_version;
+            match self.server_side_apply(&wanted).await {
+                Err(kube::Error::Api(status)) if status.is_conflict() && attempt < ATTEMPTS => attempt += 1,
+                applied => return applied.map_err(|error| Failure::api(&error)),
+            }
+        }
+    }
+
+    /// Whether the extension that shall own the revision exists and was not deleted.
+    async fn extension_stays(&self, wanted: &ClusterObjectSet) -> Result<bool, Failure> {
+        let Some(owner) = wanted.owner_references().first() else { return Ok(false) };
+        let api: Api<ClusterExtension> = Api::all(self.client.clone());
+        let live = within_deadline(api.get_opt(&owner.name)).await.map_err(|error| Failure::api(&error))?;
+        let stays = |live: ClusterExtension| {
+            live.uid().as_ref() == Some(&owner.uid) && live.metadata.deletion_timestamp.is_none()
         };
-        let Some(found) = found.filter(is_same) else {
-            return Err(Failure::retry("it was changed meanwhile"));
-        };
-        wanted.metadata.resource_version = found.metadata.resource_version;
-        self.server_side_apply(&wanted).await
+        Ok(live.is_some_and(stays))
     }
 
     /// The Secrets of the revision that exist. A read that fails is no answer: content that is merely out of reach must
@@ -180,8 +197,8 @@ impl Revisions {
         for secret in &revision.secrets {
             self.put(secret).await?;
         }
-        let set =
-            self.server_side_apply(&revision.set).await.map_err(|e| e.context("creating new Revision"))?;
+        let applied = self.server_side_apply(&revision.set).await;
+        let set = applied.map_err(|error| Failure::api(&error).context("creating new Revision"))?;
         for secret in &revision.secrets {
             self.own(&secret.name_any(), secret.owner_references(), &set)
                 .await
@@ -228,10 +245,9 @@ impl Revisions {
         )))
     }
 
-    async fn server_side_apply(&self, set: &ClusterObjectSet) -> Result<ClusterObjectSet, Failure> {
+    async fn server_side_apply(&self, set: &ClusterObjectSet) -> Result<ClusterObjectSet, kube::Error> {
         let params = PatchParams::apply(names::EXTENSION_CONTROLLER_MANAGER).force();
-        let applied = within_deadline(self.sets.patch(&set.name_any(), &params, &Patch::Apply(set))).await;
-        applied.map_err(|error| Failure::api(&error))
+        within_deadline(self.sets.patch(&set.name_any(), &params, &Patch::Apply(set))).await
     }
 
     /// Sees that every Secret of the revision exists and goes with it; one that is gone is made again from the draft,

@@ -49,7 +49,8 @@ fn patch(set: &ClusterObjectSet, rules: &ExtensionRules, account: Option<&str>) 
     let paused = (rules.paused && is_active).then_some("true");
     let policy = rules.uninstall_policy.filter(|_| is_active || is_leaving).map(|policy| policy.as_str());
     let present = |key: &str| set.annotations().get(key).map(String::as_str);
-    let account = if is_leaving && !is_active { account } else { present(annotations::EXT_SERVICE_ACCOUNT) };
+    let has_to_go = !is_active || set.metadata.deletion_timestamp.is_some();
+    let account = if is_leaving && has_to_go { account } else { present(annotations::EXT_SERVICE_ACCOUNT) };
     let mut changes = Map::new();
     let keys = MIRRORED.into_iter().chain([annotations::EXT_SERVICE_ACCOUNT]);
     for (key, wanted) in keys.zip([paused, policy, account]) {
@@ -62,6 +63,7 @@ fn patch(set: &ClusterObjectSet, rules: &ExtensionRules, account: Option<&str>) 
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use olm_extension::UninstallPolicy;
 
     use super::super::revisions::tests::set;
@@ -110,9 +112,12 @@ mod tests {
         let none = ExtensionRules::default();
         let leaving = with("Archived", json!({key: "ns/a"}), &teardown);
         assert_eq!(patch(&leaving, &none, Some("ns/a")), None);
+        let mut deleted = with("Active", json!({key: "ns/a"}), &teardown);
+        deleted.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
         for (account, expected) in [(Some("ns/b"), json!("ns/b")), (None, Value::Null)] {
             let expected = json!({"metadata": {"annotations": {key: expected}}});
-            assert_eq!(patch(&leaving, &none, account), Some(expected));
+            assert_eq!(patch(&leaving, &none, account), Some(expected.clone()));
+            assert_eq!(patch(&deleted, &none, account), Some(expected));
             for (state, finalizers) in [("Archived", &[][..]), ("Active", &teardown)] {
                 assert_eq!(patch(&with(state, json!({key: "ns/a"}), finalizers), &none, account), None);
             }

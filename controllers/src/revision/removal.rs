@@ -21,7 +21,7 @@ use olm_revision::teardown::{CrdPolicy, Heir, TeardownOptions, TeardownResult};
 use olm_service::cluster::{describe, within_deadline};
 use olm_service::reconcile::Failure;
 
-use super::content::{Unusable, owner};
+use super::content::owner;
 use super::lost::changed;
 use super::status::Outcome;
 use super::{ARCHIVAL_RETRY, Context, Pass};
@@ -114,9 +114,11 @@ impl Context {
         siblings.sort_by_key(|sibling| std::cmp::Reverse(olm_revision::generate::number_of(sibling)));
         let mut heirs = Vec::new();
         for sibling in siblings {
-            let content = self.content_to_remove(&sibling).await.map_err(Unusable::why)?;
+            let unknown = |why| format!("what revision {} lists is not known: {why}", sibling.name_any());
+            let content = self.content_to_remove(&sibling).await;
+            let content = content.map_err(|error| unknown(error.why()))?;
             if let Some(why) = changed(&sibling, &content.phases) {
-                return Err(why);
+                return Err(unknown(why));
             }
             heirs.push(Heir::new(owner(&sibling), &content.phases));
         }
@@ -177,8 +179,11 @@ impl Context {
             Ok(_) => Removal::Waiting,
             Err(error) => {
                 tracing::warn!(revision, error, "removing objects");
-                let is_hopeless = is_late && crds == CrdPolicy::Delete && !lives_on;
-                if is_hopeless { Removal::Done } else { Removal::Waiting }
+                match is_late {
+                    false => Removal::Waiting,
+                    true if crds == CrdPolicy::Delete && !lives_on => Removal::Done,
+                    true => Removal::Blocked(error),
+                }
             }
         }
     }

@@ -104,7 +104,7 @@ impl Judge<'_> {
             return;
         }
         if self.snapshot.revisions.iter().any(Revision::is_deleting) {
-            if self.intent.held.is_empty() && !self.keeps_instances() {
+            if self.intent.held.is_empty() && !self.keeps_instances() && !self.may_be_needed() {
                 self.faults.push("a revision is still being deleted".to_owned());
             }
             return;
@@ -132,6 +132,11 @@ impl Judge<'_> {
         };
         let mut leaving = self.snapshot.revisions.iter().filter(|revision| revision.is_deleting());
         !self.intent.instances.is_empty() && leaving.any(says_so)
+    }
+
+    /// Whether it is not known what a revision lists to which a revision that goes could leave something.
+    fn may_be_needed(&self) -> bool {
+        self.snapshot.active().any(|revision| revision.content.is_none())
     }
 
     fn foreign(&mut self) {

@@ -124,6 +124,9 @@ async fn an_extension_made_again_finds_what_was_left() {
     extensions.delete("demo", &Default::default()).await.unwrap();
     let orphaned = Patch::Merge(json!({"metadata": {"ownerReferences": []}}));
     world.sets().patch("demo-1", &PatchParams::default(), &orphaned).await.unwrap();
+    // A pass that has not seen it does not have garbage collection take the revision after all.
+    let late = world.try_upgrade(&extension, "1.0.0", &installed).await.unwrap_err();
+    assert_eq!(late.message, "patching demo-1 Revision: its extension is about to go");
     let again = world.extension("demo", json!({})).await;
     assert_ne!(again.uid(), extension.uid());
 

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use crate::adoption::Adoption;
 use crate::extension::apply::Revisions;
+use crate::failure::Failure;
 use crate::running::Running;
 
 pub(super) const SYSTEM: &str = "olmv1-system";
@@ -171,6 +172,15 @@ impl World {
         version: &str,
         objects: &[Value],
     ) -> bool {
+        self.try_upgrade(extension, version, objects).await.unwrap()
+    }
+
+    pub(super) async fn try_upgrade(
+        &self,
+        extension: &ClusterExtension,
+        version: &str,
+        objects: &[Value],
+    ) -> Result<bool, Failure> {
         let name = extension.name_any();
         let owner =
             Extension { name: name.clone(), uid: extension.uid().unwrap(), progress_deadline_minutes: None };
@@ -184,7 +194,7 @@ impl World {
         let draft = Draft::new(owner, &bundle, objects.to_vec()).unwrap();
         let revisions = Revisions::new(self.client(), SYSTEM);
         let plan = revisions.plan(&name, &draft).await.unwrap();
-        revisions.carry_out(&name, &draft, plan).await.unwrap().created
+        Ok(revisions.carry_out(&name, &draft, plan).await?.created)
     }
 }
 

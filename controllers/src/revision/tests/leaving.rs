@@ -197,6 +197,28 @@ pub(super) async fn late_removals_hand_over(world: &World) {
         world.get(object).await.unwrap()["metadata"]["ownerReferences"][0]["name"].clone()
     };
     assert_eq!((owner(&both).await, owner(&dropped).await), (json!(second), json!(first)));
+
+    // Who it could leave something to is waited for, and told.
+    let ns = "unknown";
+    world.namespace(ns).await;
+    let [both, missing] = ["both", "missing"].map(|name| config_map(ns, name, json!({})));
+    let first = world.revision(ns, 1, json!([phase("a", &[&both])]), plain).await;
+    world.succeeds(&first).await;
+    let (list, waits) = (stored(world, ns, &[&missing, &both]).await, |set: &mut Value| {
+        let probe = json!({"fieldPath": "data.ready", "value": "yes"});
+        set["spec"]["progressionProbes"] = json!([{
+            "selector": {"type": "GroupKind", "groupKind": {"group": "", "kind": "ConfigMap"}},
+            "assertions": [{"type": "FieldValue", "fieldValue": probe}]}]);
+    });
+    let second = world.revision(ns, 2, list, waits).await;
+    world.says(&second, "Available", "False/ProbeFailure ").await;
+    world.delete(&secret(ns)).await;
+    world.delete_revision(&first).await;
+    let told =
+        "False/Blocked what revision unknown-2 lists is not known: resolving ref in phase \"stored\": ";
+    world.says(&first, "Progressing", told).await;
+    stored(world, ns, &[&missing, &both]).await;
+    world.leaves(&first).await;
     controller.stop().await;
 }
 
