@@ -4,16 +4,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use futures::{StreamExt as _, pin_mut};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::api::{DeleteParams, EvictParams, GetParams, WatchEvent, WatchParams};
-use kube::runtime::wait::await_condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{DeleteParams, EvictParams, GetParams, Patch, PatchParams, WatchEvent, WatchParams};
+use kube::runtime::wait::{await_condition, conditions::is_deleted};
 use kube::{Api, Client, Config, ResourceExt as _};
 use olm_e2e::servers::{
     Before, SYSTEM, Server, leader, lease, ready_pods, signal, wait_other_leader, wait_rolled_out,
 };
 use olm_e2e::{Cluster, PATIENCE, Scenario, eventually};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::alone;
 
@@ -23,7 +25,6 @@ const SERVERS: [Server; 2] = [Server::Catalogd, Server::OperatorController];
 const FAILOVER: Duration = Duration::from_secs(20);
 /// Longest time without a leader after one was told to stop: two rounds of the other's attempts on the Lease.
 const HANDOVER: Duration = Duration::from_secs(9);
-
 /// Checks something while there are two replicas of both.
 async fn with_two_of_each(cluster: &Cluster, check: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
     let two = json!({"replicas": 2});
@@ -213,6 +214,49 @@ async fn hands_over(cluster: &Cluster, server: Server) -> Result<()> {
 fn exit_code(pod: Option<&Pod>) -> Option<i32> {
     let container = pod?.status.as_ref()?.container_statuses.as_ref()?.first()?;
     Some(container.state.as_ref()?.terminated.as_ref()?.exit_code)
+}
+
+// A pod that did not hear it would lead on until it is killed, and its Lease would have to run out.
+#[tokio::test(flavor = "multi_thread")]
+async fn stop_even_as_they_start() -> Result<()> {
+    let _alone = alone().await;
+    let cluster = &Cluster::connect().await?;
+    for server in SERVERS {
+        let before = Before::change(cluster, server, template(0)).await?;
+        before.during(cluster, async || stop_as_they_start(cluster, server).await).await?;
+    }
+    Ok(())
+}
+
+fn template(round: usize) -> Value {
+    json!({"template": {"metadata": {"annotations": {"test/round": round.to_string()}}}})
+}
+
+async fn stop_as_they_start(cluster: &Cluster, server: Server) -> Result<()> {
+    let deployments: Api<Deployment> = cluster.within(SYSTEM);
+    for round in 1..=6 {
+        let patch = Patch::Strategic(json!({"spec": template(round)}));
+        deployments.patch(&server.deployment(), &PatchParams::default(), &patch).await?;
+        eventually("its pod starts", PATIENCE, async || {
+            let is_of_round = |pod: &Pod| pod.annotations().get("test/round") == Some(&round.to_string());
+            let pod = cluster.pods_of(server.name()).await?.into_iter().find(is_of_round);
+            let status = pod.context("no pod")?.status.unwrap_or_default();
+            ensure!(status.container_statuses.is_some(), "not taken up yet");
+            Ok(())
+        })
+        .await?;
+    }
+    let pods: Api<Pod> = cluster.within(SYSTEM);
+    for pod in cluster.pods_of(server.name()).await? {
+        // When it is killed.
+        let Some(Time(end)) = pod.metadata.deletion_timestamp else { continue };
+        let left = end.duration_since(k8s_openapi::jiff::Timestamp::now()).try_into().unwrap_or_default();
+        let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
+        let gone = await_condition(pods.clone(), &name, is_deleted(&uid));
+        let in_time = tokio::time::timeout(left, gone).await;
+        in_time.with_context(|| format!("{name} had to be killed"))??;
+    }
+    Ok(())
 }
 
 // spec 06 §1.9: the budgets let nodes drain, but not both replicas at once.
