@@ -149,9 +149,15 @@ impl Actor {
         answer.is_ok()
     }
 
+    /// Patches exactly this object: by now somebody else's may have its name.
+    pub(crate) async fn merge_into(&mut self, object: &Value, mut patch: Value) {
+        patch["metadata"]["uid"] = object["metadata"]["uid"].clone();
+        self.merge(&Key::of(object), patch).await;
+    }
+
     async fn patch_at(&mut self, place: usize, patch: Value) {
-        if let Some((key, _)) = self.at(place) {
-            self.merge(&key, patch).await;
+        if let Some((_, object)) = self.at(place) {
+            self.merge_into(&object, patch).await;
         }
     }
 

@@ -42,11 +42,11 @@ impl Actor {
                 "annotations": {"olm.operatorframework.io/revision": "99"},
                 "labels": {"app.kubernetes.io/managed-by": "spoiled"}}}),
         };
-        self.merge(&key, patch).await;
+        self.merge_into(&object, patch).await;
     }
 
     pub(crate) async fn strip(&mut self, place: usize, what: Stripped) {
-        let Some((key, object)) = self.at(place) else { return };
+        let Some((_, object)) = self.at(place) else { return };
         let labels = json!({
             "app.kubernetes.io/managed-by": null, "olm.operatorframework.io/owner-kind": null,
             "olm.operatorframework.io/owner-name": null});
@@ -61,7 +61,7 @@ impl Actor {
             }
         };
         self.intent.stripped.insert(text(&object, "/metadata/uid").to_owned());
-        self.merge(&key, json!({"metadata": metadata})).await;
+        self.merge_into(&object, json!({"metadata": metadata})).await;
     }
 
     pub(crate) async fn hold(&mut self, place: usize) {
