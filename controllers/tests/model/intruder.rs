@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
 
-use crate::actor::{Actor, deletion};
+use crate::actor::{Actor, LOOK, deletion};
 use crate::history::Instance;
 use crate::recorder::resource;
 use crate::snapshot::{Revision, annotation, controller, is_deleting, text};
@@ -140,7 +141,13 @@ impl Actor {
             self.wrote(&created);
             let uid = created.metadata.uid.unwrap();
             self.deeds.foreign.insert(uid.clone(), object.clone());
-            self.intent.foreign.insert(uid, object);
+            self.intent.foreign.insert(uid.clone(), object);
+            // What is not seen yet cannot be cleared away.
+            let deadline = Instant::now() + Duration::from_secs(10);
+            let is_it = |found: &Arc<Value>| text(found, "/metadata/uid") == uid;
+            while !self.snapshot().objects.get(key).is_some_and(is_it) && Instant::now() < deadline {
+                tokio::time::sleep(LOOK).await;
+            }
         }
     }
 
