@@ -220,23 +220,27 @@ impl History {
         };
         // What has succeeded just now may not have been seen, and what has just been deleted may have been.
         let made = text(object, "/metadata/creationTimestamp").parse::<Timestamp>().ok();
-        let installed = |seen: Option<Timestamp>, gone: Option<Timestamp>| {
+        let succeeded = |seen: Option<Timestamp>, gone: Option<Timestamp>| {
             let last =
                 |life: &'_ Life| life.last_seen(event.version).filter(|state| is_deleting(state)).cloned();
             let states = self
                 .lives
                 .values()
                 .filter_map(|life| life.before(event.version).cloned().or_else(|| last(life)));
-            let succeeded = states.filter(|state| was_active(state, gone) && has_succeeded(state, seen));
-            succeeded.max_by_key(|other| number(other)).and_then(|other| version(&other))
+            let mut all: Vec<_> =
+                states.filter(|state| was_active(state, gone) && has_succeeded(state, seen)).collect();
+            all.sort_by_key(|state| number(state));
+            all
         };
-        let views =
-            [(None, None), (made.map(|made| made - UNSEEN), None), (None, made.map(|made| made - GOING))];
+        let installed = |seen| succeeded(seen, None).last().and_then(|newest| version(newest));
+        let mut views = vec![installed(None), installed(made.map(|made| made - UNSEEN))];
+        // Several may have gone, some of them with a former extension.
+        let going = succeeded(None, made.map(|made| made - GOING));
+        views.extend(going.iter().filter(|state| is_deleting(state)).map(|state| version(state)));
         let chosen = version(object)?;
         let is_same = former.and_then(|former| version(former)) == Some(chosen);
-        let is_justified =
-            is_same || views.iter().any(|(seen, gone)| justified(installed(*seen, *gone), chosen));
-        let installed = installed(None, None);
+        let is_justified = is_same || views.iter().any(|installed| justified(*installed, chosen));
+        let installed = installed(None);
         (!is_justified).then(|| {
             let installed = installed.map(|version| VERSIONS[version].text);
             format!("{} must not follow {installed:?}", VERSIONS[chosen].text)
