@@ -176,7 +176,8 @@ impl Actor {
         // One that is still on its way out is in the way.
         if self.api(&self.extension_key()).create(&PostParams::default(), &object).await.is_ok() {
             self.intent.wish = Some(wish);
-            self.window.edited = true;
+            // What a former extension left in the middle of its rollout stays the target.
+            self.window.edited |= self.snapshot().active().next().is_none();
         }
     }
 
