@@ -133,8 +133,10 @@ impl Revisions {
             let found = found.map_err(|error| Failure::api(&error))?.filter(|set| set.uid() == current.uid());
             let Some(found) = found else { return Err(Failure::retry("it is gone")) };
             // Read after the revision: what takes its owner from now on changes its version.
-            if !self.extension_stays(&wanted).await? {
-                return Err(Failure::retry("its extension is about to go"));
+            for owner in wanted.owner_references() {
+                if !self.extension_stays(owner).await? {
+                    return Err(Failure::retry("its extension is about to go"));
+                }
             }
             wanted.metadata.resource_version = found.metadata.resource_version;
             match self.server_side_apply(&wanted).await {
@@ -144,9 +146,8 @@ impl Revisions {
         }
     }
 
-    /// Whether the extension that shall own the revision exists and was not deleted.
-    async fn extension_stays(&self, wanted: &ClusterObjectSet) -> Result<bool, Failure> {
-        let Some(owner) = wanted.owner_references().first() else { return Ok(false) };
+    /// Whether the extension that this refers to exists and was not deleted.
+    pub(super) async fn extension_stays(&self, owner: &OwnerReference) -> Result<bool, Failure> {
         let api: Api<ClusterExtension> = Api::all(self.client.clone());
         let live = within_deadline(api.get_opt(&owner.name)).await.map_err(|error| Failure::api(&error))?;
         let stays = |live: ClusterExtension| {

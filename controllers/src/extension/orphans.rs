@@ -28,20 +28,15 @@ impl Context {
         sets: &[Arc<ClusterObjectSet>],
     ) -> Result<bool, Failure> {
         let name = extension.name_any();
-        let uid = extension.uid().unwrap_or_default();
         let orphans: Vec<_> = sets.iter().filter(|set| is_orphan(set)).collect();
         if orphans.is_empty() {
             return Ok(true);
         }
-        let live = within_deadline(self.extensions.get_opt(&name)).await;
-        let live = live.map_err(|error| Failure::api(&error).context("taking up revisions"))?;
-        let is_there = |live: &ClusterExtension| {
-            live.uid() == extension.uid() && live.metadata.deletion_timestamp.is_none()
-        };
-        if !live.as_ref().is_some_and(is_there) {
+        let owner = extension_owner(&name, &extension.uid().unwrap_or_default());
+        let stays = self.revisions.extension_stays(&owner).await;
+        if !stays.map_err(|error| error.context("taking up revisions"))? {
             return Ok(false);
         }
-        let owner = extension_owner(&name, &uid);
         let params = PatchParams {
             field_manager: Some(names::EXTENSION_CONTROLLER_MANAGER.to_owned()),
             ..PatchParams::default()

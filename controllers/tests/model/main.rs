@@ -68,7 +68,6 @@ fn number(variable: &str, default: u64) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-#[ignore = "wants the machine to itself: hack/model runs it"]
 async fn everything_comes_to_what_the_model_says() {
     let seed = number("OLM_SEED", 1);
     let count = usize::try_from(number("OLM_MODEL_STEPS", STEPS as u64)).unwrap();

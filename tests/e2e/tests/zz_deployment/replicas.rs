@@ -25,6 +25,7 @@ const SERVERS: [Server; 2] = [Server::Catalogd, Server::OperatorController];
 const FAILOVER: Duration = Duration::from_secs(20);
 /// Longest time without a leader after one was told to stop: two rounds of the other's attempts on the Lease.
 const HANDOVER: Duration = Duration::from_secs(9);
+
 /// Checks something while there are two replicas of both.
 async fn with_two_of_each(cluster: &Cluster, check: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
     let two = json!({"replicas": 2});
