@@ -21,7 +21,7 @@ use olm_revision::teardown::{CrdPolicy, Heir, TeardownOptions, TeardownResult};
 use olm_service::cluster::{describe, within_deadline};
 use olm_service::reconcile::Failure;
 
-use super::content::owner;
+use super::content::{Unusable, owner};
 use super::lost::changed;
 use super::status::Outcome;
 use super::{ARCHIVAL_RETRY, Context, Pass};
@@ -89,7 +89,8 @@ impl Context {
                 }
             };
             let holdings = self.holdings(set).await?;
-            let options = TeardownOptions { heirs: self.heirs(set).await?, crds, is_final: false };
+            let heirs = self.heirs(set).await.map_err(Unusable::why)?;
+            let options = TeardownOptions { heirs, crds, is_final: false };
             self.engine_of(set)?.teardown(&holdings, &options).await.map_err(|error| error.to_string())
         };
         match removed.await {
@@ -109,16 +110,18 @@ impl Context {
     ///
     /// # Errors
     /// The content of one cannot be read, or is not what it was: without it, objects would be deleted instead of handed over.
-    async fn heirs(&self, set: &ClusterObjectSet) -> Result<Vec<Heir>, String> {
+    async fn heirs(&self, set: &ClusterObjectSet) -> Result<Vec<Heir>, Unusable> {
         let mut siblings = self.siblings(set);
         siblings.sort_by_key(|sibling| std::cmp::Reverse(olm_revision::generate::number_of(sibling)));
         let mut heirs = Vec::new();
         for sibling in siblings {
             let unknown = |why| format!("what revision {} lists is not known: {why}", sibling.name_any());
-            let content = self.content_to_remove(&sibling).await;
-            let content = content.map_err(|error| unknown(error.why()))?;
+            let content = self.content_to_remove(&sibling).await.map_err(|error| match error {
+                Unusable::Unreachable(why) => Unusable::Unreachable(unknown(why)),
+                Unusable::Blocked(why) | Unusable::Broken(why) => Unusable::Broken(unknown(why)),
+            })?;
             if let Some(why) = changed(&sibling, &content.phases) {
-                return Err(unknown(why));
+                return Err(Unusable::Broken(unknown(why)));
             }
             heirs.push(Heir::new(owner(&sibling), &content.phases));
         }
@@ -155,21 +158,28 @@ impl Context {
             Ok(crds) => crds,
             Err(message) => return Removal::Blocked(message),
         };
+        let heirs = match self.heirs(set).await {
+            Ok(heirs) => heirs,
+            Err(Unusable::Unreachable(error)) => {
+                tracing::warn!(revision, error, "removing objects");
+                return Removal::Waiting;
+            }
+            Err(unknown) => return Removal::Blocked(unknown.why()),
+        };
         let removed = async {
             match self.holdings(set).await {
                 Ok(holdings) if !is_late => {
-                    let heirs = self.heirs(set).await?;
                     let options = TeardownOptions { heirs, crds, is_final: true };
                     self.engine_of(set)?
                         .teardown(&holdings, &options)
                         .await
                         .map_err(|error| error.to_string())
                 }
-                Ok(holdings) => self.save(set, crds, Some(holdings)).await,
+                Ok(holdings) => self.save(set, crds, Some(holdings), &heirs).await,
                 Err(error) if !is_late => Err(error),
                 Err(error) => {
                     tracing::warn!(revision, error, "no ordered removal");
-                    self.save(set, crds, None).await
+                    self.save(set, crds, None, &heirs).await
                 }
             }
         };
@@ -179,11 +189,8 @@ impl Context {
             Ok(_) => Removal::Waiting,
             Err(error) => {
                 tracing::warn!(revision, error, "removing objects");
-                match is_late {
-                    false => Removal::Waiting,
-                    true if crds == CrdPolicy::Delete && !lives_on => Removal::Done,
-                    true => Removal::Blocked(error),
-                }
+                let is_hopeless = is_late && crds == CrdPolicy::Delete && !lives_on;
+                if is_hopeless { Removal::Done } else { Removal::Waiting }
             }
         }
     }
@@ -201,10 +208,10 @@ impl Context {
         set: &ClusterObjectSet,
         crds: CrdPolicy,
         holdings: Option<Revision>,
+        heirs: &[Heir],
     ) -> Result<TeardownResult, String> {
         let (engine, owner) = (self.engine_of(set)?, owner(set));
-        let heirs = self.heirs(set).await?;
-        let handed = engine.hand_over(&owner, &heirs).await.map_err(|error| error.to_string())?;
+        let handed = engine.hand_over(&owner, heirs).await.map_err(|error| error.to_string())?;
         if crds == CrdPolicy::Delete || !handed.is_complete() {
             tracing::warn!(revision = owner.name, "objects are left to garbage collection");
             return Ok(handed);
@@ -216,8 +223,8 @@ impl Context {
             }
         }
         let saved = match crds {
-            CrdPolicy::Keep => engine.release(&owner, definitions, &heirs).await,
-            _ => engine.in_use(&owner, definitions, &heirs).await,
+            CrdPolicy::Keep => engine.release(&owner, definitions, heirs).await,
+            _ => engine.in_use(&owner, definitions, heirs).await,
         };
         saved.map_err(|error| error.to_string())
     }

@@ -134,9 +134,15 @@ impl Judge<'_> {
         !self.intent.instances.is_empty() && leaving.any(says_so)
     }
 
-    /// Whether it is not known what a revision lists to which a revision that goes could leave something.
+    /// Whether it is not known what a revision lists to which a revision that goes could leave something, and one says so.
     fn may_be_needed(&self) -> bool {
-        self.snapshot.active().any(|revision| revision.content.is_none())
+        let is_unknown = self.snapshot.active().any(|revision| revision.content.is_none());
+        let says_so = |revision: &Revision| {
+            condition(&revision.object, "Progressing").is_some_and(|condition| {
+                condition.reason == "Blocked" && condition.message.starts_with("what revision ")
+            })
+        };
+        is_unknown && self.snapshot.revisions.iter().filter(|revision| revision.is_deleting()).any(says_so)
     }
 
     fn foreign(&mut self) {
