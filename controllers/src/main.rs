@@ -17,6 +17,7 @@ mod metrics;
 mod platform;
 mod preflight;
 mod revision;
+mod revision_cache;
 #[cfg(test)]
 mod running;
 
@@ -36,12 +37,14 @@ use olm_service::flags::ServiceFlags;
 use olm_service::gates::FeatureGates;
 use olm_service::service::Fatal;
 use olm_service::{Component, Service};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use bundles::Bundles;
 use catalogs::Catalogs;
 use certificates::WebhookCertificates;
 use gates::Features;
+use revision_cache::RevisionCache;
 
 /// Group of `--help`.
 const CONTENT: &str = "Catalogs and bundles";
@@ -172,11 +175,14 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
         listed.clone(),
         stop.clone(),
     );
-    let certificates = WebhookCertificates::new(service.client.clone(), &service.namespace, events.clone());
+    let cache = RevisionCache::new();
+    let certificates =
+        WebhookCertificates::new(service.client.clone(), cache.clone(), &service.namespace, events.clone());
     let parts = extension::Parts {
         client: service.client.clone(),
         system_namespace: service.namespace.clone(),
         features,
+        cache: cache.clone(),
         dependency_mode: flags.dependency_mode,
         events: events.clone(),
         catalogs,
@@ -185,27 +191,36 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
         certificates: certificates.clone(),
         readiness: service.readiness.clone(),
     };
-    let revisions = revision::run(
-        service.client.clone(),
-        service.namespace.clone(),
-        Arc::clone(&service.metrics),
-        stop.clone(),
-    );
-    let extensions = async {
+    let (client, metrics) = (service.client.clone(), Arc::clone(&service.metrics));
+    let (of_extensions, stopped) = (Arc::clone(&metrics), stop.clone());
+    let extensions = async move {
         // Before the first list it would seem that there are no catalogs.
-        if stop.run_until_cancelled(listed.cancelled()).await.is_some() {
-            extension::run(parts, Arc::clone(&service.metrics), stop.clone()).await;
+        if stopped.run_until_cancelled(listed.cancelled()).await.is_some() {
+            extension::run(parts, of_extensions, stopped.clone()).await;
         }
     };
-    let upgrade_status = async {
-        if service.gates.enabled(gates::UPGRADE_STATUS) {
-            let settings = flags.platform.settings(&service.namespace);
-            let (client, metrics) = (service.client.clone(), Arc::clone(&service.metrics));
-            platform::run(client, settings, events, metrics, stop.clone()).await;
-        }
-    };
+    let mut tasks = JoinSet::new();
+    tasks.spawn(following);
+    tasks.spawn(extensions);
+    tasks.spawn(revision::run(
+        client.clone(),
+        cache.clone(),
+        service.namespace.clone(),
+        Arc::clone(&metrics),
+        stop.clone(),
+    ));
     let is_selected = features.certificates == olm_bundle::Certificates::Builtin;
-    let keeping = certificates.run(is_selected, Arc::clone(&service.metrics), stop.clone());
-    tokio::join!(following, revisions, extensions, keeping, upgrade_status);
+    let (of_certificates, stopped) = (Arc::clone(&metrics), stop.clone());
+    tasks.spawn(async move { certificates.run(is_selected, of_certificates, stopped).await });
+    if service.gates.enabled(gates::UPGRADE_STATUS) {
+        let settings = flags.platform.settings(&service.namespace);
+        tasks.spawn(platform::run(client.clone(), cache.clone(), settings, events, metrics, stop.clone()));
+    }
+    // All others begin when it has listed.
+    let stopped = stop.clone();
+    tasks.spawn(async move { cache.follow(client, stopped).await });
+    while let Some(ended) = tasks.join_next().await {
+        ended?;
+    }
     Ok(())
 }

@@ -7,6 +7,8 @@ use olm_service::metrics::Metrics;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::revision_cache::RevisionCache;
+
 /// A running controller, ended by [`Running::stop`].
 pub(crate) struct Running {
     stop: CancellationToken,
@@ -25,7 +27,11 @@ impl Running {
 
     /// The revision controller.
     pub(crate) fn revisions(client: Client, system_namespace: &str) -> Self {
-        Self::start(|metrics, stop| crate::revision::run(client, system_namespace.to_owned(), metrics, stop))
+        let (cache, namespace) = (RevisionCache::new(), system_namespace.to_owned());
+        Self::start(|metrics, stop| async move {
+            let following = cache.follow(client.clone(), stop.clone());
+            tokio::join!(following, crate::revision::run(client, cache.clone(), namespace, metrics, stop));
+        })
     }
 
     pub(crate) async fn stop(self) {

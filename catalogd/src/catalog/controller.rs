@@ -217,7 +217,10 @@ impl Controller {
         }
     }
 
-    async fn on_event(&self, catalog: Arc<ClusterCatalog>) -> Result<Action, std::convert::Infallible> {
+    async fn on_event(
+        self: Arc<Self>,
+        catalog: Arc<ClusterCatalog>,
+    ) -> Result<Action, std::convert::Infallible> {
         let name = catalog.name_any();
         if let Some(left) = self.rest(&catalog) {
             return Ok(Action::requeue(left));
@@ -306,9 +309,10 @@ pub async fn run(
         .reconcile_all_on(ReceiverStream::new(woken))
         .graceful_shutdown_on(stop.clone().cancelled_owned())
         .run(
-            move |catalog, _| {
-                let handler = Arc::clone(&handler);
-                async move { handler.on_event(catalog).await }
+            move |catalog: Arc<ClusterCatalog>, _| {
+                let (handler, name) = (Arc::clone(&handler), catalog.name_any());
+                let attempt = Arc::clone(&handler).on_event(catalog);
+                handler.reconciles.in_task(&name, attempt)
             },
             |_, _, _| Action::requeue(Duration::from_secs(1)),
             Arc::new(()),

@@ -91,7 +91,8 @@ impl Controller {
             Decision::Mirror(reference) => match self.unpack(catalog, &reference).await {
                 Ok(()) => Ok(settled(catalog, None)),
                 Err(UnpackError::Superseded) => Ok(unsettled()),
-                Err(error) => Err(Failure { terminal: error.is_terminal(), message: error.to_string() }),
+                Err(error) if error.is_terminal() => Err(Failure::terminal(error)),
+                Err(error) => Err(Failure::retry(error)),
             },
             Decision::Drop => {
                 self.drop_content(&name).await.map_err(Failure::retry)?;
@@ -264,7 +265,7 @@ impl Controller {
 
     /// Tells the user what went wrong, and the caller that it did.
     async fn fail(&self, catalog: &ClusterCatalog, message: &str, terminal: bool) -> Result<Done, Failure> {
-        let failure = Failure { message: message.to_owned(), terminal };
+        let failure = Failure { message: message.to_owned(), terminal, by: None };
         match self.write(catalog, &Outcome::Failed { message, terminal }).await {
             Ok(_) => Err(failure),
             Err(write) => Err(Failure::retry(format!("{message}; {}", write.message))),

@@ -1,8 +1,6 @@
 //! Follows the ClusterCatalogs: which content they serve, and what else a resolution looks at (spec 03 §§1.2, 1.6).
 
 use std::collections::{BTreeMap, HashMap};
-use std::convert::Infallible;
-use std::future::ready;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -10,11 +8,11 @@ use futures::{Stream, StreamExt, stream};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Event;
-use kube::runtime::{Controller, WatchStreamExt, controller, reflector, watcher};
+use kube::runtime::{Controller, WatchStreamExt, reflector, watcher};
 use kube::{Api, Client};
 use olm_api::ClusterCatalog;
 use olm_extension::served_image;
-use olm_service::cluster::{announce_listed, stopped_unlisted};
+use olm_service::cluster::announce_listed;
 use olm_service::metrics::Metrics;
 use olm_service::reconcile::{Failure, Reconciles};
 use tokio_util::sync::CancellationToken;
@@ -63,36 +61,22 @@ pub(super) fn follow(
         Some((ObjectRef::new(&name), Some(wishes)))
     });
     metrics.register_collector(catalogs.fetches.clone());
-    let reconciles = Reconciles::new(NAME, "ClusterCatalog", CONCURRENCY, metrics);
-    let reconciles = Arc::new(reconciles.with_longest_delay(LONGEST_DELAY));
+    let controller = Controller::for_stream(stream.applied_objects(), store.clone()).reconcile_on(wishes);
+    let reconciles =
+        Reconciles::new(NAME, "ClusterCatalog", CONCURRENCY, metrics).with_longest_delay(LONGEST_DELAY);
     let end = stop.clone();
-    let unlisted = stopped_unlisted(stop.clone(), listed);
-    let work = Controller::for_stream(stream.applied_objects(), store.clone())
-        .with_config(controller::Config::default().concurrency(CONCURRENCY))
-        .reconcile_on(wishes)
-        .graceful_shutdown_on(stop.cancelled_owned())
-        .run(
-            move |catalog: Arc<ClusterCatalog>, catalogs: Arc<Catalogs>| {
-                let (reconciles, end) = (Arc::clone(&reconciles), end.clone());
-                async move {
-                    let name = catalog.metadata.name.clone().unwrap_or_default();
-                    let attempt = async {
-                        // What is not here yet is fetched by the next process.
-                        let supplied =
-                            end.run_until_cancelled(catalogs.supply(&catalog)).await.unwrap_or(Ok(()));
-                        supplied.map(|()| Action::await_change()).map_err(|error| Failure {
-                            message: format!("error populating cache for catalog {name:?}: {error}"),
-                            terminal: error.is_final,
-                        })
-                    };
-                    reconciles.run(&name, attempt).await
-                }
-            },
-            |_, error: &Infallible, _| match *error {},
-            catalogs,
-        )
-        .take_until(unlisted)
-        .for_each(|_| ready(()));
+    let work = Arc::new(reconciles).drive(controller, listed, stop, move |catalog: Arc<ClusterCatalog>| {
+        let (catalogs, end) = (Arc::clone(&catalogs), end.clone());
+        async move {
+            // What is not here yet is fetched by the next process.
+            let supplied = end.run_until_cancelled(catalogs.supply(&catalog)).await.unwrap_or(Ok(()));
+            supplied.map(|()| Action::await_change()).map_err(|error| {
+                let name = catalog.metadata.name.as_deref().unwrap_or_default();
+                let message = format!("error populating cache for catalog {name:?}: {error}");
+                if error.is_final { Failure::terminal(message) } else { Failure::retry(message) }
+            })
+        }
+    });
     (store, work)
 }
 

@@ -44,6 +44,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::failure::Failure;
+use crate::revision_cache::RevisionCache;
 use needs::{Needs, Wanted, ca_secret};
 use plan::{Cause, Step, Times, next};
 use secrets::{Found, Owner, expiry};
@@ -61,6 +62,7 @@ pub(crate) struct WebhookCertificates(Arc<Provider>);
 
 struct Provider {
     client: Client,
+    cache: RevisionCache,
     system_namespace: String,
     events: Events,
     times: Times,
@@ -105,13 +107,20 @@ struct Kept {
 
 impl WebhookCertificates {
     /// The provider; revisions without a namespace of their own keep content in `system_namespace`.
-    pub(crate) fn new(client: Client, system_namespace: &str, events: Events) -> Self {
-        Self::with_times(client, system_namespace, events, Times::DEFAULT)
+    pub(crate) fn new(client: Client, cache: RevisionCache, system_namespace: &str, events: Events) -> Self {
+        Self::with_times(client, cache, system_namespace, events, Times::DEFAULT)
     }
 
-    fn with_times(client: Client, system_namespace: &str, events: Events, times: Times) -> Self {
+    fn with_times(
+        client: Client,
+        cache: RevisionCache,
+        system_namespace: &str,
+        events: Events,
+        times: Times,
+    ) -> Self {
         Self(Arc::new(Provider {
             client,
+            cache,
             system_namespace: system_namespace.to_owned(),
             events,
             times,
@@ -137,7 +146,7 @@ impl WebhookCertificates {
             return Ok(());
         }
         provider.with_known(&owner, |known| known.expected = injections.to_vec());
-        let (revisions, _) = provider.revisions(&owner).await?;
+        let (revisions, _) = provider.revisions(&owner).await;
         let wanted = Wanted::new(&revisions.iter().map(AsRef::as_ref).collect::<Vec<_>>(), injections);
         for serving in injections.iter().map(|injection| &injection.serving).collect::<BTreeSet<_>>() {
             provider.keep(&owner, serving, wanted.is_issued_by_others(serving)).await?;
@@ -180,7 +189,7 @@ impl Provider {
     async fn pass(&self, owner: &Owner) -> Result<Timestamp, Failure> {
         // Comes first: what exists now was expected before it was made.
         let existing = self.existing(owner).await?;
-        let (revisions, unread) = self.revisions(owner).await?;
+        let (revisions, unread) = self.revisions(owner).await;
         let newest_first: Vec<&Needs> = revisions.iter().map(AsRef::as_ref).collect();
         let wanted = self.with_known(owner, |known| {
             let wanted = Wanted::new(&newest_first, &known.expected);
@@ -218,12 +227,9 @@ impl Provider {
     }
 
     /// What the revisions in force need, the newest first, and why some of them could not be read.
-    async fn revisions(&self, owner: &Owner) -> Result<(Vec<Arc<Needs>>, Option<Failure>), Failure> {
-        let sets: Api<ClusterObjectSet> = Api::all(self.client.clone());
-        let selector = ListParams::default().labels(&format!("{}={}", labels::OWNER_NAME, owner.name));
-        let sets = within_deadline(sets.list(&selector)).await;
-        let sets = sets.map_err(|error| Failure::api(&error).context("listing revisions"))?;
-        let mut sets: Vec<_> = sets.items.into_iter().filter(|set| is_in_force(set, owner)).collect();
+    async fn revisions(&self, owner: &Owner) -> (Vec<Arc<Needs>>, Option<Failure>) {
+        let mut sets = self.cache.labeled(&owner.name);
+        sets.retain(|set| is_in_force(set, owner));
         sets.sort_by_key(|set| std::cmp::Reverse(number_of(set)));
         let mut read = self.with_known(owner, |known| std::mem::take(&mut known.read));
         let (mut needs, mut unread) = (Vec::new(), None);
@@ -246,7 +252,7 @@ impl Provider {
             }
         }
         self.with_known(owner, |known| known.read.extend(now_read));
-        Ok((needs, unread))
+        (needs, unread)
     }
 
     async fn read(&self, set: &ClusterObjectSet) -> Result<Needs, Failure> {

@@ -1,6 +1,5 @@
 //! When to look: what the certificates depend on is watched, by metadata only, and the next step has its time.
 
-use std::convert::Infallible;
 use std::future::ready;
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,11 +17,11 @@ use kube::api::{ListParams, PartialObjectMeta};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::{self, Event, watcher as watch};
-use kube::runtime::{Controller, WatchStreamExt, controller, reflector};
+use kube::runtime::{Controller, WatchStreamExt, reflector};
 use kube::{Api, Resource, ResourceExt};
-use olm_api::{ClusterExtension, ClusterObjectSet, labels};
+use olm_api::{ClusterExtension, labels};
 use olm_bundle::BUILTIN_CA_ANNOTATION;
-use olm_service::cluster::{announce_listed, describe, stopped_unlisted, within_deadline};
+use olm_service::cluster::{announce_listed, describe, within_deadline};
 use olm_service::metrics::Metrics;
 use olm_service::reconcile::{Failure as Attempt, RESYNC, Reconciles};
 use serde::de::DeserializeOwned;
@@ -33,6 +32,8 @@ use super::{FAILED, Provider, WebhookCertificates, left_until};
 
 const NAME: &str = "controller-operator-webhookcertificates-controller";
 const CONCURRENCY: u16 = 4;
+/// Longest wait after a failure.
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
 /// How soon the question whether there are certificates to keep is put again if it was not answered.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
@@ -68,23 +69,14 @@ impl WebhookCertificates {
             .filter(move |extension| {
                 ready(extension.as_ref().map_or(true, |extension| known.is_known(&extension.name_any())))
             });
-        let reconciles = Arc::new(Reconciles::new(NAME, "ClusterExtension", CONCURRENCY, metrics));
-        Controller::for_stream(stream, store)
-            .with_config(controller::Config::default().concurrency(CONCURRENCY))
-            .reconcile_on(provider.reasons())
-            .graceful_shutdown_on(stop.clone().cancelled_owned())
-            .run(
-                move |extension: Arc<Extension>, provider: Arc<Provider>| {
-                    let reconciles = Arc::clone(&reconciles);
-                    async move {
-                        reconciles.run(&extension.name_any(), provider.reconcile(&extension).boxed()).await
-                    }
-                },
-                |_, error: &Infallible, _| match *error {},
-                provider,
-            )
-            .take_until(stopped_unlisted(stop, listed))
-            .for_each(|_| ready(()))
+        let controller = Controller::for_stream(stream, store).reconcile_on(provider.reasons());
+        let reconciles = Reconciles::new(NAME, "ClusterExtension", CONCURRENCY, metrics);
+        let reconciles = Arc::new(reconciles.with_longest_delay(LONGEST_RETRY));
+        reconciles
+            .drive(controller, listed, stop, move |extension: Arc<Extension>| {
+                let provider = Arc::clone(&provider);
+                async move { provider.reconcile(&extension).boxed().await }
+            })
             .await;
     }
 }
@@ -115,10 +107,14 @@ impl Provider {
 
     /// Extensions to look at because something that belongs to them changed.
     fn reasons(self: &Arc<Self>) -> impl Stream<Item = ObjectRef<Extension>> + Send + use<> {
-        let owned = format!("{}={}", labels::OWNER_KIND, labels::OWNER_KIND_EXTENSION);
+        let provider = Arc::clone(self);
+        let revisions = self.cache.subscribe().filter_map(move |change| {
+            let name = change.set().labels().get(labels::OWNER_NAME).filter(|name| provider.is_known(name));
+            ready(name.map(|name| ObjectRef::new(name)))
+        });
         stream::select_all([
+            revisions.boxed(),
             self.follow::<Secret>(labels::EXT_WEBHOOK_CERTIFICATE),
-            self.follow::<ClusterObjectSet>(&owned),
             self.follow::<ValidatingWebhookConfiguration>(labels::OWNER_NAME),
             self.follow::<MutatingWebhookConfiguration>(labels::OWNER_NAME),
             self.follow::<CustomResourceDefinition>(labels::OWNER_NAME),

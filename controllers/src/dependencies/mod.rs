@@ -22,10 +22,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as SyncMutex, PoisonError};
 use std::time::Duration;
 
-use futures::{Stream, StreamExt, TryStreamExt};
+use futures::StreamExt;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::PartialObjectMeta;
-use kube::runtime::reflector::Store;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client, ResourceExt};
@@ -37,6 +36,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::failure::Failure;
+use crate::revision_cache::RevisionCache;
 use changes::Changes;
 use served::{ReadError, Told};
 
@@ -50,7 +50,7 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// Reads what is installed and served. Costs nothing until it is asked.
 pub(crate) struct Dependencies {
     client: Client,
-    sets: Store<ClusterObjectSet>,
+    revisions: RevisionCache,
     /// By name of the revision.
     read: SyncMutex<HashMap<String, Read>>,
     /// Held while the API server is asked, so that all who want to know share one answer.
@@ -81,11 +81,11 @@ impl Answer {
 }
 
 impl Dependencies {
-    /// `sets` are all revisions; they must have been listed before the first question.
-    pub(crate) fn new(client: Client, sets: Store<ClusterObjectSet>) -> Self {
+    /// All `revisions` must have been listed before the first question.
+    pub(crate) fn new(client: Client, revisions: RevisionCache) -> Self {
         Self {
             client,
-            sets,
+            revisions,
             read: SyncMutex::default(),
             answer: Mutex::default(),
             changes: AtomicU64::default(),
@@ -106,7 +106,7 @@ impl Dependencies {
         insists: impl Fn(&str, &str) -> bool,
     ) -> Result<(Surroundings, Vec<Dependent>), Failure> {
         let told = self.told().await?;
-        let sets = self.sets.state();
+        let sets = self.revisions.all();
         let owners = sets.iter().filter_map(|set| owner(set)).collect();
         let installed = self.installed(&sets);
         Ok(surroundings(installed.iter().map(Arc::as_ref), &owners, &told.served, except, insists))
@@ -120,21 +120,17 @@ impl Dependencies {
         Ok(self.told().await?.served.facts())
     }
 
-    /// Passes the events of the watch on revisions on, and calls `announce` when another bundle is installed, or one
-    /// is not any more, once somebody has asked: extensions that wait for a dependency have to look again (spec 07
-    /// Belongs behind the store that this was made with: what is announced must be in it.
-    pub(crate) fn announce_changes<E>(
-        self: Arc<Self>,
-        events: impl Stream<Item = Result<Event<ClusterObjectSet>, E>>,
-        announce: impl Fn(),
-    ) -> impl Stream<Item = Result<Event<ClusterObjectSet>, E>> {
+    /// Calls `announce` when another bundle is installed, or one is no longer installed, after the first question:
+    /// extensions that wait for a dependency must resolve again. Does not end by itself.
+    pub(crate) async fn follow_installed(&self, announce: impl Fn()) {
         let mut changes = Changes::default();
-        events.inspect_ok(move |event| {
-            if changes.notice(event) && self.asked.is_cancelled() {
+        let mut revisions = pin!(self.revisions.subscribe());
+        while let Some(change) = revisions.next().await {
+            if changes.notice(&change) && self.asked.is_cancelled() {
                 self.changed();
                 announce();
             }
-        })
+        }
     }
 
     /// Calls `announce` when CustomResourceDefinitions come, change or go, whoever makes them, once somebody has

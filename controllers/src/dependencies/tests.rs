@@ -1,11 +1,9 @@
 //! What a real API server says is installed and served.
 
-use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{DeleteParams, PostParams};
-use kube::runtime::reflector;
 use olm_api::labels;
 use olm_control_plane::ControlPlane;
 use olm_resolve::Gvk;
@@ -52,11 +50,11 @@ async fn eventually(what: &str, ask: impl AsyncFn() -> bool) {
 #[tokio::test]
 async fn what_the_api_server_says() {
     let plane = ControlPlane::start().await.unwrap();
-    let (sets, mut writer) = reflector::store();
-    let dependencies = Arc::new(Dependencies::new(plane.client(), sets));
+    let revisions = RevisionCache::new();
+    let dependencies = Arc::new(Dependencies::new(plane.client(), revisions.clone()));
     let owned = definition("tools", "Tool", Some("toolbox"));
     plane.apply_crds(&[owned, definition("spares", "Spare", None)]).await.unwrap();
-    writer.apply_watcher_event(&Event::Apply(set("toolbox", 1, &[])));
+    revisions.see(Event::Apply(set("toolbox", 1, &[])));
 
     // CustomResourceDefinitions of an extension are its APIs; those that somebody else made are external (spec 07 E-18).
     eventually("discovery shows what is established", async || {
@@ -146,24 +144,27 @@ async fn definitions_wake(plane: &ControlPlane, dependencies: &Dependencies) {
     }
 }
 
-/// Only what is installed is announced, and only once somebody has asked.
 #[tokio::test]
-async fn changes_are_announced_to_those_who_asked() {
+async fn installed_bundle_is_announced_after_first_question() {
     let nowhere = Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-    let dependencies = Arc::new(Dependencies::new(nowhere, reflector::store().0));
+    let revisions = RevisionCache::new();
+    let dependencies = Dependencies::new(nowhere, revisions.clone());
     let announced = AtomicUsize::new(0);
-    let run = async |event: Event<ClusterObjectSet>| {
-        let events = futures::stream::iter([Ok::<_, Infallible>(event)]);
-        let count = || _ = announced.fetch_add(1, Ordering::SeqCst);
-        let passed = Arc::clone(&dependencies).announce_changes(events, count);
-        assert_eq!(passed.count().await, 1);
-        announced.load(Ordering::SeqCst)
+    let count = || announced.load(Ordering::SeqCst);
+    let scene = async {
+        revisions.see(Event::Apply(set("a", 1, &[])));
+        tokio::task::yield_now().await;
+        assert_eq!(count(), 0);
+        // The answer that is none is shared too.
+        let failure = dependencies.cluster_facts().await.map(drop).unwrap_err();
+        assert!(failure.message.starts_with("finding out what the cluster serves: "), "{failure}");
+        assert_eq!(dependencies.surroundings("x", |_, _| true).await.map(drop).unwrap_err(), failure);
+        revisions.see(Event::Apply(set("b", 1, &[])));
+        eventually("the bundle is announced", async || count() == 1).await;
     };
-    assert_eq!(run(Event::Apply(set("a", 1, &[]))).await, 0);
-    // The answer that is none is shared too.
-    let failure = dependencies.cluster_facts().await.map(drop).unwrap_err();
-    assert!(failure.message.starts_with("finding out what the cluster serves: "), "{failure}");
-    assert_eq!(dependencies.surroundings("x", |_, _| true).await.map(drop).unwrap_err(), failure);
-    assert_eq!(run(Event::Apply(set("a", 1, &[]))).await, 1);
-    assert_eq!(run(Event::Init).await, 1);
+    tokio::select! {
+        biased;
+        () = dependencies.follow_installed(|| _ = announced.fetch_add(1, Ordering::SeqCst)) => panic!("it ended"),
+        () = scene => {}
+    }
 }

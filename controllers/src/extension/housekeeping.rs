@@ -26,7 +26,7 @@ impl Context {
     /// Keeps house. Does not end by itself.
     pub(super) async fn keep_house(&self, wake: &Wake) {
         // Before the first lists nobody would seem to need anything.
-        self.sets_listed.cancelled().await;
+        self.parts.cache.listed().cancelled().await;
         self.extensions_listed.cancelled().await;
         for number in 1u32.. {
             sleep(ROUND).await;
@@ -80,7 +80,7 @@ impl Context {
         self.ref_secrets
             .follow(|extension, revision| {
                 // With its revision a Secret goes as it should.
-                let is_needed = self.known.of(extension).iter().any(|set| {
+                let is_needed = self.revisions_of(extension).iter().any(|set| {
                     set.name_any() == revision
                         && set.metadata.deletion_timestamp.is_none()
                         && !revisions::is_archived(set)

@@ -303,7 +303,7 @@ impl Context {
     /// What is known of the newest revision if it is made from these inputs, and is doing well.
     fn settled(&self, name: &str, inputs: &Inputs) -> Option<Settled> {
         let settled = lock(&self.settled).get(name).filter(|settled| settled.inputs == *inputs).cloned()?;
-        let all = self.known.of(name);
+        let all = self.revisions_of(name);
         let newest = all.iter().max_by_key(|set| revisions::number(set))?;
         let progressing = newest
             .status

@@ -30,7 +30,7 @@ impl World {
         let plane = world::plane(Default::default()).await;
         let cache = tempfile::tempdir().unwrap();
         let parts = world::parts(plane.client(), cache.path(), reflector::store().0);
-        let context = Context::new(parts, reflector::store().0, reflector::store().0);
+        let context = Context::new(parts, reflector::store().0);
         Self { plane, context, cache }
     }
 
@@ -196,7 +196,7 @@ impl World {
     /// A controller that has just started.
     fn restart(&mut self) {
         let parts = world::parts(self.plane.client(), self.cache.path(), reflector::store().0);
-        self.context = Context::new(parts, reflector::store().0, reflector::store().0);
+        self.context = Context::new(parts, reflector::store().0);
     }
 }
 

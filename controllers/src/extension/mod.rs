@@ -1,7 +1,7 @@
 //! The extension controller: from a ClusterExtension to the revision that installs its bundle, and back to a status
 //! (spec 05 §3).
 //!
-//! One [`pass`]: observe the revisions ([`known`], [`revisions`]) → ask catalogs and cluster ([`market`]) → choose a bundle
+//! One [`pass`]: observe the [`revisions`] → ask catalogs and cluster ([`market`]) → choose a bundle
 //! ([`wanted`]) under the rules in force ([`olm_extension`]) → have it rendered and look at what it endangers ([`install`])
 //! → make it the newest revision ([`apply`]) → one status write ([`attempted`], [`status`], [`findings`]) → Events
 //! ([`notices`], [`milestones`]). [`removal`] is the way out, [`orphans`] the way back.
@@ -15,7 +15,6 @@ mod findings;
 mod housekeeping;
 mod in_use;
 mod install;
-mod known;
 mod market;
 mod milestones;
 mod mirroring;
@@ -31,20 +30,18 @@ mod wanted;
 mod world;
 
 use std::collections::{HashMap, HashSet};
-use std::convert::Infallible;
-use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::{FutureExt, Stream, StreamExt};
+use futures::{FutureExt, StreamExt};
 use kube::runtime::reflector::Store;
 use kube::runtime::reflector::store::Writer;
-use kube::runtime::{Controller, Predicate, WatchStreamExt, controller, predicates, reflector, watcher};
-use kube::{Api, Client, ResourceExt};
+use kube::runtime::{Controller, Predicate, WatchStreamExt, predicates, reflector, watcher};
+use kube::{Api, Client};
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
 use olm_extension::Settings;
 use olm_resolve::DependencyMode;
-use olm_service::cluster::{announce_listed, stopped_unlisted};
+use olm_service::cluster::announce_listed;
 use olm_service::events::Events;
 use olm_service::metrics::Metrics;
 use olm_service::probes::Readiness;
@@ -62,10 +59,10 @@ use crate::dependencies::Dependencies;
 use crate::gates::Features;
 use crate::metrics::extensions::ExtensionMetrics;
 use crate::preflight::Preflight;
+use crate::revision_cache::RevisionCache;
 use apply::Revisions;
 use housekeeping::Wake;
 use install::Settled;
-use known::KnownRevisions;
 use ref_secrets::{ABANDONED, RefSecrets};
 
 const NAME: &str = "controller-operator-cluster-extension-controller";
@@ -93,6 +90,8 @@ pub(crate) struct Parts {
     pub events: Events,
     /// Catalog content.
     pub catalogs: Arc<Catalogs>,
+    /// All revisions.
+    pub cache: RevisionCache,
     /// All ClusterCatalogs.
     pub catalog_store: Store<ClusterCatalog>,
     /// Bundle content.
@@ -113,8 +112,6 @@ struct Context {
     extensions_listed: CancellationToken,
     dependencies: Arc<Dependencies>,
     sets: Api<ClusterObjectSet>,
-    known: Arc<KnownRevisions>,
-    sets_listed: CancellationToken,
     revisions: Revisions,
     ref_secrets: RefSecrets,
     adoption: Adoption,
@@ -130,22 +127,16 @@ struct Context {
 }
 
 impl Context {
-    fn new(
-        parts: Parts,
-        extensions_in_store: Store<ClusterExtension>,
-        sets: Store<ClusterObjectSet>,
-    ) -> Self {
+    fn new(parts: Parts, extensions_in_store: Store<ClusterExtension>) -> Self {
         let (client, namespace) = (parts.client.clone(), &parts.system_namespace);
         Self {
             settings: settings(parts.features, parts.dependency_mode),
             extensions: Api::all(client.clone()),
-            measures: Arc::new(ExtensionMetrics::new(extensions_in_store.clone(), sets.clone())),
+            measures: Arc::new(ExtensionMetrics::new(extensions_in_store.clone(), parts.cache.clone())),
             extensions_in_store,
             extensions_listed: CancellationToken::new(),
-            dependencies: Arc::new(Dependencies::new(client.clone(), sets.clone())),
+            dependencies: Arc::new(Dependencies::new(client.clone(), parts.cache.clone())),
             sets: Api::all(client.clone()),
-            known: Arc::new(KnownRevisions::new(sets)),
-            sets_listed: CancellationToken::new(),
             revisions: Revisions::new(client.clone(), namespace),
             ref_secrets: RefSecrets::new(&client, namespace, ABANDONED),
             adoption: Adoption::new(client.clone(), namespace),
@@ -159,20 +150,27 @@ impl Context {
     }
 }
 
-/// Runs the controller until `stop`. Catalog content must have been listed once.
-pub(crate) async fn run(parts: Parts, metrics: Arc<Metrics>, stop: CancellationToken) {
-    let (sets, sets_writer) = reflector::store();
-    let (store, writer) = reflector::store();
-    let context = Arc::new(Context::new(parts, store.clone(), sets));
-    follow(context, store, writer, sets_writer, metrics, stop).await;
+impl Context {
+    /// The revisions of an extension, in no order.
+    fn revisions_of(&self, extension: &str) -> Vec<Arc<ClusterObjectSet>> {
+        let mut sets = self.parts.cache.labeled(extension);
+        sets.retain(|set| revisions::is_of(set, extension));
+        sets
+    }
 }
 
-/// [`run`] with what passes work with; the writers are those of its stores.
+/// Runs the controller until `stop`. Catalog content must have been listed once.
+pub(crate) async fn run(parts: Parts, metrics: Arc<Metrics>, stop: CancellationToken) {
+    let (store, writer) = reflector::store();
+    let context = Arc::new(Context::new(parts, store.clone()));
+    follow(context, store, writer, metrics, stop).await;
+}
+
+/// [`run`] with what passes work with; the writer is that of its store.
 async fn follow(
     context: Arc<Context>,
     store: Store<ClusterExtension>,
     writer: Writer<ClusterExtension>,
-    sets_writer: Writer<ClusterObjectSet>,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) {
@@ -180,7 +178,7 @@ async fn follow(
     let synced = Arc::clone(&context);
     tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
         synced.extensions_listed.cancelled().await;
-        synced.sets_listed.cancelled().await;
+        synced.parts.cache.listed().cancelled().await;
         synced.parts.readiness.ready(INFORMERS);
     }));
     keep_watch(&context, &wake, &stop);
@@ -203,27 +201,17 @@ async fn follow(
     let catalogs = WatchStream::from_changes(context.parts.catalogs.changes()).map(drop);
     let reconciles = Reconciles::new(NAME, "ClusterExtension", CONCURRENCY, metrics);
     let reconciles = Arc::new(reconciles.with_longest_delay(LONGEST_RETRY));
-    let unlisted = stopped_unlisted(stop.clone(), context.extensions_listed.clone());
-    Controller::for_stream(stream, store)
-        .with_config(controller::Config::default().concurrency(CONCURRENCY))
-        .owns_stream(follow_revisions(&context, sets_writer))
+    let revisions = context.parts.cache.subscribe().map(|change| Arc::clone(change.set()));
+    let controller = Controller::for_stream(stream, store)
+        .owns_shared_stream(revisions)
         .reconcile_on(UnboundedReceiverStream::new(woken))
-        .reconcile_all_on(catalogs)
-        .graceful_shutdown_on(stop.cancelled_owned())
-        .run(
-            move |extension: Arc<ClusterExtension>, context: Arc<Context>| {
-                let reconciles = Arc::clone(&reconciles);
-                async move {
-                    reconciles
-                        .run(&extension.name_any(), context.reconcile(&extension).boxed())
-                        .await
-                }
-            },
-            |_, error: &Infallible, _| match *error {},
-            context,
-        )
-        .take_until(unlisted)
-        .for_each(|_| ready(()))
+        .reconcile_all_on(catalogs);
+    let listed = context.extensions_listed.clone();
+    reconciles
+        .drive(controller, listed, stop, move |extension: Arc<ClusterExtension>| {
+            let context = Arc::clone(&context);
+            async move { context.reconcile(&extension).boxed().await }
+        })
         .await;
 }
 
@@ -232,47 +220,14 @@ fn keep_watch(context: &Arc<Context>, wake: &Wake, stop: &CancellationToken) {
     let (definitions, woken) = (Arc::clone(&context.dependencies), Arc::clone(&context.parts.catalogs));
     let ended = stop.clone();
     tokio::spawn(async move {
-        ended.run_until_cancelled(definitions.follow_definitions(|| woken.announce())).await
+        let installed = definitions.follow_installed(|| woken.announce());
+        let crds = definitions.follow_definitions(|| woken.announce());
+        ended.run_until_cancelled(futures::future::join(installed, crds)).await
     });
     let (follower, to, ended) = (Arc::clone(context), wake.clone(), stop.clone());
     tokio::spawn(async move { ended.run_until_cancelled(follower.follow_secrets(&to)).await });
     let (keeper, to, ended) = (Arc::clone(context), wake.clone(), stop.clone());
     tokio::spawn(async move { ended.run_until_cancelled(keeper.keep_house(&to)).await });
-}
-
-/// The watch on revisions. It keeps their store, and wakes all extensions where others than the owner are concerned.
-fn follow_revisions(
-    context: &Context,
-    writer: Writer<ClusterObjectSet>,
-) -> impl Stream<Item = Result<ClusterObjectSet, watcher::Error>> + Send + use<> {
-    let (vanished, changed) = (Arc::clone(&context.parts.catalogs), Arc::clone(&context.parts.catalogs));
-    let known = Arc::clone(&context.known);
-    let events = watcher(context.sets.clone(), watcher::Config::default())
-        .default_backoff()
-        .modify(thin)
-        .reflect(writer)
-        .inspect(move |event| {
-            if let Ok(event) = event {
-                known.notice(event);
-            }
-        });
-    let events = announce_listed(events, context.sets_listed.clone()).inspect(move |event| {
-        // A revision that vanished while the watch was broken is in no event.
-        if matches!(event, Ok(watcher::Event::InitDone)) {
-            vanished.announce();
-        }
-    });
-    let dependencies = Arc::clone(&context.dependencies);
-    dependencies.announce_changes(events, move || changed.announce()).touched_objects()
-}
-
-/// Takes away what no pass looks at: the content makes most of a revision. Who writes one reads it before.
-fn thin(set: &mut ClusterObjectSet) {
-    set.metadata.managed_fields = None;
-    if let Some(spec) = &mut set.spec {
-        spec.phases = Vec::new();
-        spec.progression_probes = Vec::new();
-    }
 }
 
 /// What is behind the lock, whatever became of who held it last.

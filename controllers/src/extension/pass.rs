@@ -51,10 +51,10 @@ impl Context {
             warn_of_service_account(extension);
         }
         // Without its revisions an installed extension would look like a new one.
-        self.sets_listed.cancelled().await;
+        self.parts.cache.listed().cancelled().await;
         let name = extension.name_any();
         let rules = self.rules(extension);
-        let sets = self.known.of(&name);
+        let sets = self.revisions_of(&name);
         match self.adoption.migrate(extension, &sets).boxed().await {
             Ok(Migrated::Settled) => {}
             Ok(Migrated::Awaited(note)) => {
@@ -115,7 +115,7 @@ impl Context {
         self.publish(extension, &over, notices);
         if let Some(set) = &made {
             // Another pass before that would take it for lost.
-            self.known.shows(set).await;
+            self.parts.cache.shows(set).await;
         } else if let Err(error) = self.ref_secrets.sweep(&name).await {
             tracing::warn!(extension = name, %error, "Secrets without owner stay as they are");
         }

@@ -108,7 +108,7 @@ impl Context {
         extension: &ClusterExtension,
         failure: Failure,
     ) -> Result<(), Attempt> {
-        let states = revisions::states(&self.known.of(&extension.name_any()));
+        let states = revisions::states(&self.revisions_of(&extension.name_any()));
         let generation = extension.metadata.generation;
         self.write(extension, generation, &states, &Outcome::CannotGo(failure)).await.map(drop)
     }
@@ -122,7 +122,7 @@ impl Context {
             return Ok(None);
         }
         // Before the first list it would seem that nothing is installed.
-        self.sets_listed.cancelled().await;
+        self.parts.cache.listed().cancelled().await;
         let rules = self.rules(extension);
         let around = self.dependencies.surroundings(&name, |other, type_| self.insists(other, type_)).await;
         match around {

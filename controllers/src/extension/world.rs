@@ -10,6 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::api::events::v1::Event;
+use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use olm_api::ClusterCatalog;
@@ -27,6 +28,7 @@ use tokio::time::timeout;
 use super::*;
 use crate::bundles::fixture;
 use crate::catalogs::fixture::Catalogd;
+use crate::revision_cache::RevisionCache;
 
 /// Namespace of our own things.
 pub(super) const SYSTEM: &str = "olmv1-system";
@@ -55,8 +57,10 @@ pub(super) fn parts(client: Client, cache: &Path, catalog_store: Store<ClusterCa
     let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
     let pool = CaPool::load(CaSources { system: Vec::new, directory: None, bundle: None }, profile).unwrap();
     let events = Events::new(client.clone(), Component::OperatorController);
+    let cache_of_revisions = RevisionCache::new();
     Parts {
         client: client.clone(),
+        cache: cache_of_revisions.clone(),
         system_namespace: SYSTEM.to_owned(),
         features: Features {
             single_own_namespace: false,
@@ -73,7 +77,7 @@ pub(super) fn parts(client: Client, cache: &Path, catalog_store: Store<ClusterCa
         catalogs: Arc::new(Catalogs::open(cache.join("catalogs"), Arc::new(pool)).unwrap()),
         catalog_store,
         bundles: fixture::open(&cache.join("unpack")),
-        certificates: WebhookCertificates::new(client, SYSTEM, events),
+        certificates: WebhookCertificates::new(client, cache_of_revisions, SYSTEM, events),
         readiness: Readiness::default(),
     }
 }
@@ -147,19 +151,20 @@ impl World {
             stop.clone(),
         );
         parts.catalog_store = catalog_store;
-        let (sets, sets_writer) = reflector::store();
         let (store, writer) = reflector::store();
-        let mut context = Context::new(parts, store.clone(), sets);
+        let mut context = Context::new(parts, store.clone());
         context.ref_secrets = RefSecrets::new(&client, SYSTEM, jiff::SignedDuration::ZERO);
         let context = Arc::new(context);
         let (passes, ended) = (Arc::clone(&context), stop.clone());
+        let cache = context.parts.cache.clone();
         let work = tokio::spawn(async move {
+            let cached = cache.follow(client, ended.clone());
             let extensions = async {
                 if ended.run_until_cancelled(listed.cancelled()).await.is_some() {
-                    follow(passes, store, writer, sets_writer, metrics, ended.clone()).await;
+                    follow(passes, store, writer, metrics, ended.clone()).await;
                 }
             };
-            tokio::join!(following, extensions);
+            tokio::join!(following, cached, extensions);
         });
         self.running = Some(Running { context, stop, work });
     }

@@ -12,13 +12,15 @@ use kube::runtime::watcher::Event;
 use olm_api::cluster_extension::BundleMetadata;
 use olm_api::cluster_object_set::LifecycleState;
 use olm_api::conditions::{self, Status, reasons, types};
-use olm_api::{ClusterExtension, ClusterObjectSet, labels};
+use olm_api::{ClusterExtension, labels};
 use olm_service::metrics::Metrics;
 use olm_service::samples::{Labels, counters, gauges};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
+
+use crate::revision_cache::RevisionCache;
 
 /// Conditions that have series. Three more say in detail what `Deprecated` says.
 const CONDITIONS: [&str; 4] = [types::INSTALLED, types::PROGRESSING, types::AVAILABLE, types::DEPRECATED];
@@ -35,7 +37,7 @@ struct OutcomeLabel {
 pub(crate) struct ExtensionMetrics {
     seen: Mutex<BTreeMap<String, Seen>>,
     extensions: Store<ClusterExtension>,
-    revisions: Store<ClusterObjectSet>,
+    revisions: RevisionCache,
     resolutions: Family<OutcomeLabel, Histogram, fn() -> Histogram>,
 }
 
@@ -137,8 +139,8 @@ impl Seen {
 }
 
 impl ExtensionMetrics {
-    /// Nothing seen yet. The stores are those that the watches fill.
-    pub(crate) fn new(extensions: Store<ClusterExtension>, revisions: Store<ClusterObjectSet>) -> Self {
+    /// Nothing seen yet. The watch fills the store.
+    pub(crate) fn new(extensions: Store<ClusterExtension>, revisions: RevisionCache) -> Self {
         let histogram: fn() -> Histogram = || Histogram::new(RESOLUTION_BUCKETS);
         let resolutions = Family::new_with_constructor(histogram);
         Self { seen: Mutex::default(), extensions, revisions, resolutions }
@@ -179,7 +181,7 @@ impl ExtensionMetrics {
     /// Seconds since the newest revision of each extension was made.
     fn ages(&self) -> BTreeMap<String, f64> {
         let mut newest: BTreeMap<String, (i64, Timestamp)> = BTreeMap::new();
-        for set in self.revisions.state() {
+        for set in self.revisions.all() {
             let spec = set.spec.as_ref().filter(|spec| spec.lifecycle_state != LifecycleState::Archived);
             let owner = set.labels().get(labels::OWNER_NAME);
             let made = set.metadata.creation_timestamp.as_ref();
@@ -285,6 +287,8 @@ mod tests {
     use kube::runtime::reflector;
     use serde_json::{Value, json};
 
+    use olm_api::ClusterObjectSet;
+
     use super::*;
 
     fn extension(conditions: &[(&str, &str, &str)], version: Option<&str>) -> ClusterExtension {
@@ -344,16 +348,16 @@ mod tests {
     #[test]
     fn every_name_is_there_with_few_series() {
         let (extensions, mut store) = reflector::store();
-        let (sets, mut sets_store) = reflector::store();
+        let revisions = RevisionCache::new();
         let metrics = Metrics::new();
-        let seen = Arc::new(ExtensionMetrics::new(extensions, sets));
+        let seen = Arc::new(ExtensionMetrics::new(extensions, revisions.clone()));
         seen.register(&metrics);
         let show = |store: &mut reflector::store::Writer<_>, event: Event<ClusterExtension>| {
             store.apply_watcher_event(&event);
             seen.notice(&event);
         };
         for set in [revision(1, "Archived"), revision(2, "Active")] {
-            sets_store.apply_watcher_event(&Event::Apply(set));
+            revisions.see(Event::Apply(set));
         }
         let waits = ("UpgradeAvailable", "True", "OutsideScope");
         show(&mut store, Event::Apply(extension(&HEALTHY, Some("1.0.0"))));
@@ -429,7 +433,7 @@ mod tests {
         }
         let (extensions, mut store) = reflector::store();
         let metrics = Metrics::new().with_classic_names(true);
-        let seen = Arc::new(ExtensionMetrics::new(extensions, reflector::store().0));
+        let seen = Arc::new(ExtensionMetrics::new(extensions, RevisionCache::new()));
         seen.register(&metrics);
         let event = Event::Apply(extension(&with(&[("Paused", "True", "Paused")]), Some("1.0.0")));
         store.apply_watcher_event(&event);

@@ -28,6 +28,7 @@ use olm_service::metrics::Metrics;
 use olm_service::reconcile::{Failure, Reconciles};
 use tokio_util::sync::CancellationToken;
 
+use crate::revision_cache::RevisionCache;
 use announce::{Transitions, VerdictMetrics};
 pub(crate) use flags::{PlatformFlags, Settings};
 use observe::observe;
@@ -49,6 +50,7 @@ const LONGEST_RETRY: Duration = Duration::from_secs(60);
 /// Runs the controller until `stop`.
 pub(crate) async fn run(
     client: Client,
+    cache: RevisionCache,
     settings: Settings,
     events: Events,
     metrics: Arc<Metrics>,
@@ -63,13 +65,13 @@ pub(crate) async fn run(
         is_told_inactive: false,
         last: None,
         revisions: Arc::clone(&revisions),
-        client: client.clone(),
+        client,
         settings,
         events,
     };
     tokio::select! {
         () = stop.cancelled() => {}
-        () = revisions.follow(client, &wake) => {}
+        () = revisions.follow(&cache, &wake) => {}
         () = controller.run(&wake, Reconciles::new(NAME, "ClusterUpgradeStatus", 1, metrics)) => {}
     }
 }

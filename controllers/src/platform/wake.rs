@@ -17,6 +17,8 @@ use olm_platform::Revision;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
+use crate::revision_cache::{Change, RevisionCache};
+
 /// Wakes the controller; any number of reasons before it looks are one.
 #[derive(Debug, Default)]
 pub(crate) struct Wake {
@@ -62,35 +64,17 @@ impl Revisions {
     }
 
     /// Follows the ClusterObjectSets for ever. While the watch is broken, what was known stays.
-    pub(crate) async fn follow(&self, client: Client, wake: &Wake) {
-        let owned = format!("{}={}", labels::OWNER_KIND, labels::OWNER_KIND_EXTENSION);
-        let config = watcher::Config::default().labels(&owned);
-        let sets: Api<ClusterObjectSet> = Api::all(client);
-        let mut events = pin!(watcher::watcher(sets, config).default_backoff());
-        let mut listing = BTreeMap::new();
-        while let Some(event) = events.next().await {
-            let changed = match event {
-                Ok(Event::Init) => {
-                    listing.clear();
-                    false
-                }
-                Ok(Event::InitApply(set)) => {
-                    put(&mut listing, &set);
-                    false
-                }
-                Ok(Event::InitDone) => {
-                    let next = Some(std::mem::take(&mut listing));
-                    let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-                    let changed = *known != next;
-                    *known = next;
-                    changed
-                }
-                Ok(Event::Apply(set)) => self.change(|known| put(known, &set)),
-                Ok(Event::Delete(set)) => self.change(|known| known.remove(&set.name_any()).is_some()),
-                Err(error) => {
-                    tracing::warn!(%error, "watching ClusterObjectSets");
-                    false
-                }
+    pub(crate) async fn follow(&self, cache: &RevisionCache, wake: &Wake) {
+        let mut changes = pin!(cache.subscribe());
+        cache.listed().cancelled().await;
+        let mut known = BTreeMap::new();
+        cache.all().iter().for_each(|set| _ = put(&mut known, set));
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
+        wake.wake();
+        while let Some(change) = changes.next().await {
+            let changed = match change {
+                Change::Applied(set) => self.change(|known| put(known, &set)),
+                Change::Deleted(set) => self.change(|known| known.remove(&set.name_any()).is_some()),
             };
             if changed {
                 wake.wake();
@@ -106,7 +90,9 @@ impl Revisions {
 /// Notes what a ClusterObjectSet says now; tells whether that is new.
 fn put(known: &mut BTreeMap<String, Arc<Revision>>, set: &ClusterObjectSet) -> bool {
     let name = set.name_any();
-    match Revision::of(set) {
+    let of_extension =
+        set.labels().get(labels::OWNER_KIND).is_some_and(|kind| kind == labels::OWNER_KIND_EXTENSION);
+    match Revision::of(set).filter(|_| of_extension) {
         Some(revision) if known.get(&name).is_some_and(|known| **known == revision) => false,
         Some(revision) => {
             known.insert(name, Arc::new(revision));

@@ -7,7 +7,6 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::GroupVersionKind;
-use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt};
 use olm_api::cluster_object_set::{LifecycleState, ObservedPhase, Phase};
 use olm_api::{ClusterObjectSet, labels};
@@ -193,14 +192,12 @@ impl Context {
             return Vec::new();
         };
         let counts = |other: &Arc<ClusterObjectSet>| {
-            other.labels().get(labels::OWNER_NAME) == Some(extension)
-                && other.metadata.uid != set.metadata.uid
+            other.metadata.uid != set.metadata.uid
                 && other.metadata.deletion_timestamp.is_none()
                 && has_same_extension(set, other)
                 && other.spec.as_ref().is_some_and(|spec| spec.lifecycle_state == LifecycleState::Active)
         };
-        let names = self.families.of(extension);
-        names.iter().filter_map(|name| self.store.get(&ObjectRef::new(name))).filter(counts).collect()
+        self.cache.labeled(extension).into_iter().filter(counts).collect()
     }
 
     /// UIDs of [`Self::siblings`].

@@ -9,7 +9,6 @@ mod content;
 mod deadline;
 mod denials;
 mod drift;
-mod families;
 mod lost;
 mod removal;
 mod status;
@@ -17,20 +16,16 @@ mod status;
 mod tests;
 mod watches;
 
-use std::collections::{HashMap, HashSet};
-use std::convert::Infallible;
+use std::collections::HashMap;
 use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
+use futures::{FutureExt, Stream, StreamExt};
 use jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
-use kube::runtime::reflector::Store;
-use kube::runtime::reflector::store::Writer;
-use kube::runtime::watcher::Event;
-use kube::runtime::{Controller, Predicate, WatchStreamExt, controller, predicates, reflector, watcher};
+use kube::runtime::{Controller, Predicate, predicates};
 use kube::{Api, Client, ResourceExt};
 use olm_api::cluster_object_set::{LifecycleState, ObservedPhase};
 use olm_api::limits::{ARCHIVAL_RETRY, COLLISION_RETRY};
@@ -41,7 +36,7 @@ use olm_revision::probes::Probes;
 use olm_revision::result::RevisionResult;
 use olm_service::Component;
 use olm_service::api_warnings::listening;
-use olm_service::cluster::{announce_listed, describe, stopped_unlisted, within_deadline};
+use olm_service::cluster::{describe, within_deadline};
 use olm_service::events::Events;
 use olm_service::metrics::Metrics;
 use olm_service::reconcile::{Failure, Reconciles};
@@ -52,9 +47,9 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::revisions::RevisionMetrics;
+use crate::revision_cache::{Change, RevisionCache};
 use content::{Origin, Unusable, owner, secret_kind};
 use drift::Corrections;
-use families::Families;
 use status::Outcome;
 use watches::Watches;
 
@@ -92,8 +87,7 @@ impl Default for Pace {
 struct Context {
     client: Client,
     sets: Api<ClusterObjectSet>,
-    store: Store<ClusterObjectSet>,
-    families: Families,
+    cache: RevisionCache,
     engine: Engine<KubeCluster>,
     watches: Watches,
     events: Events,
@@ -141,16 +135,18 @@ fn version_of(set: &ClusterObjectSet) -> Option<u64> {
 /// Runs the controller until `stop`.
 pub(crate) async fn run(
     client: Client,
+    cache: RevisionCache,
     system_namespace: String,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) {
-    run_at(Pace::default(), client, system_namespace, metrics, stop).await;
+    run_at(Pace::default(), client, cache, system_namespace, metrics, stop).await;
 }
 
 async fn run_at(
     pace: Pace,
     client: Client,
+    cache: RevisionCache,
     system_namespace: String,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
@@ -158,15 +154,13 @@ async fn run_at(
     let cluster = KubeCluster::new(client.clone());
     let engine = Engine::new(cluster.clone());
     let (watches, changed) = Watches::new(client.clone(), cluster, engine.sightings());
-    let (store, writer) = reflector::store();
     let events = Events::new(client.clone(), Component::OperatorController);
     let measures = RevisionMetrics::default();
     metrics.register_collector(measures.clone());
     let context = Arc::new(Context {
         sets: Api::all(client.clone()),
         client,
-        store: store.clone(),
-        families: Families::default(),
+        cache: cache.clone(),
         engine,
         watches,
         corrections: Corrections::new(events.clone(), measures.clone()),
@@ -177,79 +171,45 @@ async fn run_at(
         system_namespace,
         pace,
     });
-    let listed = CancellationToken::new();
-    let stream = changes(&context, writer, listed.clone());
+    let controller = Controller::for_shared_stream(changed_sets(&context), cache.store())
+        .reconcile_on(UnboundedReceiverStream::new(changed));
     let reconciles = Reconciles::new(NAME, "ClusterObjectSet", CONCURRENCY, metrics);
     let reconciles = Arc::new(reconciles.with_longest_delay(pace.longest_retry));
-    Controller::for_stream(stream, store)
-        .with_config(controller::Config::default().concurrency(CONCURRENCY))
-        .reconcile_on(UnboundedReceiverStream::new(changed))
-        .graceful_shutdown_on(stop.clone().cancelled_owned())
-        .run(
-            move |set: Arc<ClusterObjectSet>, context: Arc<Context>| {
-                let reconciles = Arc::clone(&reconciles);
-                async move {
-                    let deadline = deadline::of(&set, pace.minute);
-                    let left = deadline.and_then(|deadline| deadline.remaining(Timestamp::now()));
-                    let by = left.map(|left| Instant::now() + left);
-                    reconciles.run_by(&set.name_any(), by, context.listen(&set).boxed()).await
-                }
-            },
-            |_, error: &Infallible, _| match *error {},
-            context,
-        )
-        .take_until(stopped_unlisted(stop, listed))
-        .for_each(|_| ready(()))
+    let listed = cache.listed().clone();
+    reconciles
+        .drive(controller, listed, stop, move |set: Arc<ClusterObjectSet>| {
+            let context = Arc::clone(&context);
+            async move {
+                let deadline = deadline::of(&set, context.pace.minute);
+                let left = deadline.and_then(|deadline| deadline.remaining(Timestamp::now()));
+                let by = left.map(|left| Instant::now() + left);
+                context.listen(&set).boxed().await.map_err(|failure| failure.no_later_than(by))
+            }
+        })
         .await;
 }
 
-/// The revisions that somebody has changed. Our own status writes are no reason to look again.
-fn changes(
-    context: &Arc<Context>,
-    writer: Writer<ClusterObjectSet>,
-    listed: CancellationToken,
-) -> impl Stream<Item = Result<ClusterObjectSet, watcher::Error>> + Send + use<> {
-    let relevant = predicates::generation
+/// The revisions of which more than the status has changed: our own status writes trigger nothing.
+fn changed_sets(context: &Arc<Context>) -> impl Stream<Item = Arc<ClusterObjectSet>> + Send + use<> {
+    let relevant = predicates::generation::<ClusterObjectSet>
         .combine(predicates::finalizers)
         .combine(predicates::labels)
         .combine(predicates::annotations);
-    let noticing = Arc::clone(context);
-    let events = watcher(context.sets.clone(), watcher::Config::default())
-        .default_backoff()
-        .modify(|set| set.metadata.managed_fields = None)
-        .reflect(writer)
-        .inspect_ok(move |event| noticing.notice(event));
-    announce_listed(events, listed).applied_objects().predicate_filter(relevant, Default::default())
+    let (context, mut seen) = (Arc::clone(context), HashMap::new());
+    let changed = context.cache.subscribe().map(move |change| {
+        if let Change::Deleted(set) = &change {
+            seen.remove(&set.uid());
+            context.forget(set);
+            context.measures.retain(|extension| !context.cache.labeled(extension).is_empty());
+        }
+        let set = change.applied()?;
+        let state = relevant.hash_property(&*set);
+        (seen.insert(set.uid(), state) != Some(state)).then_some(set)
+    });
+    changed.filter_map(ready)
 }
 
 impl Context {
-    /// Keeps what is remembered of revisions in step with those that exist.
-    fn notice(&self, event: &Event<ClusterObjectSet>) {
-        match event {
-            Event::Apply(set) | Event::InitApply(set) => self.families.add(set),
-            Event::Delete(set) => {
-                self.forget(set);
-                self.families.remove(set);
-                self.measures.retain(|extension| !self.families.of(extension).is_empty());
-            }
-            Event::Init => {}
-            Event::InitDone => {
-                let sets = self.store.state();
-                let names: HashSet<String> = sets.iter().map(|set| set.name_any()).collect();
-                let uids: HashSet<String> = sets.iter().filter_map(|set| set.uid()).collect();
-                self.families.retain(|name| names.contains(name));
-                self.measures.retain(|extension| !self.families.of(extension).is_empty());
-                self.watches.retain(|name| names.contains(name));
-                self.engine.retain(|uid| uids.contains(uid));
-                self.origins().retain(|uid, _| uids.contains(uid));
-                self.written
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .retain(|uid, _| uids.contains(uid));
-            }
-        }
-    }
-
     /// For a revision that holds nothing any more.
     fn forget(&self, set: &ClusterObjectSet) {
         let uid = set.uid().unwrap_or_default();

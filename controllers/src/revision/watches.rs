@@ -127,11 +127,6 @@ impl Watches {
         self.leave(revision, |_| false);
     }
 
-    /// Releases what others than these revisions watch.
-    pub(crate) fn retain(&self, is_alive: impl Fn(&str) -> bool) {
-        self.sift(|_, users| users.retain(|user| is_alive(user)));
-    }
-
     /// What is being watched.
     #[cfg(test)]
     pub(crate) fn kinds(&self) -> Vec<String> {

@@ -171,11 +171,6 @@ impl<C: Cluster> Engine<C> {
         self.memories().remove(owner_uid);
     }
 
-    /// Forgets all revisions but these.
-    pub fn retain(&self, is_alive: impl Fn(&str) -> bool) {
-        self.memories().retain(|uid, _| is_alive(uid));
-    }
-
     fn memories(&self) -> MutexGuard<'_, HashMap<String, Memory>> {
         self.memories.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -14,6 +14,7 @@ pub mod cluster;
 pub mod command_line;
 pub mod component;
 mod connection;
+pub mod controller;
 pub mod events;
 pub mod flags;
 pub mod gates;

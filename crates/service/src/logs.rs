@@ -7,7 +7,7 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::flags::{LogFormat, ServiceFlags};
@@ -21,11 +21,10 @@ pub fn start(flags: &ServiceFlags) {
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let started = match flags.log_format {
         LogFormat::Klog => {
-            builder.event_format(Klog { headers: !flags.skip_headers, pid: std::process::id() }).try_init()
+            let format = Klog { headers: !flags.skip_headers, pid: std::process::id() };
+            builder.with_ansi(false).event_format(format).try_init()
         }
-        LogFormat::Json => {
-            builder.json().flatten_event(true).with_current_span(false).with_span_list(false).try_init()
-        }
+        LogFormat::Json => builder.json().flatten_event(true).with_span_list(false).try_init(),
     };
     drop(started);
 }
@@ -44,7 +43,7 @@ fn directives(verbosity: u8) -> &'static str {
     }
 }
 
-/// `I1121 07:24:25.876279   16594 reconcile:41] "reconcile ending" catalog="x"`
+/// `I1121 07:24:25.876279   16594 reconcile:41] "reconcile ending" catalog="x"`, then the fields of the spans.
 struct Klog {
     headers: bool,
     pid: u32,
@@ -55,7 +54,12 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
-    fn format_event(&self, _: &FmtContext<'_, S, N>, mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut out: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
         let metadata = event.metadata();
         if self.headers {
             let severity = match *metadata.level() {
@@ -69,7 +73,15 @@ where
         }
         let mut record = Record::default();
         event.record(&mut record);
-        writeln!(out, "{:?}{}", record.message, record.fields)
+        write!(out, "{:?}{}", record.message, record.fields)?;
+        for span in context.event_scope().into_iter().flat_map(|scope| scope.from_root()) {
+            if let Some(fields) =
+                span.extensions().get::<FormattedFields<N>>().filter(|fields| !fields.is_empty())
+            {
+                write!(out, " {fields}")?;
+            }
+        }
+        writeln!(out)
     }
 }
 
@@ -125,18 +137,25 @@ mod tests {
     }
 
     #[test]
-    fn klog_layout() {
+    fn klog_prints_event_and_span_fields() {
         let sink = Sink::default();
         let writer = sink.clone();
         let subscriber = tracing_subscriber::fmt()
             .with_writer(move || writer.clone())
+            .with_ansi(false)
             .event_format(Klog { headers: false, pid: 1 })
             .finish();
         tracing::subscriber::with_default(subscriber, || {
             let error = std::io::Error::other("no \"x\"");
             tracing::info!(catalog = "a", attempt = 2, done = true, %error, "reconcile ending");
+            let _span = tracing::info_span!("reconcile", controller = "c", reconcile_id = %7).entered();
+            tracing::info!(name = "a", "applied revision");
         });
         let text = String::from_utf8(sink.0.lock().unwrap().clone()).unwrap();
-        assert_eq!(text, "\"reconcile ending\" catalog=\"a\" attempt=2 done=true error=\"no \\\"x\\\"\"\n");
+        assert_eq!(
+            text,
+            "\"reconcile ending\" catalog=\"a\" attempt=2 done=true error=\"no \\\"x\\\"\"\n\
+             \"applied revision\" name=\"a\" controller=\"c\" reconcile_id=7\n"
+        );
     }
 }

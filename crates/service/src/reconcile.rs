@@ -27,17 +27,25 @@ pub struct Failure {
     pub message: String,
     /// Whether only a change of the object can help.
     pub terminal: bool,
+    /// When the next attempt is made at the latest: then there is something to say about the failure.
+    pub by: Option<Instant>,
 }
 
 impl Failure {
     /// An attempt that may work next time.
     pub fn retry(cause: impl std::fmt::Display) -> Self {
-        Self { message: cause.to_string(), terminal: false }
+        Self { message: cause.to_string(), terminal: false, by: None }
     }
 
     /// An attempt that cannot work before the object changes.
     pub fn terminal(cause: impl std::fmt::Display) -> Self {
-        Self { message: cause.to_string(), terminal: true }
+        Self { message: cause.to_string(), terminal: true, by: None }
+    }
+
+    /// The same failure, retried no later than `by`. A time that has passed sets no limit.
+    #[must_use]
+    pub fn no_later_than(self, by: Option<Instant>) -> Self {
+        Self { by, ..self }
     }
 }
 
@@ -46,6 +54,7 @@ impl Failure {
 pub struct Reconciles {
     controller: &'static str,
     kind: &'static str,
+    concurrency: u16,
     metrics: Arc<Metrics>,
     longest_delay: Duration,
     failing: Mutex<Failing>,
@@ -70,7 +79,22 @@ impl Reconciles {
         metrics: Arc<Metrics>,
     ) -> Self {
         metrics.start_controller(controller, concurrency);
-        Self { controller, kind, metrics, longest_delay: Duration::MAX, failing: Mutex::default() }
+        Self {
+            controller,
+            kind,
+            concurrency,
+            metrics,
+            longest_delay: Duration::MAX,
+            failing: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn controller(&self) -> &'static str {
+        self.controller
+    }
+
+    pub(crate) fn concurrency(&self) -> u16 {
+        self.concurrency
     }
 
     /// Lets no failed attempt wait longer than this, for objects whose trouble ends without an event.
@@ -108,20 +132,6 @@ impl Reconciles {
         name: &str,
         attempt: impl Future<Output = Result<Action, Failure>>,
     ) -> Result<Action, Infallible> {
-        self.run_by(name, None, attempt).await
-    }
-
-    /// As [`Self::run`]; a failed attempt is repeated no later than `by`, when there is something to say about it. Once
-    /// that has passed it sets no limit.
-    ///
-    /// # Errors
-    /// None.
-    pub async fn run_by(
-        &self,
-        name: &str,
-        by: Option<Instant>,
-        attempt: impl Future<Output = Result<Action, Failure>>,
-    ) -> Result<Action, Infallible> {
         tracing::info!(controller = self.controller, kind = self.kind, name, "reconcile starting");
         let underway = self.metrics.reconcile_started(self.controller);
         let started = Instant::now();
@@ -142,7 +152,7 @@ impl Reconciles {
                     error = failure.message,
                     "reconcile failed for good"
                 );
-                (self.retry(name, by, Some(RESYNC)), ReconcileResult::TerminalError)
+                (self.retry(name, failure.by, Some(RESYNC)), ReconcileResult::TerminalError)
             }
             Ok(Err(failure)) => {
                 tracing::error!(
@@ -151,11 +161,11 @@ impl Reconciles {
                     error = failure.message,
                     "reconcile failed"
                 );
-                (self.retry(name, by, None), ReconcileResult::Error)
+                (self.retry(name, failure.by, None), ReconcileResult::Error)
             }
             Err(_) => {
                 tracing::error!(controller = self.controller, name, "reconcile panicked: this is a defect");
-                (self.retry(name, by, None), ReconcileResult::Panic)
+                (self.retry(name, None, None), ReconcileResult::Panic)
             }
         };
         self.metrics.reconcile_ended(self.controller, underway, result, started.elapsed());
@@ -229,11 +239,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_failed_attempt_is_repeated_in_time() {
+    async fn failure_with_limit_is_retried_before_it() {
         let reconciles = Reconciles::new("c", "K", 1, Arc::new(Metrics::new()));
         let by = Instant::now() + Duration::from_millis(12);
         let fail = async || {
-            let Ok(action) = reconciles.run_by("a", Some(by), async { Err(Failure::retry("x")) }).await;
+            let failure = Failure::retry("x").no_later_than(Some(by));
+            let Ok(action) = reconciles.run("a", async { Err(failure) }).await;
             action
         };
         let millis = |n| Action::requeue(Duration::from_millis(n));

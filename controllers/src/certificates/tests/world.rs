@@ -25,9 +25,11 @@ use olm_service::metrics::Metrics;
 use olm_service::tls_profile::{ProfileName, TlsProfile, Version};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
 
 use crate::certificates::WebhookCertificates;
 use crate::certificates::plan::Times;
+use crate::revision_cache::RevisionCache;
 use crate::running::Running;
 
 pub(super) const NAMESPACE: &str = "ns";
@@ -38,13 +40,17 @@ pub(super) const CRD: &str = "widgets.example.com";
 
 pub(super) struct World {
     plane: ControlPlane,
+    cache: RevisionCache,
 }
 
 impl World {
     pub(super) async fn start() -> Self {
         let plane = ControlPlane::start().await.unwrap();
         plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
-        let world = Self { plane };
+        let world = Self { plane, cache: RevisionCache::new() };
+        let (cache, client) = (world.cache.clone(), world.client());
+        // Ends with the runtime of the test.
+        tokio::spawn(async move { cache.follow(client, CancellationToken::new()).await });
         for name in [NAMESPACE, SYSTEM] {
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
             Api::<k8s_openapi::api::core::v1::Namespace>::all(world.client())
@@ -78,7 +84,7 @@ impl World {
 
     pub(super) fn provider(&self, times: Times) -> WebhookCertificates {
         let events = Events::new(self.client(), Component::OperatorController);
-        WebhookCertificates::with_times(self.client(), SYSTEM, events, times)
+        WebhookCertificates::with_times(self.client(), self.cache.clone(), SYSTEM, events, times)
     }
 
     /// The controller of the provider.
@@ -121,13 +127,15 @@ impl World {
                 "phases": phases},
         });
         let sets: Api<ClusterObjectSet> = Api::all(self.client());
-        sets.create(&PostParams::default(), &serde_json::from_value(set).unwrap()).await.unwrap();
+        let set = sets.create(&PostParams::default(), &serde_json::from_value(set).unwrap()).await.unwrap();
+        self.cache.shows(&set).await;
     }
 
     pub(super) async fn archive(&self, name: &str) {
         let patch = Patch::Merge(json!({"spec": {"lifecycleState": "Archived"}}));
         let sets: Api<ClusterObjectSet> = Api::all(self.client());
-        sets.patch(name, &PatchParams::default(), &patch).await.unwrap();
+        let set = sets.patch(name, &PatchParams::default(), &patch).await.unwrap();
+        self.cache.shows(&set).await;
     }
 
     pub(super) async fn until_archived(&self, name: &str) {

@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::platform::{NAME, Settings, run};
+use crate::revision_cache::RevisionCache;
 
 const OPENSHIFT_CRDS: &str = include_str!("../../../../tests/e2e/data/openshift-crds.yaml");
 
@@ -81,7 +82,12 @@ impl World {
         let (client, metrics) = (self.plane.client(), Arc::new(Metrics::new()));
         let stop = CancellationToken::new();
         let events = Events::new(client.clone(), Component::OperatorController);
-        let task = tokio::spawn(run(client, settings, events, Arc::clone(&metrics), stop.clone()));
+        let (of_run, stopped, cache) = (Arc::clone(&metrics), stop.clone(), RevisionCache::new());
+        let task = tokio::spawn(async move {
+            let following = cache.follow(client.clone(), stopped.clone());
+            let running = run(client.clone(), cache.clone(), settings, events, of_run, stopped.clone());
+            tokio::join!(following, running);
+        });
         Running { stop, task, metrics }
     }
 

@@ -25,6 +25,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::revision::{NAME, Pace, run_at};
+use crate::revision_cache::RevisionCache;
 
 pub(super) const SYSTEM: &str = "olmv1-system";
 
@@ -58,7 +59,10 @@ impl Running {
             let mut config = cluster::config(Some(&path)).await.unwrap();
             config.auth_info.impersonate = user;
             let client = cluster::client(&config, &of_run).unwrap();
-            run_at(pace, client, SYSTEM.to_owned(), of_run, stopped).await;
+            let cache = RevisionCache::new();
+            let following = cache.follow(client.clone(), stopped.clone());
+            let running = run_at(pace, client, cache.clone(), SYSTEM.to_owned(), of_run, stopped);
+            tokio::join!(following, running);
         });
         Self { stop, task, metrics }
     }

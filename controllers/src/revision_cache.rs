@@ -1,0 +1,301 @@
+//! All ClusterObjectSets of the cluster: one reflector with an index by extension, shared by the controllers of the process.
+
+use std::collections::{BTreeSet, HashMap};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::{Stream, StreamExt};
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, watcher as watch_objects};
+use kube::{Api, Client, ResourceExt};
+use olm_api::{ClusterObjectSet, labels};
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tokio_util::sync::CancellationToken;
+
+/// How long [`RevisionCache::shows`] waits for a watch event.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A change of a ClusterObjectSet. The cache shows it, or a later state, when subscribers receive it.
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    /// It was created or changed, or existed at the time of the subscription.
+    Applied(Arc<ClusterObjectSet>),
+    /// It was deleted; this is its last known state.
+    Deleted(Arc<ClusterObjectSet>),
+}
+
+impl Change {
+    /// The ClusterObjectSet, whichever change it is.
+    pub(crate) fn set(&self) -> &Arc<ClusterObjectSet> {
+        let (Self::Applied(set) | Self::Deleted(set)) = self;
+        set
+    }
+
+    /// The ClusterObjectSet, unless it was deleted.
+    pub(crate) fn applied(self) -> Option<Arc<ClusterObjectSet>> {
+        match self {
+            Self::Applied(set) => Some(set),
+            Self::Deleted(_) => None,
+        }
+    }
+}
+
+/// The cache. Clones share it. It is empty until [`Self::follow`] runs.
+#[derive(Clone, Debug)]
+pub(crate) struct RevisionCache(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    store: Store<ClusterObjectSet>,
+    /// Taken by the follower.
+    writer: Mutex<Option<Writer<ClusterObjectSet>>>,
+    listed: CancellationToken,
+    state: Mutex<State>,
+    /// Changes with every event.
+    events: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By extension: names of the ClusterObjectSets that its label was on at some time. Readers check the label.
+    names: HashMap<String, BTreeSet<String>>,
+    subscribers: Vec<mpsc::UnboundedSender<Change>>,
+}
+
+impl RevisionCache {
+    /// An empty cache.
+    pub(crate) fn new() -> Self {
+        let (store, writer) = reflector::store();
+        Self(Arc::new(Shared {
+            store,
+            writer: Mutex::new(Some(writer)),
+            listed: CancellationToken::new(),
+            state: Mutex::default(),
+            events: watch::Sender::new(()),
+        }))
+    }
+
+    /// Follows the ClusterObjectSets of the cluster until `stop`. Returns at once where another call does so.
+    pub(crate) async fn follow(&self, client: Client, stop: CancellationToken) {
+        let Some(writer) = lock(&self.0.writer).take() else { return };
+        let events = watch_objects(Api::all(client), watcher::Config::default()).default_backoff();
+        stop.run_until_cancelled(self.take_in(writer, events)).await;
+    }
+
+    async fn take_in(
+        &self,
+        mut writer: Writer<ClusterObjectSet>,
+        events: impl Stream<Item = watcher::Result<Event<ClusterObjectSet>>>,
+    ) {
+        let mut events = pin!(events);
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => self.apply(&mut writer, event),
+                Err(error) => tracing::warn!(%error, "watching ClusterObjectSets"),
+            }
+        }
+    }
+
+    fn apply(&self, writer: &mut Writer<ClusterObjectSet>, mut event: Event<ClusterObjectSet>) {
+        if let Event::Apply(set) | Event::InitApply(set) | Event::Delete(set) = &mut event {
+            set.metadata.managed_fields = None;
+        }
+        let Shared { store, listed, state, events, .. } = &*self.0;
+        // Whoever subscribes meanwhile gets either the old state and these changes, or the new state.
+        let mut state = lock(state);
+        let before = if matches!(event, Event::InitDone) { store.state() } else { Vec::new() };
+        writer.apply_watcher_event(&event);
+        let changes = match event {
+            Event::Init | Event::InitApply(_) => return,
+            Event::Apply(set) => vec![Change::Applied(Arc::new(set))],
+            Event::Delete(set) => vec![Change::Deleted(Arc::new(set))],
+            Event::InitDone => relisted(before, store),
+        };
+        changes.iter().for_each(|change| state.note(change));
+        state.subscribers.retain(|to| !to.is_closed());
+        for to in &state.subscribers {
+            changes.iter().for_each(|change| drop(to.send(change.clone())));
+        }
+        listed.cancel();
+        events.send_replace(());
+    }
+
+    /// Takes in an event in place of [`Self::follow`].
+    #[cfg(test)]
+    pub(crate) fn see(&self, event: Event<ClusterObjectSet>) {
+        self.apply(lock(&self.0.writer).as_mut().unwrap(), event);
+    }
+
+    /// All changes from now on, after one for each ClusterObjectSet that exists.
+    pub(crate) fn subscribe(&self) -> impl Stream<Item = Change> + Send + use<> {
+        let (to, changes) = mpsc::unbounded_channel();
+        let mut state = lock(&self.0.state);
+        for set in self.all() {
+            let _ = to.send(Change::Applied(set));
+        }
+        state.subscribers.push(to);
+        UnboundedReceiverStream::new(changes)
+    }
+
+    /// The store behind the cache, for the controller of ClusterObjectSets.
+    pub(crate) fn store(&self) -> Store<ClusterObjectSet> {
+        self.0.store.clone()
+    }
+
+    /// Cancelled once every ClusterObjectSet that existed at the start is in the cache.
+    pub(crate) fn listed(&self) -> &CancellationToken {
+        &self.0.listed
+    }
+
+    /// Every ClusterObjectSet, in no order.
+    pub(crate) fn all(&self) -> Vec<Arc<ClusterObjectSet>> {
+        self.0.store.state()
+    }
+
+    /// The ClusterObjectSets whose label names this extension, in the order of their names.
+    pub(crate) fn labeled(&self, extension: &str) -> Vec<Arc<ClusterObjectSet>> {
+        let state = lock(&self.0.state);
+        let found = state.names.get(extension).into_iter().flatten();
+        found
+            .filter_map(|name| self.0.store.get(&ObjectRef::new(name)))
+            .filter(|set| extension_label(set) == Some(extension))
+            .collect()
+    }
+
+    /// Waits a moment until the cache has this state of a ClusterObjectSet, or a later one.
+    pub(crate) async fn shows(&self, set: &ClusterObjectSet) {
+        let mut events = self.0.events.subscribe();
+        let (name, wanted) = (ObjectRef::new(&set.name_any()), (set.uid(), set.metadata.generation));
+        let shown = async {
+            loop {
+                events.borrow_and_update();
+                let found = self.0.store.get(&name);
+                if found.is_some_and(|set| set.uid() == wanted.0 && set.metadata.generation >= wanted.1)
+                    || events.changed().await.is_err()
+                {
+                    return;
+                }
+            }
+        };
+        // A watch that is broken for longer shows it later.
+        let _ = timeout(PATIENCE, shown).await;
+    }
+}
+
+impl State {
+    fn note(&mut self, change: &Change) {
+        let set = change.set();
+        let Some(extension) = extension_label(set) else { return };
+        match change {
+            Change::Applied(_) => {
+                self.names.entry(extension.to_owned()).or_default().insert(set.name_any());
+            }
+            Change::Deleted(_) => {
+                if let Some(names) = self.names.get_mut(extension) {
+                    names.remove(&set.name_any());
+                    if names.is_empty() {
+                        self.names.remove(extension);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The changes between the state `before` a list and the one after it.
+fn relisted(before: Vec<Arc<ClusterObjectSet>>, store: &Store<ClusterObjectSet>) -> Vec<Change> {
+    let is_gone = |set: &Arc<ClusterObjectSet>| {
+        store.get(&ObjectRef::new(&set.name_any())).is_none_or(|now| now.uid() != set.uid())
+    };
+    let deleted = before.into_iter().filter(is_gone).map(Change::Deleted);
+    deleted.chain(store.state().into_iter().map(Change::Applied)).collect()
+}
+
+fn extension_label(set: &ClusterObjectSet) -> Option<&str> {
+    set.labels().get(labels::OWNER_NAME).map(String::as_str)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use serde_json::json;
+
+    use super::*;
+
+    fn set(name: &str, uid: &str, extension: &str) -> ClusterObjectSet {
+        let metadata = json!({"name": name, "uid": uid, "labels": {labels::OWNER_NAME: extension}});
+        let set = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet", "metadata": metadata});
+        serde_json::from_value(set).unwrap()
+    }
+
+    fn list(cache: &RevisionCache, sets: &[ClusterObjectSet]) {
+        cache.see(Event::Init);
+        sets.iter().for_each(|set| cache.see(Event::InitApply(set.clone())));
+        cache.see(Event::InitDone);
+    }
+
+    fn names(cache: &RevisionCache, extension: &str) -> Vec<String> {
+        cache.labeled(extension).iter().map(|set| set.name_any()).collect()
+    }
+
+    /// The changes that have arrived, as `+name` and `-name`, sorted.
+    fn seen(changes: &mut (impl Stream<Item = Change> + Unpin)) -> Vec<String> {
+        let mut seen = Vec::new();
+        while let Some(Some(change)) = changes.next().now_or_never() {
+            let sign = if matches!(change, Change::Applied(_)) { '+' } else { '-' };
+            seen.push(format!("{sign}{}", change.set().name_any()));
+        }
+        seen.sort();
+        seen
+    }
+
+    #[test]
+    fn index_follows_labels_and_deletions() {
+        let cache = RevisionCache::new();
+        list(&cache, &[set("a-2", "2", "a"), set("a-1", "1", "a"), set("b-1", "3", "b")]);
+        assert_eq!(names(&cache, "a"), ["a-1", "a-2"]);
+        cache.see(Event::Apply(set("a-1", "1", "b")));
+        assert_eq!(
+            (names(&cache, "a"), names(&cache, "b")),
+            (vec!["a-2".into()], vec!["a-1".into(), "b-1".into()])
+        );
+        cache.see(Event::Delete(set("a-2", "2", "a")));
+        assert_eq!(names(&cache, "a"), [""; 0]);
+    }
+
+    #[test]
+    fn subscriber_receives_existing_sets_then_changes() {
+        let cache = RevisionCache::new();
+        let mut early = cache.subscribe();
+        cache.see(Event::Init);
+        cache.see(Event::InitApply(set("a-1", "1", "a")));
+        assert!(seen(&mut early).is_empty() && !cache.listed().is_cancelled());
+        cache.see(Event::InitDone);
+        assert!(cache.listed().is_cancelled());
+        let mut late = cache.subscribe();
+        cache.see(Event::Apply(set("a-2", "2", "a")));
+        for changes in [&mut early, &mut late] {
+            assert_eq!(seen(changes), ["+a-1", "+a-2"]);
+        }
+    }
+
+    #[test]
+    fn relist_reports_deleted_and_replaced_sets() {
+        let cache = RevisionCache::new();
+        list(&cache, &[set("gone", "1", "a"), set("replaced", "2", "a"), set("same", "3", "a")]);
+        let mut changes = cache.subscribe();
+        seen(&mut changes);
+        list(&cache, &[set("replaced", "4", "a"), set("same", "3", "a")]);
+        assert_eq!(seen(&mut changes), ["+replaced", "+same", "-gone", "-replaced"]);
+        assert_eq!(names(&cache, "a"), ["replaced", "same"]);
+    }
+}
