@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterExtension, ClusterObjectSet, labels, names};
 use olm_revision::content::{SecretKey, resolve, secrets};
@@ -42,8 +42,8 @@ pub(crate) struct Applied {
 pub(crate) struct Plan {
     decision: Decision,
     existing: Vec<ClusterObjectSet>,
-    /// The owners of the Secrets of the newest revision, as far as those exist.
-    owners: BTreeMap<SecretKey, Vec<OwnerReference>>,
+    /// The Secrets of the newest revision, as far as those exist.
+    secrets: BTreeMap<SecretKey, ObjectMeta>,
 }
 
 impl Plan {
@@ -90,8 +90,8 @@ impl Revisions {
             decide(draft, &existing, content.as_deref(), &self.system_namespace)
         });
         let decision = decision.map_err(invalid)?;
-        let owners = found.into_iter().map(|(key, secret)| (key, secret.owner_references().to_vec()));
-        Ok(Plan { decision, owners: owners.collect(), existing })
+        let secrets = found.into_iter().map(|(key, secret)| (key, secret.metadata)).collect();
+        Ok(Plan { decision, secrets, existing })
     }
 
     /// Makes the draft the newest revision, unless it is.
@@ -101,7 +101,7 @@ impl Revisions {
         draft: &Draft,
         plan: Plan,
     ) -> Result<Applied, Failure> {
-        let Plan { decision, existing, owners } = plan;
+        let Plan { decision, existing, secrets } = plan;
         let set = match (decision, newest(&existing)) {
             (Decision::Keep, Some(current)) => current.clone(),
             (Decision::Patch(set), Some(current)) => self
@@ -116,7 +116,7 @@ impl Revisions {
                 return Err(Failure::retry("there is no revision"));
             }
         };
-        self.ensure_secrets(draft, &set, &owners).await?;
+        self.ensure_secrets(draft, &set, &secrets).await?;
         Ok(Applied { created: false, set })
     }
 
@@ -182,7 +182,7 @@ impl Revisions {
         let revision =
             tokio::task::block_in_place(|| draft.number(number, &self.system_namespace)).map_err(invalid)?;
         for old in outdated(existing) {
-            let deleted = within_deadline(self.sets.delete(&old.name_any(), &DeleteParams::default())).await;
+            let deleted = within_deadline(self.sets.delete(&old.name_any(), &exactly(&old.metadata))).await;
             ignore(deleted, |status| status.is_not_found()).map_err(|error| {
                 Failure::api(&error).context("garbage collecting old revisions: deleting archived revision")
             })?;
@@ -195,13 +195,16 @@ impl Revisions {
     /// Writes a numbered revision: its Secrets, the set, and then the owner of the Secrets.
     pub(crate) async fn write(&self, revision: &NumberedRevision) -> Result<ClusterObjectSet, Failure> {
         self.refuse_foreign(&revision.set).await?;
+        let mut secrets = Vec::new();
         for secret in &revision.secrets {
-            self.put(secret).await?;
+            secrets.push(self.put(secret).await?);
         }
         let applied = self.server_side_apply(&revision.set).await;
         let set = applied.map_err(|error| Failure::api(&error).context("creating new Revision"))?;
-        for secret in &revision.secrets {
-            self.own(&secret.name_any(), secret.owner_references(), &set)
+        for secret in &secrets {
+            // Its owner may be a revision of the same name that is gone.
+            let unowned = ObjectMeta { owner_references: None, ..secret.metadata.clone() };
+            self.own(&secret.name_any(), &unowned, &set)
                 .await
                 .map_err(|error| error.context("patching ownerReferences on ref Secrets"))?;
         }
@@ -223,27 +226,26 @@ impl Revisions {
     }
 
     /// Creates the Secret; one that exists with the same content was left by an attempt that ended early.
-    async fn put(&self, secret: &Secret) -> Result<(), Failure> {
+    async fn put(&self, secret: &Secret) -> Result<Secret, Failure> {
         let name = secret.name_any();
         let failed =
             |error: &kube::Error| Failure::api(error).context(format!("creating ref Secret {name:?}"));
         match within_deadline(self.secrets.create(&PostParams::default(), secret)).await {
-            Ok(_) => return Ok(()),
+            Ok(secret) => return Ok(secret),
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}
             Err(error) => return Err(failed(&error)),
         }
         let found = within_deadline(self.secrets.get_opt(&name)).await.map_err(|error| failed(&error))?;
-        let is_same = found.is_some_and(|found| {
+        let is_same = |found: &Secret| {
             found.data == secret.data
                 && found.immutable == Some(true)
                 && found.metadata.deletion_timestamp.is_none()
-        });
-        if is_same {
-            return Ok(());
-        }
-        Err(Failure::retry(format!(
-            "creating ref Secret {name:?}: one of this name exists that is going, not immutable, or of other content"
-        )))
+        };
+        found.filter(is_same).ok_or_else(|| {
+            Failure::retry(format!(
+                "creating ref Secret {name:?}: one of this name exists that is going, not immutable, or of other content"
+            ))
+        })
     }
 
     async fn server_side_apply(&self, set: &ClusterObjectSet) -> Result<ClusterObjectSet, kube::Error> {
@@ -252,19 +254,17 @@ impl Revisions {
     }
 
     /// Sees that every Secret of the revision exists and goes with it; one that is gone is made again from the draft,
-    /// whose names are content hashes (spec 05 §18.25). `owners` are those of the Secrets that were found.
+    /// whose names are content hashes (spec 05 §18.25). `found` are those that exist.
     async fn ensure_secrets(
         &self,
         draft: &Draft,
         set: &ClusterObjectSet,
-        owners: &BTreeMap<SecretKey, Vec<OwnerReference>>,
+        found: &BTreeMap<SecretKey, ObjectMeta>,
     ) -> Result<(), Failure> {
-        let Some(spec) = &set.spec else { return Ok(()) };
-        let referenced = secrets(spec, &self.system_namespace);
-        for key in referenced.into_iter().filter(|key| key.namespace == self.system_namespace) {
-            match owners.get(&key) {
-                Some(owners) => {
-                    let owned = self.own(&key.name, owners, set).await;
+        for key in self.own_secrets(set) {
+            match found.get(&key) {
+                Some(secret) => {
+                    let owned = self.own(&key.name, secret, set).await;
                     owned.map_err(|error| error.context("ensuring ownerReferences on ref Secrets"))?;
                 }
                 None => self.restore(draft, set, &key.name).await?,
@@ -273,12 +273,39 @@ impl Revisions {
         Ok(())
     }
 
-    /// Sees that every Secret of the newest revision exists, if the draft is what it was made from; else does nothing.
-    pub(crate) async fn restore_secrets(&self, draft: &Draft, plan: &Plan) -> Result<(), Failure> {
-        match plan.newest().filter(|_| !plan.makes_revision()) {
-            Some(set) => self.ensure_secrets(draft, set, &plan.owners).await,
-            None => Ok(()),
+    /// Sees that every Secret of an active revision exists and is owned by it. `draft` is what the revision was made from,
+    /// asked for only where a Secret is missing.
+    pub(crate) async fn verify_content(
+        &self,
+        set: &ClusterObjectSet,
+        draft: impl AsyncFnOnce() -> Result<Draft, Failure>,
+    ) -> Result<(), Failure> {
+        let mut missing = Vec::new();
+        for key in self.own_secrets(set) {
+            let found = within_deadline(self.secrets.get_metadata_opt(&key.name)).await;
+            let found =
+                found.map_err(|error| Failure::api(&error).context(format!("getting Secret {key}")))?;
+            match found {
+                Some(secret) => self.own(&key.name, &secret.metadata, set).await?,
+                None => missing.push(key.name),
+            }
         }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let draft = draft().await?;
+        for name in &missing {
+            self.restore(&draft, set, name).await?;
+        }
+        Ok(())
+    }
+
+    /// The Secrets that the revision refers to and that this controller writes.
+    fn own_secrets(&self, set: &ClusterObjectSet) -> Vec<SecretKey> {
+        let mut keys: Vec<_> =
+            set.spec.iter().flat_map(|spec| secrets(spec, &self.system_namespace)).collect();
+        keys.retain(|key| key.namespace == self.system_namespace);
+        keys
     }
 
     async fn restore(&self, draft: &Draft, set: &ClusterObjectSet, name: &str) -> Result<(), Failure> {
@@ -290,29 +317,33 @@ impl Revisions {
         };
         secret.metadata.owner_references = secret_owner(set).map(|owner| vec![owner]);
         tracing::info!(revision = set.name_any(), secret = name, "missing ref Secret is made again");
-        self.put(&secret).await
+        self.put(&secret).await.map(drop)
     }
 
-    /// Adds the revision as owner of the Secret, unless it is.
-    async fn own(
-        &self,
-        name: &str,
-        owners: &[OwnerReference],
-        set: &ClusterObjectSet,
-    ) -> Result<(), Failure> {
+    /// Adds the revision as owner of the Secret as it was read, unless it is.
+    async fn own(&self, name: &str, secret: &ObjectMeta, set: &ClusterObjectSet) -> Result<(), Failure> {
         let Some(owner) = secret_owner(set) else {
             return Ok(());
         };
+        let owners = secret.owner_references.as_deref().unwrap_or_default();
         if owners.iter().any(|other| other.uid == owner.uid) {
             return Ok(());
         }
         let mut all = owners.to_vec();
         all.push(owner);
-        let patch = Patch::Merge(json!({"metadata": {"ownerReferences": all}}));
+        let (uid, version) = (&secret.uid, &secret.resource_version);
+        let metadata = json!({"uid": uid, "resourceVersion": version, "ownerReferences": all});
+        let patch = Patch::Merge(json!({ "metadata": metadata }));
         let patched = within_deadline(self.secrets.patch(name, &PatchParams::default(), &patch)).await;
         let context = format!("patching ownerReference on Secret {}/{name}", self.system_namespace);
         patched.map(drop).map_err(|error| Failure::api(&error).context(context))
     }
+}
+
+/// Deletes nothing but this very state of an object.
+fn exactly(object: &ObjectMeta) -> DeleteParams {
+    let (uid, resource_version) = (object.uid.clone(), object.resource_version.clone());
+    DeleteParams::default().preconditions(Preconditions { uid, resource_version })
 }
 
 /// The bundle, or the extension's name, does not make a revision; another one is needed.

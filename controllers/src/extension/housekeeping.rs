@@ -86,7 +86,7 @@ impl Context {
                         && !revisions::is_archived(set)
                 });
                 if is_needed {
-                    self.ref_secrets.mark_lost(extension);
+                    self.memories.content_lost(extension);
                     send(wake, extension);
                 }
             })

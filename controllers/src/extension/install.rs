@@ -1,25 +1,22 @@
-//! Makes the wanted bundle the revision in force: has it rendered, looks at what a new revision would endanger, and hands
-//! it on (spec 05 §§3.5–3.6). Where nothing of that would have another result than before, nothing is done.
+//! Makes the target the newest revision: has its bundle rendered, checks what a new revision would endanger, and writes it.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use futures::FutureExt;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
-use olm_api::cluster_extension::BundleMetadata;
-use olm_api::conditions::{self, reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
 use olm_bundle::rights::Rights;
-use olm_extension::{CrdCheck, ExtensionRules};
+use olm_extension::CrdCheck;
 use olm_revision::generate::{BundleIdentity, Draft, Extension};
 use serde_json::Value;
 use tokio::task::block_in_place;
 
+use super::Context;
 use super::apply::{Applied, invalid};
-use super::mirroring::MIRRORED;
-use super::revisions::{self, Revision, RevisionStates};
-use super::wanted::Wanted;
-use super::{Context, lock};
+use super::choice::ChosenBundle;
+use super::decide::{Observed, RevisionInputs, newest};
+use super::memory::{self, Newest};
+use super::revisions::{self, Revision};
 use crate::bundles::{Rendered, Unusable, Wishes};
 use crate::failure::Failure;
 use crate::preflight::{CrdVerdict, crd_check, refuse_obstacles};
@@ -37,6 +34,20 @@ pub(super) struct Installation {
     pub warnings: Vec<String>,
     /// What is missing may come any time.
     pub look_again: bool,
+    /// What is known of the Secrets of the newest revision.
+    pub content: Content,
+}
+
+/// What an installation found out about the Secrets of the newest revision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Content {
+    /// Nothing.
+    #[default]
+    Unknown,
+    /// They exist and have their owner.
+    Verified,
+    /// Writing them broke off. The next attempt reuses what exists.
+    Unfinished,
 }
 
 /// A revision that was made.
@@ -48,89 +59,56 @@ pub(super) struct Made {
     pub before: Option<Revision>,
 }
 
-/// Inputs that were found to be what the newest revision was made from.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Settled {
-    inputs: Inputs,
-    newest: Newest,
-    definitions: CrdVerdict,
-}
-
-/// The newest revision, and all of it that we decide.
-#[derive(Clone, Debug, PartialEq)]
-struct Newest {
-    uid: Option<String>,
-    generation: Option<i64>,
-    /// Digest of its labels, annotations and owners.
-    marks: u64,
-}
-
-/// All that a revision is made from.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Inputs {
-    uid: Option<String>,
-    /// `<namespace>/<name>` of the service account that objects are applied as.
-    account: Option<String>,
-    namespace: String,
-    config: Option<Value>,
-    deadline: Option<i32>,
-    bundle: BundleIdentity,
-}
-
 impl Installation {
     fn failed(failure: Failure) -> Self {
         Self { applied: Err(failure), ..Self::unchanged(CrdVerdict::Safe) }
     }
 
     pub(super) fn unchanged(definitions: CrdVerdict) -> Self {
-        Self { applied: Ok(()), made: None, definitions, warnings: Vec::new(), look_again: false }
+        let (warnings, content) = (Vec::new(), Content::Unknown);
+        Self { applied: Ok(()), made: None, definitions, warnings, look_again: false, content }
     }
 }
 
 impl Context {
-    /// Makes the wanted bundle the newest revision. `annotated` is how the extension wants definitions checked.
+    /// Makes the target the newest revision, unless it is.
     pub(super) async fn install(
         &self,
-        extension: &ClusterExtension,
-        wanted: &Wanted,
-        annotated: Option<CrdCheck>,
-        states: &RevisionStates,
-        changed: bool,
+        observed: &Observed<'_>,
+        target: &ChosenBundle,
+        inputs: RevisionInputs,
     ) -> Installation {
-        let name = extension.name_any();
-        let inputs = self.inputs(extension, wanted);
-        if let Some(settled) = self.settled(&name, &inputs) {
-            return Installation::unchanged(settled.definitions);
-        }
-        let rendered = self.rendered(&name, wanted, &inputs).await;
-        match rendered {
+        match self.rendered(&observed.name, target, &inputs).await {
             Ok(rendered) => {
-                let check = crd_check(extension, annotated);
-                let made = self.make_newest(extension, inputs, rendered, check).boxed().await;
+                let check = crd_check(observed.extension, observed.rules.crd_check);
+                let made = self.make_newest(observed.extension, inputs, rendered, check).boxed().await;
                 made.unwrap_or_else(Installation::failed)
             }
             Err(Unusable::Faulty(failure)) => Installation::failed(failure),
-            Err(Unusable::Unavailable(failure)) => {
-                self.without_content(&name, &inputs, wanted, states, changed, failure)
-            }
+            Err(Unusable::Unavailable(failure)) => self.without_content(observed, &inputs, failure),
         }
     }
 
-    async fn rendered(&self, name: &str, wanted: &Wanted, inputs: &Inputs) -> Result<Rendered, Unusable> {
+    async fn rendered(
+        &self,
+        name: &str,
+        target: &ChosenBundle,
+        inputs: &RevisionInputs,
+    ) -> Result<Rendered, Unusable> {
         check_name(name).map_err(Unusable::Faulty)?;
         let wishes = Wishes {
             namespace: inputs.namespace.clone(),
             config: inputs.config.clone(),
             features: self.parts.features,
         };
-        self.parts.bundles.rendered(name, &wanted.image, wishes).boxed().await
+        self.parts.bundles.rendered(name, &target.image, wishes).boxed().await
     }
 
     /// Makes what was rendered the newest revision, unless it is.
     async fn make_newest(
         &self,
         extension: &ClusterExtension,
-        inputs: Inputs,
+        inputs: RevisionInputs,
         rendered: Rendered,
         check: Option<CrdCheck>,
     ) -> Result<Installation, Failure> {
@@ -156,8 +134,15 @@ impl Context {
                 return Ok(installation);
             }
         }
-        let applied = self.revisions.carry_out(&name, &draft, plan).boxed().await;
-        let Applied { created, set } = applied.inspect_err(|_| self.ref_secrets.mark_unfinished(&name))?;
+        let applied = match self.revisions.carry_out(&name, &draft, plan).boxed().await {
+            Ok(applied) => applied,
+            Err(failure) => {
+                self.memories.content_lost(&name);
+                return Ok(Installation { content: Content::Unfinished, ..Installation::failed(failure) });
+            }
+        };
+        let Applied { created, set } = applied;
+        installation.content = Content::Verified;
         let (newest, definitions) = (Newest::of(&set), installation.definitions.clone());
         if created {
             self.preflight.forget(&name);
@@ -166,12 +151,17 @@ impl Context {
             installation.warnings = warnings;
             installation.made = Some(Made { set, before });
         }
-        lock(&self.settled).insert(name, Settled { inputs, newest, definitions });
+        let made = memory::Made { inputs, newest, crds: definitions };
+        self.memories.with(&name, |memory| memory.newest = Some(made));
         Ok(installation)
     }
 
     /// What the account that objects shall be applied as may not do of what is needed, if anything.
-    async fn missing_rights(&self, inputs: &Inputs, draft: &Draft) -> Result<Option<Failure>, Failure> {
+    async fn missing_rights(
+        &self,
+        inputs: &RevisionInputs,
+        draft: &Draft,
+    ) -> Result<Option<Failure>, Failure> {
         let Some(account) = &inputs.account else { return Ok(None) };
         let objects = draft.phases().iter().flat_map(|phase| phase.objects.iter().cloned());
         let rights = block_in_place(|| Rights::of(&objects.collect::<Vec<_>>()));
@@ -179,73 +169,43 @@ impl Context {
         Ok(missing.map(Failure::retry))
     }
 
-    /// Makes lost Secrets of the newest revision again, though no bundle could be chosen: the revision that is in force
-    /// stays so (spec 05 §18.25). Where the extension was edited since, there is nothing to make them from.
-    pub(super) async fn restore_content(
+    /// Verifies that every Secret of every active revision exists and has its owner. Lost ones are made again; where the
+    /// extension was edited since, there is nothing to make them from. `is_newest_verified`: the newest revision was.
+    ///
+    /// # Errors
+    /// Not every Secret exists.
+    pub(super) async fn verify_content(
         &self,
-        extension: &ClusterExtension,
-        rules: &ExtensionRules,
-        states: &RevisionStates,
+        observed: &Observed<'_>,
+        is_newest_verified: bool,
     ) -> Result<(), Failure> {
-        let Some(newest) = states.rolling_out.last().or(states.installed.as_ref()) else { return Ok(()) };
-        let (name, wanted) = (extension.name_any(), Wanted::revision(newest, rules));
-        let inputs = self.inputs(extension, &wanted);
-        let rendered = self.rendered(&name, &wanted, &inputs).await;
-        let rendered = rendered.map_err(|unusable| match unusable {
-            Unusable::Faulty(failure) | Unusable::Unavailable(failure) => failure,
-        })?;
-        let draft = draft(&name, &inputs, rendered)?;
-        let plan = self.revisions.plan(&name, &draft).boxed().await?;
-        self.revisions.restore_secrets(&draft, &plan).boxed().await
-    }
-
-    /// What waits while nothing is applied, in words.
-    pub(super) fn waits(
-        &self,
-        extension: &ClusterExtension,
-        wanted: &Wanted,
-        states: &RevisionStates,
-        changed: bool,
-    ) -> Option<String> {
-        let newest = states.rolling_out.last().or(states.installed.as_ref());
-        if !newest.is_some_and(|newest| newest.bundle == wanted.bundle && newest.image == wanted.image) {
-            let BundleMetadata { name, version, .. } = &wanted.bundle;
-            return Some(format!("bundle {name} version {version}"));
+        let newest = newest(&observed.sets).and_then(ResourceExt::uid);
+        let is_open = |set: &&Arc<ClusterObjectSet>| {
+            !revisions::is_archived(set)
+                && set.metadata.deletion_timestamp.is_none()
+                && !(is_newest_verified && set.uid() == newest)
+        };
+        for set in observed.sets.iter().filter(is_open) {
+            let target = ChosenBundle::of_revision(&Revision::of(set), &observed.rules);
+            let inputs = observed.inputs(&target);
+            let draft = async || {
+                let rendered = self.rendered(&observed.name, &target, &inputs).await;
+                let rendered = rendered.map_err(|unusable| match unusable {
+                    Unusable::Faulty(failure) | Unusable::Unavailable(failure) => failure,
+                });
+                draft(&observed.name, &inputs, rendered?)
+            };
+            let verified = self.revisions.verify_content(set, draft).boxed().await;
+            verified.map_err(|failure| failure.context(format!("content of revision {}", set.name_any())))?;
         }
-        let settled = lock(&self.settled).get(&extension.name_any()).cloned();
-        let inputs = self.inputs(extension, wanted);
-        let is_edited = settled.map_or(changed, |settled| settled.inputs != inputs);
-        is_edited.then(|| "what was changed in spec".to_owned())
-    }
-
-    /// What the wanted bundle's revision would be made from.
-    fn inputs(&self, extension: &ClusterExtension, wanted: &Wanted) -> Inputs {
-        let spec = extension.spec.as_ref();
-        let config = spec.and_then(|spec| spec.config.as_ref()).and_then(|config| config.inline.clone());
-        Inputs {
-            uid: extension.uid(),
-            account: self.account(extension),
-            namespace: spec.map(|spec| spec.namespace.clone()).unwrap_or_default(),
-            config: config.map(Value::Object),
-            deadline: spec.and_then(|spec| spec.progress_deadline_minutes),
-            bundle: BundleIdentity {
-                name: wanted.bundle.name.clone(),
-                package: wanted.package.clone(),
-                version: wanted.bundle.version.clone(),
-                release: wanted.bundle.release.clone(),
-                image: wanted.image.clone(),
-                properties: None,
-                max_openshift_version: None,
-                catalog_properties: wanted.catalog_properties.clone(),
-            },
-        }
+        Ok(())
     }
 
     /// What comes before a revision is made: a look at the cluster, and the Secrets that its pods mount.
     async fn before_revision(
         &self,
         extension: &ClusterExtension,
-        inputs: &Inputs,
+        inputs: &RevisionInputs,
         draft: &Draft,
         check: Option<CrdCheck>,
     ) -> Result<Installation, Failure> {
@@ -270,22 +230,19 @@ impl Context {
         Ok(Installation::unchanged(definitions))
     }
 
-    /// The bundle cannot be had. Where it is the installed one, the revision goes on by itself, unless it was to be
-    /// made anew from other settings (spec 05 §§3.5, 18.5).
+    /// The bundle cannot be pulled. Where it is the installed one, its revision stays as it is, unless it was to be made
+    /// anew from other settings.
     fn without_content(
         &self,
-        name: &str,
-        inputs: &Inputs,
-        wanted: &Wanted,
-        states: &RevisionStates,
-        changed: bool,
+        observed: &Observed<'_>,
+        inputs: &RevisionInputs,
         failure: Failure,
     ) -> Installation {
-        let is_installed = states.installed.as_ref().is_some_and(|installed| {
-            installed.bundle.name == wanted.bundle.name && installed.bundle.version == wanted.bundle.version
+        let (name, wanted) = (&observed.name, &inputs.bundle);
+        let is_installed = observed.states.installed.as_ref().is_some_and(|installed| {
+            installed.bundle.name == wanted.name && installed.bundle.version == wanted.version
         });
-        let settled = lock(&self.settled).get(name).cloned();
-        let is_edited = settled.map_or(changed, |settled| settled.inputs != *inputs);
+        let is_edited = self.memories.with(name, |memory| observed.is_edited(inputs, memory));
         if is_installed && !is_edited {
             tracing::warn!(extension = name, error = failure.message, "bundle content is not available");
             return Installation::unchanged(self.known_verdict(name, inputs));
@@ -293,44 +250,16 @@ impl Context {
         Installation::failed(failure)
     }
 
-    /// What definitions were found to mean when these inputs were last made, or found to be, the newest revision.
-    fn known_verdict(&self, name: &str, inputs: &Inputs) -> CrdVerdict {
-        let settled = lock(&self.settled);
-        let same = settled.get(name).filter(|settled| settled.inputs == *inputs);
-        same.map(|settled| settled.definitions.clone()).unwrap_or_default()
-    }
-
-    /// What is known of the newest revision if it is made from these inputs, and is doing well.
-    fn settled(&self, name: &str, inputs: &Inputs) -> Option<Settled> {
-        let settled = lock(&self.settled).get(name).filter(|settled| settled.inputs == *inputs).cloned()?;
-        let all = self.revisions_of(name);
-        let newest = all.iter().max_by_key(|set| revisions::number(set))?;
-        let progressing = newest
-            .status
-            .as_ref()
-            .and_then(|status| conditions::find(&status.conditions, types::PROGRESSING))
-            .map(|condition| condition.reason.as_str());
-        let is_well = matches!(progressing, None | Some(reasons::ROLLING_OUT | reasons::SUCCEEDED));
-        Some(settled).filter(|settled| is_well && settled.newest == Newest::of(newest))
+    /// What the CRDs of the newest revision were found to mean, if it was made from these inputs.
+    fn known_verdict(&self, name: &str, inputs: &RevisionInputs) -> CrdVerdict {
+        self.memories.with(name, |memory| {
+            let same = memory.newest.as_ref().filter(|made| made.inputs == *inputs);
+            same.map(|made| made.crds.clone()).unwrap_or_default()
+        })
     }
 }
 
-impl Newest {
-    fn of(set: &ClusterObjectSet) -> Self {
-        let mut hasher = DefaultHasher::new();
-        set.labels().hash(&mut hasher);
-        for entry in set.annotations().iter().filter(|(key, _)| !MIRRORED.contains(&key.as_str())) {
-            entry.hash(&mut hasher);
-        }
-        for owner in set.owner_references() {
-            let OwnerReference { api_version, kind, name, uid, controller, block_owner_deletion } = owner;
-            (api_version, kind, name, uid, controller, block_owner_deletion).hash(&mut hasher);
-        }
-        Self { uid: set.uid(), generation: set.metadata.generation, marks: hasher.finish() }
-    }
-}
-
-impl Inputs {
+impl RevisionInputs {
     /// The namespaces that the configuration lists to be watched.
     fn watched(&self) -> Vec<&str> {
         let listed = self.config.as_ref().and_then(|config| config.get("watchNamespaces"));
@@ -344,7 +273,7 @@ fn account_of(set: &ClusterObjectSet) -> Option<&String> {
 }
 
 /// What is to become a revision.
-fn draft(name: &str, inputs: &Inputs, rendered: Rendered) -> Result<Draft, Failure> {
+fn draft(name: &str, inputs: &RevisionInputs, rendered: Rendered) -> Result<Draft, Failure> {
     let Rendered { objects, properties, max_openshift_version, obstacles: _, warnings: _ } = rendered;
     let owner = Extension {
         name: name.to_owned(),

@@ -8,9 +8,11 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::reflector;
 use olm_api::cluster_extension::BundleMetadata;
 use olm_control_plane::ControlPlane;
+use olm_extension::ExtensionRules;
 use serde_json::json;
 use tempfile::TempDir;
 
+use super::super::decide::tests::observed;
 use super::super::world::{self, SYSTEM};
 use super::*;
 use crate::bundles::fixture;
@@ -72,9 +74,11 @@ impl World {
         let bundle =
             BundleMetadata { name: format!("demo.v{version}"), version: version.to_owned(), release: None };
         let (package, image) = ("demo".to_owned(), fixture::image(files));
-        let wanted = Wanted { bundle, package, image, catalog_properties: None };
+        let target = ChosenBundle { bundle, package, image, catalog_properties: None };
         let extension = self.extension(more).await;
-        self.context.install(&extension, &wanted, annotated, &RevisionStates::default(), false).await
+        let rules = ExtensionRules { crd_check: annotated, ..ExtensionRules::default() };
+        let observed = observed(&extension, rules, &[]);
+        self.context.install(&observed, &target, observed.inputs(&target)).await
     }
 
     /// Names of all revisions and of their Secrets.

@@ -14,7 +14,8 @@ use crate::failure::Failure;
 /// The annotations that are copied.
 pub(super) const MIRRORED: [&str; 2] = [annotations::EXT_PAUSED, annotations::EXT_UNINSTALL_POLICY];
 
-/// Sees that the revisions carry what these rules say, and those that go the account that is to remove their objects.
+/// Sees that the revisions carry what these rules say, and those that go the account that is to remove their objects. Answers
+/// whether they do: if one has changed since it was read, an event follows.
 ///
 /// # Errors
 /// The API server refuses.
@@ -23,20 +24,21 @@ pub(super) async fn mirror(
     sets: impl Iterator<Item = &ClusterObjectSet>,
     rules: &ExtensionRules,
     account: Option<&str>,
-) -> Result<(), Failure> {
+) -> Result<bool, Failure> {
     for set in sets {
         let Some(patch) = patch(set, rules, account) else { continue };
         let name = set.name_any();
         match within_deadline(api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            Err(kube::Error::Api(status)) if status.is_conflict() => return Ok(false),
             Err(error) => {
                 let context = format!("passing annotations on to revision {name:?}");
                 return Err(Failure::api(&error).context(context));
             }
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// What has to change on a revision, if anything has to.
@@ -58,7 +60,9 @@ fn patch(set: &ClusterObjectSet, rules: &ExtensionRules, account: Option<&str>) 
             changes.insert(key.to_owned(), wanted.map_or(Value::Null, Value::from));
         }
     }
-    (!changes.is_empty()).then(|| json!({"metadata": {"annotations": changes}}))
+    let (uid, version) = (&set.metadata.uid, &set.metadata.resource_version);
+    let metadata = || json!({"uid": uid, "resourceVersion": version, "annotations": changes});
+    (!changes.is_empty()).then(|| json!({ "metadata": metadata() }))
 }
 
 #[cfg(test)]
@@ -86,6 +90,7 @@ mod tests {
             set.metadata.finalizers = Some(finalizers.iter().map(|&one| one.to_owned()).collect());
             set
         };
+        let patched = |annotations: Value| json!({"metadata": {"uid": null, "resourceVersion": null, "annotations": annotations}});
         let teardown = ["olm.operatorframework.io/teardown"];
         let keep = Some(UninstallPolicy::KeepCrds);
         let rows = [
@@ -105,7 +110,7 @@ mod tests {
             (with("Active", json!({POLICY: "Delete"}), &[]), rules(false, None), Some(json!({POLICY: null}))),
         ];
         for (set, rules, expected) in rows {
-            let expected = expected.map(|annotations| json!({"metadata": {"annotations": annotations}}));
+            let expected = expected.map(patched);
             assert_eq!(patch(&set, &rules, None), expected, "{:?} {rules:?}", set.metadata);
         }
         let key = "ext.olm.operatorframework.io/service-account";
@@ -115,7 +120,7 @@ mod tests {
         let mut deleted = with("Active", json!({key: "ns/a"}), &teardown);
         deleted.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
         for (account, expected) in [(Some("ns/b"), json!("ns/b")), (None, Value::Null)] {
-            let expected = json!({"metadata": {"annotations": {key: expected}}});
+            let expected = patched(json!({ key: expected }));
             assert_eq!(patch(&leaving, &none, account), Some(expected.clone()));
             assert_eq!(patch(&deleted, &none, account), Some(expected));
             for (state, finalizers) in [("Archived", &[][..]), ("Active", &teardown)] {

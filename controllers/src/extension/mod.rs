@@ -1,35 +1,40 @@
 //! The extension controller: from a ClusterExtension to the revision that installs its bundle, and back to a status
 //! (spec 05 §3).
 //!
-//! One [`pass`]: observe the [`revisions`] → ask catalogs and cluster ([`market`]) → choose a bundle
-//! ([`wanted`]) under the rules in force ([`olm_extension`]) → have it rendered and look at what it endangers ([`install`])
-//! → make it the newest revision ([`apply`]) → one status write ([`attempted`], [`status`], [`findings`]) → Events
-//! ([`notices`], [`milestones`]). [`removal`] is the way out, [`orphans`] the way back.
-//! Beside the passes: [`ref_secrets`], [`housekeeping`].
+//! ```text
+//! observe      decide                                  act                          report
+//! revisions ─► inputs ─► choice ─► decide ─► Decision ─► install ─► apply ─► outcome ─► status ─► notices, milestones
+//! ```
+//!
+//! [`reconcile`] runs these steps. [`inputs`] asks catalogs and cluster what [`choice`] chooses from under the rules of the
+//! extension ([`olm_extension`]). [`install`] renders the bundle and checks what it endangers, [`apply`] writes the revision.
+//! [`memory`] is what stays between reconciles. [`removal`] is the deletion, [`orphans`] the return of revisions.
+//! Beside the reconciles: [`ref_secrets`], [`housekeeping`].
 
 #[cfg(test)]
 mod adoption_tests;
 pub(crate) mod apply;
-mod attempted;
+mod choice;
+mod decide;
 mod findings;
 mod housekeeping;
 mod in_use;
+mod inputs;
 mod install;
-mod market;
+mod memory;
 mod milestones;
 mod mirroring;
 mod notices;
 mod orphans;
-mod pass;
+mod outcome;
+mod reconcile;
 mod ref_secrets;
 mod removal;
 mod revisions;
 mod status;
-mod wanted;
 #[cfg(test)]
 mod world;
 
-use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -47,7 +52,6 @@ use olm_service::metrics::Metrics;
 use olm_service::probes::Readiness;
 use olm_service::reconcile::Reconciles;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 use tokio_stream::wrappers::{UnboundedReceiverStream, WatchStream};
 use tokio_util::sync::CancellationToken;
 
@@ -62,7 +66,7 @@ use crate::preflight::Preflight;
 use crate::revision_cache::RevisionCache;
 use apply::Revisions;
 use housekeeping::Wake;
-use install::Settled;
+use memory::Memories;
 use ref_secrets::{ABANDONED, RefSecrets};
 
 const NAME: &str = "controller-operator-cluster-extension-controller";
@@ -117,13 +121,7 @@ struct Context {
     adoption: Adoption,
     preflight: Preflight,
     measures: Arc<ExtensionMetrics>,
-    settled: Mutex<HashMap<String, Settled>>,
-    /// Generation of each extension that was last turned into a revision, or had been when we first saw it.
-    honoured: Mutex<HashMap<String, Option<i64>>>,
-    /// Since when each extension has been waiting for the content of a catalog.
-    waiting: Mutex<HashMap<String, Instant>>,
-    /// Extensions whose Secrets were looked after though no bundle could be chosen.
-    tended: Mutex<HashSet<String>>,
+    memories: Memories,
 }
 
 impl Context {
@@ -141,10 +139,7 @@ impl Context {
             ref_secrets: RefSecrets::new(&client, namespace, ABANDONED),
             adoption: Adoption::new(client.clone(), namespace),
             preflight: Preflight::new(client),
-            settled: Mutex::default(),
-            honoured: Mutex::default(),
-            waiting: Mutex::default(),
-            tended: Mutex::default(),
+            memories: Memories::default(),
             parts,
         }
     }

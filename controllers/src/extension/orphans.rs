@@ -42,13 +42,15 @@ impl Context {
             ..PatchParams::default()
         };
         for set in orphans {
-            let patch =
-                Patch::Merge(json!({"metadata": {"uid": set.uid(), "ownerReferences": [owner.clone()]}}));
+            let patch = Patch::Merge(
+                json!({"metadata": {"uid": set.uid(), "resourceVersion": set.resource_version(),
+                    "ownerReferences": [owner.clone()]}}),
+            );
             match within_deadline(self.sets.patch(&set.name_any(), &params, &patch)).await {
                 Ok(_) => {
                     tracing::info!(extension = name, revision = set.name_any(), "revision taken up again")
                 }
-                // It is gone, or another one has its name.
+                // It is gone or has changed: an event follows.
                 Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
                 Err(error) => {
                     let context = format!("taking up revision {:?}", set.name_any());

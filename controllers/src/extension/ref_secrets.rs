@@ -2,7 +2,7 @@
 //! §18.25), and one that a crash left behind before its revision came to be is removed (spec 05 §18.21), or gets its owner
 //! back where a revision refers to it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::pin::pin;
 use std::sync::Mutex;
 
@@ -33,10 +33,6 @@ pub(super) struct RefSecrets {
     abandoned: SignedDuration,
     /// By name of the Secret.
     known: Mutex<HashMap<String, Kept>>,
-    /// Extensions of which one was lost, and that have not looked after it yet.
-    lost: Mutex<HashSet<String>>,
-    /// Extensions whose last attempt to make a revision broke: the next one takes up what it left.
-    unfinished: Mutex<HashSet<String>>,
 }
 
 /// What is known of a Secret.
@@ -61,8 +57,6 @@ impl RefSecrets {
             namespace: namespace.to_owned(),
             abandoned,
             known: Mutex::default(),
-            lost: Mutex::default(),
-            unfinished: Mutex::default(),
         }
     }
 
@@ -114,27 +108,6 @@ impl RefSecrets {
         Vec::new()
     }
 
-    /// Whether a Secret of the extension was lost since this was last asked.
-    pub(super) fn was_lost(&self, extension: &str) -> bool {
-        lock(&self.lost).remove(extension)
-    }
-
-    /// The extension is yet to look after a Secret that was lost.
-    pub(super) fn mark_lost(&self, extension: &str) {
-        lock(&self.lost).insert(extension.to_owned());
-    }
-
-    /// An attempt of the extension to make a revision broke; it is made again from what is there.
-    pub(super) fn mark_unfinished(&self, extension: &str) {
-        lock(&self.unfinished).insert(extension.to_owned());
-    }
-
-    /// The extension is not to be looked after any more.
-    pub(super) fn forget(&self, extension: &str) {
-        lock(&self.lost).remove(extension);
-        lock(&self.unfinished).remove(extension);
-    }
-
     /// The extensions with Secrets that may have been left behind, each Secret once.
     pub(super) fn abandoned(&self) -> BTreeSet<String> {
         let mut known = lock(&self.known);
@@ -147,15 +120,11 @@ impl RefSecrets {
     }
 
     /// Removes Secrets that were left behind: those without an owner that no existing revision refers to; others get
-    /// their owner back. Must not run while a revision of the extension is being made. Does nothing after an attempt that
-    /// broke.
+    /// their owner back. Must not run while a revision of the extension is being made, nor after an attempt that broke off.
     ///
     /// # Errors
     /// The API server did not answer.
     pub(super) async fn sweep(&self, extension: &str) -> Result<(), Failure> {
-        if lock(&self.unfinished).remove(extension) {
-            return Ok(());
-        }
         let abandoned: BTreeMap<String, Kept> = lock(&self.known)
             .iter()
             .filter(|(_, kept)| kept.extension == extension && self.is_abandoned(kept))
@@ -258,8 +227,6 @@ mod tests {
         assert!(see(Event::Init).is_empty());
         assert!(see(Event::InitApply(secret("c", &owned))).is_empty());
         assert_eq!(names(&see(Event::InitDone)), ["demo"]);
-        secrets.mark_lost("demo");
-        assert!(secrets.was_lost("demo") && !secrets.was_lost("demo"));
     }
 
     #[tokio::test]

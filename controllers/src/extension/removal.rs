@@ -21,7 +21,7 @@ use super::mirroring::mirror;
 use super::notices::{self, Notice};
 use super::revisions;
 use super::status::Outcome;
-use super::{Context, LOOK_AGAIN, lock};
+use super::{Context, LOOK_AGAIN};
 use crate::failure::Failure;
 
 /// The finalizers that an extension has while we look after it.
@@ -90,16 +90,13 @@ impl Context {
             return Ok(Some(Failure::blocked(in_use)));
         }
         // Whatever goes now goes by this policy.
-        mirror(&self.sets, sets.iter(), &rules, self.account(extension).as_deref()).await?;
-        Ok(None)
+        let account = self.account(extension);
+        let mirrored = mirror(&self.sets, sets.iter(), &rules, account.as_deref()).await?;
+        Ok((!mirrored).then(|| Failure::retry("a revision changed while its annotations were written")))
     }
 
     fn forget(&self, name: &str) {
-        lock(&self.settled).remove(name);
-        lock(&self.honoured).remove(name);
-        lock(&self.waiting).remove(name);
-        lock(&self.tended).remove(name);
-        self.ref_secrets.forget(name);
+        self.memories.forget(name);
         self.preflight.forget(name);
     }
 

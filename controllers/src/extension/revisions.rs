@@ -64,6 +64,11 @@ pub(crate) struct RevisionStates {
 }
 
 impl RevisionStates {
+    /// The active revision with the highest number.
+    pub(crate) fn newest(&self) -> Option<&Revision> {
+        self.rolling_out.last().or(self.installed.as_ref())
+    }
+
     /// Whether what an extension's status says about progress is what a revision says, or said. If not, it is about
     /// something that was wanted and is not in force.
     pub(crate) fn say(&self, progressing: &Condition) -> bool {

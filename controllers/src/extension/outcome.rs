@@ -1,21 +1,22 @@
-//! What one pass over an extension comes to, from what was chosen and what came of it. Pure.
+//! The outcome of a reconcile, from what was chosen and what came of it. Pure.
 
 use olm_api::cluster_extension::BundleMetadata;
 use olm_api::{ClusterExtensionStatus, ClusterObjectSet};
 use olm_extension::ExtensionRules;
 
+use super::choice::{Choice, Refusal};
+use super::decide::Observed;
 use super::findings::Findings;
-use super::install::{Installation, Made};
+use super::install::{Content, Installation, Made};
 use super::milestones;
 use super::notices::{self, Notice};
-use super::revisions::{Revision, RevisionStates};
+use super::revisions::Revision;
 use super::status::{Knowledge, Pass};
-use super::wanted::{Choice, Refusal};
 use crate::failure::Failure;
 use crate::preflight::CrdVerdict;
 
-/// What one pass over an extension came to.
-pub(super) struct Attempted {
+/// The outcome of a reconcile.
+pub(super) struct Outcome {
     /// For the status.
     pub pass: Pass,
     /// What is worth an Event.
@@ -26,20 +27,17 @@ pub(super) struct Attempted {
     pub made: Option<ClusterObjectSet>,
     /// It depends on the rest of the cluster.
     pub look_again: bool,
+    /// What is known of the Secrets of the newest revision.
+    pub content: Content,
 }
 
-impl Attempted {
-    /// A bundle was chosen, and this came of it. `edited`: the extension was, since a revision was last made for it.
-    pub(super) fn chosen(
-        choice: Choice,
-        installation: Installation,
-        rules: &ExtensionRules,
-        states: &RevisionStates,
-        edited: bool,
-        old: Option<&ClusterExtensionStatus>,
-    ) -> Self {
-        let Choice { wanted, deprecation, mut findings, mut notices, look_again } = choice;
-        findings.add_definitions(&installation.definitions, &wanted.bundle, rules, states);
+impl Outcome {
+    /// A bundle was chosen, and this came of it.
+    pub(super) fn chosen(choice: Choice, installation: Installation, observed: &Observed<'_>) -> Self {
+        let Observed { rules, states, edited, .. } = observed;
+        let (old, content) = (observed.status(), installation.content);
+        let Choice { target, deprecation, mut findings, mut notices, look_again } = choice;
+        findings.add_definitions(&installation.definitions, &target.bundle, rules, states);
         let mut over = vec![notices::RESOLUTION_FAILED];
         if notices.is_empty() {
             over.extend([notices::RESOLVED, notices::OVERRIDE_USED]);
@@ -50,23 +48,24 @@ impl Attempted {
         notices.extend(notices::of_left_out(old, &findings));
         notices.extend(notices::of_installation(&installation));
         let applied = installation.applied.map_err(|failure| {
-            let BundleMetadata { name, version, .. } = &wanted.bundle;
+            let BundleMetadata { name, version, .. } = &target.bundle;
             failure.context(format!("error for resolved bundle {name:?} with version {version:?}"))
         });
         let look_again = installation.look_again || look_again && applied.is_ok();
         let made = installation.made.map(|Made { set, before }| {
             let (made, installed) = (Revision::of(&set), states.installed.as_ref());
-            notices.extend(milestones::started(&made, installed, before.as_ref(), edited));
+            notices.extend(milestones::started(&made, installed, before.as_ref(), *edited));
             set
         });
-        Self { pass: Pass { applied, deprecation, findings }, notices, over, made, look_again }
+        Self { pass: Pass { applied, deprecation, findings }, notices, over, made, look_again, content }
     }
 
     /// It broke before a bundle could be chosen.
     pub(super) fn stopped(failure: Failure, rules: &ExtensionRules) -> Self {
         let (deprecation, findings) = (Knowledge::Unchanged, Findings::unchanged(rules));
         let pass = Pass { applied: Err(failure), deprecation, findings };
-        Self { pass, notices: Vec::new(), over: Vec::new(), made: None, look_again: false }
+        let (notices, over) = (Vec::new(), Vec::new());
+        Self { pass, notices, over, made: None, look_again: false, content: Content::Unknown }
     }
 
     /// No bundle was chosen.
@@ -77,7 +76,7 @@ impl Attempted {
         let notices = told.into_iter().flatten().collect();
         let pass = Pass { applied: Err(failure), deprecation, findings };
         let over = vec![notices::RESOLVED, notices::OVERRIDE_USED];
-        Self { pass, notices, over, made: None, look_again }
+        Self { pass, notices, over, made: None, look_again, content: Content::Unknown }
     }
 }
 
@@ -86,16 +85,17 @@ mod tests {
     use olm_extension::CrdCheck;
     use olm_resolve::{CatalogError, Deprecations, LeftOut};
 
+    use super::super::choice::ChosenBundle;
+    use super::super::decide::tests::{extension, observed};
     use super::super::findings::Finding;
-    use super::super::revisions::{states, tests::set};
-    use super::super::wanted::Wanted;
+    use super::super::revisions::tests::set;
     use super::*;
 
     fn choice(notices: Vec<Notice>, deprecation: Knowledge, left_out: Vec<LeftOut>) -> Choice {
         let bundle = BundleMetadata { name: "demo.v2.0.0".into(), version: "2.0.0".into(), release: None };
         let (package, image) = ("demo".to_owned(), "r.example/demo:v2".to_owned());
         Choice {
-            wanted: Wanted { bundle, package, image, catalog_properties: None },
+            target: ChosenBundle { bundle, package, image, catalog_properties: None },
             deprecation,
             findings: Findings { left_out, ..Findings::default() },
             notices,
@@ -107,9 +107,9 @@ mod tests {
         choice(Vec::new(), Knowledge::None, Vec::new())
     }
 
-    fn chosen(choice: Choice, installation: Installation, crd_check: Option<CrdCheck>) -> Attempted {
+    fn chosen(choice: Choice, installation: Installation, crd_check: Option<CrdCheck>) -> Outcome {
         let rules = ExtensionRules { crd_check, ..ExtensionRules::default() };
-        Attempted::chosen(choice, installation, &rules, &states(&[set(1, "Active", true)]), false, None)
+        Outcome::chosen(choice, installation, &observed(&extension(), rules, &[set(1, "Active", true)]))
     }
 
     fn installation(applied: Result<(), Failure>, definitions: CrdVerdict) -> Installation {
@@ -146,15 +146,15 @@ mod tests {
             assert_eq!(chosen(choice, installation(Ok(()), CrdVerdict::Safe), None).over, over);
         }
         let refusal = *Refusal::other(Failure::retry("no"), &ExtensionRules::default());
-        assert_eq!(Attempted::refused(refusal, None).over, [RESOLVED, OVERRIDE_USED]);
+        assert_eq!(Outcome::refused(refusal, None).over, [RESOLVED, OVERRIDE_USED]);
     }
 
     #[test]
     fn a_bundle_that_cannot_be_had_is_named_and_tried_again_with_growing_delays() {
         let failed = installation(Err(Failure::retry("no")), CrdVerdict::Safe);
-        let attempted = chosen(plain(), failed.clone(), None);
-        assert_eq!(attempted.pass.applied, Err(Failure::retry(NAMED)));
-        assert!(!attempted.look_again);
+        let outcome = chosen(plain(), failed.clone(), None);
+        assert_eq!(outcome.pass.applied, Err(Failure::retry(NAMED)));
+        assert!(!outcome.look_again);
         assert!(chosen(plain(), Installation { look_again: true, ..failed }, None).look_again);
         assert!(chosen(plain(), installation(Ok(()), CrdVerdict::Safe), None).look_again);
     }
@@ -165,11 +165,11 @@ mod tests {
         let held = || installation(Err(Failure::retry("no")), CrdVerdict::Held("no".to_owned()));
         let notice = [Notice::warning(notices::CRD_CHECK_FAILED, "no".to_owned())];
         for annotated in [None, Some(CrdCheck::Strict), Some(CrdCheck::Live), Some(CrdCheck::Warn)] {
-            let attempted = chosen(plain(), held(), annotated);
-            assert_eq!(attempted.pass.applied, Err(Failure::retry(NAMED)));
-            assert_eq!(attempted.notices, notice);
-            assert!(!attempted.over.contains(&notices::CRD_CHECK_FAILED));
-            let upgrade = attempted.pass.findings.upgrade;
+            let outcome = chosen(plain(), held(), annotated);
+            assert_eq!(outcome.pass.applied, Err(Failure::retry(NAMED)));
+            assert_eq!(outcome.notices, notice);
+            assert!(!outcome.over.contains(&notices::CRD_CHECK_FAILED));
+            let upgrade = outcome.pass.findings.upgrade;
             if annotated.is_none() {
                 assert_eq!(upgrade, Finding::NotInForce);
                 continue;
@@ -184,8 +184,8 @@ mod tests {
         // Nothing newer waits where nothing, or the same, is installed.
         let rules = ExtensionRules { crd_check: Some(CrdCheck::Live), ..ExtensionRules::default() };
         for sets in [vec![], vec![set(2, "Active", true)]] {
-            let attempted = Attempted::chosen(plain(), held(), &rules, &states(&sets), false, None);
-            assert_eq!(attempted.pass.findings.upgrade, Finding::NotInForce);
+            let outcome = Outcome::chosen(plain(), held(), &observed(&extension(), rules.clone(), &sets));
+            assert_eq!(outcome.pass.findings.upgrade, Finding::NotInForce);
         }
     }
 
@@ -195,11 +195,11 @@ mod tests {
         let accepted = || installation(Ok(()), CrdVerdict::Accepted("no".to_owned()));
         let rows = [(CrdCheck::Live, ""), (CrdCheck::Warn, "; accepted: no")];
         for (annotated, suffix) in rows {
-            let attempted = chosen(plain(), accepted(), Some(annotated));
+            let outcome = chosen(plain(), accepted(), Some(annotated));
             let notice = Notice::warning(notices::CRD_CHECK_FAILED, "accepted: no".to_owned());
-            assert_eq!(attempted.notices, [notice], "{annotated:?}");
-            assert_eq!(attempted.pass.findings.suffix(), suffix, "{annotated:?}");
-            assert_eq!(attempted.pass.applied, Ok(()));
+            assert_eq!(outcome.notices, [notice], "{annotated:?}");
+            assert_eq!(outcome.pass.findings.suffix(), suffix, "{annotated:?}");
+            assert_eq!(outcome.pass.applied, Ok(()));
         }
         let warned = Installation {
             warnings: vec!["a".to_owned(), "b".to_owned()],

@@ -1,5 +1,5 @@
 //! Which bundle an extension shall have (spec 05 §3.4, spec 03 §2). Pure: what catalogs and cluster say comes in a
-//! [`Market`].
+//! [`ResolutionInputs`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ use crate::failure::Failure;
 /// Catalog properties of a bundle that are recorded whole, in bytes of JSON; of more only those that others may rely on.
 const PROPERTIES_BYTES: usize = 32 * 1024;
 
-/// The bundle that is wanted.
+/// A bundle to install.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Wanted {
+pub(crate) struct ChosenBundle {
     /// Name, version and release as `status.install.bundle` shows them.
     pub bundle: BundleMetadata,
     /// Package of the bundle.
@@ -38,9 +38,9 @@ pub(crate) struct Wanted {
     pub catalog_properties: Option<String>,
 }
 
-impl Wanted {
+impl ChosenBundle {
     /// The bundle of a revision.
-    pub(super) fn revision(revision: &Revision, rules: &ExtensionRules) -> Self {
+    pub(super) fn of_revision(revision: &Revision, rules: &ExtensionRules) -> Self {
         let recorded = revision.catalog_properties.clone();
         Self {
             bundle: revision.bundle.clone(),
@@ -62,11 +62,11 @@ impl Wanted {
     }
 }
 
-/// The bundle that is wanted, and what there is to say about it.
+/// The target bundle, and what there is to report about it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Choice {
     /// The bundle.
-    pub wanted: Wanted,
+    pub target: ChosenBundle,
     /// What is known of deprecation.
     pub deprecation: Knowledge,
     /// What our own rules say.
@@ -106,7 +106,7 @@ impl Refusal {
 }
 
 /// What a choice depends on besides the extension.
-pub(crate) struct Market {
+pub(crate) struct ResolutionInputs {
     /// The answers of the catalogs that the extension selects and that are not switched off.
     pub catalogs: Result<Vec<Catalog>, SelectorError>,
     /// Some ClusterCatalog is selected, whatever its state; so it is taken where the selector cannot be read.
@@ -115,7 +115,7 @@ pub(crate) struct Market {
     pub around: Around,
 }
 
-impl Market {
+impl ResolutionInputs {
     /// Whether the content of some catalog is not here yet.
     pub(crate) fn awaits_content(&self) -> bool {
         let answers = self.catalogs.iter().flatten();
@@ -142,7 +142,7 @@ pub(crate) fn underway(question: Question<'_>, changed: bool) -> Option<Choice> 
     let Question { filter, states, rules } = question;
     let rolling = states.rolling_out.last().filter(|rolling| !changed && admits(filter, &rolling.bundle))?;
     Some(Choice {
-        wanted: Wanted::revision(rolling, rules),
+        target: ChosenBundle::of_revision(rolling, rules),
         deprecation: Knowledge::Unchanged,
         findings: Findings::unchanged(rules),
         notices: Vec::new(),
@@ -177,18 +177,18 @@ pub(crate) fn judged(resolution: &Result<Resolved, ResolveError>) -> &[AssessedR
 }
 
 impl<'a> Question<'a> {
-    fn request(self, market: &'a Market) -> Request<'a> {
+    fn request(self, inputs: &'a ResolutionInputs) -> Request<'a> {
         let Self { filter, states, rules } = self;
-        request(filter, states.installed.as_ref().map(|revision| &revision.bundle), rules, &market.around)
+        request(filter, states.installed.as_ref().map(|revision| &revision.bundle), rules, &inputs.around)
     }
 
     /// Asks the resolver.
     ///
     /// # Errors
     /// The resolver's.
-    pub(crate) fn resolve(self, market: &Market) -> Result<Resolved, ResolveError> {
-        match &market.catalogs {
-            Ok(catalogs) => resolve(&self.request(market), catalogs),
+    pub(crate) fn resolve(self, inputs: &ResolutionInputs) -> Result<Resolved, ResolveError> {
+        match &inputs.catalogs {
+            Ok(catalogs) => resolve(&self.request(inputs), catalogs),
             Err(fault) => Err(ResolveError::Selector(fault.clone())),
         }
     }
@@ -202,13 +202,13 @@ impl<'a> Question<'a> {
     /// The resolver's text.
     pub(crate) fn decide(
         self,
-        market: &Market,
+        inputs: &ResolutionInputs,
         resolution: Result<Resolved, ResolveError>,
         hints: Hints,
     ) -> Result<Choice, Box<Refusal>> {
         let Self { filter, states, rules } = self;
-        let error = match target(&self.request(market), resolution, market.catalog_exists) {
-            Target::Bundle(resolved) => return Ok(self.chosen(market, &resolved, &hints)),
+        let error = match target(&self.request(inputs), resolution, inputs.catalog_exists) {
+            Target::Bundle(resolved) => return Ok(self.chosen(inputs, &resolved, &hints)),
             Target::Retry(error) | Target::Installed(error) => error,
         };
         let (error, left_out) = match error {
@@ -219,12 +219,12 @@ impl<'a> Question<'a> {
         let look_again = error.held().iter().any(is_held_by_others);
         // Where nothing new can be chosen, what is under way, or else installed, stays.
         let is_held = !error.held().is_empty();
-        let kept = states.rolling_out.last().or(states.installed.as_ref());
-        let kept = kept.filter(|_| is_held || !market.catalog_exists);
+        let kept = states.newest();
+        let kept = kept.filter(|_| is_held || !inputs.catalog_exists);
         let deprecation = if is_held { Knowledge::Unchanged } else { Knowledge::None };
         if let Some(kept) = kept.filter(|kept| admits(filter, &kept.bundle)) {
-            let wanted = Wanted::revision(kept, rules);
-            return Ok(Choice { wanted, deprecation, findings, notices: Vec::new(), look_again });
+            let target = ChosenBundle::of_revision(kept, rules);
+            return Ok(Choice { target, deprecation, findings, notices: Vec::new(), look_again });
         }
         let awaits_content = matches!(error, ResolveError::Catalog { fault: CatalogError::NotCached(_), .. });
         let failure = Failure::retry(with_hints(error, hints));
@@ -232,7 +232,7 @@ impl<'a> Question<'a> {
         Err(Box::new(Refusal { failure, awaits_content, deprecation, findings, look_again }))
     }
 
-    fn chosen(self, market: &Market, resolved: &Resolved, hints: &Hints) -> Choice {
+    fn chosen(self, inputs: &ResolutionInputs, resolved: &Resolved, hints: &Hints) -> Choice {
         let Self { filter, states, rules } = self;
         let mut findings = Findings { left_out: resolved.left_out.clone(), ..Findings::default() };
         if rules.can_hold() {
@@ -243,17 +243,17 @@ impl<'a> Question<'a> {
             let mode = rules.settings.dependencies;
             findings.dependencies = Finding::Is(findings::dependencies(bundle, requirements, mode, hints));
         }
-        let wanted = Wanted::resolved(resolved, &filter.package_name, rules);
+        let target = ChosenBundle::resolved(resolved, &filter.package_name, rules);
         let identity = |bundle: &BundleMetadata| (bundle.name.clone(), bundle.version.clone());
         let installed = states.installed.as_ref().map(|installed| identity(&installed.bundle));
-        let is_new = installed != Some(identity(&wanted.bundle));
+        let is_new = installed != Some(identity(&target.bundle));
         Choice {
-            notices: if is_new { self.notices(market, resolved) } else { Vec::new() },
+            notices: if is_new { self.notices(inputs, resolved) } else { Vec::new() },
             deprecation: Knowledge::Catalog(resolved.deprecations().clone(), filter.channels.clone()),
             look_again: resolved.held.iter().any(is_held_by_others)
                 || resolved.requirements.iter().any(|one| !one.is_met()),
             findings,
-            wanted,
+            target,
         }
     }
 
@@ -273,9 +273,9 @@ impl<'a> Question<'a> {
     }
 
     /// What is worth saying about a bundle that is to be installed.
-    fn notices(self, market: &Market, resolved: &Resolved) -> Vec<Notice> {
-        let Ok(catalogs) = &market.catalogs else { return Vec::new() };
-        let request = self.request(market);
+    fn notices(self, inputs: &ResolutionInputs, resolved: &Resolved) -> Vec<Notice> {
+        let Ok(catalogs) = &inputs.catalogs else { return Vec::new() };
+        let request = self.request(inputs);
         let note = notices::resolution(&explain(&request, catalogs));
         let remarks =
             resolved.remarks.iter().map(|remark| Notice::warning(notices::RESOLVED, remark.to_string()));
@@ -286,7 +286,7 @@ impl<'a> Question<'a> {
             (annotations::EXT_IGNORE_DEPENDENCIES, Rules { ignored_requirements: &[], ..request.rules }),
             (
                 annotations::EXT_IGNORE_DEPENDENTS,
-                Rules { dependents: &market.around.dependents, ..request.rules },
+                Rules { dependents: &inputs.around.dependents, ..request.rules },
             ),
         ];
         for (key, rules) in overrides {
@@ -353,5 +353,5 @@ fn others_rely_on(type_: &str) -> bool {
 }
 
 #[cfg(test)]
-#[path = "wanted_tests.rs"]
+#[path = "choice_tests.rs"]
 mod tests;

@@ -44,41 +44,45 @@ fn answer(name: &str, priority: i32, package: Arc<PackageIndex>) -> Catalog {
     Catalog { name: name.to_owned(), priority, package: Ok(Some(package)) }
 }
 
-fn market(catalogs: Vec<Catalog>) -> Market {
-    Market { catalog_exists: !catalogs.is_empty(), catalogs: Ok(catalogs), around: Around::default() }
+fn inputs(catalogs: Vec<Catalog>) -> ResolutionInputs {
+    ResolutionInputs {
+        catalog_exists: !catalogs.is_empty(),
+        catalogs: Ok(catalogs),
+        around: Around::default(),
+    }
 }
 
 fn surrounded(by: Surroundings) -> Around {
     Around { surroundings: Some(by), ..Around::default() }
 }
 
-/// A market with these catalogs, each with the plain package.
-fn plain(names: &[&str]) -> Market {
-    market(names.iter().map(|name| answer(name, 0, index(&[], &[]))).collect())
+/// A inputs with these catalogs, each with the plain package.
+fn plain(names: &[&str]) -> ResolutionInputs {
+    inputs(names.iter().map(|name| answer(name, 0, index(&[], &[]))).collect())
 }
 
 fn decided(
     more: &serde_json::Value,
     sets: &[Arc<ClusterObjectSet>],
     rules: &ExtensionRules,
-    market: &Market,
+    inputs: &ResolutionInputs,
 ) -> Result<Choice, Box<Refusal>> {
     let (filter, states) = (filter(more), states(sets));
     let question = Question { filter: &filter, states: &states, rules };
-    question.decide(market, question.resolve(market), Hints::default())
+    question.decide(inputs, question.resolve(inputs), Hints::default())
 }
 
 fn version(
     more: &serde_json::Value,
     sets: &[Arc<ClusterObjectSet>],
     changed: bool,
-    market: &Market,
+    inputs: &ResolutionInputs,
 ) -> Result<String, String> {
     let rules = ExtensionRules::default();
     let (filter, states) = (filter(more), states(sets));
     let question = Question { filter: &filter, states: &states, rules: &rules };
-    let choice = underway(question, changed).map_or_else(|| decided(more, sets, &rules, market), Ok);
-    choice.map(|choice| choice.wanted.bundle.version).map_err(|refusal| refusal.failure.message)
+    let choice = underway(question, changed).map_or_else(|| decided(more, sets, &rules, inputs), Ok);
+    choice.map(|choice| choice.target.bundle.version).map_err(|refusal| refusal.failure.message)
 }
 
 fn check() -> ExtensionRules {
@@ -127,7 +131,8 @@ fn the_resolver_decides() {
     assert!(error.ends_with("in multiple catalogs with the same priority [a b]"), "{error}");
     let bad = filter(&json!({"selector": {"matchExpressions": [{"key": "a", "operator": "Bad"}]}}));
     let catalogs = selected(&bad, &[]).map(|_| Vec::new());
-    let error = version(&json!({}), &[], false, &Market { catalogs, catalog_exists: true, ..plain(&[]) });
+    let error =
+        version(&json!({}), &[], false, &ResolutionInputs { catalogs, catalog_exists: true, ..plain(&[]) });
     assert_eq!(
         error.unwrap_err(),
         "desired catalog selector is invalid: \"Bad\" is not a valid label selector operator"
@@ -187,10 +192,10 @@ fn without_rules_nothing_is_found() {
     let installed = [set(1, "Active", true)];
     let choice = decided(&json!({}), &installed, &ExtensionRules::default(), &plain(&["main"])).unwrap();
     assert_eq!(choice.findings, Findings::default());
-    assert_eq!(choice.wanted.catalog_properties, None);
+    assert_eq!(choice.target.catalog_properties, None);
     assert!(!choice.look_again);
-    let market = market(vec![answer("main", 0, index(&[(3, requires_base())], &[]))]);
-    let refusal = decided(&json!({}), &[], &ExtensionRules::default(), &market).unwrap_err();
+    let inputs = inputs(vec![answer("main", 0, index(&[(3, requires_base())], &[]))]);
+    let refusal = decided(&json!({}), &[], &ExtensionRules::default(), &inputs).unwrap_err();
     assert_eq!(
         refusal.failure.message,
         "validating bundle \"demo.v3.0.0\": bundle \"demo.v3.0.0\" has a dependency declared via property \
@@ -205,7 +210,7 @@ fn a_scope_holds_back_and_says_so() {
     let rules = ExtensionRules { upgrade_scope: Some(UpgradeScope::Minor), ..ExtensionRules::default() };
     let installed = [set(1, "Active", true)];
     let choice = decided(&json!({}), &installed, &rules, &plain(&["main"])).unwrap();
-    assert_eq!(choice.wanted.bundle.version, "1.0.0");
+    assert_eq!(choice.target.bundle.version, "1.0.0");
     let state = is(&choice.findings.upgrade);
     assert_eq!((state.status, state.reason), (Some(true), reasons::OUTSIDE_SCOPE));
     assert_eq!(
@@ -219,7 +224,7 @@ fn a_scope_holds_back_and_says_so() {
 
     let major = ExtensionRules { upgrade_scope: Some(UpgradeScope::Major), ..ExtensionRules::default() };
     let choice = decided(&json!({}), &installed, &major, &plain(&["main"])).unwrap();
-    assert_eq!(choice.wanted.bundle.version, "2.0.0");
+    assert_eq!(choice.target.bundle.version, "2.0.0");
     let state = is(&choice.findings.upgrade);
     assert_eq!((state.status, state.reason), (Some(false), reasons::UP_TO_DATE));
     assert_eq!(state.message, "no newer version is held back");
@@ -237,24 +242,24 @@ fn what_is_installed_stays_while_all_else_is_held_back() {
     let lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
     let content = PackageContent::from_metas("demo", lines.iter().map(|line| line.as_bytes())).unwrap();
     let package = Arc::new(PackageIndex::new(&content, Indexing::default()));
-    let market = market(vec![answer("main", 0, package)]);
+    let inputs = inputs(vec![answer("main", 0, package)]);
     let installed = [set(1, "Active", true)];
-    let choice = decided(&json!({}), &installed, &rules, &market).unwrap();
-    assert_eq!(choice.wanted.bundle.version, "1.0.0");
+    let choice = decided(&json!({}), &installed, &rules, &inputs).unwrap();
+    assert_eq!(choice.target.bundle.version, "1.0.0");
     assert_eq!(choice.deprecation, Knowledge::Unchanged);
     assert_eq!(is(&choice.findings.upgrade).reason, reasons::OUTSIDE_SCOPE);
     // Not where it is not what is asked for.
-    let refusal = decided(&json!({"version": ">=2"}), &installed, &rules, &market).unwrap_err();
+    let refusal = decided(&json!({"version": ">=2"}), &installed, &rules, &inputs).unwrap_err();
     assert!(refusal.failure.message.contains("outside of the upgrade scope"), "{}", refusal.failure);
 }
 
 // spec 07 A-16; spec 08 R-12
 #[test]
 fn skipped_versions_are_told_or_excluded() {
-    let market = market(vec![answer("main", 0, index(&[], &["demo.v2.0.0"]))]);
+    let inputs = inputs(vec![answer("main", 0, index(&[], &["demo.v2.0.0"]))]);
     let installed = [set(1, "Active", true)];
-    let choice = decided(&json!({}), &installed, &ExtensionRules::default(), &market).unwrap();
-    assert_eq!(choice.wanted.bundle.version, "2.0.0");
+    let choice = decided(&json!({}), &installed, &ExtensionRules::default(), &inputs).unwrap();
+    assert_eq!(choice.target.bundle.version, "2.0.0");
     let told = notices::merged(choice.notices);
     assert_eq!(told.len(), 1);
     assert!(told[0].warning, "{told:?}");
@@ -266,8 +271,8 @@ fn skipped_versions_are_told_or_excluded() {
     );
 
     let rules = ExtensionRules { exclude_skipped: true, ..ExtensionRules::default() };
-    let choice = decided(&json!({}), &installed, &rules, &market).unwrap();
-    assert_eq!(choice.wanted.bundle.version, "1.0.0");
+    let choice = decided(&json!({}), &installed, &rules, &inputs).unwrap();
+    assert_eq!(choice.target.bundle.version, "1.0.0");
     let state = is(&choice.findings.upgrade);
     assert_eq!((state.status, state.reason), (Some(true), reasons::SKIPPED));
     assert_eq!(
@@ -283,14 +288,14 @@ fn report_installs_and_judges() {
     let required = |kind: &str| json!({"type": "olm.gvk.required", "value": gvk(kind)});
     let market_with = |properties: &[(i32, serde_json::Value)], providers: Vec<Provider>| {
         let served = [Gvk { group: "g".into(), version: "v1".into(), kind: "External".into() }];
-        Market {
+        ResolutionInputs {
             around: surrounded(Surroundings { providers, served: served.into() }),
-            ..market(vec![answer("main", 0, index(properties, &[]))])
+            ..inputs(vec![answer("main", 0, index(properties, &[]))])
         }
     };
-    let judged = |market: &Market| {
-        let choice = decided(&json!({}), &[], &mode(DependencyMode::Report), market).unwrap();
-        assert_eq!(choice.wanted.bundle.version, "3.0.0");
+    let judged = |inputs: &ResolutionInputs| {
+        let choice = decided(&json!({}), &[], &mode(DependencyMode::Report), inputs).unwrap();
+        assert_eq!(choice.target.bundle.version, "3.0.0");
         (is(&choice.findings.dependencies).clone(), choice.look_again)
     };
     let (none, again) = judged(&market_with(&[], vec![]));
@@ -321,15 +326,15 @@ fn report_installs_and_judges() {
 #[test]
 fn check_waits_for_what_is_required() {
     let package = index(&[(1, requires_base()), (2, requires_base()), (3, requires_base())], &[]);
-    let with = |providers: Vec<Provider>| Market {
+    let with = |providers: Vec<Provider>| ResolutionInputs {
         around: surrounded(Surroundings { providers, ..Surroundings::default() }),
-        ..market(vec![answer("main", 0, Arc::clone(&package))])
+        ..inputs(vec![answer("main", 0, Arc::clone(&package))])
     };
     let (filter, states) = (filter(&json!({})), states(&[]));
     let rules = check();
     let question = Question { filter: &filter, states: &states, rules: &rules };
-    let market = with(vec![]);
-    let resolution = question.resolve(&market);
+    let inputs = with(vec![]);
+    let resolution = question.resolve(&inputs);
     assert_eq!(judged(&resolution).len(), 1);
     let satisfiers = vec![olm_resolve::Satisfier {
         package: "base".to_owned(),
@@ -337,7 +342,7 @@ fn check_waits_for_what_is_required() {
         catalog: "main".to_owned(),
     }];
     let hints = Hints { satisfiers, not_installed: vec!["base".to_owned()] };
-    let refusal = question.decide(&market, resolution, hints).unwrap_err();
+    let refusal = question.decide(&inputs, resolution, hints).unwrap_err();
     assert_eq!(
         refusal.failure,
         Failure::retry(
@@ -353,7 +358,7 @@ fn check_waits_for_what_is_required() {
     );
 
     let choice = decided(&json!({}), &[], &rules, &with(vec![base()])).unwrap();
-    assert_eq!(choice.wanted.bundle.version, "3.0.0");
+    assert_eq!(choice.target.bundle.version, "3.0.0");
     assert_eq!(is(&choice.findings.dependencies).reason, reasons::ALL_SATISFIED);
     assert!(!choice.look_again);
 }
@@ -361,12 +366,12 @@ fn check_waits_for_what_is_required() {
 // spec 03 §6.4; spec 08 R-7
 #[test]
 fn check_stays_with_what_is_installed() {
-    let market = Market {
+    let inputs = ResolutionInputs {
         around: surrounded(Surroundings::default()),
-        ..market(vec![answer("main", 0, index(&[(2, requires_base())], &[]))])
+        ..inputs(vec![answer("main", 0, index(&[(2, requires_base())], &[]))])
     };
-    let choice = decided(&json!({}), &[set(1, "Active", true)], &check(), &market).unwrap();
-    assert_eq!(choice.wanted.bundle.version, "1.0.0");
+    let choice = decided(&json!({}), &[set(1, "Active", true)], &check(), &inputs).unwrap();
+    assert_eq!(choice.target.bundle.version, "1.0.0");
     let state = is(&choice.findings.upgrade);
     assert_eq!((state.status, state.reason), (Some(true), reasons::DEPENDENCY_CONFLICT));
     assert!(
@@ -377,7 +382,7 @@ fn check_stays_with_what_is_installed() {
     assert!(choice.look_again);
     // A version that is asked for is not silently replaced.
     let pinned = json!({"version": "2.0.0"});
-    let refusal = decided(&pinned, &[set(1, "Active", true)], &check(), &market).unwrap_err();
+    let refusal = decided(&pinned, &[set(1, "Active", true)], &check(), &inputs).unwrap_err();
     assert!(refusal.failure.message.starts_with("dependencies not satisfied: bundle demo.v2.0.0 requires "));
     assert_eq!(is(&refusal.findings.upgrade).reason, reasons::DEPENDENCY_CONFLICT);
     assert_eq!(refusal.findings.dependencies, Finding::Unchanged);
@@ -393,13 +398,13 @@ fn check_keeps_what_others_need() {
         bundle: "app.v1.0.0".to_owned(),
         requirements: Requirement::all(&[needs]),
     };
-    let market = Market {
+    let inputs = ResolutionInputs {
         around: Around { dependents: vec![dependent], ..surrounded(Surroundings::default()) },
-        ..market(vec![answer("main", 0, index(&[(1, provides)], &[]))])
+        ..inputs(vec![answer("main", 0, index(&[(1, provides)], &[]))])
     };
     let installed = [set(1, "Active", true)];
-    let choice = decided(&json!({}), &installed, &check(), &market).unwrap();
-    assert_eq!(choice.wanted.bundle.version, "1.0.0");
+    let choice = decided(&json!({}), &installed, &check(), &inputs).unwrap();
+    assert_eq!(choice.target.bundle.version, "1.0.0");
     let state = is(&choice.findings.upgrade);
     assert_eq!((state.status, state.reason), (Some(true), reasons::DEPENDENCY_CONFLICT));
     assert!(
@@ -414,8 +419,8 @@ fn check_keeps_what_others_need() {
     );
 
     let overridden = ExtensionRules { ignore_dependents: true, ..check() };
-    let choice = decided(&json!({}), &installed, &overridden, &market).unwrap();
-    assert_eq!(choice.wanted.bundle.version, "2.0.0");
+    let choice = decided(&json!({}), &installed, &overridden, &inputs).unwrap();
+    assert_eq!(choice.target.bundle.version, "2.0.0");
     let used = Notice::warning(
         notices::OVERRIDE_USED,
         "bundle demo.v2.0.0 is chosen because of annotation ext.olm.operatorframework.io/ignore-dependents"
@@ -431,12 +436,12 @@ fn an_override_is_told_only_where_it_has_an_effect() {
         ..self::mode(mode)
     };
     let used = |properties: &[(i32, serde_json::Value)], mode: DependencyMode| {
-        let market = Market {
+        let inputs = ResolutionInputs {
             around: surrounded(Surroundings::default()),
-            ..market(vec![answer("main", 0, index(properties, &[]))])
+            ..inputs(vec![answer("main", 0, index(properties, &[]))])
         };
-        let choice = decided(&json!({}), &[], &ignoring(mode), &market).unwrap();
-        assert_eq!(choice.wanted.bundle.version, "3.0.0");
+        let choice = decided(&json!({}), &[], &ignoring(mode), &inputs).unwrap();
+        assert_eq!(choice.target.bundle.version, "3.0.0");
         choice.notices.iter().any(|notice| notice.reason == notices::OVERRIDE_USED)
     };
     assert!(used(&[(3, requires_base())], DependencyMode::Check));
@@ -448,17 +453,17 @@ fn an_override_is_told_only_where_it_has_an_effect() {
 #[test]
 fn a_bundle_that_the_cluster_cannot_run_is_held_back() {
     let demands = json!({"type": "olm.csv.metadata", "value": {"minKubeVersion": "1.99.0"}});
-    let market = Market {
+    let inputs = ResolutionInputs {
         around: Around {
             cluster: Some(ClusterFacts::new("v1.31.4+k3s1", std::collections::BTreeSet::new())),
             ..Around::default()
         },
-        ..market(vec![answer("main", 0, index(&[(3, demands)], &[]))])
+        ..inputs(vec![answer("main", 0, index(&[(3, demands)], &[]))])
     };
     let settings = Settings { cluster_constraints: true, ..Settings::default() };
     let rules = ExtensionRules { settings, ..ExtensionRules::default() };
-    let choice = decided(&json!({}), &[], &rules, &market).unwrap();
-    assert_eq!(choice.wanted.bundle.version, "2.0.0");
+    let choice = decided(&json!({}), &[], &rules, &inputs).unwrap();
+    assert_eq!(choice.target.bundle.version, "2.0.0");
     let state = is(&choice.findings.upgrade);
     assert_eq!((state.status, state.reason), (Some(true), reasons::CLUSTER_CONSTRAINT));
     assert!(state.message.contains("minKubeVersion (1.99.0) > server version (1.31.4)"), "{}", state.message);
@@ -477,14 +482,14 @@ fn a_catalog_that_cannot_answer_is_left_out_where_that_is_safe() {
         settings: Settings { best_effort: true, ..Settings::default() },
         ..ExtensionRules::default()
     };
-    let with = |priority| market(vec![answer("main", 0, index(&[], &[])), broken(priority)]);
+    let with = |priority| inputs(vec![answer("main", 0, index(&[], &[])), broken(priority)]);
     let error = decided(&json!({}), &[], &ExtensionRules::default(), &with(0)).unwrap_err();
     let text = "error walking catalogs: error getting package \"demo\" from catalog \"broken\": error retrieving cache \
                 for catalog \"broken\": 500";
     assert_eq!(error.failure.message, text);
 
     let choice = decided(&json!({}), &[], &best_effort, &with(0)).unwrap();
-    assert_eq!(choice.wanted.bundle.version, "3.0.0");
+    assert_eq!(choice.target.bundle.version, "3.0.0");
     assert_eq!(choice.findings.suffix(), "; skipped unavailable catalogs: [broken]");
     assert_eq!(choice.findings.upgrade, Finding::NotInForce);
 
@@ -500,7 +505,7 @@ fn content_that_is_on_its_way_is_awaited() {
         priority: 0,
         package: Err(CatalogError::NotCached("main".to_owned())),
     };
-    let refusal = decided(&json!({}), &[], &ExtensionRules::default(), &market(vec![missing])).unwrap_err();
+    let refusal = decided(&json!({}), &[], &ExtensionRules::default(), &inputs(vec![missing])).unwrap_err();
     assert!(refusal.awaits_content);
 }
 
@@ -512,26 +517,26 @@ fn best_effort_has_patience_with_content_that_is_on_its_way() {
         priority: 0,
         package: Err(CatalogError::NotCached("slow".to_owned())),
     };
-    let market = market(vec![answer("main", 0, index(&[], &[])), missing()]);
-    assert!(market.awaits_content() && !plain(&["main"]).awaits_content());
+    let inputs = inputs(vec![answer("main", 0, index(&[], &[])), missing()]);
+    assert!(inputs.awaits_content() && !plain(&["main"]).awaits_content());
     let settings = Settings { best_effort: true, ..Settings::default() };
     let rules = ExtensionRules { settings, ..ExtensionRules::default() };
-    assert!(decided(&json!({}), &[], &rules.patient(true), &market).unwrap_err().awaits_content);
-    let choice = decided(&json!({}), &[], &rules.patient(false), &market).unwrap();
+    assert!(decided(&json!({}), &[], &rules.patient(true), &inputs).unwrap_err().awaits_content);
+    let choice = decided(&json!({}), &[], &rules.patient(false), &inputs).unwrap();
     assert_eq!(choice.findings.suffix(), "; skipped unavailable catalogs: [slow]");
 }
 
 // spec 07 §5.5
 #[test]
 fn a_revision_records_the_catalog_entry_where_dependencies_are_judged() {
-    let market = Market {
+    let inputs = ResolutionInputs {
         around: surrounded(Surroundings { providers: vec![base()], ..Surroundings::default() }),
-        ..market(vec![answer("main", 0, index(&[(3, requires_base())], &[]))])
+        ..inputs(vec![answer("main", 0, index(&[(3, requires_base())], &[]))])
     };
-    let choice = decided(&json!({}), &[], &check(), &market).unwrap();
+    let choice = decided(&json!({}), &[], &check(), &inputs).unwrap();
     let identity = json!({"type": "olm.package", "value": {"packageName": "demo", "version": "3.0.0"}});
     let recorded: serde_json::Value =
-        serde_json::from_str(&choice.wanted.catalog_properties.unwrap()).unwrap();
+        serde_json::from_str(&choice.target.catalog_properties.unwrap()).unwrap();
     assert_eq!(recorded, json!([identity, requires_base()]));
 
     let large = json!({"type": "acme", "value": "x".repeat(PROPERTIES_BYTES)});

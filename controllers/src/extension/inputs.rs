@@ -1,5 +1,5 @@
 //! Asks the catalogs, and where rules of ours need it the cluster, for all that a choice depends on; the choice itself is
-//! [`wanted`]'s.
+//! [`choice`](super::choice)'s.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use olm_resolve::{AssessedRequirement, Catalog, Indexing, missing_packages, sati
 use tokio::time::Instant;
 
 use super::Context;
+use super::choice::{self, Choice, Question, Refusal, ResolutionInputs};
+use super::decide::Observed;
 use super::findings::Hints;
-use super::revisions::RevisionStates;
-use super::wanted::{self, Choice, Market, Question, Refusal};
 use crate::failure::Failure;
 
 /// How many packages are searched at most for something that meets a requirement.
@@ -26,14 +26,12 @@ impl Context {
     /// Chooses the bundle of an extension.
     pub(super) async fn choose(
         &self,
-        extension: &str,
+        observed: &Observed<'_>,
         filter: &CatalogFilter,
-        rules: &ExtensionRules,
-        states: &RevisionStates,
-        changed: bool,
     ) -> Result<Choice, Box<Refusal>> {
+        let Observed { name: extension, rules, states, edited, .. } = observed;
         let question = Question { filter, states, rules };
-        if let Some(choice) = wanted::underway(question, changed) {
+        if let Some(choice) = choice::underway(question, *edited) {
             return Ok(choice);
         }
         let started = Instant::now();
@@ -46,27 +44,27 @@ impl Context {
 
     async fn resolve(&self, extension: &str, question: Question<'_>) -> Result<Choice, Box<Refusal>> {
         let Question { filter, rules, .. } = question;
-        let market = self.market(extension, filter, rules).await;
-        let market = market.map_err(|failure| Refusal::other(failure, rules))?;
-        let is_patient = self.is_patient(extension, market.awaits_content());
+        let inputs = self.inputs(extension, filter, rules).await;
+        let inputs = inputs.map_err(|failure| Refusal::other(failure, rules))?;
+        let is_patient = self.is_patient(extension, inputs.awaits_content());
         let patient = rules.patient(is_patient);
         let question = Question { rules: &patient, ..question };
-        let resolution = question.resolve(&market);
-        let hints = self.hints(extension, wanted::judged(&resolution)).await;
-        question.decide(&market, resolution, hints).map_err(|refusal| {
+        let resolution = question.resolve(&inputs);
+        let hints = self.hints(extension, choice::judged(&resolution)).await;
+        question.decide(&inputs, resolution, hints).map_err(|refusal| {
             let awaits_content = is_patient && (refusal.awaits_content || rules.settings.best_effort);
             Box::new(Refusal { awaits_content, ..*refusal })
         })
     }
 
-    async fn market(
+    async fn inputs(
         &self,
         extension: &str,
         filter: &CatalogFilter,
         rules: &ExtensionRules,
-    ) -> Result<Market, Failure> {
+    ) -> Result<ResolutionInputs, Failure> {
         let all = self.parts.catalog_store.state();
-        let selected = wanted::selected(filter, &all);
+        let selected = choice::selected(filter, &all);
         let catalog_exists = selected.as_ref().map_or(true, |selected| !selected.is_empty());
         let catalogs = match selected {
             Ok(selected) => Ok(self.ask(&selected, &filter.package_name, rules.indexing()).await),
@@ -81,7 +79,7 @@ impl Context {
         if rules.settings.cluster_constraints {
             around.cluster = Some(self.dependencies.cluster_facts().await?);
         }
-        Ok(Market { catalogs, catalog_exists, around })
+        Ok(ResolutionInputs { catalogs, catalog_exists, around })
     }
 
     /// The answers of these catalogs, but for those that are switched off, to the question for a package.

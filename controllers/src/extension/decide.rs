@@ -1,0 +1,159 @@
+//! The next step for an extension, from what was observed, chosen and remembered. Pure.
+
+use std::sync::Arc;
+
+use olm_api::cluster_extension::{BundleMetadata, CatalogFilter};
+use olm_api::conditions::{self, reasons, types};
+use olm_api::{ClusterExtension, ClusterExtensionStatus, ClusterObjectSet};
+use olm_extension::ExtensionRules;
+use olm_revision::generate::BundleIdentity;
+use serde_json::Value;
+
+use super::choice::{Choice, ChosenBundle, Refusal};
+use super::memory::{ExtensionMemory, Newest};
+use super::revisions::{self, RevisionStates};
+use crate::failure::Failure;
+use crate::preflight::CrdVerdict;
+
+/// An extension and its revisions.
+pub(super) struct Observed<'a> {
+    pub extension: &'a ClusterExtension,
+    pub name: String,
+    /// The rules that it is under.
+    pub rules: ExtensionRules,
+    /// `<namespace>/<name>` of the service account that its objects are applied as, if that is not this process's.
+    pub account: Option<String>,
+    /// Its revisions, in no order.
+    pub sets: Vec<Arc<ClusterObjectSet>>,
+    /// What they say.
+    pub states: RevisionStates,
+    /// Its spec changed since a revision was last made or kept for it.
+    pub edited: bool,
+}
+
+/// All that a revision is made from.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct RevisionInputs {
+    pub uid: Option<String>,
+    /// `<namespace>/<name>` of the service account that objects are applied as.
+    pub account: Option<String>,
+    pub namespace: String,
+    pub config: Option<Value>,
+    pub deadline: Option<i32>,
+    pub bundle: BundleIdentity,
+}
+
+/// The next step.
+#[derive(Debug, PartialEq)]
+pub(super) enum Decision {
+    /// The content of a catalog is being fetched, and the status says all that there is to say until then.
+    AwaitCatalog,
+    /// No bundle can be chosen.
+    Refuse(Box<Refusal>),
+    /// The extension is paused; `waits` says what waits.
+    Hold { choice: Choice, waits: Option<String> },
+    /// The newest revision was made from the same inputs, and nothing is wrong with it.
+    Keep { choice: Choice, crds: CrdVerdict },
+    /// The target becomes the newest revision, unless it is.
+    Install { choice: Choice, inputs: RevisionInputs },
+}
+
+impl<'a> Observed<'a> {
+    /// The status that the extension has.
+    pub(super) fn status(&self) -> Option<&'a ClusterExtensionStatus> {
+        self.extension.status.as_ref()
+    }
+
+    /// `spec.source.catalog`.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn filter(&self) -> Result<&'a CatalogFilter, Failure> {
+        let spec = self.extension.spec.as_ref();
+        spec.and_then(|spec| spec.source.catalog.as_ref()).ok_or_else(|| {
+            Failure::blocked("spec.source.catalog: Required value: says which package to install")
+        })
+    }
+
+    /// What the revision of this bundle is made from.
+    pub(super) fn inputs(&self, target: &ChosenBundle) -> RevisionInputs {
+        let spec = self.extension.spec.as_ref();
+        let config = spec.and_then(|spec| spec.config.as_ref()).and_then(|config| config.inline.clone());
+        RevisionInputs {
+            uid: self.extension.metadata.uid.clone(),
+            account: self.account.clone(),
+            namespace: spec.map(|spec| spec.namespace.clone()).unwrap_or_default(),
+            config: config.map(Value::Object),
+            deadline: spec.and_then(|spec| spec.progress_deadline_minutes),
+            bundle: BundleIdentity {
+                name: target.bundle.name.clone(),
+                package: target.package.clone(),
+                version: target.bundle.version.clone(),
+                release: target.bundle.release.clone(),
+                image: target.image.clone(),
+                properties: None,
+                max_openshift_version: None,
+                catalog_properties: target.catalog_properties.clone(),
+            },
+        }
+    }
+
+    /// Whether these inputs differ from those of the newest revision, as far as that is known.
+    pub(super) fn is_edited(&self, inputs: &RevisionInputs, memory: &ExtensionMemory) -> bool {
+        memory.newest.as_ref().map_or(self.edited, |made| made.inputs != *inputs)
+    }
+
+    /// What waits while nothing is applied, in words.
+    fn pending(&self, target: &ChosenBundle, memory: &ExtensionMemory) -> Option<String> {
+        let newest = self.states.newest();
+        if !newest.is_some_and(|newest| newest.bundle == target.bundle && newest.image == target.image) {
+            let BundleMetadata { name, version, .. } = &target.bundle;
+            return Some(format!("bundle {name} version {version}"));
+        }
+        self.is_edited(&self.inputs(target), memory).then(|| "what was changed in spec".to_owned())
+    }
+}
+
+/// Decides on the next step for an extension. `newest` is its newest revision now.
+pub(super) fn decide(
+    observed: &Observed<'_>,
+    choice: Result<Choice, Box<Refusal>>,
+    memory: &ExtensionMemory,
+    newest: Option<&ClusterObjectSet>,
+) -> Decision {
+    let choice = match choice {
+        Err(refusal) if refusal.awaits_content && !observed.edited && observed.status().is_some() => {
+            return Decision::AwaitCatalog;
+        }
+        Err(refusal) => return Decision::Refuse(refusal),
+        Ok(choice) => choice,
+    };
+    if observed.rules.paused {
+        let waits = observed.pending(&choice.target, memory);
+        return Decision::Hold { choice, waits };
+    }
+    let inputs = observed.inputs(&choice.target);
+    let made = memory.newest.as_ref().filter(|made| made.inputs == inputs);
+    let is_newest = |made: &&super::memory::Made| newest.is_some_and(|set| made.newest == Newest::of(set));
+    match made.filter(is_newest).filter(|_| newest.is_some_and(is_well)) {
+        Some(made) => Decision::Keep { choice, crds: made.crds.clone() },
+        None => Decision::Install { choice, inputs },
+    }
+}
+
+/// Whether a revision is rolling out or has rolled out, or has said nothing yet.
+fn is_well(set: &ClusterObjectSet) -> bool {
+    let conditions = set.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let progressing =
+        conditions::find(conditions, types::PROGRESSING).map(|condition| condition.reason.as_str());
+    matches!(progressing, None | Some(reasons::ROLLING_OUT | reasons::SUCCEEDED))
+}
+
+/// The revision with the highest number, archived ones included.
+pub(super) fn newest(sets: &[Arc<ClusterObjectSet>]) -> Option<&ClusterObjectSet> {
+    sets.iter().max_by_key(|set| revisions::number(set)).map(AsRef::as_ref)
+}
+
+#[cfg(test)]
+#[path = "decide_tests.rs"]
+pub(super) mod tests;

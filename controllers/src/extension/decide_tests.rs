@@ -1,0 +1,113 @@
+use olm_api::conditions::Status;
+use serde_json::json;
+
+use super::super::findings::Findings;
+use super::super::memory::Made;
+use super::super::revisions::{Revision, tests::set};
+use super::super::status::Knowledge;
+use super::*;
+
+/// What is observed of an extension with these revisions.
+pub(in crate::extension) fn observed<'a>(
+    extension: &'a ClusterExtension,
+    rules: ExtensionRules,
+    sets: &[Arc<ClusterObjectSet>],
+) -> Observed<'a> {
+    let (sets, states) = (sets.to_vec(), revisions::states(sets));
+    Observed { extension, name: "demo".to_owned(), rules, account: None, sets, states, edited: false }
+}
+
+fn choice(number: i64) -> Choice {
+    let target =
+        ChosenBundle::of_revision(&Revision::of(&set(number, "Active", true)), &ExtensionRules::default());
+    let (deprecation, findings) = (Knowledge::None, Findings::default());
+    Choice { target, deprecation, findings, notices: Vec::new(), look_again: false }
+}
+
+pub(in crate::extension) fn extension() -> ClusterExtension {
+    let extension = json!({"metadata": {"name": "demo", "uid": "u"}, "status": {},
+        "spec": {"namespace": "ns", "source": {"sourceType": "Catalog", "catalog": {"packageName": "demo"}}}});
+    serde_json::from_value(extension).unwrap()
+}
+
+/// The memory of an extension whose newest revision is this one, made from these inputs.
+fn memory(inputs: RevisionInputs, set: &ClusterObjectSet) -> ExtensionMemory {
+    let made = Made { inputs, newest: Newest::of(set), crds: CrdVerdict::Accepted("x".to_owned()) };
+    ExtensionMemory { newest: Some(made), ..ExtensionMemory::default() }
+}
+
+fn name(decision: &Decision) -> &'static str {
+    match decision {
+        Decision::AwaitCatalog => "await",
+        Decision::Refuse(_) => "refuse",
+        Decision::Hold { .. } => "hold",
+        Decision::Keep { .. } => "keep",
+        Decision::Install { .. } => "install",
+    }
+}
+
+#[test]
+fn awaited_catalog_is_refused_where_the_status_lacks_something() {
+    let refusal = |awaits_content| {
+        let refusal = Refusal::other(Failure::retry("x"), &ExtensionRules::default());
+        Err(Box::new(Refusal { awaits_content, ..*refusal }))
+    };
+    let (known, memory) = (extension(), ExtensionMemory::default());
+    let new = ClusterExtension { status: None, ..extension() };
+    for (extension, edited, awaits, expected) in [
+        (&known, false, true, "await"),
+        (&known, true, true, "refuse"),
+        (&known, false, false, "refuse"),
+        (&new, false, true, "refuse"),
+    ] {
+        let observed = Observed { edited, ..observed(extension, ExtensionRules::default(), &[]) };
+        assert_eq!(name(&decide(&observed, refusal(awaits), &memory, None)), expected);
+    }
+}
+
+#[test]
+fn revision_of_same_inputs_is_kept_while_it_is_well() {
+    let (extension, first) = (extension(), set(1, "Active", true));
+    let observed = observed(&extension, ExtensionRules::default(), std::slice::from_ref(&first));
+    let known = memory(observed.inputs(&choice(1).target), &first);
+    let with = |reason: &str| {
+        let mut set = (*first).clone();
+        let all = &mut set.status.as_mut().unwrap().conditions;
+        conditions::set(all, types::PROGRESSING, Status::True, reason, "", None, jiff::Timestamp::UNIX_EPOCH);
+        set
+    };
+    let mut annotated = (*first).clone();
+    annotated.metadata.annotations.as_mut().unwrap().insert("a".to_owned(), "b".to_owned());
+    let none = ExtensionMemory::default();
+    for (target, memory, newest, expected) in [
+        (1, &known, &*first, "keep"),
+        (1, &known, &with(reasons::ROLLING_OUT), "keep"),
+        (1, &known, &with(reasons::RETRYING), "install"),
+        (1, &known, &annotated, "install"),
+        (2, &known, &*first, "install"),
+        (1, &none, &*first, "install"),
+    ] {
+        assert_eq!(name(&decide(&observed, Ok(choice(target)), memory, Some(newest))), expected);
+    }
+    let kept = decide(&observed, Ok(choice(1)), &known, Some(&first));
+    assert_eq!(kept, Decision::Keep { choice: choice(1), crds: CrdVerdict::Accepted("x".to_owned()) });
+}
+
+#[test]
+fn paused_extension_names_what_waits() {
+    let (mut extension, first) = (extension(), set(1, "Active", true));
+    let rules = ExtensionRules { paused: true, ..ExtensionRules::default() };
+    let waits = |extension: &ClusterExtension, number, memory: &ExtensionMemory| {
+        let observed = observed(extension, rules.clone(), std::slice::from_ref(&first));
+        let Decision::Hold { waits, .. } = decide(&observed, Ok(choice(number)), memory, Some(&first)) else {
+            panic!("not held")
+        };
+        waits
+    };
+    let inputs = observed(&extension, rules.clone(), &[]).inputs(&choice(1).target);
+    let known = memory(inputs, &first);
+    assert_eq!(waits(&extension, 1, &known), None);
+    assert_eq!(waits(&extension, 2, &known).as_deref(), Some("bundle demo.v2.0.0 version 2.0.0"));
+    extension.spec.as_mut().unwrap().namespace = "other".to_owned();
+    assert_eq!(waits(&extension, 1, &known).as_deref(), Some("what was changed in spec"));
+}

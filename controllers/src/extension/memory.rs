@@ -1,0 +1,88 @@
+//! What the controller remembers of each extension between reconciles. All of it can be found out again.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Mutex, PoisonError};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::ResourceExt;
+use olm_api::ClusterObjectSet;
+use tokio::time::Instant;
+
+use super::decide::RevisionInputs;
+use super::mirroring::MIRRORED;
+use crate::preflight::CrdVerdict;
+
+/// The memory of one extension.
+#[derive(Debug, Default)]
+pub(super) struct ExtensionMemory {
+    /// What the newest revision was made from.
+    pub newest: Option<Made>,
+    /// Generation of the extension that was last applied, or had been when the process first saw it.
+    pub applied_generation: Option<Option<i64>>,
+    /// Since when the extension waits for the content of a catalog.
+    pub waiting_since: Option<Instant>,
+    /// A reconcile found every Secret of every active revision, and none was lost since.
+    pub content_verified: bool,
+}
+
+/// Inputs that were found to be those of the newest revision.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Made {
+    pub inputs: RevisionInputs,
+    pub newest: Newest,
+    pub crds: CrdVerdict,
+}
+
+/// The newest revision, as far as this controller decides about it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Newest {
+    uid: Option<String>,
+    generation: Option<i64>,
+    /// Digest of its labels, annotations and owners.
+    metadata: u64,
+}
+
+impl Newest {
+    pub(super) fn of(set: &ClusterObjectSet) -> Self {
+        let mut hasher = DefaultHasher::new();
+        set.labels().hash(&mut hasher);
+        for entry in set.annotations().iter().filter(|(key, _)| !MIRRORED.contains(&key.as_str())) {
+            entry.hash(&mut hasher);
+        }
+        for owner in set.owner_references() {
+            let OwnerReference { api_version, kind, name, uid, controller, block_owner_deletion } = owner;
+            (api_version, kind, name, uid, controller, block_owner_deletion).hash(&mut hasher);
+        }
+        Self { uid: set.uid(), generation: set.metadata.generation, metadata: hasher.finish() }
+    }
+}
+
+/// The memories of all extensions, by name.
+#[derive(Debug, Default)]
+pub(super) struct Memories(Mutex<HashMap<String, ExtensionMemory>>);
+
+impl Memories {
+    /// Reads or changes the memory of an extension.
+    pub(super) fn with<T>(&self, extension: &str, change: impl FnOnce(&mut ExtensionMemory) -> T) -> T {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Without a new name where nothing is new.
+        match all.get_mut(extension) {
+            Some(memory) => change(memory),
+            None => change(all.entry(extension.to_owned()).or_default()),
+        }
+    }
+
+    /// Forgets that the content of an extension was verified.
+    pub(super) fn content_lost(&self, extension: &str) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(memory) = all.get_mut(extension) {
+            memory.content_verified = false;
+        }
+    }
+
+    /// Forgets an extension.
+    pub(super) fn forget(&self, extension: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(extension);
+    }
+}

@@ -1,0 +1,304 @@
+//! The reconcile of an extension: observe → [`decide`] → act → one status write → Events.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use jiff::Timestamp;
+use kube::runtime::controller::Action;
+use kube::{Resource, ResourceExt};
+use olm_api::conditions::{self, types};
+use olm_api::{ClusterExtension, ClusterExtensionStatus};
+use olm_extension::ExtensionRules;
+use olm_service::cluster::describe;
+use olm_service::reconcile::Failure as Attempt;
+use olm_service::status::write_status;
+use tokio::time::Instant;
+
+use super::choice::Refusal;
+use super::decide::{Decision, Observed, decide, newest};
+use super::findings::{self, Finding};
+use super::install::{Content, Installation};
+use super::memory::ExtensionMemory;
+use super::mirroring::mirror;
+use super::notices::{self, Notice};
+use super::outcome::Outcome;
+use super::removal::FINALIZERS;
+use super::revisions::{self, Revision, RevisionStates};
+use super::{Context, LOOK_AGAIN, milestones, status};
+use crate::adoption::Migrated;
+use crate::failure::{Class, Failure};
+use crate::preflight::CrdVerdict;
+
+/// How long an extension awaits the content of a catalog before it says so.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+impl Context {
+    /// What the controller does for an extension.
+    pub(super) async fn reconcile(&self, extension: &ClusterExtension) -> Result<Action, Attempt> {
+        if extension.metadata.deletion_timestamp.is_some() {
+            return self.finalize(extension).await;
+        }
+        let is_missing = |name: &&&str| !extension.finalizers().iter().any(|has| has == *name);
+        let missing: Vec<&str> = FINALIZERS.iter().filter(is_missing).copied().collect();
+        if !missing.is_empty() {
+            let mut all = extension.finalizers().to_vec();
+            all.extend(missing.into_iter().map(str::to_owned));
+            self.set_finalizers(extension, &all).await?;
+            return Ok(Action::await_change());
+        }
+        if !self.parts.features.impersonation {
+            warn_of_service_account(extension);
+        }
+        // Without its revisions an installed extension would look like a new one.
+        self.parts.cache.listed().cancelled().await;
+        let observed = self.observe(extension);
+        match self.prepare(&observed).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(Action::await_change()),
+            Err(Unprepared::Adoption(failure)) => {
+                // What is installed is not known before it is adopted; what the status says of it holds.
+                self.cannot_go(extension, failure.clone()).await?;
+                return Err(Attempt::retry(failure));
+            }
+            Err(Unprepared::Revisions(failure)) => {
+                let outcome = Outcome::stopped(failure, &observed.rules);
+                return self.conclude(observed, outcome).await;
+            }
+        }
+        let active = observed.states.rolling_out.iter().chain(&observed.states.installed);
+        self.parts.bundles.need(&observed.name, active.map(|revision| revision.image.as_str()));
+        let choice = match observed.filter() {
+            Ok(filter) => self.choose(&observed, filter).boxed().await,
+            Err(failure) => Err(Refusal::other(failure, &observed.rules)),
+        };
+        let sets = self.revisions_of(&observed.name);
+        let decision =
+            self.memories.with(&observed.name, |memory| decide(&observed, choice, memory, newest(&sets)));
+        match self.act(&observed, decision).await {
+            Some(outcome) => self.conclude(observed, outcome).await,
+            None => Ok(Action::requeue(PATIENCE)),
+        }
+    }
+
+    fn observe<'a>(&self, extension: &'a ClusterExtension) -> Observed<'a> {
+        let name = extension.name_any();
+        let sets = self.revisions_of(&name);
+        let states = revisions::states(&sets);
+        let edited = self.is_edited(extension, &states);
+        let (rules, account) = (self.rules(extension), self.account(extension));
+        Observed { extension, name, rules, account, sets, states, edited }
+    }
+
+    /// Adopts what the extension owns without its revisions saying so, and annotates these. Answers whether to go on: if not,
+    /// an event follows.
+    async fn prepare(&self, observed: &Observed<'_>) -> Result<bool, Unprepared> {
+        let Observed { extension, rules, account, sets, .. } = observed;
+        match self.adoption.migrate(extension, sets).boxed().await.map_err(Unprepared::Adoption)? {
+            Migrated::Settled => {}
+            Migrated::Awaited(note) => {
+                let note = note.map(|note| Notice::normal(milestones::ADOPTED, note));
+                self.publish(extension, &[], note.into_iter().collect());
+                return Ok(false);
+            }
+        }
+        if !self.own_orphans(extension, sets).boxed().await.map_err(Unprepared::Revisions)? {
+            return Ok(false);
+        }
+        let sets = sets.iter().map(Arc::as_ref);
+        mirror(&self.sets, sets, rules, account.as_deref()).boxed().await.map_err(Unprepared::Revisions)
+    }
+
+    /// Takes the next step; `None` where there is nothing to report.
+    async fn act(&self, observed: &Observed<'_>, decision: Decision) -> Option<Outcome> {
+        let old = observed.status();
+        let unchanged = Installation::unchanged;
+        let mut waiting = None;
+        let mut outcome = match decision {
+            Decision::AwaitCatalog => return None,
+            Decision::Refuse(refusal) => Outcome::refused(*refusal, old),
+            Decision::Hold { choice, waits } => {
+                waiting = waits;
+                Outcome::chosen(choice, unchanged(CrdVerdict::Safe), observed)
+            }
+            Decision::Keep { choice, crds } => Outcome::chosen(choice, unchanged(crds), observed),
+            Decision::Install { choice, inputs } => {
+                let installation = self.install(observed, &choice.target, inputs).await;
+                Outcome::chosen(choice, installation, observed)
+            }
+        };
+        if observed.rules.paused {
+            outcome.pass.findings.paused = Finding::Is(findings::paused(waiting));
+        }
+        Some(outcome)
+    }
+
+    /// Writes the status, publishes Events, and returns when to reconcile again.
+    async fn conclude(&self, mut observed: Observed<'_>, outcome: Outcome) -> Result<Action, Attempt> {
+        let Outcome { pass, mut notices, mut over, made, mut look_again, content } = outcome;
+        observed.states.rolling_out.extend(made.as_ref().map(Revision::of));
+        let Observed { extension, name, rules, states, .. } = &observed;
+        let result = pass.applied.clone();
+        notices.extend(
+            rules.invalid.iter().map(|fault| Notice::warning(notices::INVALID_ANNOTATION, fault.to_string())),
+        );
+        over.extend(rules.invalid.is_empty().then_some(notices::INVALID_ANNOTATION));
+        let generation =
+            if rules.paused { self.applied_generation(extension) } else { extension.metadata.generation };
+        let next = self.write(extension, generation, states, &status::Outcome::Tried(Box::new(pass))).await?;
+        let old = observed.status();
+        notices.extend(notices::of_change(old, &next));
+        notices.extend(milestones::reached(old, &next));
+        over.extend(notices::over(&next));
+        over.extend(milestones::over(&next));
+        self.publish(extension, &over, notices);
+        let is_verified = self.verify(&observed, content, made.is_some()).await;
+        if let Some(set) = &made {
+            // Until then the revision would look lost to another reconcile.
+            self.parts.cache.shows(set).await;
+        } else if is_verified
+            && content != Content::Unfinished
+            && let Err(error) = self.ref_secrets.sweep(name).await
+        {
+            tracing::warn!(extension = name, %error, "Secrets without owner stay as they are");
+        }
+        look_again |= !is_verified;
+        match result {
+            Ok(()) => {
+                if !rules.paused {
+                    let applied = Some(extension.metadata.generation);
+                    self.memories.with(name, |memory| memory.applied_generation = applied);
+                }
+                Ok(if look_again { Action::requeue(LOOK_AGAIN) } else { Action::await_change() })
+            }
+            // No growing delays: what is missing may come any time.
+            Err(failure) if look_again => {
+                tracing::info!(extension = name, error = failure.message, delay = ?LOOK_AGAIN, "requeued");
+                Ok(Action::requeue(LOOK_AGAIN))
+            }
+            Err(Failure { class: Class::Retry, message }) => Err(Attempt::retry(message)),
+            Err(failure) => Err(Attempt::terminal(failure)),
+        }
+    }
+
+    /// Verifies the content of the active revisions, unless it was verified before and none was lost since. Answers whether
+    /// there is no need to verify it again.
+    async fn verify(&self, observed: &Observed<'_>, content: Content, is_made: bool) -> bool {
+        // While paused nothing is written, and what broke off is retried anyway.
+        if observed.rules.paused || content == Content::Unfinished {
+            return true;
+        }
+        // A Secret that is lost from here on counts again.
+        let verified = |memory: &mut ExtensionMemory| std::mem::replace(&mut memory.content_verified, true);
+        if self.memories.with(&observed.name, verified) {
+            return true;
+        }
+        let is_newest_verified = content == Content::Verified && !is_made;
+        match self.verify_content(observed, is_newest_verified).boxed().await {
+            Ok(()) => true,
+            Err(error) => {
+                self.memories.content_lost(&observed.name);
+                tracing::warn!(extension = observed.name, %error, "content not verified");
+                false
+            }
+        }
+    }
+
+    /// The rules that the extension is under.
+    pub(super) fn rules(&self, extension: &ClusterExtension) -> ExtensionRules {
+        ExtensionRules::of(extension.metadata.annotations.as_ref(), self.settings)
+    }
+
+    /// `<namespace>/<name>` of the service account as which the extension's objects are applied and removed; `None` where
+    /// that is us.
+    pub(super) fn account(&self, extension: &ClusterExtension) -> Option<String> {
+        let spec = extension.spec.as_ref().filter(|_| self.parts.features.impersonation)?;
+        let account = spec.service_account.as_ref().filter(|account| !account.name.is_empty())?;
+        Some(format!("{}/{}", spec.namespace, account.name))
+    }
+
+    /// Whether the extension was edited since a revision was last made or kept for it. Of what was before our time only
+    /// the status tells: what it says about progress is honoured if it is what a revision says.
+    fn is_edited(&self, extension: &ClusterExtension, states: &RevisionStates) -> bool {
+        let status = extension.status.as_ref();
+        let seen = status.and_then(|status| conditions::find(&status.conditions, types::PROGRESSING));
+        let seen = match seen {
+            Some(seen) if states.say(seen) => seen.observed_generation,
+            Some(_) => None,
+            None => extension.metadata.generation,
+        };
+        let applied = |memory: &mut ExtensionMemory| *memory.applied_generation.get_or_insert(seen);
+        self.memories.with(&extension.name_any(), applied) != extension.metadata.generation
+    }
+
+    /// The generation that a status may claim while nothing is applied.
+    fn applied_generation(&self, extension: &ClusterExtension) -> Option<i64> {
+        let applied = self.memories.with(&extension.name_any(), |memory| memory.applied_generation).flatten();
+        let told = |status: &ClusterExtensionStatus| {
+            conditions::find(&status.conditions, types::PROGRESSING)?.observed_generation
+        };
+        let told = || extension.status.as_ref().and_then(told);
+        applied.or_else(told).or(extension.metadata.generation)
+    }
+
+    /// Writes the status that follows, and returns it.
+    pub(super) async fn write(
+        &self,
+        extension: &ClusterExtension,
+        generation: Option<i64>,
+        states: &RevisionStates,
+        outcome: &status::Outcome,
+    ) -> Result<ClusterExtensionStatus, Attempt> {
+        let old = extension.status.clone().unwrap_or_default();
+        let next = status::next(&old, generation, states, outcome, Timestamp::now());
+        let written = write_status(&self.extensions, extension, &next).await;
+        written
+            .map(|_| next)
+            .map_err(|error| Attempt::retry(format!("error updating status: {}", describe(&error))))
+    }
+
+    /// Whether an extension awaits the content of a catalog and has not done so for long.
+    pub(super) fn is_patient(&self, extension: &str, awaits_content: bool) -> bool {
+        self.memories.with(extension, |memory| {
+            let since = awaits_content.then(|| memory.waiting_since.unwrap_or_else(Instant::now));
+            memory.waiting_since = since;
+            since.is_some_and(|since| since.elapsed() < PATIENCE)
+        })
+    }
+
+    /// Publishes Events; those under the reasons that are `over` are news when they come again.
+    pub(super) fn publish(&self, extension: &ClusterExtension, over: &[&'static str], all: Vec<Notice>) {
+        let about = extension.object_ref(&());
+        over.iter().for_each(|reason| self.parts.events.over(&about, reason));
+        for Notice { warning, reason, note } in notices::merged(all) {
+            let events = &self.parts.events;
+            if warning {
+                events.warning(about.clone(), reason, note);
+            } else {
+                events.normal(about.clone(), reason, note);
+            }
+        }
+    }
+}
+
+/// What kept revisions from being prepared.
+enum Unprepared {
+    /// An installation could not be adopted.
+    Adoption(Failure),
+    /// A revision could not be patched.
+    Revisions(Failure),
+}
+
+fn warn_of_service_account(extension: &ClusterExtension) {
+    let account = extension.spec.as_ref().and_then(|spec| spec.service_account.as_ref());
+    if account.is_some_and(|account| !account.name.is_empty()) {
+        tracing::info!(
+            name = extension.name_any(),
+            "spec.serviceAccount is deprecated, ignored, and will be removed in a future release"
+        );
+    }
+}
+
+#[cfg(test)]
+#[path = "reconcile_tests.rs"]
+mod tests;
