@@ -110,6 +110,15 @@ enum Assertion {
     FieldValue { path: String, value: String },
 }
 
+/// Meaning of replica counters that a workload's status leaves out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    /// Missing.
+    Exact,
+    /// Zero. Only makes an object ready: the messages of one that is not are those of [`Self::Exact`].
+    ZeroCounters,
+}
+
 impl Probes {
     /// Probes one live object.
     pub fn probe(&self, object: &Value) -> ProbeResult {
@@ -118,19 +127,25 @@ impl Probes {
 
     /// The verdict of every single probe, in their order.
     pub fn each(&self, object: &Value) -> Vec<ProbeResult> {
-        self.0.iter().map(|probe| probe.probe(object)).collect()
+        let all = |reading| self.0.iter().map(|probe| probe.probe(object, reading)).collect::<Vec<_>>();
+        let exact = all(Reading::Exact);
+        if exact.iter().all(ProbeResult::is_ready) {
+            return exact;
+        }
+        let lenient = all(Reading::ZeroCounters);
+        if lenient.iter().all(ProbeResult::is_ready) { lenient } else { exact }
     }
 }
 
 impl Probe {
-    fn probe(&self, object: &Value) -> ProbeResult {
+    fn probe(&self, object: &Value, reading: Reading) -> ProbeResult {
         if is_outdated(object.pointer("/status/observedGeneration"), object) {
             return ProbeResult::one(ProbeStatus::Unknown, ".status outdated".to_owned());
         }
         if !self.selector.matches(object) {
             return ProbeResult { status: ProbeStatus::True, messages: Vec::new() };
         }
-        ProbeResult::all(self.assertions.iter().map(|assertion| assertion.check(object)))
+        ProbeResult::all(self.assertions.iter().map(|assertion| assertion.check(object, reading)))
     }
 }
 
@@ -167,14 +182,15 @@ impl Requirement {
 }
 
 impl Assertion {
-    fn check(&self, object: &Value) -> ProbeResult {
+    fn check(&self, object: &Value, reading: Reading) -> ProbeResult {
         match self {
             Self::ConditionEqual { r#type, status } => {
                 workload::stateful_set_available(object, r#type, status)
                     .unwrap_or_else(|| condition_equal(object, r#type, status))
             }
             Self::FieldsEqual { a, b } => {
-                workload::no_replicas(object, a, b).unwrap_or_else(|| fields_equal(object, a, b))
+                let zero = if reading == Reading::Exact { None } else { workload::no_replicas(object, a, b) };
+                zero.unwrap_or_else(|| fields_equal(object, a, b))
             }
             Self::FieldValue { path, value } => field_value(object, path, value),
         }
@@ -232,7 +248,8 @@ fn field_value(object: &Value, path: &str, expected: &str) -> ProbeResult {
             ProbeResult::one(ProbeStatus::True, format!("value at key {path:?} == {expected:?}"))
         }
         Ok(Some(actual)) => refuse(format!(
-            "value at key {path:?} != {expected:?}; expected: {expected:?} got: {}",
+            "value at key {path:?} != {expected:?}; expected: {} got: {}",
+            json(&Value::from(expected)),
             json(actual)
         )),
     }

@@ -9,7 +9,7 @@ use olm_api::cluster_object_set::{
 };
 use olm_api::{LabelSelector, LabelSelectorRequirement};
 
-use super::{Assertion, Operator, Probe, Probes, Requirement, Selector};
+use super::{Assertion, Operator, Probe, Probes, Requirement, Selector, json};
 
 /// A probe that cannot be evaluated.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -76,11 +76,12 @@ fn requirements(selector: &LabelSelector) -> Result<Vec<Requirement>, ProbeError
         let wants_values = matches!(operator, Operator::In | Operator::NotIn);
         if wants_values && values.is_empty() {
             let rule = "for 'in', 'notin' operators, values set can't be empty";
-            return Err(problem(format!("values: Invalid value: []: {rule}")));
+            return Err(problem(format!("values: Invalid value: null: {rule}")));
         }
         if !wants_values && !values.is_empty() {
             let rule = "values set must be empty for exists and does not exist";
-            return Err(problem(format!("values: Invalid value: {values:?}: {rule}")));
+            let values = json(&values.into());
+            return Err(problem(format!("values: Invalid value: {values}: {rule}")));
         }
         requirements.push(Requirement { key: expression.key.clone(), operator, values });
     }
@@ -205,13 +206,13 @@ mod tests {
                 labels(json!({"key": "a", "operator": "In"})),
                 field_value(),
                 "invalid label selector in progressionProbe ({map[] [{a In []}]}): \
-                 values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty",
+                 values: Invalid value: null: for 'in', 'notin' operators, values set can't be empty",
             ),
             (
-                labels(json!({"key": "a", "operator": "Exists", "values": ["b"]})),
+                labels(json!({"key": "a", "operator": "Exists", "values": ["b", "c"]})),
                 field_value(),
-                "invalid label selector in progressionProbe ({map[] [{a Exists [b]}]}): \
-                 values: Invalid value: [\"b\"]: values set must be empty for exists and does not exist",
+                "invalid label selector in progressionProbe ({map[] [{a Exists [b c]}]}): \
+                 values: Invalid value: [\"b\",\"c\"]: values set must be empty for exists and does not exist",
             ),
         ] {
             assert_eq!(build(selector, assertion).unwrap_err().to_string(), message);

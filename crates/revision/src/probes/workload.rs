@@ -52,6 +52,20 @@ mod tests {
     use super::*;
     use crate::probes::{Probes, default_probes};
 
+    #[test]
+    fn unready_deployment_reports_missing_counters_and_false_condition() {
+        let conditions = json!([{"type": "Available", "status": "False"}]);
+        let unavailable = ".status.condition[\"Available\"] is False";
+        for (status, counter) in [
+            (json!({"conditions": conditions}), "\"status.updatedReplicas\" missing"),
+            (json!({"replicas": 0, "conditions": conditions}), "\"status.updatedReplicas\" missing"),
+            (json!({"updatedReplicas": 0, "conditions": conditions}), "\"status.replicas\" missing"),
+        ] {
+            let expected = vec![counter.to_owned(), unavailable.to_owned()];
+            assert_eq!(default_verdict("Deployment", status), (ProbeStatus::False, expected));
+        }
+    }
+
     fn default_verdict(kind: &str, status: Value) -> (ProbeStatus, Vec<String>) {
         let object = json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"generation": 1},
             "spec": {"replicas": 2}, "status": status});
