@@ -164,7 +164,7 @@ impl<R: Read> Stream<R> {
         }
         let offset = self.offset;
         self.mode = Mode::Yaml;
-        self.skip_line_end();
+        self.skip_line_end()?;
         self.next_yaml(&mut decode).map_err(|error| match error {
             StreamError::Document { .. } => {
                 // That the text ends too early is no error of syntax for the reference.
@@ -226,12 +226,18 @@ impl<R: Read> Stream<R> {
         self.lines += lines;
     }
 
-    /// Skips white space up to and including one line feed.
-    fn skip_line_end(&mut self) {
-        let rest = &self.buffer[self.used..];
-        let blank = rest.iter().take_while(|b| b.is_ascii_whitespace() && **b != b'\n').count();
-        let length = blank + usize::from(rest.get(blank) == Some(&b'\n'));
-        self.consume(length);
+    /// Skips Unicode white space up to and including one line feed.
+    fn skip_line_end(&mut self) -> Result<(), StreamError> {
+        loop {
+            while self.buffer.len() - self.used < char::MAX_LEN_UTF8 && self.fill()? {}
+            let next = self.buffer[self.used..].utf8_chunks().next();
+            let first = next.and_then(|chunk| chunk.valid().chars().next());
+            let Some(blank) = first.filter(|character| character.is_whitespace()) else { return Ok(()) };
+            self.consume(blank.len_utf8());
+            if blank == '\n' {
+                return Ok(());
+            }
+        }
     }
 
     fn too_large(&self) -> StreamError {

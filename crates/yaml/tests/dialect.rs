@@ -172,6 +172,39 @@ fn errors_name_document_and_line() {
 }
 
 #[test]
+fn json_stream_goes_on_behind_unicode_white_space() {
+    let object = |text: &[u8], _| {
+        let value = json::canonicalize(text).map_err(DecodeError::from)?;
+        let is_object = value.kind == json::Kind::Object;
+        let other = || DecodeError { message: "no object".to_owned(), offset: None };
+        is_object.then(|| String::from_utf8(value.text).unwrap()).ok_or_else(other)
+    };
+    let objects = |text: &str| {
+        let mut stream = Stream::new(text.as_bytes(), Limits::default());
+        let all: Result<Vec<_>, _> = std::iter::from_fn(|| stream.next(object).transpose()).collect();
+        all.map_err(|error| error.to_string())
+    };
+    for blank in ["\u{a0}", "\u{a0}\u{3000} ", "\u{85}", "\u{2028}", "\u{b}", "\u{2003}\r\n", " \u{a0}\n"] {
+        let text = format!("{{\"a\":1}}{blank}{{\"b\":2}}\n---\n{{\"c\":3}}");
+        let all = [r#"{"a":1}"#, r#"{"b":2}"#, r#"{"c":3}"#].map(str::to_owned);
+        assert_eq!(objects(&text), Ok(all.to_vec()), "{text:?}");
+    }
+    for (text, error) in [
+        (
+            "{\"a\":1}\n\u{a0}{\"b\":2}",
+            "json: offset 9: invalid character 'Â' looking for beginning of value",
+        ),
+        (
+            "{\"a\":1}\u{180e}{\"b\":2}",
+            "json: offset 8: invalid character 'á' looking for beginning of value",
+        ),
+        ("{}\n{}\u{a0}{\"b\":3}", "invalid character 'Â' looking for beginning of value"),
+    ] {
+        assert_eq!(objects(text), Err(error.to_owned()), "{text:?}");
+    }
+}
+
+#[test]
 fn streams_tell_what_they_skip() {
     let unread = |text: &str| {
         let mut stream = Stream::new(text.as_bytes(), Limits::default());
