@@ -1,22 +1,25 @@
-//! Accepted connections: not too many at once, not all of them of one client, and none that waits for ever for it
-//! (spec 02 §D9, spec 06 §10.2).
+//! Accepted connections: not too many at once, not all of them of one client, and none that waits without limit for its
+//! client to send a request head or to take a response.
 
 use std::collections::HashMap;
 use std::future::Future;
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum_server::accept::Accept;
+use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep};
 use tower::Service;
 
+/// A request head must be complete within this time from its first byte.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// A response must be taken whole within this time from its request.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(300);
 /// Connections of a server at once; each may hold some hundred kilobytes.
@@ -27,11 +30,12 @@ const PLACE_TIMEOUT: Duration = Duration::from_secs(10);
 /// or a port-forward there may be many clients: they keep each other out long before they keep out everybody else.
 const CONNECTIONS_PER_ADDRESS: usize = CONNECTIONS / 2;
 
-/// Gives an accepted connection its place and its deadline, and sends small answers without delay.
+/// Gives an accepted connection its place and its deadlines, and sends small answers without delay.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionAcceptor {
     places: Arc<Semaphore>,
     clients: Arc<Clients>,
+    begins: Reading,
 }
 
 impl ConnectionAcceptor {
@@ -42,7 +46,12 @@ impl ConnectionAcceptor {
     /// At most so many connections at once, in all and of one address.
     pub(crate) fn limited(connections: usize, per_address: usize) -> Self {
         let clients = Arc::new(Clients { most: per_address, connected: Mutex::default() });
-        Self { places: Arc::new(Semaphore::new(connections)), clients }
+        Self { places: Arc::new(Semaphore::new(connections)), clients, begins: Reading::Idle }
+    }
+
+    /// For connections that begin with a handshake, which ends with [`Timed::expect_head`].
+    pub(crate) fn before_handshake(self) -> Self {
+        Self { begins: Reading::Unlimited, ..self }
     }
 }
 
@@ -93,108 +102,157 @@ struct Admission {
 }
 
 impl<S: Send + 'static> Accept<TcpStream, S> for ConnectionAcceptor {
-    type Stream = WriteDeadline<TcpStream>;
+    type Stream = TimedStream<TcpStream>;
     type Service = Timed<S>;
     type Future = Pin<Box<dyn Future<Output = io::Result<(Self::Stream, Self::Service)>> + Send>>;
 
     fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
-        let (places, clients) = (Arc::clone(&self.places), Arc::clone(&self.clients));
+        let Self { places, clients, begins } = self.clone();
         Box::pin(async move {
             let address = stream.peer_addr()?.ip().to_canonical();
             let client = clients.admit(address).ok_or(io::ErrorKind::QuotaExceeded)?;
             let place = tokio::time::timeout(PLACE_TIMEOUT, places.acquire_owned()).await?;
             stream.set_nodelay(true)?;
-            let deadline = Deadline::new(WRITE_TIMEOUT);
+            let deadlines = Deadlines::new(WRITE_TIMEOUT, begins);
             let admission = Admission { _client: client, _place: place.map_err(io::Error::other)? };
-            let stream = WriteDeadline {
+            let stream = TimedStream {
                 stream,
-                deadline: deadline.clone(),
-                waiting: None,
+                deadlines: deadlines.clone(),
+                read_timer: None,
+                write_timer: None,
                 _admission: Some(admission),
             };
-            Ok((stream, Timed { service, deadline }))
+            Ok((stream, Timed { service, deadlines }))
         })
     }
 }
 
-/// When the response that a connection is sending must be gone.
+/// What a connection reads next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    /// The first byte of a request.
+    Idle,
+    /// The rest of a request head, until then.
+    Head(Instant),
+    /// A handshake or a request body, which have limits elsewhere.
+    Unlimited,
+}
+
+/// What a connection reads, and when the response that it sends must be gone.
+#[derive(Debug)]
+struct Exchange {
+    reading: Reading,
+    write_by: Instant,
+}
+
+/// Shared by a connection's stream and its service.
 #[derive(Clone, Debug)]
-struct Deadline {
-    at: Arc<Mutex<Instant>>,
-    limit: Duration,
+struct Deadlines {
+    exchange: Arc<Mutex<Exchange>>,
+    write_limit: Duration,
 }
 
-impl Deadline {
-    fn new(limit: Duration) -> Self {
-        Self { at: Arc::new(Mutex::new(Instant::now() + limit)), limit }
+impl Deadlines {
+    fn new(write_limit: Duration, begins: Reading) -> Self {
+        let exchange = Exchange { reading: begins, write_by: Instant::now() + write_limit };
+        Self { exchange: Arc::new(Mutex::new(exchange)), write_limit }
     }
 
-    fn get(&self) -> Instant {
-        *self.at.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn begin(&self) {
-        *self.at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + self.limit;
+    fn exchange(&self) -> MutexGuard<'_, Exchange> {
+        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A connection's service: each request begins the time of its response.
+/// A connection's service: each request ends the time of its head and begins the time of its response.
 #[derive(Clone, Debug)]
 pub(crate) struct Timed<S> {
     service: S,
-    deadline: Deadline,
+    deadlines: Deadlines,
 }
 
-impl<S: Service<R>, R> Service<R> for Timed<S> {
+impl<S> Timed<S> {
+    /// The next byte is the first of a request head.
+    pub(crate) fn expect_head(&self) {
+        self.deadlines.exchange().reading = Reading::Idle;
+    }
+}
+
+impl<S: Service<R, Future: Send + 'static>, R> Service<R> for Timed<S> {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = S::Future;
+    type Future = BoxFuture<'static, Result<S::Response, S::Error>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.service.poll_ready(cx)
     }
 
-    fn call(&mut self, request: R) -> S::Future {
-        self.deadline.begin();
-        self.service.call(request)
+    fn call(&mut self, request: R) -> Self::Future {
+        let write_by = Instant::now() + self.deadlines.write_limit;
+        *self.deadlines.exchange() = Exchange { reading: Reading::Unlimited, write_by };
+        let response = self.service.call(request);
+        let deadlines = self.deadlines.clone();
+        Box::pin(async move {
+            let response = response.await;
+            deadlines.exchange().reading = Reading::Idle;
+            response
+        })
     }
 }
 
-/// A stream whose writes fail when they wait beyond the deadline.
+/// A stream whose reads fail when a request head takes too long, and whose writes fail when a response does.
 #[derive(Debug)]
-pub(crate) struct WriteDeadline<T> {
+pub(crate) struct TimedStream<T> {
     stream: T,
-    deadline: Deadline,
-    /// Made when a write waits for the first time.
-    waiting: Option<Pin<Box<Sleep>>>,
+    deadlines: Deadlines,
+    read_timer: Timer,
+    write_timer: Timer,
     _admission: Option<Admission>,
 }
 
-impl<T> WriteDeadline<T> {
+/// Made when a connection waits for the first time.
+type Timer = Option<Pin<Box<Sleep>>>;
+
+/// Fails at `deadline`.
+fn expire<R>(timer: &mut Timer, deadline: Instant, cx: &mut Context<'_>) -> Poll<io::Result<R>> {
+    let timer = timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+    if timer.deadline() != deadline {
+        timer.as_mut().reset(deadline);
+    }
+    timer.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+}
+
+impl<T> TimedStream<T> {
     fn watch<R>(&mut self, progress: Poll<io::Result<R>>, cx: &mut Context<'_>) -> Poll<io::Result<R>> {
         if progress.is_ready() {
             return progress;
         }
-        let at = self.deadline.get();
-        let waiting = self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
-        if waiting.deadline() != at {
-            waiting.as_mut().reset(at);
-        }
-        waiting.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+        let deadline = self.deadlines.exchange().write_by;
+        expire(&mut self.write_timer, deadline, cx)
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for WriteDeadline<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for TimedStream<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let before = buf.filled().len();
+        let progress = Pin::new(&mut self.stream).poll_read(cx, buf);
+        let mut exchange = self.deadlines.exchange();
+        if exchange.reading == Reading::Idle && buf.filled().len() > before {
+            exchange.reading = Reading::Head(Instant::now() + HEAD_TIMEOUT);
+        }
+        let reading = exchange.reading;
+        drop(exchange);
+        match reading {
+            Reading::Head(deadline) if progress.is_pending() => expire(&mut self.read_timer, deadline, cx),
+            _ => progress,
+        }
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for WriteDeadline<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for TimedStream<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let progress = Pin::new(&mut self.stream).poll_write(cx, buf);
         self.watch(progress, cx)
@@ -231,10 +289,12 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
-    fn limited(limit: Duration) -> (WriteDeadline<tokio::io::DuplexStream>, tokio::io::DuplexStream) {
+    fn limited(limit: Duration) -> (TimedStream<tokio::io::DuplexStream>, tokio::io::DuplexStream) {
         let (near, far) = tokio::io::duplex(4);
-        let deadline = Deadline::new(limit);
-        (WriteDeadline { stream: near, deadline, waiting: None, _admission: None }, far)
+        let deadlines = Deadlines::new(limit, Reading::Unlimited);
+        let stream =
+            TimedStream { stream: near, deadlines, read_timer: None, write_timer: None, _admission: None };
+        (stream, far)
     }
 
     #[tokio::test(start_paused = true)]
@@ -242,7 +302,7 @@ mod tests {
         let (mut stream, mut far) = limited(Duration::from_secs(10));
         let mut service = Timed {
             service: tower::service_fn(async |()| Ok::<_, ()>(())),
-            deadline: stream.deadline.clone(),
+            deadlines: stream.deadlines.clone(),
         };
         let reader = tokio::spawn(async move {
             let mut text = [0; 12];
@@ -268,6 +328,29 @@ mod tests {
         assert_eq!(late.map_err(|error| error.kind()), Err(io::ErrorKind::TimedOut));
         drop(stream);
         dripping.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn head_timeout_counts_from_first_byte_behind_handshake() {
+        let (mut stream, mut far) = limited(Duration::from_secs(10));
+        let timed = Timed { service: (), deadlines: stream.deadlines.clone() };
+        let client = tokio::spawn(async move {
+            far.write_all(b"h").await.unwrap();
+            tokio::time::sleep(2 * HEAD_TIMEOUT).await;
+            far.write_all(b"i").await.unwrap();
+            tokio::time::sleep(20 * HEAD_TIMEOUT).await;
+            far.write_all(b"G").await.unwrap();
+            far
+        });
+        let mut handshake = [0; 2];
+        stream.read_exact(&mut handshake).await.unwrap();
+        timed.expect_head();
+        let began = Instant::now();
+        let mut head = [0; 2];
+        let late = stream.read_exact(&mut head).await;
+        assert_eq!((head[0], late.map_err(|error| error.kind())), (b'G', Err(io::ErrorKind::TimedOut)));
+        assert_eq!(began.elapsed(), 21 * HEAD_TIMEOUT);
+        client.await.unwrap();
     }
 
     #[tokio::test]

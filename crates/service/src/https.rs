@@ -19,8 +19,9 @@ use tower::Layer;
 
 use crate::connection::{ConnectionAcceptor, Timed};
 
-/// A client must send its request head within this time; also the longest idle time of a connection.
-const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// A connection without a request ends after this time. client-go and other Go clients close theirs after 90 s: a server
+/// that closes first races with their next request.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Bytes of a request head: 431 beyond.
 const HEAD_LIMIT: usize = 64 << 10;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -58,6 +59,7 @@ impl<S: Send + 'static> Accept<TcpStream, S> for Identifying {
         let accepted = self.0.accept(stream, service);
         Box::pin(async move {
             let (stream, service) = accepted.await?;
+            service.expect_head();
             let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
             let certificate = ClientCertificate(shown.cloned().map(CertificateDer::into_owned));
             Ok((stream, Extension(certificate).layer(service)))
@@ -96,12 +98,14 @@ impl HttpServer {
         let handle = Handle::new();
         let mut server = axum_server::from_tcp(listener)?.handle(handle.clone());
         let mut http = server.http_builder().http1();
-        http.timer(TokioTimer::new()).header_read_timeout(READ_TIMEOUT).max_buf_size(HEAD_LIMIT);
+        // Counts from the end of the last response; the time of the head itself begins with its first byte.
+        http.timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT).max_buf_size(HEAD_LIMIT);
         let service = router.into_make_service();
         let task = match tls {
             Some(Tls(config)) => {
-                let acceptor =
-                    RustlsAcceptor::new(config).handshake_timeout(HANDSHAKE_TIMEOUT).acceptor(connections);
+                let acceptor = RustlsAcceptor::new(config)
+                    .handshake_timeout(HANDSHAKE_TIMEOUT)
+                    .acceptor(connections.before_handshake());
                 tokio::spawn(server.acceptor(Identifying(acceptor)).http1_only().serve(service))
             }
             None => tokio::spawn(server.acceptor(connections).http1_only().serve(service)),
@@ -158,6 +162,56 @@ mod tests {
         assert_eq!(said(b"GET / HTTP/1.1\r\nhost: ").await, "");
         let long = format!("GET / HTTP/1.1\r\nhost: x\r\nlong: {}", "x".repeat(HEAD_LIMIT));
         assert!(said(long.as_bytes()).await.starts_with("HTTP/1.1 431 "));
+    }
+
+    /// A connection to a server that answers with the body of the request, or `here` to none.
+    async fn connected() -> TcpStream {
+        let router = Router::new()
+            .fallback(async |body: String| if body.is_empty() { "here".to_owned() } else { body });
+        let server = HttpServer::start((Ipv4Addr::LOCALHOST, 0).into(), None, router).unwrap();
+        TcpStream::connect(server.address).await.unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connection_idle_for_90_seconds_serves_next_request() {
+        let mut connection = connected().await;
+        for _ in 0..3 {
+            tokio::time::sleep(Duration::from_secs(100)).await;
+            connection.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+            let mut answer = Vec::new();
+            while !answer.ends_with(b"here") {
+                assert_ne!(connection.read_buf(&mut answer).await.unwrap(), 0, "closed");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn dribbled_head_ends_connection_after_5_seconds_but_slow_body_does_not() {
+        let second = Duration::from_secs(1);
+        let mut connection = connected().await;
+        connection.write_all(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n").await.unwrap();
+        for byte in b"slow body" {
+            tokio::time::sleep(second).await;
+            connection.write_all(&[*byte]).await.unwrap();
+        }
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"slow body") {
+            assert_ne!(connection.read_buf(&mut answer).await.unwrap(), 0, "closed");
+        }
+        tokio::time::sleep(60 * second).await;
+        let began = tokio::time::Instant::now();
+        let (mut reader, mut writer) = connection.split();
+        let dribble = async {
+            while writer.write_all(b"G").await.is_ok() {
+                tokio::time::sleep(second).await;
+            }
+        };
+        let mut byte = [0];
+        tokio::select! {
+            _ = reader.read(&mut byte) => {}
+            () = dribble => {}
+        }
+        assert!((5 * second..8 * second).contains(&began.elapsed()), "{:?}", began.elapsed());
     }
 
     /// A connection from this address of loopback, and whether it was answered rather than closed.
