@@ -56,6 +56,22 @@ fn a_removed_field_is_the_whole_error() {
     assert_eq!(line(Section::Served, Some("v1 -> v2")).to_string(), "v1 -> v2: ^.spec.x: type: text");
 }
 
+#[test]
+fn findings_of_one_property_are_ordered_by_check_name() {
+    let old = json!({"type": "string", "default": "a", "enum": ["a", "b"], "pattern": "a", "maxLength": 9,
+        "maximum": 9, "maxItems": 9, "maxProperties": 9, "minLength": 1, "minimum": 1, "minItems": 1,
+        "minProperties": 1, "format": "email", "oneOf": [{"maxLength": 1}]});
+    let new = json!({"type": "integer", "default": "b", "enum": ["b"], "pattern": "b", "maxLength": 8,
+        "maximum": 8, "maxItems": 8, "maxProperties": 8, "minLength": 2, "minimum": 2, "minItems": 2,
+        "minProperties": 2, "format": "uri", "nullable": true, "required": ["x"], "oneOf": [{"minLength": 1}]});
+    let findings = check(Some(&crd(&json!({"f": old}))), &crd(&json!({"f": new}))).unwrap();
+    let names: Vec<&str> =
+        findings.iter().filter(|f| f.property.as_deref() == Some("^.spec.f")).map(|f| f.check).collect();
+    let all = "default enum maxItems maxLength maxProperties maximum minItems minLength minProperties minimum \
+        nullable oneOf pattern required type unhandled";
+    assert_eq!(names.join(" "), all);
+}
+
 // spec 05 acceptance 51, 52; §18.11
 #[test]
 fn what_breaks_nothing_is_not_told() {
