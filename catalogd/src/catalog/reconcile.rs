@@ -265,10 +265,10 @@ impl Controller {
 
     /// Tells the user what went wrong, and the caller that it did.
     async fn fail(&self, catalog: &ClusterCatalog, message: &str, terminal: bool) -> Result<Done, Failure> {
-        let failure = Failure { message: message.to_owned(), terminal, by: None };
+        let failure = if terminal { Failure::terminal(message) } else { Failure::retry(message) };
         match self.write(catalog, &Outcome::Failed { message, terminal }).await {
             Ok(_) => Err(failure),
-            Err(write) => Err(Failure::retry(format!("{message}; {}", write.message))),
+            Err(write) => Err(Failure { message: format!("{message}; {}", write.message), ..write }),
         }
     }
 
@@ -280,7 +280,7 @@ impl Controller {
     ) -> Result<ClusterCatalog, Failure> {
         let status = next(catalog, outcome, now());
         let written = write_status(&self.api, catalog, &status).await;
-        let written = written.map_err(|error| Failure::retry(format!("error updating status: {error}")))?;
+        let written = written.map_err(|error| Failure::status_write(&error))?;
         self.tell(catalog, &status);
         Ok(written.unwrap_or_else(|| catalog.clone()))
     }

@@ -10,7 +10,6 @@ use kube::{Resource, ResourceExt};
 use olm_api::conditions::{self, types};
 use olm_api::{ClusterExtension, ClusterExtensionStatus};
 use olm_extension::ExtensionRules;
-use olm_service::cluster::describe;
 use olm_service::reconcile::Failure as Attempt;
 use olm_service::status::write_status;
 use tokio::time::Instant;
@@ -252,9 +251,7 @@ impl Context {
         let old = extension.status.clone().unwrap_or_default();
         let next = status::next(&old, generation, states, outcome, Timestamp::now());
         let written = write_status(&self.extensions, extension, &next).await;
-        written
-            .map(|_| next)
-            .map_err(|error| Attempt::retry(format!("error updating status: {}", describe(&error))))
+        written.map(|_| next).map_err(|error| Attempt::status_write(&error))
     }
 
     /// Whether an extension awaits the content of a catalog and has not done so for long.

@@ -190,7 +190,7 @@ impl Controller {
     fn log(&mut self, verdict: &Verdict) {
         let next = (verdict.status.as_str(), verdict.reason, verdict.message.clone());
         if self.last.as_ref() != Some(&next) {
-            tracing::info!(upgradeable = next.0, reason = next.1, message = next.2, "cluster upgrade status");
+            tracing::info!(upgradeable = next.0, reason = next.1, detail = next.2, "cluster upgrade status");
             self.last = Some(next);
         }
     }

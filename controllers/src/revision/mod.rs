@@ -272,9 +272,8 @@ impl Context {
             old.observed_phases = observed;
         }
         let next = status::next(&old, set.metadata.generation, version, outcome, exceeded, now);
-        let written = write_status(&self.sets, set, &next)
-            .await
-            .map_err(|error| Failure::retry(format!("error updating status: {}", describe(&error))))?;
+        let written = write_status(&self.sets, set, &next).await;
+        let written = written.map_err(|error| Failure::status_write(&error))?;
         if let Some(written) = written {
             self.note_write(&written);
         }

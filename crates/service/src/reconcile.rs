@@ -15,18 +15,30 @@ use kube::runtime::controller::Action;
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;
+use crate::cluster::describe;
 use crate::metrics::{Metrics, ReconcileResult};
 
 /// Every object is looked at again at least this often.
 pub const RESYNC: Duration = Duration::from_secs(36_000);
 
-/// An attempt that broke.
+/// What follows a failed attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// It is retried with growing delays.
+    Retry,
+    /// It is retried with growing delays, and is no error: another writer was first (409).
+    Conflict,
+    /// Only a change of the object can help.
+    Terminal,
+}
+
+/// A failed attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// The cause, for the log.
     pub message: String,
-    /// Whether only a change of the object can help.
-    pub terminal: bool,
+    /// What follows.
+    pub class: Class,
     /// When the next attempt is made at the latest: then there is something to say about the failure.
     pub by: Option<Instant>,
 }
@@ -34,12 +46,19 @@ pub struct Failure {
 impl Failure {
     /// An attempt that may work next time.
     pub fn retry(cause: impl std::fmt::Display) -> Self {
-        Self { message: cause.to_string(), terminal: false, by: None }
+        Self { message: cause.to_string(), class: Class::Retry, by: None }
     }
 
     /// An attempt that cannot work before the object changes.
     pub fn terminal(cause: impl std::fmt::Display) -> Self {
-        Self { message: cause.to_string(), terminal: true, by: None }
+        Self { message: cause.to_string(), class: Class::Terminal, by: None }
+    }
+
+    /// A status write that failed.
+    pub fn status_write(error: &kube::Error) -> Self {
+        let is_conflict = matches!(error, kube::Error::Api(status) if status.is_conflict());
+        let class = if is_conflict { Class::Conflict } else { Class::Retry };
+        Self { message: format!("error updating status: {}", describe(error)), class, by: None }
     }
 
     /// The same failure, retried no later than `by`. A time that has passed sets no limit.
@@ -68,6 +87,8 @@ struct Failing {
     attempted: HashMap<String, Option<i64>>,
     /// Generation that failed, and when it is tried again.
     due: HashMap<String, (Option<i64>, Instant)>,
+    /// The cause that was logged last.
+    logged: HashMap<String, String>,
 }
 
 impl Reconciles {
@@ -119,7 +140,8 @@ impl Reconciles {
 
     /// Lets every failing object try again at once, because something that all depend on changed.
     pub fn forget_failures(&self) {
-        *self.failing() = Failing::default();
+        let mut failing = self.failing();
+        *failing = Failing { logged: std::mem::take(&mut failing.logged), ..Failing::default() };
     }
 
     /// Runs one attempt on the object `name`. A failure is logged and retried with backoff, a terminal one
@@ -145,23 +167,15 @@ impl Reconciles {
                     (action, ReconcileResult::RequeueAfter)
                 }
             }
-            Ok(Err(failure)) if failure.terminal => {
-                tracing::error!(
-                    controller = self.controller,
-                    name,
-                    error = failure.message,
-                    "reconcile failed for good"
-                );
-                (self.retry(name, failure.by, Some(RESYNC)), ReconcileResult::TerminalError)
-            }
             Ok(Err(failure)) => {
-                tracing::error!(
-                    controller = self.controller,
-                    name,
-                    error = failure.message,
-                    "reconcile failed"
-                );
-                (self.retry(name, failure.by, None), ReconcileResult::Error)
+                self.log(name, &failure);
+                match failure.class {
+                    Class::Terminal => {
+                        (self.retry(name, failure.by, Some(RESYNC)), ReconcileResult::TerminalError)
+                    }
+                    Class::Retry => (self.retry(name, failure.by, None), ReconcileResult::Error),
+                    Class::Conflict => (self.retry(name, failure.by, None), ReconcileResult::RequeueAfter),
+                }
             }
             Err(_) => {
                 tracing::error!(controller = self.controller, name, "reconcile panicked: this is a defect");
@@ -171,6 +185,24 @@ impl Reconciles {
         self.metrics.reconcile_ended(self.controller, underway, result, started.elapsed());
         tracing::info!(controller = self.controller, kind = self.kind, name, "reconcile ending");
         Ok(action)
+    }
+
+    /// Logs an error once as long as its cause stays the same.
+    fn log(&self, name: &str, Failure { message, class }: &Failure) {
+        let controller = self.controller;
+        let outcome = match class {
+            Class::Conflict => {
+                return tracing::info!(controller, name, cause = message, "requeued after conflict");
+            }
+            Class::Terminal => "reconcile failed for good",
+            Class::Retry => "reconcile failed",
+        };
+        let logged = self.failing().logged.insert(name.to_owned(), message.clone());
+        if logged.as_ref() == Some(message) {
+            tracing::debug!(controller, name, error = message, "{outcome} again");
+        } else {
+            tracing::error!(controller, name, error = message, "{outcome}");
+        }
     }
 
     fn retry(&self, name: &str, by: Option<Instant>, after: Option<Duration>) -> Action {
@@ -188,6 +220,7 @@ impl Reconciles {
         failing.backoff.reset(name);
         failing.due.remove(name);
         failing.attempted.remove(name);
+        failing.logged.remove(name);
     }
 
     fn failing(&self) -> MutexGuard<'_, Failing> {
@@ -221,6 +254,51 @@ mod tests {
         let panics = "controller_runtime_reconcile_panics_total{controller=\"c\"} 1";
         let text = metrics.prometheus_text();
         assert!(text.lines().any(|line| line == panics), "{text}");
+    }
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn unchanged_failure_is_logged_once_and_conflict_is_no_error() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber =
+            tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+        let _logging = tracing::subscriber::set_default(subscriber);
+        let reconciles = Reconciles::new("c", "K", 1, Arc::new(Metrics::new()));
+        let conflict = kube::core::Status::failure("x", "Conflict").with_code(409);
+        let conflict = Failure::status_write(&kube::Error::Api(Box::new(conflict)));
+        let outcomes = [
+            (Err(Failure::terminal("x")), true),
+            (Err(Failure::terminal("x")), false),
+            (Err(conflict.clone()), false),
+            (Err(Failure::terminal("x")), false),
+            (Err(Failure::retry("y")), true),
+            (Err(Failure::retry("y")), false),
+            (Ok(Action::await_change()), false),
+            (Err(Failure::retry("y")), true),
+        ];
+        for (step, (outcome, is_error)) in outcomes.into_iter().enumerate() {
+            reconciles.forget_failures();
+            lines.0.lock().unwrap().clear();
+            let is_conflict = outcome == Err(conflict.clone());
+            let Ok(_) = reconciles.run("a", async { outcome }).await;
+            let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+            assert_eq!(text.contains(" ERROR "), is_error, "{step}: {text}");
+            assert_eq!(text.contains("requeued after conflict"), is_conflict, "{step}: {text}");
+        }
     }
 
     #[tokio::test]
