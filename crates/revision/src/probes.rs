@@ -110,42 +110,30 @@ enum Assertion {
     FieldValue { path: String, value: String },
 }
 
-/// Meaning of replica counters that a workload's status leaves out.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Reading {
-    /// Missing.
-    Exact,
-    /// Zero. Only makes an object ready: the messages of one that is not are those of [`Self::Exact`].
-    ZeroCounters,
-}
-
 impl Probes {
     /// Probes one live object.
     pub fn probe(&self, object: &Value) -> ProbeResult {
         ProbeResult::all(self.each(object))
     }
 
-    /// The verdict of every single probe, in their order.
+    /// The verdict of every single probe, in their order. Replica counters that a status leaves out are zero where that
+    /// makes the object ready, and missing in the messages of one that is not.
     pub fn each(&self, object: &Value) -> Vec<ProbeResult> {
-        let all = |reading| self.0.iter().map(|probe| probe.probe(object, reading)).collect::<Vec<_>>();
-        let exact = all(Reading::Exact);
-        if exact.iter().all(ProbeResult::is_ready) {
-            return exact;
-        }
-        let lenient = all(Reading::ZeroCounters);
+        let [exact, lenient] = [false, true]
+            .map(|zero| self.0.iter().map(|probe| probe.probe(object, zero)).collect::<Vec<_>>());
         if lenient.iter().all(ProbeResult::is_ready) { lenient } else { exact }
     }
 }
 
 impl Probe {
-    fn probe(&self, object: &Value, reading: Reading) -> ProbeResult {
+    fn probe(&self, object: &Value, zero_counters: bool) -> ProbeResult {
         if is_outdated(object.pointer("/status/observedGeneration"), object) {
             return ProbeResult::one(ProbeStatus::Unknown, ".status outdated".to_owned());
         }
         if !self.selector.matches(object) {
             return ProbeResult { status: ProbeStatus::True, messages: Vec::new() };
         }
-        ProbeResult::all(self.assertions.iter().map(|assertion| assertion.check(object, reading)))
+        ProbeResult::all(self.assertions.iter().map(|assertion| assertion.check(object, zero_counters)))
     }
 }
 
@@ -182,15 +170,15 @@ impl Requirement {
 }
 
 impl Assertion {
-    fn check(&self, object: &Value, reading: Reading) -> ProbeResult {
+    fn check(&self, object: &Value, zero_counters: bool) -> ProbeResult {
         match self {
             Self::ConditionEqual { r#type, status } => {
                 workload::stateful_set_available(object, r#type, status)
                     .unwrap_or_else(|| condition_equal(object, r#type, status))
             }
             Self::FieldsEqual { a, b } => {
-                let zero = if reading == Reading::Exact { None } else { workload::no_replicas(object, a, b) };
-                zero.unwrap_or_else(|| fields_equal(object, a, b))
+                let equal = zero_counters.then(|| workload::no_replicas(object, a, b)).flatten();
+                equal.unwrap_or_else(|| fields_equal(object, a, b))
             }
             Self::FieldValue { path, value } => field_value(object, path, value),
         }

@@ -113,7 +113,7 @@ impl<S: Send + 'static> Accept<TcpStream, S> for ConnectionAcceptor {
             let client = clients.admit(address).ok_or(io::ErrorKind::QuotaExceeded)?;
             let place = tokio::time::timeout(PLACE_TIMEOUT, places.acquire_owned()).await?;
             stream.set_nodelay(true)?;
-            let deadlines = Deadlines::new(WRITE_TIMEOUT, begins);
+            let deadlines = Deadlines::new(begins);
             let admission = Admission { _client: client, _place: place.map_err(io::Error::other)? };
             let stream = TimedStream {
                 stream,
@@ -147,19 +147,15 @@ struct Exchange {
 
 /// Shared by a connection's stream and its service.
 #[derive(Clone, Debug)]
-struct Deadlines {
-    exchange: Arc<Mutex<Exchange>>,
-    write_limit: Duration,
-}
+struct Deadlines(Arc<Mutex<Exchange>>);
 
 impl Deadlines {
-    fn new(write_limit: Duration, begins: Reading) -> Self {
-        let exchange = Exchange { reading: begins, write_by: Instant::now() + write_limit };
-        Self { exchange: Arc::new(Mutex::new(exchange)), write_limit }
+    fn new(reading: Reading) -> Self {
+        Self(Arc::new(Mutex::new(Exchange { reading, write_by: Instant::now() + WRITE_TIMEOUT })))
     }
 
     fn exchange(&self) -> MutexGuard<'_, Exchange> {
-        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -187,7 +183,7 @@ impl<S: Service<R, Future: Send + 'static>, R> Service<R> for Timed<S> {
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        let write_by = Instant::now() + self.deadlines.write_limit;
+        let write_by = Instant::now() + WRITE_TIMEOUT;
         *self.deadlines.exchange() = Exchange { reading: Reading::Unlimited, write_by };
         let response = self.service.call(request);
         let deadlines = self.deadlines.clone();
@@ -289,9 +285,9 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
-    fn limited(limit: Duration) -> (TimedStream<tokio::io::DuplexStream>, tokio::io::DuplexStream) {
+    fn connected() -> (TimedStream<tokio::io::DuplexStream>, tokio::io::DuplexStream) {
         let (near, far) = tokio::io::duplex(4);
-        let deadlines = Deadlines::new(limit, Reading::Unlimited);
+        let deadlines = Deadlines::new(Reading::Unlimited);
         let stream =
             TimedStream { stream: near, deadlines, read_timer: None, write_timer: None, _admission: None };
         (stream, far)
@@ -299,7 +295,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_response_must_be_taken_in_time() {
-        let (mut stream, mut far) = limited(Duration::from_secs(10));
+        let (mut stream, mut far) = connected();
         let mut service = Timed {
             service: tower::service_fn(async |()| Ok::<_, ()>(())),
             deadlines: stream.deadlines.clone(),
@@ -307,7 +303,7 @@ mod tests {
         let reader = tokio::spawn(async move {
             let mut text = [0; 12];
             for part in text.chunks_mut(4) {
-                tokio::time::sleep(Duration::from_secs(4)).await;
+                tokio::time::sleep(WRITE_TIMEOUT * 2 / 5).await;
                 far.read_exact(part).await.unwrap();
             }
             (text, far)
@@ -321,7 +317,7 @@ mod tests {
         let dripping = tokio::spawn(async move {
             let mut byte = [0];
             while far.read_exact(&mut byte).await.is_ok() {
-                tokio::time::sleep(Duration::from_secs(3)).await;
+                tokio::time::sleep(WRITE_TIMEOUT * 3 / 10).await;
             }
         });
         let late = stream.write_all(&[0; 100]).await;
@@ -332,7 +328,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn head_timeout_counts_from_first_byte_behind_handshake() {
-        let (mut stream, mut far) = limited(Duration::from_secs(10));
+        let (mut stream, mut far) = connected();
         let timed = Timed { service: (), deadlines: stream.deadlines.clone() };
         let client = tokio::spawn(async move {
             far.write_all(b"h").await.unwrap();

@@ -198,9 +198,7 @@ impl Reconciles {
             Class::Retry => "reconcile failed",
         };
         let logged = self.failing().logged.insert(name.to_owned(), message.clone());
-        if logged.as_ref() == Some(message) {
-            tracing::debug!(controller, name, error = message, "{outcome} again");
-        } else {
+        if logged.as_ref() != Some(message) {
             tracing::error!(controller, name, error = message, "{outcome}");
         }
     }

@@ -230,8 +230,9 @@ impl<R: Read> Stream<R> {
     fn skip_line_end(&mut self) -> Result<(), StreamError> {
         loop {
             while self.buffer.len() - self.used < char::MAX_LEN_UTF8 && self.fill()? {}
-            let next = self.buffer[self.used..].utf8_chunks().next();
-            let first = next.and_then(|chunk| chunk.valid().chars().next());
+            let rest = &self.buffer[self.used..];
+            let mut chunks = rest[..rest.len().min(char::MAX_LEN_UTF8)].utf8_chunks();
+            let first = chunks.next().and_then(|chunk| chunk.valid().chars().next());
             let Some(blank) = first.filter(|character| character.is_whitespace()) else { return Ok(()) };
             self.consume(blank.len_utf8());
             if blank == '\n' {

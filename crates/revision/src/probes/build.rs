@@ -80,8 +80,7 @@ fn requirements(selector: &LabelSelector) -> Result<Vec<Requirement>, ProbeError
         }
         if !wants_values && !values.is_empty() {
             let rule = "values set must be empty for exists and does not exist";
-            let values = json(&values.into());
-            return Err(problem(format!("values: Invalid value: {values}: {rule}")));
+            return Err(problem(format!("values: Invalid value: {}: {rule}", json(&values.into()))));
         }
         requirements.push(Requirement { key: expression.key.clone(), operator, values });
     }
