@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use crate::fetch::Hasher;
@@ -18,6 +18,9 @@ use crate::store::{DiskStore, MemoryStore, Store};
 use crate::tree::{Wanted, clean};
 use crate::unpack::{UnpackError, Unpacker};
 use crate::{CanonicalRef, Config, Digest, LimitCounts, PullError, Reference, Selector};
+
+/// Manifests that are searched at once at one registry.
+const SEARCHES: usize = 8;
 
 /// A folder of an image on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,9 +38,17 @@ pub struct PulledFolder {
 pub struct Puller {
     config: Config,
     sources: Sources,
-    pulls: Arc<Semaphore>,
-    pulls_by_registry: Mutex<HashMap<String, Arc<Semaphore>>>,
+    transfers: Semaphore,
+    by_registry: Mutex<HashMap<String, Arc<RegistryTurns>>>,
     exceeded: LimitCounts,
+}
+
+/// What runs at once at one registry.
+#[derive(Debug)]
+struct RegistryTurns {
+    /// Searches for a manifest, which are small.
+    searches: Semaphore,
+    transfers: Semaphore,
 }
 
 impl Puller {
@@ -45,8 +56,8 @@ impl Puller {
     #[must_use]
     pub fn new(config: Config) -> Self {
         let sources = Sources::new(&config);
-        let pulls = Arc::new(Semaphore::new(config.concurrency));
-        Self { config, sources, pulls, pulls_by_registry: Mutex::default(), exceeded: LimitCounts::default() }
+        let transfers = Semaphore::new(config.concurrency);
+        Self { config, sources, transfers, by_registry: Mutex::default(), exceeded: LimitCounts::default() }
     }
 
     /// How often images were refused for their size, counted on.
@@ -73,8 +84,9 @@ impl Puller {
             let reading = format!("reading manifest {tag} in {}", source.reference.name());
             digest_of_tag(&session, tag).await.map_err(|error| error.within(&reading))
         };
-        let resolved =
-            timeout_at(patience.deadline, self.sources.first(reference, tag, &patience, ask)).await;
+        let turns = self.turns(reference.host());
+        let search = self.sources.first(reference, tag, &patience, ask);
+        let resolved = timeout_at(patience.deadline, patience.in_turn(&turns.searches, search)).await;
         let digest = resolved
             .unwrap_or_else(|_| Err(late(timeout).within(&fetching)))
             .map_err(PullError::resolving)?;
@@ -82,7 +94,7 @@ impl Puller {
     }
 
     fn patience(&self, timeout: Duration) -> Patience {
-        Patience { retry: self.config.retry.clone(), deadline: Instant::now() + timeout }
+        Patience::new(self.config.retry.clone(), Instant::now() + timeout)
     }
 
     /// Pulls one folder of an image to `destination`, which must not exist while its parent does. It appears complete or not
@@ -156,9 +168,12 @@ impl Puller {
         let timeout = self.config.pull_timeout;
         let patience = self.patience(timeout);
         let copying = |error: RequestError| PullError::copying(error.within(&initializing(image)));
+        let turns = self.turns(image.reference().host());
         let pull = async {
-            let _permits = self.permits(image.reference().host()).await?;
-            pull(self.find(image, &patience).await.map_err(copying)?).await
+            let found = patience.in_turn(&turns.searches, self.find(image, &patience)).await;
+            let transfer = pull(found.map_err(copying)?);
+            // In this order a slow registry holds up nobody but itself.
+            patience.in_turn(&turns.transfers, patience.in_turn(&self.transfers, transfer)).await
         };
         let result = timeout_at(patience.deadline, pull).await;
         let result = result.unwrap_or_else(|_| Err(copying(late(timeout))));
@@ -180,15 +195,15 @@ impl Puller {
         Ok(Found { session: found.session.with(patience.clone()), ..found })
     }
 
-    async fn permits(&self, host: &str) -> Result<[OwnedSemaphorePermit; 2], PullError> {
-        let registry = {
-            let mut by_registry = self.pulls_by_registry.lock().unwrap_or_else(PoisonError::into_inner);
-            let new = || Arc::new(Semaphore::new(self.config.concurrency_per_registry));
-            Arc::clone(by_registry.entry(host.to_owned()).or_insert_with(new))
+    fn turns(&self, host: &str) -> Arc<RegistryTurns> {
+        let mut by_registry = self.by_registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || {
+            Arc::new(RegistryTurns {
+                searches: Semaphore::new(SEARCHES),
+                transfers: Semaphore::new(self.config.concurrency_per_registry),
+            })
         };
-        // In this order a slow registry holds up nobody but itself.
-        let of_registry = registry.acquire_owned().await.map_err(PullError::copying)?;
-        Ok([of_registry, Arc::clone(&self.pulls).acquire_owned().await.map_err(PullError::copying)?])
+        Arc::clone(by_registry.entry(host.to_owned()).or_insert_with(new))
     }
 }
 

@@ -5,13 +5,16 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_RANGE, HeaderMap, HeaderName, RANGE, WWW_AUTHENTICATE};
 use reqwest::{Method, Response, StatusCode, Url};
-use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::{Instant, timeout};
 
 use crate::authorization::Authorization;
 use crate::challenge::{self, Challenge};
@@ -25,6 +28,8 @@ use crate::{Digest, Login, Retry};
 pub(crate) const MAX_MANIFEST: u64 = 4 << 20;
 /// Longest wait between two attempts.
 const MAX_DELAY: Duration = Duration::from_secs(60);
+/// A registry that sends nothing for this long loses its turn.
+const SILENCE: Duration = Duration::from_secs(2);
 /// Manifests in the order of spec 02 §B2; with the old ones, so that an image of that kind can be named as such.
 const ACCEPTED: &str = "application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.v2+json, \
@@ -44,12 +49,41 @@ pub(crate) struct Session {
     patience: Patience,
 }
 
-/// How long failed requests are repeated.
+/// How long failed requests are repeated, and how long a silent registry keeps its turn.
 #[derive(Clone)]
 pub(crate) struct Patience {
     pub(crate) retry: Retry,
     /// No wait begins that would end after this.
     pub(crate) deadline: Instant,
+    /// Chunks of blobs so far.
+    received: Arc<AtomicU64>,
+}
+
+impl Patience {
+    pub(crate) fn new(retry: Retry, deadline: Instant) -> Self {
+        Self { retry, deadline, received: Arc::default() }
+    }
+
+    /// Runs `work` with one of the permits of `turns`. The permit is given back early where the registry is silent for
+    /// [`SILENCE`], so that requests without an answer hold up no others.
+    pub(crate) async fn in_turn<F: Future>(&self, turns: &Semaphore, work: F) -> F::Output {
+        let permit = turns.acquire().await;
+        let mut work = pin!(work);
+        loop {
+            let before = self.received();
+            match timeout(SILENCE, &mut work).await {
+                Ok(done) => return done,
+                Err(_) if self.received() > before => {}
+                Err(_) => break,
+            }
+        }
+        drop(permit);
+        work.await
+    }
+
+    fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
 }
 
 impl Session {
@@ -200,6 +234,7 @@ impl Session {
                 .await
                 .map_err(|error| RequestError::network(&Method::GET, url, &error, None))?;
             let Some(mut chunk) = chunk else { break };
+            self.patience.received.fetch_add(1, Ordering::Relaxed);
             let skipped = usize::try_from(skip).unwrap_or(usize::MAX).min(chunk.len());
             skip -= skipped as u64;
             let chunk = chunk.split_off(skipped);
@@ -281,7 +316,7 @@ impl Session {
 
     /// Waits before the next attempt, or gives `error` back where another one makes no sense or comes too late.
     async fn pause(&self, error: RequestError, failures: u32) -> Result<(), RequestError> {
-        let Patience { retry, deadline } = &self.patience;
+        let Patience { retry, deadline, .. } = &self.patience;
         let wake = Instant::now() + delay(retry.first_delay, failures, error.retry_after, random());
         if !error.transient || failures >= retry.attempts || wake >= *deadline {
             return Err(error);

@@ -50,7 +50,8 @@ impl Sources {
         let mirrors = sources.len();
         for (behind, source) in (1..=mirrors).rev().zip(sources) {
             let share = patience.deadline.saturating_duration_since(Instant::now()) / (behind as u32 + 1);
-            let mut patience = Patience { deadline: Instant::now() + share, ..patience.clone() };
+            let mut patience = patience.clone();
+            patience.deadline = Instant::now() + share;
             patience.retry.attempts = 1;
             let name = source.reference.to_string();
             let asked = timeout_at(patience.deadline, self.ask(source, selector, &patience, &ask)).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::setting::*;
 use olm_image::registry::{Fault, Registry};
-use olm_oci::Class;
+use olm_oci::{CanonicalRef, Class, Reference};
 
 const HANG: Duration = Duration::from_millis(200);
 
@@ -283,6 +283,63 @@ async fn a_slow_registry_does_not_take_every_place() {
         _ = hang() => panic!("the second slow pull ended"),
         _ = hang() => panic!("the third slow pull ended"),
         pulled = setting.pull(&canonical) => { pulled.unwrap(); }
+    }
+}
+
+/// Requests without an answer give their turns back, also those for blobs.
+#[tokio::test]
+async fn silent_registries_keep_no_turn() {
+    let setting = Setting::with(|config| {
+        config.concurrency = 2;
+        config.concurrency_per_registry = 1;
+    })
+    .await;
+    let silent = [Registry::start().await.unwrap(), Registry::start().await.unwrap()];
+    let mut stuck = Vec::new();
+    for (registry, name) in silent.iter().zip(["first", "second"]) {
+        setting.trust(registry);
+        let digest = registry.add_image("a/cat", "v1", &catalog());
+        registry.add_fault("GET /v2/a/cat/blobs/", usize::MAX, Fault::Hang);
+        let image: Reference = format!("{}/a/cat@{digest}", registry.host()).parse().unwrap();
+        stuck.push((CanonicalRef::from_digest(&image).unwrap(), setting.destination().with_file_name(name)));
+    }
+    let hang = |index: usize| {
+        let (image, folder) = &stuck[index];
+        setting.puller.pull_folder(image, olm_oci::catalog_folder, folder)
+    };
+    setting.registry.add_image("a/cat", "v1", &catalog());
+    let pull = async {
+        for silent in &silent {
+            while !silent.take_requests().iter().any(|line| line.contains("/blobs/")) {
+                tokio::task::yield_now().await;
+            }
+        }
+        setting.pull(&setting.resolve("a/cat:v1").await).await
+    };
+    tokio::select! {
+        biased;
+        _ = hang(0) => panic!("the first silent pull ended"),
+        _ = hang(1) => panic!("the second silent pull ended"),
+        pulled = pull => { pulled.unwrap(); }
+    }
+}
+
+/// A registry that answers for some images only: those are neither resolved nor pulled last.
+#[tokio::test]
+async fn images_without_answer_hold_up_no_other_one_of_their_registry() {
+    let setting = Setting::new().await;
+    setting.registry.add_fault("/v2/a/silent/", usize::MAX, Fault::Hang);
+    let digest = setting.registry.add_image("a/cat", "v1", &catalog());
+    let hang = async |reference: &str| {
+        let resolved = setting.try_resolve(reference).await.unwrap();
+        setting.puller.pull_files(&resolved, &["configs"]).await.map(drop)
+    };
+    let pinned = format!("a/silent@{digest}");
+    let hanging = (0..20).map(|number| hang(if number % 2 == 0 { "a/silent:v1" } else { &pinned }));
+    tokio::select! {
+        biased;
+        _ = futures::future::select_all(hanging.map(Box::pin)) => panic!("a silent pull ended"),
+        pulled = async { setting.pull(&setting.resolve("a/cat:v1").await).await } => { pulled.unwrap(); }
     }
 }
 
