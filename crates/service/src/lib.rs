@@ -5,6 +5,7 @@
 //! Nothing here knows what a catalog or an extension is.
 
 pub mod api_warnings;
+pub mod background;
 pub mod backoff;
 pub mod builtin;
 pub mod ca_pool;

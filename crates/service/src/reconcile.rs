@@ -30,9 +30,12 @@ pub enum Class {
     Conflict,
     /// Only a change of the object can help.
     Terminal,
+    /// The outcome is pending: it triggers the next attempt, which is made after this time at the latest. Such an attempt
+    /// neither counts as failed nor ends a row of failures.
+    Pending(Duration),
 }
 
-/// A failed attempt.
+/// An attempt that failed, or has no outcome yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// The cause, for the log.
@@ -44,21 +47,33 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// An attempt that failed.
+    pub fn new(cause: impl std::fmt::Display, terminal: bool) -> Self {
+        let class = if terminal { Class::Terminal } else { Class::Retry };
+        Self { message: cause.to_string(), class, by: None }
+    }
+
     /// An attempt that may work next time.
     pub fn retry(cause: impl std::fmt::Display) -> Self {
-        Self { message: cause.to_string(), class: Class::Retry, by: None }
+        Self::new(cause, false)
     }
 
     /// An attempt that cannot work before the object changes.
     pub fn terminal(cause: impl std::fmt::Display) -> Self {
-        Self { message: cause.to_string(), class: Class::Terminal, by: None }
+        Self::new(cause, true)
+    }
+
+    /// An attempt whose outcome is pending, see [`Class::Pending`].
+    #[must_use]
+    pub fn pending(after: Duration) -> Self {
+        Self { class: Class::Pending(after), ..Self::retry("pending") }
     }
 
     /// A status write that failed.
     pub fn status_write(error: &kube::Error) -> Self {
         let is_conflict = matches!(error, kube::Error::Api(status) if status.is_conflict());
         let class = if is_conflict { Class::Conflict } else { Class::Retry };
-        Self { message: format!("error updating status: {}", describe(error)), class, by: None }
+        Self { class, ..Self::retry(format!("error updating status: {}", describe(error))) }
     }
 
     /// The same failure, retried no later than `by`. A time that has passed sets no limit.
@@ -175,6 +190,7 @@ impl Reconciles {
                     }
                     Class::Retry => (self.retry(name, failure.by, None), ReconcileResult::Error),
                     Class::Conflict => (self.retry(name, failure.by, None), ReconcileResult::RequeueAfter),
+                    Class::Pending(after) => (Action::requeue(after), ReconcileResult::RequeueAfter),
                 }
             }
             Err(_) => {
@@ -188,12 +204,13 @@ impl Reconciles {
     }
 
     /// Logs an error once as long as its cause stays the same.
-    fn log(&self, name: &str, Failure { message, class }: &Failure) {
+    fn log(&self, name: &str, Failure { message, class, .. }: &Failure) {
         let controller = self.controller;
         let outcome = match class {
             Class::Conflict => {
                 return tracing::info!(controller, name, cause = message, "requeued after conflict");
             }
+            Class::Pending(_) => return,
             Class::Terminal => "reconcile failed for good",
             Class::Retry => "reconcile failed",
         };
@@ -242,6 +259,8 @@ mod tests {
         let millis = |n| Action::requeue(Duration::from_millis(n));
         assert_eq!(run(Err(Failure::retry("x"))).await, millis(5));
         assert_eq!(run(Err(Failure::retry("x"))).await, millis(10));
+        assert_eq!(run(Err(Failure::pending(RESYNC))).await, Action::requeue(RESYNC));
+        assert_eq!(run(Err(Failure::retry("x"))).await, millis(20));
         assert_eq!(run(Ok(millis(7))).await, millis(7));
         assert_eq!(run(Err(Failure::retry("x"))).await, millis(5));
         assert_eq!(run(Err(Failure::terminal("x"))).await, Action::requeue(RESYNC));
