@@ -14,6 +14,8 @@ pub(crate) enum Class {
     Blocked,
     /// Only a change of `spec.config` can help.
     InvalidConfiguration,
+    /// Nothing is wrong: an image is being pulled.
+    Pulling,
 }
 
 /// A failed attempt: its class and the text for the condition.

@@ -155,7 +155,7 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
     let puller = Puller::new(pulling);
     let exceeded = puller.limits_exceeded();
     service.metrics.register_images(move || exceeded.all(), move || policy.exists());
-    let bundles = Bundles::open(&cache.join("unpack"), puller)?;
+    let bundles = Bundles::open(&cache.join("unpack"), puller, &service.shutdown)?;
     // Pulls that need credentials fail and are retried once those are there.
     if let Err(error) = secrets.sync().await {
         tracing::error!(%error, "registry credentials not read");

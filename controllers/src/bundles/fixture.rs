@@ -1,9 +1,13 @@
-//! Bundles as if they had been pulled, for tests.
+//! Bundles as if they had been pulled, and a registry that hangs, for tests.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use olm_oci::{Config, Limits};
 use serde_json::{Value, json};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use super::*;
 
@@ -40,7 +44,49 @@ pub(crate) fn image(files: &Files) -> String {
 
 /// Bundles below this directory.
 pub(crate) fn open(directory: &Path) -> Bundles {
-    Bundles::open(directory, Puller::new(Config::new(Limits::BUNDLE))).unwrap()
+    let puller = Puller::new(Config::new(Limits::BUNDLE));
+    Bundles::open(directory, puller, &CancellationToken::new()).unwrap()
+}
+
+/// A registry that accepts connections and never answers.
+pub(crate) struct Hanging {
+    address: SocketAddr,
+    /// Connections that the other side has not closed.
+    pub(crate) connections: watch::Receiver<usize>,
+}
+
+impl Hanging {
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (count, connections) = watch::channel(0);
+        tokio::spawn(async move {
+            while let Ok((mut connection, _)) = listener.accept().await {
+                count.send_modify(|count| *count += 1);
+                let count = count.clone();
+                tokio::spawn(async move {
+                    while connection.read(&mut [0; 1024]).await.is_ok_and(|read| read > 0) {}
+                    count.send_modify(|count| *count -= 1);
+                });
+            }
+        });
+        Self { address, connections }
+    }
+
+    /// An image there.
+    pub(crate) fn image(&self, repository: &str) -> String {
+        format!("{}/{repository}@sha256:{}", self.address, "0".repeat(64))
+    }
+
+    /// An image there that is named by a tag.
+    pub(crate) fn tagged(&self, repository: &str) -> String {
+        format!("{}/{repository}:v1", self.address)
+    }
+
+    /// Waits until there are so many connections.
+    pub(crate) async fn until_connections(&self, wanted: usize) {
+        self.connections.clone().wait_for(|count| *count == wanted).await.unwrap();
+    }
 }
 
 impl Bundles {

@@ -7,6 +7,9 @@
 //!                           └ kept files, or else pull ─ rendering ───►┘ (kept)
 //! ```
 //!
+//! Registries are asked in the background, by one task for each extension ([`Background`]). A reconcile waits for it a
+//! moment; later its end wakes the extension.
+//!
 //! Of each extension one rendering is kept, that of the content wanted last; the files of images are kept by digest
 //! ([`images`]), for all extensions, while one of them has them installed, or wants to. What is damaged, foreign, or of
 //! another program is made again.
@@ -23,14 +26,19 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
 use std::time::UNIX_EPOCH;
 
+use futures::Stream;
+use kube::runtime::reflector::ObjectRef;
+use olm_api::ClusterExtension;
 use olm_oci::{BUNDLE_FOLDERS, CanonicalRef, Class, PullError, Puller, Reference};
+use olm_service::background::{Background, Pending};
 use olm_service::component::version_text;
 use tokio::sync::Semaphore;
-use tokio::task::{block_in_place, spawn_blocking};
+use tokio::task::spawn_blocking;
+use tokio_util::sync::CancellationToken;
 
 use crate::failure::Failure;
 use images::Images;
@@ -53,12 +61,23 @@ pub(crate) enum Unusable {
     Unavailable(Failure),
     /// It is no bundle that can be rendered as wished; another attempt has the same result.
     Faulty(Failure),
+    /// The image is still being pulled; the end of that wakes the extension.
+    Pulling(Pending),
+}
+
+/// An image that was pulled.
+struct Pulled {
+    image: CanonicalRef,
+    /// Its files, where they could not be kept on disk.
+    files: Option<Files>,
 }
 
 /// The bundles of all extensions.
 pub(crate) struct Bundles {
-    puller: Puller,
-    images: Images,
+    puller: Arc<Puller>,
+    images: Arc<Images>,
+    /// By extension: the pull of the image that it wants.
+    pulls: Background<String, Result<Pulled, Failure>>,
     /// A folder for each extension.
     directory: PathBuf,
     /// Which program renders: another one might render otherwise.
@@ -70,16 +89,27 @@ pub(crate) struct Bundles {
 }
 
 impl Bundles {
-    /// Bundles kept below `directory`.
-    pub(crate) fn open(directory: &Path, puller: Puller) -> io::Result<Self> {
+    /// Bundles kept below `directory`; pulls end with `stop`.
+    pub(crate) fn open(directory: &Path, puller: Puller, stop: &CancellationToken) -> io::Result<Self> {
         let images = directory.join(IMAGES);
         fs::create_dir_all(&images)?;
         let directory = directory.join(EXTENSIONS);
         fs::create_dir_all(&directory)?;
         let processors = available_parallelism().map_or(1, usize::from);
         let rendering = Semaphore::new(processors);
-        let (images, program) = (Images::new(images), program());
-        Ok(Self { puller, images, directory, program, rendering, faults: Mutex::default() })
+        let (puller, images) = (Arc::new(puller), Arc::new(Images::new(images)));
+        let (pulls, program) = (Background::new(stop), program());
+        Ok(Self { puller, images, pulls, directory, program, rendering, faults: Mutex::default() })
+    }
+
+    /// Extensions whose pull ended while no reconcile waited for it.
+    pub(crate) fn wakes(&self) -> impl Stream<Item = ObjectRef<ClusterExtension>> + Send + use<> {
+        self.pulls.wakes()
+    }
+
+    /// Cancels the pull for the extension if [`rendered`](Self::rendered) was not asked for it since the last call.
+    pub(crate) fn release_unasked(&self, extension: &str) {
+        self.pulls.release_unasked(extension);
     }
 
     /// The extension has these images installed, or is rolling them out; files of others that it needed before may go.
@@ -90,8 +120,10 @@ impl Bundles {
     }
 
     /// Removes the files of images that none of all these extensions needs.
-    pub(crate) fn sweep<'a>(&self, extensions: impl Iterator<Item = &'a str>) {
-        if let Err(error) = block_in_place(|| self.images.sweep(extensions)) {
+    pub(crate) async fn sweep(&self, extensions: Vec<String>) {
+        let images = Arc::clone(&self.images);
+        let sweep = move || images.sweep(extensions.iter().map(String::as_str));
+        if let Err(error) = blocking(sweep).await.flatten() {
             tracing::warn!(%error, "files of bundles that nobody needs stay on disk");
         }
     }
@@ -103,52 +135,82 @@ impl Bundles {
         image: &str,
         wishes: Wishes,
     ) -> Result<Rendered, Unusable> {
-        let reference: Reference = image.parse().map_err(|error| unavailable(PullError::from(error)))?;
-        let pinned = self.puller.resolve(&reference).await.map_err(unavailable)?;
-        self.images.need_also(extension, pinned.digest().as_str());
-        let key = wishes.key(pinned.digest().as_str(), &self.program);
+        let reference: Reference =
+            image.parse().map_err(|error| Unusable::Unavailable(unavailable(PullError::from(error))))?;
+        if let Some(pinned) = CanonicalRef::from_digest(&reference)
+            && let Some(made) = self.made(extension, &pinned, None, &wishes).await
+        {
+            return made;
+        }
+        let work = |stop: CancellationToken| {
+            let (puller, images, reference) =
+                (Arc::clone(&self.puller), Arc::clone(&self.images), reference.clone());
+            async move {
+                let pulled = stop.run_until_cancelled(pull(&puller, images, &reference)).await;
+                pulled.unwrap_or_else(|| Err(Failure::retry("the pull was cancelled")))
+            }
+        };
+        let pulled = self.pulls.outcome(extension, image.to_owned(), work).await;
+        let pulled = pulled.map_err(Unusable::Pulling)?.map_err(Unusable::Unavailable)?;
+        let made = self.made(extension, &pulled.image, pulled.files, &wishes).await;
+        made.unwrap_or_else(|| Err(lost("files of the image are not on disk any more")))
+    }
+
+    /// The bundle of an image from what is here; `None` where the image has to be pulled.
+    async fn made(
+        &self,
+        extension: &str,
+        image: &CanonicalRef,
+        files: Option<Files>,
+        wishes: &Wishes,
+    ) -> Option<Result<Rendered, Unusable>> {
+        let digest = image.digest().to_string();
+        self.images.need_also(extension, &digest);
+        let key = wishes.key(&digest, &self.program);
         if let Some((_, failure)) = self.faults().get(extension).filter(|(faulty, _)| *faulty == key) {
-            return Err(Unusable::Faulty(failure.clone()));
+            return Some(Err(Unusable::Faulty(failure.clone())));
         }
-        let place = self.directory.join(extension).join(RENDERED);
-        if let Some(rendered) = block_in_place(|| read_rendered(&place, &key)) {
-            return Ok(rendered);
-        }
-        let files = self.files(extension, &pinned).await?;
         let permit = self.rendering.acquire().await;
-        let made = spawn_blocking(move || rendering::render(&files, &wishes)).await;
+        let place = self.directory.join(extension).join(RENDERED);
+        let (images, wishes, kept_under) = (Arc::clone(&self.images), wishes.clone(), key.clone());
+        let made = blocking(move || {
+            if let Some(rendered) = read_rendered(&place, &kept_under) {
+                return Some(Ok(rendered));
+            }
+            let made = rendering::render(&files.or_else(|| images.read(&digest))?, &wishes);
+            if let Ok(rendered) = &made {
+                let written = serde_json::to_vec(rendered).map_err(io::Error::from);
+                is_kept(written.and_then(|bytes| kept::write(&place, &kept_under, &bytes)));
+            }
+            Some(made)
+        });
+        let made = made.await;
         drop(permit);
-        let made = made.map_err(|error| {
-            // Its text differs from one attempt to the next.
-            tracing::error!(extension, %error, "rendering ended early");
-            Unusable::Unavailable(Failure::retry("rendering the bundle ended early"))
-        })?;
-        let rendered = made.map_err(|failure| {
-            self.faults().insert(extension.to_owned(), (key.clone(), failure.clone()));
-            Unusable::Faulty(failure)
-        })?;
-        keep(extension, || kept::write(&place, &key, &serde_json::to_vec(&rendered)?));
-        Ok(rendered)
+        match made {
+            Ok(made) => made.map(|made| {
+                made.map_err(|failure| {
+                    self.faults().insert(extension.to_owned(), (key, failure.clone()));
+                    Unusable::Faulty(failure)
+                })
+            }),
+            Err(error) => {
+                // Its text differs from one attempt to the next.
+                tracing::error!(extension, %error, "rendering ended early");
+                Some(Err(lost("rendering the bundle ended early")))
+            }
+        }
     }
 
     /// Forgets what was kept for the extension; files that it alone needed go with the next [`sweep`](Self::sweep).
-    pub(crate) fn remove(&self, extension: &str) -> io::Result<()> {
+    pub(crate) async fn remove(&self, extension: &str) -> io::Result<()> {
+        self.pulls.end(extension).await;
         self.faults().remove(extension);
         self.images.need_nothing(extension);
-        match fs::remove_dir_all(self.directory.join(extension)) {
+        let folder = self.directory.join(extension);
+        match blocking(move || fs::remove_dir_all(folder)).await.flatten() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             result => result,
         }
-    }
-
-    async fn files(&self, extension: &str, image: &CanonicalRef) -> Result<Files, Unusable> {
-        let digest = image.digest().as_str();
-        if let Some(files) = block_in_place(|| self.images.read(digest)) {
-            return Ok(files);
-        }
-        let files = self.puller.pull_files(image, &BUNDLE_FOLDERS).await.map_err(unavailable)?;
-        keep(extension, || self.images.write(digest, &files));
-        Ok(files)
     }
 
     fn faults(&self) -> MutexGuard<'_, HashMap<String, (String, Failure)>> {
@@ -156,11 +218,29 @@ impl Bundles {
     }
 }
 
-/// Writes to disk. Where that fails, only the next restart pays for it.
-fn keep(extension: &str, write: impl FnOnce() -> io::Result<()>) {
-    if let Err(error) = block_in_place(write) {
-        tracing::warn!(extension, %error, "bundle is not kept on disk");
+/// Has the files of an image on disk: those that are there, or else pulls them.
+async fn pull(puller: &Puller, images: Arc<Images>, reference: &Reference) -> Result<Pulled, Failure> {
+    let image = puller.resolve(reference).await.map_err(unavailable)?;
+    let (digest, kept) = (image.digest().to_string(), Arc::clone(&images));
+    let found = blocking(move || kept.read(&digest).is_some()).await.map_err(Failure::retry)?;
+    if found {
+        return Ok(Pulled { image, files: None });
     }
+    let files = puller.pull_files(&image, &BUNDLE_FOLDERS).await.map_err(unavailable)?;
+    let digest = image.digest().to_string();
+    let keep = move || (!is_kept(images.write(&digest, &files))).then_some(files);
+    let files = blocking(keep).await.map_err(Failure::retry)?;
+    Ok(Pulled { image, files })
+}
+
+/// Whether something was written to disk. Where not, only the next restart pays for it.
+fn is_kept(written: io::Result<()>) -> bool {
+    written.inspect_err(|error| tracing::warn!(%error, "bundle is not kept on disk")).is_ok()
+}
+
+/// Runs what blocks or computes away from the reconciles.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    spawn_blocking(work).await.map_err(io::Error::other)
 }
 
 fn read_rendered(place: &Path, key: &str) -> Option<Rendered> {
@@ -176,9 +256,13 @@ fn program() -> String {
 }
 
 /// Without the mark by which other programs tell terminal errors (spec 01 §7.1 rule 7).
-fn unavailable(error: PullError) -> Unusable {
-    Unusable::Unavailable(match error.class() {
+fn unavailable(error: PullError) -> Failure {
+    match error.class() {
         Class::Terminal => Failure::blocked(error.unmarked()),
         Class::Retry => Failure::retry(error.unmarked()),
-    })
+    }
+}
+
+fn lost(message: &str) -> Unusable {
+    Unusable::Unavailable(Failure::retry(message))
 }

@@ -1,10 +1,17 @@
 use std::io::Read;
+use std::time::Duration;
 
+use futures::StreamExt;
+use futures::future::join_all;
 use olm_bundle::Certificates;
+use olm_image::Image;
+use olm_image::registry::Registry;
+use olm_oci::{Config, Limits, Places};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::time::timeout;
 
-use super::fixture::{digest, files, image, open};
+use super::fixture::{Hanging, digest, files, image, open};
 use super::*;
 use crate::failure::Class;
 use crate::gates::Features;
@@ -68,8 +75,8 @@ async fn a_bundle_is_rendered_once_for_each_digest_and_wish() {
     assert_eq!(restarted.rendered("demo", &image, wishes(None)).await.unwrap(), first);
 
     assert_eq!(fs::read_dir(&place).unwrap().count(), 1, "what was made of the content last");
-    restarted.remove("demo").unwrap();
-    restarted.remove("demo").unwrap();
+    restarted.remove("demo").await.unwrap();
+    restarted.remove("demo").await.unwrap();
     assert!(!place.exists());
 }
 
@@ -116,7 +123,7 @@ async fn a_fault_is_found_once() {
     bundles.keep_pulled(&faulty);
     fs::remove_file(demo(&directory).join(RENDERED)).unwrap();
     assert_eq!(rendered(None).await.unwrap_err(), failure);
-    bundles.remove("demo").unwrap();
+    bundles.remove("demo").await.unwrap();
     mend();
     assert!(rendered(None).await.is_ok());
 }
@@ -130,30 +137,32 @@ async fn images_are_kept_while_an_extension_needs_them() {
     versions.iter().for_each(|files| bundles.keep_pulled(files));
     let [first, second, third] = versions.each_ref().map(image);
     let left = || fs::read_dir(directory.path().join(IMAGES)).unwrap().count();
+    let named = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+    let sweep = |names: &[&str]| bundles.sweep(named(names));
     // What has been pulled for one is there for all.
     bundles.rendered("a", &first, wishes(None)).await.unwrap();
     bundles.rendered("b", &first, wishes(None)).await.unwrap();
-    bundles.sweep(["a", "b", "late"].into_iter());
+    sweep(&["a", "b", "late"]).await;
     assert_eq!(left(), 3, "nobody knows yet what the last one needs");
     bundles.need("late", [third.as_str(), "r.example/tagged:1", "not an image"].into_iter());
-    bundles.sweep(["a", "b", "late"].into_iter());
+    sweep(&["a", "b", "late"]).await;
     assert_eq!(left(), 2);
     // An upgrade keeps what is installed until it is not any more.
     bundles.keep_pulled(&versions[1]);
     bundles.need("a", [first.as_str()].into_iter());
     bundles.rendered("a", &second, wishes(None)).await.unwrap();
-    bundles.remove("b").unwrap();
-    bundles.sweep(["a", "late"].into_iter());
+    bundles.remove("b").await.unwrap();
+    sweep(&["a", "late"]).await;
     assert_eq!(left(), 3);
     bundles.need("a", [second.as_str()].into_iter());
-    bundles.sweep(["a", "late"].into_iter());
+    sweep(&["a", "late"]).await;
     assert_eq!(left(), 2);
     // A restart knows nothing until all have been looked at.
     let restarted = open(directory.path());
     restarted.need("a", [second.as_str()].into_iter());
-    restarted.sweep(["a", "late"].into_iter());
+    restarted.sweep(named(&["a", "late"])).await;
     assert_eq!(left(), 2);
-    restarted.sweep(["a"].into_iter());
+    restarted.sweep(named(&["a"])).await;
     assert_eq!(left(), 1);
 }
 
@@ -173,10 +182,14 @@ async fn an_unreachable_registry_is_told_in_the_same_words_each_time() {
     });
     for address in [closed, hangs_up] {
         let bundles = open(directory.path());
+        let mut wakes = Box::pin(bundles.wakes());
         let image = format!("{address}/demo@sha256:{}", "0".repeat(64));
-        let attempt = async || match bundles.rendered("demo", &image, wishes(None)).await.unwrap_err() {
-            Unusable::Unavailable(failure) => failure,
-            Unusable::Faulty(failure) => panic!("{failure}"),
+        let mut attempt = async || loop {
+            match bundles.rendered("demo", &image, wishes(None)).await.unwrap_err() {
+                Unusable::Unavailable(failure) => break failure,
+                Unusable::Pulling(_) => drop(wakes.next().await),
+                Unusable::Faulty(failure) => panic!("{failure}"),
+            }
         };
         let (first, second) = (attempt().await, attempt().await);
         assert_eq!(first.class, Class::Retry);
@@ -192,6 +205,90 @@ async fn an_image_that_cannot_be_named_is_unavailable() {
     let Unusable::Unavailable(Failure { class: Class::Blocked, .. }) = &unusable else {
         panic!("{unusable:?}")
     };
+}
+
+/// Bundles that trust this registry.
+fn open_with(directory: &TempDir, registry: &Registry) -> Bundles {
+    let certificates = directory.path().join("cas");
+    fs::create_dir(&certificates).unwrap();
+    registry.write_ca(&certificates).unwrap();
+    let (cas_dir, places) = (Some(certificates), Places::default());
+    let config = Config { cas_dir, places, ..Config::new(Limits::BUNDLE) };
+    Bundles::open(directory.path(), Puller::new(config), &CancellationToken::new()).unwrap()
+}
+
+/// Fails instead of waiting for the deadlines of pulls.
+const SOON: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hanging_registries_hold_up_no_other_one() {
+    let (directory, registry) = (tempfile::tempdir().unwrap(), Registry::start().await.unwrap());
+    let bundles = open_with(&directory, &registry);
+    let mut wakes = Box::pin(bundles.wakes());
+    // More than one, so that they could take all turns.
+    let hanging = [Hanging::start().await, Hanging::start().await];
+    let names: Vec<String> = (0..40).map(|number| format!("hanging-{number}")).collect();
+    let pulls = names.iter().enumerate().map(|(number, name)| {
+        let registry = &hanging[number % 2];
+        let image = if number < 20 { registry.image(name) } else { registry.tagged(name) };
+        let bundles = &bundles;
+        async move { bundles.rendered(name, &image, wishes(None)).await }
+    });
+    for outcome in timeout(SOON, join_all(pulls)).await.unwrap() {
+        assert!(matches!(outcome, Err(Unusable::Pulling(_))), "{outcome:?}");
+    }
+    let files = files("1.0.0", &[config_map()]);
+    let digest = registry.add_image("good", "v1", &Image::bundle(&files).unwrap());
+    for (name, reference) in [("digest", format!("good@{digest}")), ("tag", "good:v1".to_owned())] {
+        let image = format!("{}/{reference}", registry.host());
+        let rendered = async {
+            loop {
+                match bundles.rendered(name, &image, wishes(None)).await {
+                    Err(Unusable::Pulling(_)) => drop(wakes.next().await),
+                    outcome => break outcome.unwrap(),
+                }
+            }
+        };
+        let rendered = timeout(SOON, rendered).await.unwrap();
+        assert_eq!(rendered.objects[0]["metadata"]["name"], "settings");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pull_that_is_not_wanted_any_more_is_cancelled() {
+    let directory = tempfile::tempdir().unwrap();
+    let bundles = open(directory.path());
+    let (first, second) = (Hanging::start().await, Hanging::start().await);
+    let pull = async |image: &str| {
+        let outcome = bundles.rendered("demo", image, wishes(None)).await;
+        assert!(matches!(outcome, Err(Unusable::Pulling(_))), "{outcome:?}");
+    };
+    let ends = async {
+        pull(&first.image("a")).await;
+        first.until_connections(1).await;
+        // The extension wants another image.
+        pull(&second.image("a")).await;
+        first.until_connections(0).await;
+        second.until_connections(1).await;
+        // Nothing of a registry any more.
+        let files = files("1.0.0", &[]);
+        bundles.keep_pulled(&files);
+        bundles.release_unasked("demo");
+        bundles.rendered("demo", &image(&files), wishes(None)).await.unwrap();
+        bundles.release_unasked("demo");
+        second.until_connections(0).await;
+        // It is deleted.
+        pull(&first.tagged("a")).await;
+        first.until_connections(1).await;
+        bundles.remove("demo").await.unwrap();
+        first.until_connections(0).await;
+        // The process stops.
+        pull(&second.image("a")).await;
+        second.until_connections(1).await;
+    };
+    timeout(SOON, ends).await.unwrap();
+    drop(bundles);
+    timeout(SOON, second.until_connections(0)).await.unwrap();
 }
 
 #[test]

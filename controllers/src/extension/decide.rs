@@ -103,10 +103,15 @@ impl<'a> Observed<'a> {
         memory.newest.as_ref().map_or(self.edited, |made| made.inputs != *inputs)
     }
 
+    /// Whether the newest active revision is of this bundle.
+    pub(super) fn is_newest(&self, target: &ChosenBundle) -> bool {
+        let newest = self.states.newest();
+        newest.is_some_and(|newest| newest.bundle == target.bundle && newest.image == target.image)
+    }
+
     /// What waits while nothing is applied, in words.
     fn pending(&self, target: &ChosenBundle, memory: &ExtensionMemory) -> Option<String> {
-        let newest = self.states.newest();
-        if !newest.is_some_and(|newest| newest.bundle == target.bundle && newest.image == target.image) {
+        if !self.is_newest(target) {
             let BundleMetadata { name, version, .. } = &target.bundle;
             return Some(format!("bundle {name} version {version}"));
         }

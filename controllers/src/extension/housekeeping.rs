@@ -32,7 +32,7 @@ impl Context {
             sleep(ROUND).await;
             self.tidy(wake).await;
             if number % CONTENT_ROUNDS == 0 {
-                self.parts.bundles.sweep(self.staying().iter().map(String::as_str));
+                self.parts.bundles.sweep(self.staying()).await;
             }
             if number % BLOCKED_ROUNDS == 0 {
                 self.wake_blocked(wake);

@@ -1,6 +1,7 @@
 //! Makes the target the newest revision: has its bundle rendered, checks what a new revision would endanger, and writes it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use kube::ResourceExt;
@@ -8,6 +9,8 @@ use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
 use olm_bundle::rights::Rights;
 use olm_extension::CrdCheck;
 use olm_revision::generate::{BundleIdentity, Draft, Extension};
+use olm_service::background::Pending;
+use olm_service::reconcile::{Failure as Attempt, RESYNC};
 use serde_json::Value;
 use tokio::task::block_in_place;
 
@@ -18,8 +21,11 @@ use super::decide::{Observed, RevisionInputs, newest};
 use super::memory::{self, Newest};
 use super::revisions::{self, Revision};
 use crate::bundles::{Rendered, Unusable, Wishes};
-use crate::failure::Failure;
+use crate::failure::{Class, Failure};
 use crate::preflight::{CrdVerdict, crd_check, refuse_obstacles};
+
+/// A pull is shown in the status from this time on.
+const SHOWN_AFTER: Duration = Duration::from_secs(5);
 
 /// What came of the wanted bundle.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,21 +78,34 @@ impl Installation {
 
 impl Context {
     /// Makes the target the newest revision, unless it is.
+    ///
+    /// # Errors
+    /// The bundle is being pulled, and the status stays as it is.
     pub(super) async fn install(
         &self,
         observed: &Observed<'_>,
         target: &ChosenBundle,
         inputs: RevisionInputs,
-    ) -> Installation {
-        match self.rendered(&observed.name, target, &inputs).await {
+    ) -> Result<Installation, Attempt> {
+        let name = &observed.name;
+        let rendered = self.rendered(name, target, &inputs).await;
+        Ok(match rendered {
             Ok(rendered) => {
                 let check = crd_check(observed.extension, observed.rules.crd_check);
                 let made = self.make_newest(observed.extension, inputs, rendered, check).boxed().await;
                 made.unwrap_or_else(Installation::failed)
             }
             Err(Unusable::Faulty(failure)) => Installation::failed(failure),
-            Err(Unusable::Unavailable(failure)) => self.without_content(observed, &inputs, failure),
-        }
+            Err(Unusable::Unavailable(failure)) if self.needs_no_content(observed, &inputs) => {
+                tracing::warn!(extension = name, error = failure.message, "bundle content is not available");
+                Installation::unchanged(self.known_verdict(name, &inputs))
+            }
+            Err(Unusable::Unavailable(failure)) => Installation::failed(failure),
+            Err(Unusable::Pulling(_)) if self.needs_no_content(observed, &inputs) => {
+                Installation::unchanged(self.known_verdict(name, &inputs))
+            }
+            Err(Unusable::Pulling(pending)) => Installation::failed(pulling(target, observed, pending)?),
+        })
     }
 
     async fn rendered(
@@ -192,6 +211,7 @@ impl Context {
                 let rendered = self.rendered(&observed.name, &target, &inputs).await;
                 let rendered = rendered.map_err(|unusable| match unusable {
                     Unusable::Faulty(failure) | Unusable::Unavailable(failure) => failure,
+                    Unusable::Pulling(_) => Failure::retry(format!("pulling {}", target.image)),
                 });
                 draft(&observed.name, &inputs, rendered?)
             };
@@ -230,24 +250,14 @@ impl Context {
         Ok(Installation::unchanged(definitions))
     }
 
-    /// The bundle cannot be pulled. Where it is the installed one, its revision stays as it is, unless it was to be made
-    /// anew from other settings.
-    fn without_content(
-        &self,
-        observed: &Observed<'_>,
-        inputs: &RevisionInputs,
-        failure: Failure,
-    ) -> Installation {
-        let (name, wanted) = (&observed.name, &inputs.bundle);
+    /// Whether the bundle is the installed one, whose revision needs no content, unless it was to be made anew from other
+    /// settings.
+    fn needs_no_content(&self, observed: &Observed<'_>, inputs: &RevisionInputs) -> bool {
+        let wanted = &inputs.bundle;
         let is_installed = observed.states.installed.as_ref().is_some_and(|installed| {
             installed.bundle.name == wanted.name && installed.bundle.version == wanted.version
         });
-        let is_edited = self.memories.with(name, |memory| observed.is_edited(inputs, memory));
-        if is_installed && !is_edited {
-            tracing::warn!(extension = name, error = failure.message, "bundle content is not available");
-            return Installation::unchanged(self.known_verdict(name, inputs));
-        }
-        Installation::failed(failure)
+        is_installed && !self.memories.with(&observed.name, |memory| observed.is_edited(inputs, memory))
     }
 
     /// What the CRDs of the newest revision were found to mean, if it was made from these inputs.
@@ -264,6 +274,17 @@ impl RevisionInputs {
     fn watched(&self) -> Vec<&str> {
         let listed = self.config.as_ref().and_then(|config| config.get("watchNamespaces"));
         listed.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
+    }
+}
+
+/// The failure that shows the pull of a new target; an error while the status stays as it is.
+fn pulling(target: &ChosenBundle, observed: &Observed<'_>, pending: Pending) -> Result<Failure, Attempt> {
+    if observed.is_newest(target) {
+        return Err(Attempt::pending(RESYNC));
+    }
+    match SHOWN_AFTER.checked_sub(pending.since.elapsed()) {
+        Some(left) if !left.is_zero() => Err(Attempt::pending(left)),
+        _ => Ok(Failure { class: Class::Pulling, ..Failure::retry(format!("pulling {}", target.image)) }),
     }
 }
 

@@ -78,7 +78,7 @@ impl World {
         let extension = self.extension(more).await;
         let rules = ExtensionRules { crd_check: annotated, ..ExtensionRules::default() };
         let observed = observed(&extension, rules, &[]);
-        self.context.install(&observed, &target, observed.inputs(&target)).await
+        self.context.install(&observed, &target, observed.inputs(&target)).await.unwrap()
     }
 
     /// Names of all revisions and of their Secrets.

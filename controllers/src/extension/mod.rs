@@ -27,6 +27,8 @@ mod mirroring;
 mod notices;
 mod orphans;
 mod outcome;
+#[cfg(test)]
+mod pulling_tests;
 mod reconcile;
 mod ref_secrets;
 mod removal;
@@ -200,6 +202,7 @@ async fn follow(
     let controller = Controller::for_stream(stream, store)
         .owns_shared_stream(revisions)
         .reconcile_on(UnboundedReceiverStream::new(woken))
+        .reconcile_on(context.parts.bundles.wakes())
         .reconcile_all_on(catalogs);
     let listed = context.extensions_listed.clone();
     reconciles

@@ -12,7 +12,7 @@ use super::milestones;
 use super::notices::{self, Notice};
 use super::revisions::Revision;
 use super::status::{Knowledge, Pass};
-use crate::failure::Failure;
+use crate::failure::{Class, Failure};
 use crate::preflight::CrdVerdict;
 
 /// The outcome of a reconcile.
@@ -48,6 +48,9 @@ impl Outcome {
         notices.extend(notices::of_left_out(old, &findings));
         notices.extend(notices::of_installation(&installation));
         let applied = installation.applied.map_err(|failure| {
+            if failure.class == Class::Pulling {
+                return failure;
+            }
             let BundleMetadata { name, version, .. } = &target.bundle;
             failure.context(format!("error for resolved bundle {name:?} with version {version:?}"))
         });

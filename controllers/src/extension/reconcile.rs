@@ -10,7 +10,7 @@ use kube::{Resource, ResourceExt};
 use olm_api::conditions::{self, types};
 use olm_api::{ClusterExtension, ClusterExtensionStatus};
 use olm_extension::ExtensionRules;
-use olm_service::reconcile::Failure as Attempt;
+use olm_service::reconcile::{Failure as Attempt, RESYNC};
 use olm_service::status::write_status;
 use tokio::time::Instant;
 
@@ -65,6 +65,13 @@ impl Context {
                 return self.conclude(observed, outcome).await;
             }
         }
+        let result = self.bring_about(observed).await;
+        self.parts.bundles.release_unasked(&extension.name_any());
+        result
+    }
+
+    /// Chooses a bundle, takes the next step and reports it.
+    async fn bring_about(&self, observed: Observed<'_>) -> Result<Action, Attempt> {
         let active = observed.states.rolling_out.iter().chain(&observed.states.installed);
         self.parts.bundles.need(&observed.name, active.map(|revision| revision.image.as_str()));
         let choice = match observed.filter() {
@@ -74,10 +81,8 @@ impl Context {
         let sets = self.revisions_of(&observed.name);
         let decision =
             self.memories.with(&observed.name, |memory| decide(&observed, choice, memory, newest(&sets)));
-        match self.act(&observed, decision).await {
-            Some(outcome) => self.conclude(observed, outcome).await,
-            None => Ok(Action::requeue(PATIENCE)),
-        }
+        let outcome = self.act(&observed, decision).await?;
+        self.conclude(observed, outcome).await
     }
 
     fn observe<'a>(&self, extension: &'a ClusterExtension) -> Observed<'a> {
@@ -108,13 +113,13 @@ impl Context {
         mirror(&self.sets, sets, rules, account.as_deref()).boxed().await.map_err(Unprepared::Revisions)
     }
 
-    /// Takes the next step; `None` where there is nothing to report.
-    async fn act(&self, observed: &Observed<'_>, decision: Decision) -> Option<Outcome> {
+    /// Takes the next step; an error where there is nothing to report yet.
+    async fn act(&self, observed: &Observed<'_>, decision: Decision) -> Result<Outcome, Attempt> {
         let old = observed.status();
         let unchanged = Installation::unchanged;
         let mut waiting = None;
         let mut outcome = match decision {
-            Decision::AwaitCatalog => return None,
+            Decision::AwaitCatalog => return Err(Attempt::pending(PATIENCE)),
             Decision::Refuse(refusal) => Outcome::refused(*refusal, old),
             Decision::Hold { choice, waits } => {
                 waiting = waits;
@@ -122,14 +127,14 @@ impl Context {
             }
             Decision::Keep { choice, crds } => Outcome::chosen(choice, unchanged(crds), observed),
             Decision::Install { choice, inputs } => {
-                let installation = self.install(observed, &choice.target, inputs).await;
+                let installation = self.install(observed, &choice.target, inputs).await?;
                 Outcome::chosen(choice, installation, observed)
             }
         };
         if observed.rules.paused {
             outcome.pass.findings.paused = Finding::Is(findings::paused(waiting));
         }
-        Some(outcome)
+        Ok(outcome)
     }
 
     /// Writes the status, publishes Events, and returns when to reconcile again.
@@ -144,7 +149,19 @@ impl Context {
         over.extend(rules.invalid.is_empty().then_some(notices::INVALID_ANNOTATION));
         let generation =
             if rules.paused { self.applied_generation(extension) } else { extension.metadata.generation };
-        let next = self.write(extension, generation, states, &status::Outcome::Tried(Box::new(pass))).await?;
+        let written =
+            self.write(extension, generation, states, &status::Outcome::Tried(Box::new(pass))).await;
+        let next = match written {
+            Ok(next) => next,
+            Err(failure) => {
+                // What was done is reported, whoever else wrote the status.
+                self.publish(extension, &over, notices);
+                if let Some(set) = &made {
+                    self.parts.cache.shows(set).await;
+                }
+                return Err(failure);
+            }
+        };
         let old = observed.status();
         notices.extend(notices::of_change(old, &next));
         notices.extend(milestones::reached(old, &next));
@@ -176,6 +193,7 @@ impl Context {
                 Ok(Action::requeue(LOOK_AGAIN))
             }
             Err(Failure { class: Class::Retry, message }) => Err(Attempt::retry(message)),
+            Err(Failure { class: Class::Pulling, .. }) => Err(Attempt::pending(RESYNC)),
             Err(failure) => Err(Attempt::terminal(failure)),
         }
     }

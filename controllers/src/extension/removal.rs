@@ -52,7 +52,7 @@ impl Context {
             }
         }
         self.forget(&name);
-        if let Err(error) = tokio::task::block_in_place(|| self.parts.bundles.remove(&name)) {
+        if let Err(error) = self.parts.bundles.remove(&name).await {
             let failed = finalizers::CLEANUP_UNPACK_CACHE;
             let failure = Failure::retry(format!("finalizer {failed:?} failed: {error}"));
             self.cannot_go(extension, failure.clone()).await?;

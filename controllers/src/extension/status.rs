@@ -60,7 +60,8 @@ pub(crate) fn next(
                 Err(failure) => next.progressing(failure, &suffix),
                 Ok(()) => next.mirror(states, &suffix),
             }
-            next.installed(states);
+            let is_pulling = matches!(applied, Err(Failure { class: Class::Pulling, .. }));
+            next.installed(states, is_pulling);
             next.deprecation(deprecation);
             next.finding(types::UPGRADE_AVAILABLE, &findings.upgrade);
             next.finding(types::DEPENDENCIES_SATISFIED, &findings.dependencies);
@@ -95,11 +96,12 @@ impl Draft {
             Class::Retry => (Status::True, reasons::RETRYING),
             Class::Blocked => (Status::False, reasons::BLOCKED),
             Class::InvalidConfiguration => (Status::False, reasons::INVALID_CONFIGURATION),
+            Class::Pulling => (Status::True, reasons::ROLLING_OUT),
         };
         self.set(types::PROGRESSING, status, reason, &format!("{}{suffix}", failure.message));
     }
 
-    fn installed(&mut self, states: &RevisionStates) {
+    fn installed(&mut self, states: &RevisionStates, is_pulling: bool) {
         const NONE: &str = "No bundle installed";
         let Some(installed) = &states.installed else {
             self.status.install = None;
@@ -108,6 +110,7 @@ impl Draft {
             };
             let reason = match states.rolling_out.last() {
                 Some(rolling) if !retrying(rolling) => reasons::ABSENT,
+                _ if is_pulling => reasons::ABSENT,
                 _ => reasons::FAILED,
             };
             self.set(types::INSTALLED, Status::False, reason, NONE);

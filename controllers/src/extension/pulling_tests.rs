@@ -1,0 +1,91 @@
+//! Extensions whose bundle is on a registry that accepts connections and never answers.
+
+use std::time::Duration;
+
+use kube::api::DeleteParams;
+use olm_api::conditions::types;
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::CONCURRENCY;
+use super::world::{DONE, Release, World, version};
+use crate::bundles::fixture::Hanging;
+
+/// Time to stop, far below the deadlines of pulls.
+const STOP: Duration = Duration::from_secs(5);
+
+fn release(version_: &'static str, image: String) -> Release {
+    Release { image: Some(image), ..version(version_, "a") }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn extensions_on_a_hanging_registry_hold_up_no_other_one() {
+    let mut world = World::start().await;
+    let registry = Hanging::start().await;
+    let (first, last) = (registry.image("first"), registry.tagged("last"));
+    let versions = [release("1.0.0", first.clone()), version("2.0.0", "a"), release("3.0.0", last.clone())];
+    world.publish("main", &versions).await;
+    let exactly = |version: &str| json!({"version": version});
+    let names: Vec<String> = (0..CONCURRENCY + 8).map(|number| format!("hanging-{number}")).collect();
+    for name in &names {
+        world.create(name, &exactly("1.0.0"), &json!({})).await;
+    }
+    world.create("demo", &exactly("2.0.0"), &json!({})).await;
+    world.succeed("demo-1").await;
+    world.expect("demo", types::PROGRESSING, "True/Succeeded Revision 2.0.0 has rolled out.").await;
+
+    let pulling = format!("True/RollingOut pulling {first}");
+    for name in &names {
+        world.expect(name, types::PROGRESSING, &pulling).await;
+        world.expect(name, types::INSTALLED, "False/Absent No bundle installed").await;
+    }
+    // The message does not change while the pull goes on.
+    let before = world.extensions.get("hanging-0").await.unwrap();
+    world.context().parts.catalogs.announce();
+    world.settle("other").await;
+    let after = world.extensions.get("hanging-0").await.unwrap();
+    assert_eq!(after.metadata.resource_version, before.metadata.resource_version);
+
+    // Deletions and edits of the ones that wait.
+    registry.until_connections(names.len()).await;
+    world.extensions.delete("hanging-0", &DeleteParams::default()).await.unwrap();
+    world
+        .eventually("the deletion", async || {
+            world.extensions.get_opt("hanging-0").await.unwrap().is_none().then_some(())
+        })
+        .await;
+    registry.until_connections(names.len() - 1).await;
+    let narrowed = json!({"spec": {"source": {"catalog": exactly("2.0.0")}}});
+    world.edit("hanging-1", &narrowed).await;
+    world.revision("hanging-1-1").await;
+    registry.until_connections(names.len() - 2).await;
+
+    // An upgrade: what is installed stays so.
+    let narrowed = json!({"spec": {"source": {"catalog": exactly("3.0.0")}}});
+    world.edit("demo", &narrowed).await;
+    world.expect("demo", types::PROGRESSING, &format!("True/RollingOut pulling {last}")).await;
+    assert!(world.condition("demo", types::INSTALLED).await.unwrap().starts_with("True/Succeeded"));
+    assert_eq!(world.extensions.get("demo").await.unwrap().status.unwrap().active_revisions.len(), 1);
+
+    timeout(STOP, world.halt()).await.expect("the controller stops");
+    timeout(STOP, registry.until_connections(0)).await.expect("pulls end with the controller");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn installed_extension_whose_bundle_is_pulled_again_keeps_its_status() {
+    let mut world = World::start().await;
+    let registry = Hanging::start().await;
+    super::world::installed(&world, &json!({})).await;
+    let installed = world.extensions.get("demo").await.unwrap();
+    world.halt().await;
+    // Same bundle, and its content has to be pulled.
+    std::fs::remove_dir_all(world.cache().join("unpack")).unwrap();
+    world.resume();
+    world.publish("main", &[release("1.0.0", registry.tagged("demo"))]).await;
+    registry.until_connections(1).await;
+    world.settle("other").await;
+    assert_eq!(world.condition("demo", types::PROGRESSING).await.unwrap(), DONE);
+    let again = world.extensions.get("demo").await.unwrap();
+    assert_eq!(again.metadata.resource_version, installed.metadata.resource_version);
+    assert_eq!(world.revisions().await, ["demo-1"]);
+}
