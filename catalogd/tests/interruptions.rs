@@ -20,6 +20,7 @@ async fn one_process() {
     let world = World::start().await;
     deletions_are_noticed_when_all_is_listed(&world).await;
     pulls_end_with_the_process(&world).await;
+    hanging_catalogs_hold_up_no_other_one(&world).await;
     as_many_files_as_the_system_allows(&world).await;
 }
 
@@ -51,6 +52,33 @@ async fn pulls_end_with_the_process(world: &World) {
         requests.iter().any(|line| line.contains("/v2/a/hanging/")).then_some(())
     };
     eventually("the registry is asked", asked).await;
+    let begun = Instant::now();
+    catalogd.stop().await;
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
+/// More catalogs than are reconciled at once, on a registry that accepts connections and never answers.
+async fn hanging_catalogs_hold_up_no_other_one(world: &World) {
+    let hanging = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let image_at = |number: usize| format!("{}/a/hanging-{number}:v1", hanging.local_addr().unwrap());
+    let catalogd = Catalogd::start_alone(world, "pod", &[]).await;
+    for number in 0..40 {
+        let source = json!({"spec": {"source": {"image": {"ref": image_at(number)}}}});
+        world.create(&format!("hanging-{number}"), "a/none:v1", source).await;
+    }
+    let digest = world.registry.add_image("a/other", "v1", &image("schema: other\n"));
+    world.create("other", "a/other:v1", json!({})).await;
+    world.until_served("other", &digest).await;
+    // Each of them may be deleted, or get what it can have.
+    let good =
+        json!({"spec": {"source": {"image": {"ref": format!("{}/a/other:v1", world.registry.host())}}}});
+    world.patch("hanging-39", good).await;
+    world.until_served("hanging-39", &digest).await;
+    for number in 0..39 {
+        world.delete(&format!("hanging-{number}")).await;
+    }
+    world.delete("hanging-39").await;
+    world.delete("other").await;
     let begun = Instant::now();
     catalogd.stop().await;
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());

@@ -15,6 +15,7 @@ use kube::runtime::{Config, WatchStreamExt, reflector, watcher};
 use olm_api::ClusterCatalog;
 use olm_oci::Puller;
 use olm_service::Service;
+use olm_service::background::Background;
 use olm_service::cluster::{announce_listed, stopped_unlisted};
 use olm_service::events::Events;
 use olm_service::reconcile::{RESYNC, Reconciles};
@@ -24,6 +25,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
 use super::decide::{Record, served_reference};
+use super::reconcile::UnpackError;
 use crate::content::Store;
 
 /// Name in metrics and logs.
@@ -33,9 +35,6 @@ const CONCURRENCY: u16 = 32;
 /// Catalogs parsed at once; each takes a core and the memory of its largest object.
 const STORING: usize = 2;
 
-/// Wait between two looks whether a running pull is still wanted.
-const SUPERSEDED_LOOK: Duration = Duration::from_millis(500);
-
 /// Everything a reconcile needs.
 pub struct Controller {
     pub(super) api: Api<ClusterCatalog>,
@@ -44,6 +43,8 @@ pub struct Controller {
     pub(super) puller: Puller,
     pub(super) events: Events,
     pub(super) storing: Semaphore,
+    /// By catalog: the unpacking of what is to be brought here.
+    pub(super) unpacks: Background<String, Result<(), UnpackError>>,
     external_url: String,
     leading: AtomicBool,
     reconciles: Reconciles,
@@ -55,7 +56,6 @@ pub struct Controller {
     settled: Mutex<HashMap<String, Settled>>,
     /// Grows when something changed that all catalogs depend on.
     epoch: AtomicU64,
-    shutdown: CancellationToken,
     wake: mpsc::Sender<()>,
     woken: Mutex<Option<mpsc::Receiver<()>>>,
 }
@@ -110,6 +110,7 @@ impl Controller {
             puller,
             events,
             storing: Semaphore::new(STORING),
+            unpacks: Background::new(&service.shutdown),
             external_url,
             leading: AtomicBool::new(false),
             reconciles: Reconciles::new(NAME, "ClusterCatalog", CONCURRENCY, Arc::clone(&service.metrics)),
@@ -117,7 +118,6 @@ impl Controller {
             refusals: Mutex::default(),
             settled: Mutex::default(),
             epoch: AtomicU64::new(0),
-            shutdown: service.shutdown.clone(),
             wake,
             woken: Mutex::new(Some(woken)),
         }
@@ -155,7 +155,10 @@ impl Controller {
     }
 
     /// What is to be brought here: for a follower, what the leader says is served.
-    fn goal<'a>(&self, catalog: &'a ClusterCatalog) -> (Option<&'a str>, Option<i64>, Option<&'a str>) {
+    pub(super) fn goal<'a>(
+        &self,
+        catalog: &'a ClusterCatalog,
+    ) -> (Option<&'a str>, Option<i64>, Option<&'a str>) {
         let mirrored = if self.is_leading() { None } else { served_reference(catalog) };
         (catalog.metadata.uid.as_deref(), catalog.metadata.generation, mirrored)
     }
@@ -204,19 +207,6 @@ impl Controller {
         (is_same && !left.is_zero()).then_some(left)
     }
 
-    /// Returns when `catalog` was changed or deleted after all: then what is being pulled may not be wanted
-    /// any more, and the event that tells of it waits for this reconcile to end. Or when the process is to stop.
-    pub(super) async fn superseded(&self, catalog: &ClusterCatalog) {
-        let reference = reflector::ObjectRef::from(catalog);
-        let is_same = |known: Arc<ClusterCatalog>| self.goal(&known) == self.goal(catalog);
-        while self.catalogs.get(&reference).is_some_and(is_same) {
-            let wait = tokio::time::sleep(SUPERSEDED_LOOK);
-            if self.shutdown.run_until_cancelled(wait).await.is_none() {
-                return;
-            }
-        }
-    }
-
     async fn on_event(
         self: Arc<Self>,
         catalog: Arc<ClusterCatalog>,
@@ -258,6 +248,9 @@ impl Controller {
 
     /// The object is gone, whoever let it go.
     async fn on_gone(&self, name: String) {
+        if self.catalogs.get(&reflector::ObjectRef::new(&name)).is_none() {
+            self.unpacks.end(&name).await;
+        }
         let (store, catalogs) = (Arc::clone(&self.store), self.catalogs.clone());
         let gone = name.clone();
         let removed = tokio::task::spawn_blocking(move || {
@@ -307,6 +300,7 @@ pub async fn run(
     kube::runtime::Controller::for_stream(events, reader)
         .with_config(Config::default().concurrency(CONCURRENCY))
         .reconcile_all_on(ReceiverStream::new(woken))
+        .reconcile_on(controller.unpacks.wakes())
         .graceful_shutdown_on(stop.clone().cancelled_owned())
         .run(
             move |catalog: Arc<ClusterCatalog>, _| {

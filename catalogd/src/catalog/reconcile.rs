@@ -1,6 +1,7 @@
 //! One reconcile of one catalog: carries out what [`super::decide`] says.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -9,9 +10,10 @@ use kube::{Resource, ResourceExt};
 use olm_api::{ClusterCatalog, ClusterCatalogStatus, finalizers, labels};
 use olm_oci::{CanonicalRef, Class, PullError, Reference, catalog_folder};
 use olm_service::cluster::within_deadline;
-use olm_service::reconcile::Failure;
+use olm_service::reconcile::{Failure, RESYNC};
 use olm_service::status::write_status;
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use super::controller::{Controller, Done, Refused, with_jitter};
 use super::decide::{
@@ -36,7 +38,7 @@ pub(super) enum UnpackError {
     Refused(Refused),
     #[error("error storing fbc: {0}")]
     Disk(#[from] std::io::Error),
-    /// The catalog changed meanwhile, or the process stops; the next reconcile knows what is wanted then.
+    /// The catalog changed meanwhile, or the process stops.
     #[error("the image is not wanted any more")]
     Superseded,
 }
@@ -62,7 +64,7 @@ impl UnpackError {
 
 impl Controller {
     /// Brings content, status and finalizer of one catalog to where they belong.
-    pub(super) async fn reconcile(&self, catalog: &ClusterCatalog) -> Result<Done, Failure> {
+    pub(super) async fn reconcile(self: &Arc<Self>, catalog: &ClusterCatalog) -> Result<Done, Failure> {
         let name = catalog.name_any();
         let held = self.store.get(&name);
         let record = held.as_ref().and_then(|snapshot| self.record(&name, snapshot.canonical()));
@@ -73,6 +75,9 @@ impl Controller {
             leading: self.is_leading(),
             now: now(),
         });
+        if !matches!(decision, Decision::Unpack { .. } | Decision::Mirror(_)) {
+            self.unpacks.release(&name);
+        }
         match decision {
             Decision::Nothing => Ok(settled(catalog, None)),
             Decision::Adopt => self.adopt(catalog).await,
@@ -82,17 +87,14 @@ impl Controller {
             Decision::Publish(again) => self.publish(catalog, again).await,
             Decision::Unpack { image, reason } => {
                 tracing::info!(catalog = name, image, "unpack required: {reason}");
-                match self.unpack(catalog, &image).await {
+                match self.unpack_in_background(catalog, &image).await? {
                     Ok(()) => self.unpacked(catalog).await,
-                    Err(UnpackError::Superseded) => Ok(unsettled()),
                     Err(error) => self.fail(catalog, &error.to_string(), error.is_terminal()).await,
                 }
             }
-            Decision::Mirror(reference) => match self.unpack(catalog, &reference).await {
+            Decision::Mirror(reference) => match self.unpack_in_background(catalog, &reference).await? {
                 Ok(()) => Ok(settled(catalog, None)),
-                Err(UnpackError::Superseded) => Ok(unsettled()),
-                Err(error) if error.is_terminal() => Err(Failure::terminal(error)),
-                Err(error) => Err(Failure::retry(error)),
+                Err(error) => Err(Failure::new(&error, error.is_terminal())),
             },
             Decision::Drop => {
                 self.drop_content(&name).await.map_err(Failure::retry)?;
@@ -183,34 +185,48 @@ impl Controller {
         record
     }
 
-    /// Resolves `image` and brings its content here, unless that content is held already.
-    async fn unpack(&self, catalog: &ClusterCatalog, image: &str) -> Result<(), UnpackError> {
-        let reference: Reference = image.parse().map_err(PullError::from)?;
-        let canonical = self.while_wanted(catalog, self.puller.resolve(&reference)).await?;
-        let held = self.store.get(&catalog.name_any());
-        let is_held = held.is_some_and(|held| held.canonical() == canonical.to_string());
-        if is_held { Ok(()) } else { self.pull(catalog, &canonical).await }
+    /// [`unpack`](Self::unpack)s, beyond this reconcile where it takes long; the error of a reconcile that ends before.
+    async fn unpack_in_background(
+        self: &Arc<Self>,
+        catalog: &ClusterCatalog,
+        image: &str,
+    ) -> Result<Result<(), UnpackError>, Failure> {
+        let want = format!("{:?} {image}", self.goal(catalog));
+        let work = |stop| {
+            let (controller, catalog, image) = (Arc::clone(self), catalog.clone(), image.to_owned());
+            async move { controller.unpack(&catalog, &image, &stop).await }
+        };
+        let outcome = self.unpacks.outcome(&catalog.name_any(), want, work).await;
+        outcome.map_err(|_| Failure::pending(RESYNC))
     }
 
-    /// Network traffic ends as soon as the catalog changes or the process stops; it may take long and may never
-    /// end well.
-    async fn while_wanted<T>(
+    /// Resolves `image` and brings its content here, unless that content is held already. `stop` ends network traffic,
+    /// which may take long and may never end well; what has arrived is stored nevertheless.
+    async fn unpack(
         &self,
         catalog: &ClusterCatalog,
-        traffic: impl Future<Output = Result<T, PullError>>,
-    ) -> Result<T, UnpackError> {
-        tokio::select! {
-            result = traffic => Ok(result?),
-            () = self.superseded(catalog) => Err(UnpackError::Superseded),
-        }
+        image: &str,
+        stop: &CancellationToken,
+    ) -> Result<(), UnpackError> {
+        let reference: Reference = image.parse().map_err(PullError::from)?;
+        let canonical = stop.run_until_cancelled(self.puller.resolve(&reference)).await;
+        let canonical = canonical.ok_or(UnpackError::Superseded)??;
+        let held = self.store.get(&catalog.name_any());
+        let is_held = held.is_some_and(|held| held.canonical() == canonical.to_string());
+        if is_held { Ok(()) } else { self.pull(catalog, &canonical, stop).await }
     }
 
-    async fn pull(&self, catalog: &ClusterCatalog, image: &CanonicalRef) -> Result<(), UnpackError> {
+    async fn pull(
+        &self,
+        catalog: &ClusterCatalog,
+        image: &CanonicalRef,
+        stop: &CancellationToken,
+    ) -> Result<(), UnpackError> {
         let canonical = image.to_string();
         if let Some(refused) = self.refusal(catalog, &canonical) {
             return Err(UnpackError::Refused(refused));
         }
-        let pulled = self.pull_and_store(catalog, image).await;
+        let pulled = self.pull_and_store(&catalog.name_any(), image, stop).await;
         pulled.inspect_err(|error| {
             if error.is_of_the_content() {
                 let refused = Refused { message: error.to_string(), terminal: error.is_terminal() };
@@ -221,20 +237,21 @@ impl Controller {
 
     async fn pull_and_store(
         &self,
-        catalog: &ClusterCatalog,
+        name: &str,
         image: &CanonicalRef,
+        stop: &CancellationToken,
     ) -> Result<(), UnpackError> {
-        let name = &catalog.name_any();
         let directory = self.unpack_directory(name).await?;
         let destination = directory.destination();
         let pull = self.puller.pull_folder(image, catalog_folder, &destination);
-        let stored = match self.while_wanted(catalog, pull).await {
-            Ok(folder) => {
+        let stored = match stop.run_until_cancelled(pull).await {
+            Some(Ok(folder)) => {
                 let (files, bytes) = (folder.files, folder.bytes);
                 tracing::info!(catalog = name, image = %image, files, bytes, "image unpacked");
                 self.store_content(name, folder.path, image.to_string()).await
             }
-            Err(error) => Err(error),
+            Some(Err(error)) => Err(error.into()),
+            None => Err(UnpackError::Superseded),
         };
         // Up to gigabytes of files: not on this thread.
         tokio::task::spawn_blocking(move || drop(directory)).await.map_err(std::io::Error::other)?;
@@ -258,6 +275,7 @@ impl Controller {
     }
 
     async fn drop_content(&self, name: &str) -> std::io::Result<()> {
+        self.unpacks.end(name).await;
         self.forget(name);
         let (store, name) = (self.store.clone(), name.to_owned());
         tokio::task::spawn_blocking(move || store.remove(&name)).await?
@@ -265,7 +283,7 @@ impl Controller {
 
     /// Tells the user what went wrong, and the caller that it did.
     async fn fail(&self, catalog: &ClusterCatalog, message: &str, terminal: bool) -> Result<Done, Failure> {
-        let failure = if terminal { Failure::terminal(message) } else { Failure::retry(message) };
+        let failure = Failure::new(message, terminal);
         match self.write(catalog, &Outcome::Failed { message, terminal }).await {
             Ok(_) => Err(failure),
             Err(write) => Err(Failure { message: format!("{message}; {}", write.message), ..write }),
