@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Resource, ResourceExt};
 use olm_api::{ClusterCatalog, ClusterCatalogStatus, finalizers, labels};
-use olm_oci::{CanonicalRef, Class, PullError, Reference, catalog_folder};
+use olm_oci::{CanonicalRef, Class, PullError, catalog_folder};
 use olm_service::cluster::within_deadline;
 use olm_service::reconcile::{Failure, RESYNC};
 use olm_service::status::write_status;
@@ -208,25 +208,17 @@ impl Controller {
         image: &str,
         stop: &CancellationToken,
     ) -> Result<(), UnpackError> {
-        let reference: Reference = image.parse().map_err(PullError::from)?;
-        let canonical = stop.run_until_cancelled(self.puller.resolve(&reference)).await;
-        let canonical = canonical.ok_or(UnpackError::Superseded)??;
-        let held = self.store.get(&catalog.name_any());
-        let is_held = held.is_some_and(|held| held.canonical() == canonical.to_string());
-        if is_held { Ok(()) } else { self.pull(catalog, &canonical, stop).await }
-    }
-
-    async fn pull(
-        &self,
-        catalog: &ClusterCatalog,
-        image: &CanonicalRef,
-        stop: &CancellationToken,
-    ) -> Result<(), UnpackError> {
+        let (name, reference) = (catalog.name_any(), image.parse().map_err(PullError::from)?);
+        let image = stop.run_until_cancelled(self.puller.resolve(&reference)).await;
+        let image = image.ok_or(UnpackError::Superseded)??;
         let canonical = image.to_string();
+        if self.store.get(&name).is_some_and(|held| held.canonical() == canonical) {
+            return Ok(());
+        }
         if let Some(refused) = self.refusal(catalog, &canonical) {
             return Err(UnpackError::Refused(refused));
         }
-        let pulled = self.pull_and_store(&catalog.name_any(), image, stop).await;
+        let pulled = self.pull_and_store(&name, &image, stop).await;
         pulled.inspect_err(|error| {
             if error.is_of_the_content() {
                 let refused = Refused { message: error.to_string(), terminal: error.is_terminal() };

@@ -57,6 +57,8 @@ pub(crate) struct Hanging {
 
 impl Hanging {
     pub(crate) async fn start() -> Self {
+        // A second installation is refused; the first one serves as well.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (count, connections) = watch::channel(0);

@@ -30,9 +30,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
 use std::time::UNIX_EPOCH;
 
-use futures::Stream;
-use kube::runtime::reflector::ObjectRef;
-use olm_api::ClusterExtension;
 use olm_oci::{BUNDLE_FOLDERS, CanonicalRef, Class, PullError, Puller, Reference};
 use olm_service::background::{Background, Pending};
 use olm_service::component::version_text;
@@ -66,7 +63,7 @@ pub(crate) enum Unusable {
 }
 
 /// An image that was pulled.
-struct Pulled {
+pub(crate) struct Pulled {
     image: CanonicalRef,
     /// Its files, where they could not be kept on disk.
     files: Option<Files>,
@@ -77,7 +74,7 @@ pub(crate) struct Bundles {
     puller: Arc<Puller>,
     images: Arc<Images>,
     /// By extension: the pull of the image that it wants.
-    pulls: Background<String, Result<Pulled, Failure>>,
+    pub(crate) pulls: Background<String, Result<Pulled, Failure>>,
     /// A folder for each extension.
     directory: PathBuf,
     /// Which program renders: another one might render otherwise.
@@ -100,16 +97,6 @@ impl Bundles {
         let (puller, images) = (Arc::new(puller), Arc::new(Images::new(images)));
         let (pulls, program) = (Background::new(stop), program());
         Ok(Self { puller, images, pulls, directory, program, rendering, faults: Mutex::default() })
-    }
-
-    /// Extensions whose pull ended while no reconcile waited for it.
-    pub(crate) fn wakes(&self) -> impl Stream<Item = ObjectRef<ClusterExtension>> + Send + use<> {
-        self.pulls.wakes()
-    }
-
-    /// Cancels the pull for the extension if [`rendered`](Self::rendered) was not asked for it since the last call.
-    pub(crate) fn release_unasked(&self, extension: &str) {
-        self.pulls.release_unasked(extension);
     }
 
     /// The extension has these images installed, or is rolling them out; files of others that it needed before may go.
@@ -140,20 +127,18 @@ impl Bundles {
         if let Some(pinned) = CanonicalRef::from_digest(&reference)
             && let Some(made) = self.made(extension, &pinned, None, &wishes).await
         {
+            self.pulls.release(extension);
             return made;
         }
         let work = |stop: CancellationToken| {
-            let (puller, images, reference) =
-                (Arc::clone(&self.puller), Arc::clone(&self.images), reference.clone());
-            async move {
-                let pulled = stop.run_until_cancelled(pull(&puller, images, &reference)).await;
-                pulled.unwrap_or_else(|| Err(Failure::retry("the pull was cancelled")))
-            }
+            let pull = pull(Arc::clone(&self.puller), Arc::clone(&self.images), reference.clone());
+            async move { stop.run_until_cancelled(pull).await.ok_or_else(|| Failure::retry("cancelled"))? }
         };
         let pulled = self.pulls.outcome(extension, image.to_owned(), work).await;
         let pulled = pulled.map_err(Unusable::Pulling)?.map_err(Unusable::Unavailable)?;
         let made = self.made(extension, &pulled.image, pulled.files, &wishes).await;
-        made.unwrap_or_else(|| Err(lost("files of the image are not on disk any more")))
+        let lost = || Unusable::Unavailable(Failure::retry("files of the image are not on disk any more"));
+        made.ok_or_else(lost)?
     }
 
     /// The bundle of an image from what is here; `None` where the image has to be pulled.
@@ -182,23 +167,18 @@ impl Bundles {
                 let written = serde_json::to_vec(rendered).map_err(io::Error::from);
                 is_kept(written.and_then(|bytes| kept::write(&place, &kept_under, &bytes)));
             }
-            Some(made)
+            Some(made.map_err(Unusable::Faulty))
         });
-        let made = made.await;
+        let made = made.await.unwrap_or_else(|error| {
+            // Its text differs from one attempt to the next.
+            tracing::error!(extension, %error, "rendering ended early");
+            Some(Err(Unusable::Unavailable(Failure::retry("rendering the bundle ended early"))))
+        });
         drop(permit);
-        match made {
-            Ok(made) => made.map(|made| {
-                made.map_err(|failure| {
-                    self.faults().insert(extension.to_owned(), (key, failure.clone()));
-                    Unusable::Faulty(failure)
-                })
-            }),
-            Err(error) => {
-                // Its text differs from one attempt to the next.
-                tracing::error!(extension, %error, "rendering ended early");
-                Some(Err(lost("rendering the bundle ended early")))
-            }
+        if let Some(Err(Unusable::Faulty(failure))) = &made {
+            self.faults().insert(extension.to_owned(), (key, failure.clone()));
         }
+        made
     }
 
     /// Forgets what was kept for the extension; files that it alone needed go with the next [`sweep`](Self::sweep).
@@ -219,8 +199,8 @@ impl Bundles {
 }
 
 /// Has the files of an image on disk: those that are there, or else pulls them.
-async fn pull(puller: &Puller, images: Arc<Images>, reference: &Reference) -> Result<Pulled, Failure> {
-    let image = puller.resolve(reference).await.map_err(unavailable)?;
+async fn pull(puller: Arc<Puller>, images: Arc<Images>, reference: Reference) -> Result<Pulled, Failure> {
+    let image = puller.resolve(&reference).await.map_err(unavailable)?;
     let (digest, kept) = (image.digest().to_string(), Arc::clone(&images));
     let found = blocking(move || kept.read(&digest).is_some()).await.map_err(Failure::retry)?;
     if found {
@@ -261,8 +241,4 @@ fn unavailable(error: PullError) -> Failure {
         Class::Terminal => Failure::blocked(error.unmarked()),
         Class::Retry => Failure::retry(error.unmarked()),
     }
-}
-
-fn lost(message: &str) -> Unusable {
-    Unusable::Unavailable(Failure::retry(message))
 }

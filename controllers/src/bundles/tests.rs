@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::join_all;
+use olm_api::ClusterExtension;
 use olm_bundle::Certificates;
 use olm_image::Image;
 use olm_image::registry::Registry;
@@ -182,7 +183,7 @@ async fn an_unreachable_registry_is_told_in_the_same_words_each_time() {
     });
     for address in [closed, hangs_up] {
         let bundles = open(directory.path());
-        let mut wakes = Box::pin(bundles.wakes());
+        let mut wakes = Box::pin(bundles.pulls.wakes::<ClusterExtension>());
         let image = format!("{address}/demo@sha256:{}", "0".repeat(64));
         let mut attempt = async || loop {
             match bundles.rendered("demo", &image, wishes(None)).await.unwrap_err() {
@@ -224,7 +225,7 @@ const SOON: Duration = Duration::from_secs(60);
 async fn hanging_registries_hold_up_no_other_one() {
     let (directory, registry) = (tempfile::tempdir().unwrap(), Registry::start().await.unwrap());
     let bundles = open_with(&directory, &registry);
-    let mut wakes = Box::pin(bundles.wakes());
+    let mut wakes = Box::pin(bundles.pulls.wakes::<ClusterExtension>());
     // More than one, so that they could take all turns.
     let hanging = [Hanging::start().await, Hanging::start().await];
     let names: Vec<String> = (0..40).map(|number| format!("hanging-{number}")).collect();
@@ -256,8 +257,9 @@ async fn hanging_registries_hold_up_no_other_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pull_that_is_not_wanted_any_more_is_cancelled() {
-    let directory = tempfile::tempdir().unwrap();
-    let bundles = open(directory.path());
+    let (directory, stop) = (tempfile::tempdir().unwrap(), CancellationToken::new());
+    let puller = Puller::new(Config::new(Limits::BUNDLE));
+    let bundles = Bundles::open(directory.path(), puller, &stop).unwrap();
     let (first, second) = (Hanging::start().await, Hanging::start().await);
     let pull = async |image: &str| {
         let outcome = bundles.rendered("demo", image, wishes(None)).await;
@@ -273,9 +275,9 @@ async fn pull_that_is_not_wanted_any_more_is_cancelled() {
         // Nothing of a registry any more.
         let files = files("1.0.0", &[]);
         bundles.keep_pulled(&files);
-        bundles.release_unasked("demo");
+        bundles.pulls.release_unasked("demo");
         bundles.rendered("demo", &image(&files), wishes(None)).await.unwrap();
-        bundles.release_unasked("demo");
+        bundles.pulls.release_unasked("demo");
         second.until_connections(0).await;
         // It is deleted.
         pull(&first.tagged("a")).await;
@@ -285,10 +287,10 @@ async fn pull_that_is_not_wanted_any_more_is_cancelled() {
         // The process stops.
         pull(&second.image("a")).await;
         second.until_connections(1).await;
+        stop.cancel();
+        second.until_connections(0).await;
     };
     timeout(SOON, ends).await.unwrap();
-    drop(bundles);
-    timeout(SOON, second.until_connections(0)).await.unwrap();
 }
 
 #[test]

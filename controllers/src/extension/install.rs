@@ -278,13 +278,17 @@ impl RevisionInputs {
 }
 
 /// The failure that shows the pull of a new target; an error while the status stays as it is.
-fn pulling(target: &ChosenBundle, observed: &Observed<'_>, pending: Pending) -> Result<Failure, Attempt> {
-    if observed.is_newest(target) {
-        return Err(Attempt::pending(RESYNC));
-    }
-    match SHOWN_AFTER.checked_sub(pending.since.elapsed()) {
-        Some(left) if !left.is_zero() => Err(Attempt::pending(left)),
-        _ => Ok(Failure { class: Class::Pulling, ..Failure::retry(format!("pulling {}", target.image)) }),
+fn pulling(
+    target: &ChosenBundle,
+    observed: &Observed<'_>,
+    Pending(since): Pending,
+) -> Result<Failure, Attempt> {
+    match SHOWN_AFTER.saturating_sub(since.elapsed()) {
+        _ if observed.is_newest(target) => Err(Attempt::pending(RESYNC)),
+        Duration::ZERO => {
+            Ok(Failure { class: Class::Pulling, ..Failure::retry(format!("pulling {}", target.image)) })
+        }
+        left => Err(Attempt::pending(left)),
     }
 }
 

@@ -202,7 +202,7 @@ async fn follow(
     let controller = Controller::for_stream(stream, store)
         .owns_shared_stream(revisions)
         .reconcile_on(UnboundedReceiverStream::new(woken))
-        .reconcile_on(context.parts.bundles.wakes())
+        .reconcile_on(context.parts.bundles.pulls.wakes())
         .reconcile_all_on(catalogs);
     let listed = context.extensions_listed.clone();
     reconciles

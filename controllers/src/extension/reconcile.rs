@@ -66,7 +66,7 @@ impl Context {
             }
         }
         let result = self.bring_about(observed).await;
-        self.parts.bundles.release_unasked(&extension.name_any());
+        self.parts.bundles.pulls.release_unasked(&extension.name_any());
         result
     }
 

@@ -60,8 +60,7 @@ pub(crate) fn next(
                 Err(failure) => next.progressing(failure, &suffix),
                 Ok(()) => next.mirror(states, &suffix),
             }
-            let is_pulling = matches!(applied, Err(Failure { class: Class::Pulling, .. }));
-            next.installed(states, is_pulling);
+            next.installed(states, matches!(applied, Err(failure) if failure.class == Class::Pulling));
             next.deprecation(deprecation);
             next.finding(types::UPGRADE_AVAILABLE, &findings.upgrade);
             next.finding(types::DEPENDENCIES_SATISFIED, &findings.dependencies);

@@ -39,16 +39,9 @@ pub struct Puller {
     config: Config,
     sources: Sources,
     transfers: Semaphore,
-    by_registry: Mutex<HashMap<String, Arc<RegistryTurns>>>,
+    /// By registry: turns of searches for a manifest, and of transfers.
+    by_registry: Mutex<HashMap<String, Arc<[Semaphore; 2]>>>,
     exceeded: LimitCounts,
-}
-
-/// What runs at once at one registry.
-#[derive(Debug)]
-struct RegistryTurns {
-    /// Searches for a manifest, which are small.
-    searches: Semaphore,
-    transfers: Semaphore,
 }
 
 impl Puller {
@@ -85,8 +78,8 @@ impl Puller {
             digest_of_tag(&session, tag).await.map_err(|error| error.within(&reading))
         };
         let turns = self.turns(reference.host());
-        let search = self.sources.first(reference, tag, &patience, ask);
-        let resolved = timeout_at(patience.deadline, patience.in_turn(&turns.searches, search)).await;
+        let search = Box::pin(self.sources.first(reference, tag, &patience, ask));
+        let resolved = timeout_at(patience.deadline, patience.in_turn(&turns[0], search)).await;
         let digest = resolved
             .unwrap_or_else(|_| Err(late(timeout).within(&fetching)))
             .map_err(PullError::resolving)?;
@@ -169,11 +162,13 @@ impl Puller {
         let patience = self.patience(timeout);
         let copying = |error: RequestError| PullError::copying(error.within(&initializing(image)));
         let turns = self.turns(image.reference().host());
+        let [searches, transfers] = &*turns;
         let pull = async {
-            let found = patience.in_turn(&turns.searches, self.find(image, &patience)).await;
-            let transfer = pull(found.map_err(copying)?);
+            let found = patience.in_turn(searches, Box::pin(self.find(image, &patience))).await;
+            let transfer = Box::pin(pull(found.map_err(copying)?));
             // In this order a slow registry holds up nobody but itself.
-            patience.in_turn(&turns.transfers, patience.in_turn(&self.transfers, transfer)).await
+            let transfer = Box::pin(patience.in_turn(&self.transfers, transfer));
+            patience.in_turn(transfers, transfer).await
         };
         let result = timeout_at(patience.deadline, pull).await;
         let result = result.unwrap_or_else(|_| Err(copying(late(timeout))));
@@ -195,14 +190,9 @@ impl Puller {
         Ok(Found { session: found.session.with(patience.clone()), ..found })
     }
 
-    fn turns(&self, host: &str) -> Arc<RegistryTurns> {
+    fn turns(&self, host: &str) -> Arc<[Semaphore; 2]> {
         let mut by_registry = self.by_registry.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || {
-            Arc::new(RegistryTurns {
-                searches: Semaphore::new(SEARCHES),
-                transfers: Semaphore::new(self.config.concurrency_per_registry),
-            })
-        };
+        let new = || Arc::new([SEARCHES, self.config.concurrency_per_registry].map(Semaphore::new));
         Arc::clone(by_registry.entry(host.to_owned()).or_insert_with(new))
     }
 }

@@ -5,7 +5,6 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -66,9 +65,8 @@ impl Patience {
 
     /// Runs `work` with one of the permits of `turns`. The permit is given back early where the registry is silent for
     /// [`SILENCE`], so that requests without an answer hold up no others.
-    pub(crate) async fn in_turn<F: Future>(&self, turns: &Semaphore, work: F) -> F::Output {
+    pub(crate) async fn in_turn<T>(&self, turns: &Semaphore, mut work: impl Future<Output = T> + Unpin) -> T {
         let permit = turns.acquire().await;
-        let mut work = pin!(work);
         loop {
             let before = self.received();
             match timeout(SILENCE, &mut work).await {

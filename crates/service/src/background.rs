@@ -22,15 +22,11 @@ const PATIENCE: Duration = Duration::from_millis(1200);
 /// Reconciles that wait at once; more than that many slots of a controller stay free for the rest.
 const WAITING: usize = 16;
 
-/// The task goes on.
+/// The task goes on; it started then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pending {
-    /// When it started.
-    pub since: Instant,
-}
+pub struct Pending(pub Instant);
 
-/// Tasks by key. `W` tells what a task works on, `T` is its outcome. Dropping it cancels all tasks.
-#[derive(Debug)]
+/// Tasks by key. `W` tells what a task works on, `T` is its outcome.
 pub struct Background<W, T> {
     tasks: Tasks<W, T>,
     waiting: Semaphore,
@@ -42,7 +38,6 @@ pub struct Background<W, T> {
 
 type Tasks<W, T> = Arc<Mutex<HashMap<String, Task<W, T>>>>;
 
-#[derive(Debug)]
 struct Task<W, T> {
     want: W,
     since: Instant,
@@ -56,30 +51,19 @@ struct Task<W, T> {
     is_asked: bool,
 }
 
-impl<W, T> Background<W, T>
-where
-    W: Clone + PartialEq + Send + 'static,
-    T: Send + 'static,
-{
+impl<W: Clone + PartialEq + Send + 'static, T: Send + 'static> Background<W, T> {
     /// No tasks; all that follow are cancelled with `stop`.
-    #[must_use]
     pub fn new(stop: &CancellationToken) -> Self {
         let (ended, wakes) = mpsc::unbounded_channel();
-        Self {
-            tasks: Arc::default(),
-            waiting: Semaphore::new(WAITING),
-            stop: stop.child_token(),
-            ended,
-            wakes: Mutex::new(Some(wakes)),
-        }
+        let (waiting, wakes) = (Semaphore::new(WAITING), Mutex::new(Some(wakes)));
+        Self { tasks: Arc::default(), waiting, stop: stop.clone(), ended, wakes }
     }
 
     /// Objects whose task ended while no reconcile waited for it. The first caller gets them.
     pub fn wakes<K: Resource<DynamicType: Default + Eq + Hash>>(
         &self,
     ) -> impl Stream<Item = ObjectRef<K>> + Send + use<K, W, T> {
-        let wakes = self.wakes.lock().unwrap_or_else(PoisonError::into_inner).take();
-        stream::unfold(wakes, async |wakes| {
+        stream::unfold(lock(&self.wakes).take(), async |wakes| {
             let mut wakes = wakes?;
             let key = wakes.recv().await?;
             Some((ObjectRef::new(&key), Some(wakes)))
@@ -100,7 +84,7 @@ where
         let slot = self.waiting.try_acquire();
         loop {
             let (ended, deadline) = {
-                let mut tasks = self.tasks();
+                let mut tasks = lock(&self.tasks);
                 if tasks.get(key).is_some_and(|task| task.outcome.is_some())
                     && let Some(Task { outcome: Some(outcome), want: done, .. }) = tasks.remove(key)
                     && done == want
@@ -108,8 +92,8 @@ where
                     drop(tasks);
                     return Ok(outcome.unwrap_or_else(|panic| resume_unwind(panic)));
                 }
-                let task =
-                    tasks.entry(key.to_owned()).or_insert_with(|| self.start(key, want.clone(), &work));
+                let start = || self.start(key, want.clone(), &work);
+                let task = tasks.entry(key.to_owned()).or_insert_with(start);
                 task.is_asked = true;
                 if task.want != want && !task.cancel.is_cancelled() {
                     task.cancel.cancel();
@@ -118,7 +102,7 @@ where
                 let deadline = task.since + PATIENCE;
                 task.is_awaited = slot.is_ok() && !self.stop.is_cancelled() && Instant::now() < deadline;
                 if !task.is_awaited {
-                    return Err(Pending { since: task.since });
+                    return Err(Pending(task.since));
                 }
                 (task.ended.clone(), deadline)
             };
@@ -134,22 +118,21 @@ where
         work: impl FnOnce(CancellationToken) -> F,
     ) -> Task<W, T> {
         let (cancel, ended) = (self.stop.child_token(), CancellationToken::new());
-        let work = AssertUnwindSafe(work(cancel.clone())).catch_unwind();
+        let work = AssertUnwindSafe(work(cancel.clone()).boxed()).catch_unwind();
         let (tasks, wake) = (Arc::clone(&self.tasks), self.ended.clone());
         let (key, end) = (key.to_owned(), ended.clone());
         tokio::spawn(async move {
             let outcome = work.await;
             let mut tasks = lock(&tasks);
-            if let Some(task) = tasks.get_mut(&key) {
-                task.outcome = Some(outcome);
-                let (is_awaited, is_cancelled) = (task.is_awaited, task.cancel.is_cancelled());
-                if is_cancelled {
-                    tasks.remove(&key);
-                }
-                if !is_awaited {
-                    // Without a controller nothing is woken.
-                    let _ = wake.send(key);
-                }
+            let task = tasks.get_mut(&key);
+            let is_awaited = task.as_ref().is_some_and(|task| task.is_awaited);
+            match task {
+                Some(task) if !task.cancel.is_cancelled() => task.outcome = Some(outcome),
+                _ => drop(tasks.remove(&key)),
+            }
+            if !is_awaited {
+                // Without a controller nothing is woken.
+                let _ = wake.send(key);
             }
             end.cancel();
         });
@@ -159,7 +142,7 @@ where
 
     /// Cancels the task for `key`, or drops its outcome.
     pub fn release(&self, key: &str) {
-        let mut tasks = self.tasks();
+        let mut tasks = lock(&self.tasks);
         match tasks.get(key) {
             Some(task) if task.outcome.is_none() => task.cancel.cancel(),
             _ => drop(tasks.remove(key)),
@@ -168,8 +151,7 @@ where
 
     /// [`release`](Self::release)s the task for `key` unless it was asked for since the last call.
     pub fn release_unasked(&self, key: &str) {
-        let is_asked = self.tasks().get_mut(key).is_none_or(|task| std::mem::take(&mut task.is_asked));
-        if !is_asked {
+        if !lock(&self.tasks).get_mut(key).is_none_or(|task| std::mem::take(&mut task.is_asked)) {
             self.release(key);
         }
     }
@@ -177,20 +159,10 @@ where
     /// [`release`](Self::release)s the task for `key` and waits for its end.
     pub async fn end(&self, key: &str) {
         self.release(key);
-        let ended = self.tasks().get(key).map(|task| task.ended.clone());
+        let ended = lock(&self.tasks).get(key).map(|task| task.ended.clone());
         if let Some(ended) = ended {
             ended.cancelled().await;
         }
-    }
-
-    fn tasks(&self) -> MutexGuard<'_, HashMap<String, Task<W, T>>> {
-        lock(&self.tasks)
-    }
-}
-
-impl<W, T> Drop for Background<W, T> {
-    fn drop(&mut self) {
-        self.stop.cancel();
     }
 }
 
@@ -248,10 +220,10 @@ mod tests {
             }
         };
         let since = Instant::now();
-        assert_eq!(numbers.outcome("a", "x", work).await, Err(Pending { since }));
+        assert_eq!(numbers.outcome("a", "x", work).await, Err(Pending(since)));
         assert_eq!(since.elapsed(), PATIENCE);
         // From now on no reconcile waits.
-        assert_eq!(numbers.outcome("a", "x", work).await, Err(Pending { since }));
+        assert_eq!(numbers.outcome("a", "x", work).await, Err(Pending(since)));
         assert_eq!(since.elapsed(), PATIENCE);
         end.notify_one();
         assert_eq!(woken(&mut wakes).await, "a");
@@ -293,10 +265,10 @@ mod tests {
             assert!(numbers.outcome("a", "x", hanging).await.is_err());
             numbers.release_unasked("a");
         }
-        assert!(!numbers.tasks()["a"].cancel.is_cancelled());
+        assert!(!lock(&numbers.tasks)["a"].cancel.is_cancelled());
         numbers.release_unasked("a");
         numbers.end("a").await;
-        assert!(numbers.tasks().is_empty());
+        assert!(lock(&numbers.tasks).is_empty());
         numbers.end("a").await;
     }
 
