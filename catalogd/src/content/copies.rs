@@ -1,42 +1,85 @@
-//! Compressed copies of a catalog's data, made once on first demand.
+//! Compressed copies of a catalog's data, made once on first demand and sent while they are made.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
 
 use super::read_range;
 use crate::http::Encoding;
 
 /// Compressing takes one core: this process does one at a time, however many clients and catalogs.
 static COMPRESSING: Semaphore = Semaphore::const_new(1);
-/// How long a request waits for its copy; after that it gets the data as it is.
+/// How long a request waits for the copies of other catalogs; after that it gets the data as it is.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// After a failure no copy is tried for so long.
 const PAUSE: Duration = Duration::from_secs(60);
 /// Bytes read at once.
 const CHUNK: usize = 128 << 10;
 
-/// The whole data in one encoding.
+/// The whole data in one encoding, complete or still being written.
 #[derive(Clone, Debug)]
 pub struct CompressedCopy {
     /// The file; it has no name and is gone with its last reader, whatever becomes of this process.
     pub file: Arc<File>,
-    /// Its length in bytes.
-    pub length: u64,
+    /// Without a sender once the copy is complete or has failed.
+    progress: watch::Receiver<Progress>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    written: u64,
+    is_complete: bool,
+}
+
+impl CompressedCopy {
+    /// Its length in bytes, once it is complete.
+    pub fn length(&self) -> Option<u64> {
+        let progress = *self.progress.borrow();
+        progress.is_complete.then_some(progress.written)
+    }
+
+    /// Waits for bytes behind `position`; returns where they end now, or `None` at the end of the copy.
+    ///
+    /// # Errors
+    /// The copy failed.
+    pub async fn written_behind(&mut self, position: u64) -> io::Result<Option<u64>> {
+        let progress = self.progress.wait_for(|now| now.written > position || now.is_complete).await;
+        let written = progress.map_err(|_| io::Error::other("the compressed copy failed"))?.written;
+        Ok(Some(written).filter(|written| *written > position))
+    }
 }
 
 /// The copies of one catalog's data, by encoding.
 #[derive(Debug, Default)]
-pub(super) struct Copies([Copy; 2]);
+pub(super) struct Copies([watch::Sender<Option<Copy>>; 2]);
 
-#[derive(Debug, Default)]
-struct Copy {
-    made: OnceLock<CompressedCopy>,
-    failed: Mutex<Option<Instant>>,
+#[derive(Debug)]
+enum Copy {
+    Begun(CompressedCopy),
+    Failed(Instant),
+}
+
+impl Copy {
+    /// Whether this is the answer; otherwise a copy is due.
+    fn is_current(&self) -> bool {
+        match self {
+            // One without a writer that is not complete has failed.
+            Self::Begun(copy) => copy.length().is_some() || copy.progress.has_changed().is_ok(),
+            Self::Failed(at) => at.elapsed() < PAUSE,
+        }
+    }
+
+    fn begun(&self) -> Option<CompressedCopy> {
+        match self {
+            Self::Begun(copy) => Some(copy.clone()),
+            Self::Failed(_) => None,
+        }
+    }
 }
 
 /// What is copied: the first `length` bytes of `file`, into `directory`.
@@ -48,68 +91,76 @@ pub(super) struct Original {
 }
 
 impl Copies {
-    /// The copy, made now unless it exists; `None` where it cannot be had soon. A client that goes away
-    /// does not stop the work.
+    /// The copy, begun now unless it exists; `None` where it cannot be had soon. A client that goes away does not stop
+    /// the work.
     pub(super) async fn get(
         self: &Arc<Self>,
         encoding: Encoding,
         original: &Original,
     ) -> Option<CompressedCopy> {
-        if let Some(made) = self.0[encoding as usize].made.get() {
-            return Some(made.clone());
+        let slot = &self.0[encoding as usize];
+        let known = async || {
+            let mut copy = slot.subscribe();
+            copy.wait_for(|copy| copy.as_ref().is_some_and(Copy::is_current)).await.ok()?.as_ref()?.begun()
+        };
+        let copy = async {
+            let turn = tokio::select! {
+                biased;
+                copy = known() => return copy,
+                turn = COMPRESSING.acquire() => turn.ok()?,
+            };
+            let (copies, original) = (Arc::clone(self), original.clone());
+            tokio::task::spawn_blocking(move || {
+                let _turn = turn;
+                if let Err(error) = copies.make(encoding, &original) {
+                    tracing::warn!(encoding = encoding.name(), length = original.length, %error, "no compressed copy of catalog content");
+                    copies.0[encoding as usize].send_replace(Some(Copy::Failed(Instant::now())));
+                }
+            });
+            known().await
+        };
+        timeout(PATIENCE, copy).await.ok()?
+    }
+
+    fn make(&self, encoding: Encoding, original: &Original) -> io::Result<()> {
+        // A copy must never take the room that the next update of the catalog needs.
+        let disk = rustix::fs::statvfs(&*original.directory)?;
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        if free < original.length.saturating_mul(2) {
+            return Err(io::Error::new(io::ErrorKind::StorageFull, format!("only {free} bytes are free")));
         }
-        let (copies, original) = (Arc::clone(self), original.clone());
-        let making = tokio::spawn(async move { copies.0[encoding as usize].make(encoding, original).await });
-        tokio::time::timeout(PATIENCE, making).await.ok()?.ok()?
+        let file = Arc::new(tempfile::tempfile_in(&original.directory)?);
+        let (sender, progress) = watch::channel(Progress::default());
+        let mut encoder = encoding.encoder(Sink { file: Arc::clone(&file), progress: sender })?;
+        self.0[encoding as usize].send_replace(Some(Copy::Begun(CompressedCopy { file, progress })));
+        let mut chunk = vec![0; CHUNK];
+        let mut position = 0;
+        while position < original.length {
+            let read = read_range(&original.file, position..original.length, &mut chunk)?;
+            encoder.write_all(&chunk[..read])?;
+            position += read as u64;
+        }
+        encoder.finish()?.progress.send_modify(|progress| progress.is_complete = true);
+        Ok(())
     }
 }
 
-impl Copy {
-    async fn make(&self, encoding: Encoding, original: Original) -> Option<CompressedCopy> {
-        let turn = COMPRESSING.acquire().await;
-        if let Some(made) = self.made.get() {
-            return Some(made.clone());
-        }
-        if self.failed().is_some_and(|at| at.elapsed() < PAUSE) {
-            return None;
-        }
-        let length = original.length;
-        let written = tokio::task::spawn_blocking(move || write(encoding, &original)).await;
-        drop(turn);
-        match written.unwrap_or_else(|error| Err(io::Error::other(error))) {
-            Ok(copy) => Some(self.made.get_or_init(|| copy).clone()),
-            Err(error) => {
-                tracing::warn!(encoding = encoding.name(), length, %error, "no compressed copy of catalog content");
-                *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-                None
-            }
-        }
-    }
-
-    fn failed(&self) -> Option<Instant> {
-        *self.failed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Appends to the file and tells readers how far it is.
+struct Sink {
+    file: Arc<File>,
+    progress: watch::Sender<Progress>,
 }
 
-fn write(encoding: Encoding, original: &Original) -> io::Result<CompressedCopy> {
-    // A copy must never take the room that the next update of the catalog needs.
-    let disk = rustix::fs::statvfs(&*original.directory)?;
-    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-    if free < original.length.saturating_mul(2) {
-        return Err(io::Error::new(io::ErrorKind::StorageFull, format!("only {free} bytes are free")));
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = (&*self.file).write(bytes)?;
+        self.progress.send_modify(|progress| progress.written += count as u64);
+        Ok(count)
     }
-    let file = tempfile::tempfile_in(&original.directory)?;
-    let mut encoder = encoding.encoder(BufWriter::with_capacity(CHUNK, file))?;
-    let mut chunk = vec![0; CHUNK];
-    let mut position = 0;
-    while position < original.length {
-        let read = read_range(&original.file, position..original.length, &mut chunk)?;
-        encoder.write_all(&chunk[..read])?;
-        position += read as u64;
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
-    let file = encoder.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;
-    let length = file.metadata()?.len();
-    Ok(CompressedCopy { file: Arc::new(file), length })
 }
 
 #[cfg(test)]
@@ -130,13 +181,35 @@ mod tests {
         let copies = Arc::new(Copies::default());
         for encoding in [Encoding::Gzip, Encoding::Zstd] {
             let made = join_all((0..8).map(|_| copies.get(encoding, &original))).await;
-            let first = made[0].clone().unwrap();
-            assert!(first.length > 0 && first.length < 1000);
+            let mut first = made[0].clone().unwrap();
+            let mut end = 0;
+            while let Some(written) = first.written_behind(end).await.unwrap() {
+                end = written;
+            }
+            assert_eq!(first.length(), Some(end));
+            assert!(end > 0 && end < 1000);
             for other in made {
                 assert!(Arc::ptr_eq(&other.unwrap().file, &first.file));
             }
         }
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[tokio::test]
+    async fn copy_that_fails_midway_breaks_its_readers_and_is_made_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let original = original(directory.path(), 16_000);
+        let (writer, progress) = watch::channel(Progress { written: 10, is_complete: false });
+        let mut broken = CompressedCopy { file: Arc::clone(&original.file), progress };
+        let copies = Arc::new(Copies::default());
+        copies.0[Encoding::Gzip as usize].send_replace(Some(Copy::Begun(broken.clone())));
+        let kept = copies.get(Encoding::Gzip, &original).await.unwrap();
+        assert!(Arc::ptr_eq(&kept.file, &broken.file));
+        assert_eq!(broken.written_behind(0).await.unwrap(), Some(10));
+        drop(writer);
+        assert_eq!(broken.written_behind(10).await.unwrap_err().to_string(), "the compressed copy failed");
+        let again = copies.get(Encoding::Gzip, &original).await.unwrap();
+        assert!(!Arc::ptr_eq(&again.file, &broken.file));
     }
 
     #[tokio::test]

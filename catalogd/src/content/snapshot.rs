@@ -117,7 +117,7 @@ impl Snapshot {
         &self.answers
     }
 
-    /// The whole data compressed, made now unless that was done before; `None` where there will be none soon.
+    /// The whole data compressed, begun now unless that was done before; `None` where there will be none soon.
     pub async fn compressed(&self, encoding: Encoding) -> Option<CompressedCopy> {
         self.copies.get(encoding, &self.data).await
     }

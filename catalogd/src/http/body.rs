@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 
 use super::Encoding;
 use super::encoding::Encoder;
-use crate::content::read_range;
+use crate::content::{CompressedCopy, read_range};
 
 /// Bytes read at once, and so about what a slow client holds in memory.
 const CHUNK: u64 = 128 << 10;
@@ -120,6 +120,18 @@ fn compress_some(mut rest: Rest, mut encoder: Encoder<Vec<u8>>) -> io::Result<(B
         }
     }
     Ok((encoder.finish()?.into(), None))
+}
+
+/// A body of `copy`, sent as far as it is written; it breaks if the copy fails.
+pub fn copied_body(copy: CompressedCopy) -> Body {
+    Body::from_stream(stream::try_unfold((copy, 0), |(mut copy, position)| async move {
+        let Some(written) = copy.written_behind(position).await? else {
+            return Ok::<_, io::Error>(None);
+        };
+        let end = written.min(position + CHUNK);
+        let chunk = gather(Arc::clone(&copy.file), vec![position..end]).await?;
+        Ok(Some((chunk, (copy, end))))
+    }))
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {

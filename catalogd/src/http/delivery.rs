@@ -12,7 +12,7 @@ use olm_fbc::Selector;
 use tokio::sync::Semaphore;
 
 use super::answer::error;
-use super::body::{Piece, body, compressing_body, gather, gather_compressed};
+use super::body::{Piece, body, compressing_body, copied_body, gather, gather_compressed};
 use super::encoding::{Encoding, LEAST_COMPRESSED, negotiate};
 use super::precondition::{Verdict, evaluate, format_date, range_counts};
 use super::range::{Wanted, content_range, wanted};
@@ -89,7 +89,7 @@ fn encoding(method: &Method, headers: &HeaderMap, length: u64) -> Option<Encodin
     negotiate(headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok()))
 }
 
-/// All the data, compressed from the copy.
+/// All the data, compressed from the copy, which may still be in the making.
 async fn whole(
     endpoint: Endpoint,
     answer: Answer,
@@ -99,8 +99,11 @@ async fn whole(
     if let Some(encoding) = encoding
         && let Some(copy) = snapshot.compressed(encoding).await
     {
-        let answer = answer.tagged(snapshot, Some(encoding)).json_lines(copy.length);
-        return answer.body(body(copy.file, vec![Piece::File(0..copy.length)]));
+        let answer = answer.tagged(snapshot, Some(encoding));
+        return match copy.length() {
+            Some(length) => answer.json_lines(length).body(body(copy.file, vec![Piece::File(0..length)])),
+            None => answer.with(header::CONTENT_TYPE, JSON_LINES).body(copied_body(copy)),
+        };
     }
     let has_ranges = endpoint == Endpoint::All;
     let answer = if has_ranges { answer.with(header::ACCEPT_RANGES, "bytes") } else { answer };

@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 /// Smaller bodies are not compressed.
 pub const LEAST_COMPRESSED: u64 = 1024;
-const GZIP_LEVEL: u32 = 6;
+/// Half the time of level 6 for a quarter more bytes of a real catalog: clients follow the first copy as it is made.
+const GZIP_LEVEL: u32 = 2;
 const ZSTD_LEVEL: i32 = 3;
 
 /// A content encoding that we can produce.

@@ -276,7 +276,7 @@ impl Bench<'_> {
         let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("gzip"))]);
         let is_compressed =
             |answer: &Answer| answer.headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding == "gzip");
-        // Who asks first waits for the copy; where making it takes too long, the first get plain answers.
+        // The first answer follows the copy; where the copies of other catalogs take too long, it is plain.
         let asked = Instant::now();
         let mut first = get(&self.client, &self.server()?.url("large/api/v1/all"), &headers).await?;
         while !is_compressed(&first) {
