@@ -220,14 +220,15 @@ pub(crate) fn cause(error: &reqwest::Error, url: &str, proxy: Option<&Url>) -> (
         text = format!("dial tcp: lookup {host}: {why}");
     }
     match text.strip_prefix("tunnel error: ") {
-        // The client library keeps the status to itself.
-        Some("unsuccessful") => {
-            let (proxy, target) = (proxy.map(authority), target.as_ref().map(authority));
-            let (proxy, target) = (proxy.unwrap_or_default(), target.unwrap_or_default());
-            (format!("proxy {proxy}: it did not answer CONNECT {target} with 200"), transient)
-        }
         Some(why) => {
-            (format!("proxy {}: {}", proxy.map(authority).unwrap_or_default(), plain(why)), transient)
+            let [proxy, target] = [proxy, target.as_ref()].map(|url| url.map(authority).unwrap_or_default());
+            let why = match why {
+                // The client library keeps any other status to itself.
+                "unsuccessful" => format!("it did not answer CONNECT {target} with 200"),
+                "proxy authorization required" => format!("it answered CONNECT {target} with 407"),
+                why => plain(why),
+            };
+            (format!("proxy {proxy}: {why}"), transient)
         }
         None if at_proxy => (format!("proxyconnect tcp: {}", plain(&text)), transient),
         None => (plain(&text), transient),

@@ -256,12 +256,14 @@ async fn registries_are_reached_through_a_proxy() {
 
     let ping = "error creating image source: fetching manifest v1 in registry.test:5000/a/cat: pinging container registry \
                 registry.test:5000: Get \"https://registry.test:5000/v2/\": ";
-    let (refusing, _) = proxy(target, "HTTP/1.1 502 Bad Gateway\r\n\r\n").await;
-    let error = puller(format!("http://user:s3cret@{refusing}")).resolve(&reference).await.unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        format!("{ping}proxy {refusing}: it did not answer CONNECT registry.test:5000 with 200")
-    );
+    for (answer, refusal) in [
+        ("HTTP/1.1 502 Bad Gateway\r\n\r\n", "it did not answer CONNECT registry.test:5000 with 200"),
+        ("HTTP/1.1 407 No\r\n\r\n", "it answered CONNECT registry.test:5000 with 407"),
+    ] {
+        let (refusing, _) = proxy(target, answer).await;
+        let error = puller(format!("http://user:s3cret@{refusing}")).resolve(&reference).await.unwrap_err();
+        assert_eq!(error.to_string(), format!("{ping}proxy {refusing}: {refusal}"));
+    }
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = puller(format!("http://user:s3cret@{free}")).resolve(&reference).await.unwrap_err();
     assert_eq!(
