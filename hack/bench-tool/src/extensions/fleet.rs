@@ -54,12 +54,14 @@ pub(super) struct Fleet {
 }
 
 impl Fleet {
-    /// Serves a catalog of `packages` packages, whose Deployments run the image `operand`.
+    /// Serves a catalog of `packages` packages, whose Deployments run the image `operand`. The images of the packages from
+    /// a number on are at another registry, if `elsewhere` names one.
     pub(super) async fn on(
         arguments: &ControllerArguments,
         kubeconfig: Option<&Path>,
         packages: usize,
         operand: Option<&str>,
+        elsewhere: Option<(usize, String)>,
     ) -> Result<Self> {
         let setup = match kubeconfig {
             Some(kubeconfig) => Setup::on(kubeconfig).await?,
@@ -67,7 +69,7 @@ impl Fleet {
         };
         let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": INSTALL_NAMESPACE}}))?;
         Api::all(setup.client()).create(&PostParams::default(), &namespace).await?;
-        let files = catalog(&setup, packages, operand)?;
+        let files = catalog(&setup, packages, operand, elsewhere)?;
         let mut served = Catalogd::spawn(&setup, &arguments.catalogd, arguments.log)?;
         served.until(&client(&setup.ca)?, "none/api/v1/all", 404).await?;
         let digest = setup.push(CATALOG, "v1", &files)?;
@@ -90,6 +92,16 @@ impl Fleet {
     /// Upgrades these extensions at once.
     pub(super) async fn upgrade(&self, which: Range<usize>) -> Result<Spent> {
         self.bring(which, VERSIONS[1]).await
+    }
+
+    /// Creates these extensions in their first version, and waits for nothing.
+    pub(super) async fn create(&self, which: Range<usize>) -> Result<()> {
+        self.write(&which.map(name).collect(), VERSIONS[0]).await
+    }
+
+    /// Ends the controller; returns the seconds that it took.
+    pub(super) fn stop_controller(&mut self) -> Result<f64> {
+        self.controller.take().context("no controller runs")?.stop()
     }
 
     async fn bring(&self, which: Range<usize>, version: &str) -> Result<Spent> {
@@ -207,8 +219,14 @@ fn is_done(extension: &ClusterExtension, version: &str) -> bool {
 }
 
 /// Pushes the bundles and returns the files of a catalog of them.
-fn catalog(setup: &Setup, packages: usize, operand: Option<&str>) -> Result<Files> {
+fn catalog(
+    setup: &Setup,
+    packages: usize,
+    operand: Option<&str>,
+    elsewhere: Option<(usize, String)>,
+) -> Result<Files> {
     let mut files = Files::new();
+    let (first, other) = elsewhere.unwrap_or((packages, String::new()));
     for number in 0..packages {
         let package_name = name(number);
         let mut images = Vec::new();
@@ -216,7 +234,8 @@ fn catalog(setup: &Setup, packages: usize, operand: Option<&str>) -> Result<File
             let image = Image::bundle(&bundle(number, version, operand))?;
             let repository = format!("bundles/{package_name}");
             let digest = setup.registry.add_image(&repository, version, &image);
-            images.push(format!("{}/{repository}@{digest}", setup.registry.host()));
+            let host = if number < first { setup.registry.host() } else { other.clone() };
+            images.push(format!("{host}/{repository}@{digest}"));
         }
         let metas: String = package(number, &images).iter().map(|meta| format!("{meta}\n")).collect();
         files.insert(format!("{package_name}/catalog.json"), metas.into_bytes());

@@ -2,13 +2,15 @@
 //!
 //! Pods: a cluster with a node, where every extension has a Deployment; the servers are processes of this machine. The
 //! limit is what `kubectl apply` of the same objects takes. Growth: etcd and kube-apiserver alone, extensions without
-//! Deployments, so that the figures are the controller's.
+//! Deployments, so that the figures are the controller's. Hanging: the same, beside extensions on a registry that accepts
+//! connections and never answers.
 
 mod content;
 mod fleet;
 mod limit;
 mod writes;
 
+use std::net::TcpListener;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -25,10 +27,14 @@ pub(crate) enum Case {
     Pods,
     /// Without Deployments, on an API server alone
     Growth,
+    /// Beside extensions on a registry that never answers
+    Hanging,
 }
 
 /// Extensions in the case with pods.
 const PODS: usize = 50;
+/// Extensions on the registry that never answers.
+const HANGING: usize = 40;
 /// How long an idle controller is looked at.
 const IDLE: Duration = Duration::from_secs(60);
 /// The extensions up to each of these numbers are installed together: the reference's figures where there are some,
@@ -50,12 +56,16 @@ const EACH: f64 = 0.15;
 /// Measures the cases.
 pub(crate) async fn measure(arguments: &ControllerArguments) -> Result<Table> {
     let mut table = Table::default();
-    let cases: &[Case] =
-        if arguments.cases.is_empty() { &[Case::Pods, Case::Growth] } else { &arguments.cases };
+    let cases: &[Case] = if arguments.cases.is_empty() {
+        &[Case::Pods, Case::Growth, Case::Hanging]
+    } else {
+        &arguments.cases
+    };
     for case in cases {
         let measured = match case {
             Case::Pods => pods(&mut table, arguments).await,
             Case::Growth => growth(&mut table, arguments).await,
+            Case::Hanging => hanging(&mut table, arguments).await,
         };
         if let Err(error) = measured {
             // What has taken minutes to measure is not lost.
@@ -72,7 +82,7 @@ async fn pods(table: &mut Table, arguments: &ControllerArguments) -> Result<()> 
         return Ok(());
     };
     eprintln!("bundles and catalog");
-    let mut fleet = Fleet::on(arguments, Some(kubeconfig), PODS, Some(&arguments.operand)).await?;
+    let mut fleet = Fleet::on(arguments, Some(kubeconfig), PODS, Some(&arguments.operand), None).await?;
     eprintln!("the limit: kubectl apply of the objects of {} extensions", PODS - 1);
     let limit = limit::measure(&fleet, kubeconfig, 1..PODS, &arguments.operand).await?;
     let started = fleet.start_controller(arguments).await?;
@@ -131,7 +141,7 @@ fn spent(table: &mut Table, case: &str, spent: &Spent, reference: [f64; 3], (tim
 async fn growth(table: &mut Table, arguments: &ControllerArguments) -> Result<()> {
     let all = GROWTH.last().map_or(0, |(last, _)| last + 1);
     eprintln!("bundles and catalog of {all} extensions without Deployments");
-    let mut fleet = Fleet::on(arguments, None, all, None).await?;
+    let mut fleet = Fleet::on(arguments, None, all, None, None).await?;
     let before = fleet.start_controller(arguments).await?;
     fleet.install(0..1).await?;
     let (mut first, mut flat) = (1, Vec::new());
@@ -172,6 +182,25 @@ async fn growth(table: &mut Table, arguments: &ControllerArguments) -> Result<()
     table.rows.push(row("growth: memory each", each, Unit::Kilobytes, None, Bar::Limit(EACH * 1e3), ""));
     let memory = before + EACH * all as f64;
     idle(table, &fleet, all, (0.12, memory), Some("no write but leases")).await
+}
+
+async fn hanging(table: &mut Table, arguments: &ControllerArguments) -> Result<()> {
+    // Connections wait in its backlog.
+    let registry = TcpListener::bind("127.0.0.1:0")?;
+    let elsewhere = Some((3, registry.local_addr()?.to_string()));
+    let mut fleet = Fleet::on(arguments, None, 3 + HANGING, None, elsewhere).await?;
+    fleet.start_controller(arguments).await?;
+    eprintln!("one install, quiet and beside {HANGING} on a registry that never answers");
+    fleet.install(0..1).await?;
+    let quiet = fleet.install(1..2).await?.time;
+    fleet.create(3..3 + HANGING).await?;
+    let beside = fleet.install(2..3).await?.time;
+    let case = format!("beside {HANGING} hanging pulls: one install");
+    let bar = Bar::TimesAtMost(1.2);
+    table.rows.push(row(&case, beside, Unit::Seconds, Some(quiet), bar, "against a quiet one"));
+    let case = format!("beside {HANGING} hanging pulls: SIGTERM");
+    table.rows.push(row(&case, fleet.stop_controller()?, Unit::Seconds, None, Bar::Limit(3.0), ""));
+    Ok(())
 }
 
 /// The rows of a controller that has nothing to do: the reference's processor seconds, and the MB allowed; `quiet` is
