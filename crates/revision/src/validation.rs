@@ -20,7 +20,7 @@ pub fn validate(revision: &str, number: i64, phases: &[ContentPhase]) -> Option<
             let key = ObjectKey::of(&content.object);
             let mut problems = object_problems(&content.object);
             let shown = key.to_string();
-            if let Some(phases) = duplicates.get(&key)
+            if let Some(phases) = duplicates.get(&key.unversioned())
                 && reported.insert(shown.clone())
             {
                 let names: Vec<&str> = phases.iter().copied().collect();
@@ -42,12 +42,12 @@ pub(crate) fn phase_error(name: &str, findings: &[String]) -> String {
     format!("phase \"{name}\": {}", findings.join(", "))
 }
 
-/// Objects that occur more than once, with the phases they occur in.
+/// Objects that occur more than once, in whatever API versions, with the phases they occur in.
 fn duplicates(phases: &[ContentPhase]) -> HashMap<ObjectKey, BTreeSet<&str>> {
     let mut found: HashMap<ObjectKey, (usize, BTreeSet<&str>)> = HashMap::new();
     for phase in phases {
         for content in &phase.objects {
-            let (count, names) = found.entry(ObjectKey::of(&content.object)).or_default();
+            let (count, names) = found.entry(ObjectKey::of(&content.object).unversioned()).or_default();
             *count += 1;
             names.insert(&phase.name);
         }
@@ -146,6 +146,23 @@ mod tests {
             validate("r-1", 1, &twice).unwrap(),
             "revision \"r-1\" (1): phase \"a\": /v1, Kind=ConfigMap ns1/x: duplicate object found in phases: a"
         );
+    }
+
+    #[test]
+    fn object_in_two_api_versions_is_a_duplicate() {
+        let scaler = |version: &str| {
+            json!({"apiVersion": format!("autoscaling/{version}"), "kind": "HorizontalPodAutoscaler",
+                "metadata": {"name": "x", "namespace": "ns1"}})
+        };
+        assert_eq!(
+            validate("r-1", 1, &[phase("a", vec![scaler("v1")]), phase("b", vec![scaler("v2")])]).unwrap(),
+            "revision \"r-1\" (1): \
+             phase \"a\": autoscaling/v1, Kind=HorizontalPodAutoscaler ns1/x: duplicate object found in phases: a, b, \
+             phase \"b\": autoscaling/v2, Kind=HorizontalPodAutoscaler ns1/x: duplicate object found in phases: a, b"
+        );
+        let mut other = scaler("v2");
+        other["apiVersion"] = json!("other.example/v2");
+        assert_eq!(validate("r-1", 1, &[phase("a", vec![scaler("v1"), other])]), None);
     }
 
     // spec 05 acceptance 47
