@@ -17,7 +17,7 @@ use kube::core::GroupVersionKind;
 
 use crate::cluster::Cluster;
 use crate::content::ContentPhase;
-pub use crate::failure::{Cause, EngineError, ObjectError};
+pub use crate::failure::{EngineError, ObjectError};
 use crate::memory::{Known, Memory};
 use crate::object::ObjectKey;
 use crate::plan::Owner;

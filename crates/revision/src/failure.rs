@@ -4,7 +4,6 @@
 
 use crate::cluster::{ClusterError, Reason};
 use crate::object::ObjectKey;
-use crate::plan::RevisionAnnotationError;
 
 /// A revision that could not be applied as far as possible; the same attempt may succeed later.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,10 +27,8 @@ impl EngineError {
             Self::Objects(errors) => errors.as_slice(),
             Self::Teardown(error) => std::slice::from_ref(error),
         };
-        objects.iter().filter_map(|error| match &error.cause {
-            Cause::Cluster(error) if error.reason == Reason::NotPermitted => Some(error.message.as_str()),
-            _ => None,
-        })
+        let denials = objects.iter().filter(|error| error.is(Reason::NotPermitted));
+        denials.map(|error| error.cause.message.as_str())
     }
 }
 
@@ -48,23 +45,12 @@ pub struct ObjectError {
     /// What was tried, such as `creating resource: `.
     pub step: &'static str,
     /// Why it failed.
-    pub cause: Cause,
-}
-
-/// Why a step failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Cause {
-    /// The cluster refused.
-    #[error(transparent)]
-    Cluster(#[from] ClusterError),
-    /// The object carries a revision number which is none.
-    #[error(transparent)]
-    Annotation(#[from] RevisionAnnotationError),
+    pub cause: ClusterError,
 }
 
 impl ObjectError {
-    pub(crate) fn new(key: &ObjectKey, step: &'static str, cause: impl Into<Cause>) -> Self {
-        Self { key: key.clone(), step, cause: cause.into() }
+    pub(crate) fn new(key: &ObjectKey, step: &'static str, cause: ClusterError) -> Self {
+        Self { key: key.clone(), step, cause }
     }
 
     /// Whether it is of no use to go on with the phase: the server wants fewer requests, or does not answer, which would
@@ -74,6 +60,6 @@ impl ObjectError {
     }
 
     pub(crate) fn is(&self, reason: Reason) -> bool {
-        matches!(&self.cause, Cause::Cluster(error) if error.reason == reason)
+        self.cause.reason == reason
     }
 }

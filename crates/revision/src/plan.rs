@@ -68,30 +68,21 @@ pub enum Plan {
     Collide,
 }
 
-/// An object that carries a revision number which is none.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("getting revision of object: annotation {} is {value:?}, not an integer", annotations::REVISION)]
-pub struct RevisionAnnotationError {
-    /// Value of the annotation.
-    pub value: String,
-}
-
 /// Decides about `actual`. `siblings` are the UIDs of the other active revisions of the extension.
 pub fn plan(
     actual: Option<&Value>,
     owner: &Owner,
     siblings: &[String],
     protection: &CollisionProtection,
-) -> Result<Plan, RevisionAnnotationError> {
+) -> Plan {
     let Some(actual) = actual else {
-        return Ok(Plan::Create);
+        return Plan::Create;
     };
-    let number = revision_of(actual)?;
-    Ok(match controller(actual) {
+    match controller(actual) {
         Some(reference) if owner.is(reference) && is_deleting(actual) => Plan::AwaitDeletion,
         Some(reference) if owner.is(reference) => Plan::Repair,
         Some(reference) if siblings.iter().any(|uid| uid == text(reference, "/uid")) => {
-            match number.cmp(&owner.number) {
+            match revision_of(actual).cmp(&owner.number) {
                 std::cmp::Ordering::Greater => Plan::Leave,
                 std::cmp::Ordering::Less => Plan::Adopt,
                 std::cmp::Ordering::Equal => Plan::Collide,
@@ -111,7 +102,7 @@ pub fn plan(
             CollisionProtection::IfNoController | CollisionProtection::None => Plan::Adopt,
             CollisionProtection::Prevent | CollisionProtection::Other(_) => Plan::Collide,
         },
-    })
+    }
 }
 
 /// An object without controller but with our mark may be about to be collected together with its former
@@ -153,12 +144,9 @@ fn is_marked(object: &Value) -> bool {
     annotation(object, annotations::REVISION).is_some()
 }
 
-/// The revision number that an object carries; 0 if none.
-fn revision_of(object: &Value) -> Result<i64, RevisionAnnotationError> {
-    match annotation(object, annotations::REVISION).unwrap_or_default() {
-        "" => Ok(0),
-        text => text.parse().map_err(|_| RevisionAnnotationError { value: text.to_owned() }),
-    }
+/// Revision number of the object; 0 where it has none, or one that is no integer. The apply that follows corrects it.
+fn revision_of(object: &Value) -> i64 {
+    annotation(object, annotations::REVISION).and_then(|number| number.parse().ok()).unwrap_or_default()
 }
 
 pub(crate) fn owners(object: &Value) -> &[Value] {

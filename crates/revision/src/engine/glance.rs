@@ -63,7 +63,7 @@ impl<C: Cluster> Engine<C> {
         let actual = self.cluster.get(&known.key).await.ok()??;
         // What protects from collisions plays no part in an object that is ours or a sibling's.
         let protection = CollisionProtection::Prevent;
-        let action = match plan(Some(&actual), owner, siblings, &protection).ok()? {
+        let action = match plan(Some(&actual), owner, siblings, &protection) {
             Plan::Repair if known.found == hash_of_state(&actual) => Action::Idle,
             Plan::AwaitDeletion => Action::Idle,
             Plan::Leave => Action::Progressed,

@@ -170,8 +170,7 @@ impl<C: Cluster> Engine<C> {
             Err(error) => return Err(ObjectError::new(&key, "getting object: ", error)),
         };
         let mut plan =
-            plan(actual.as_ref(), &revision.owner, &revision.siblings, &content.collision_protection)
-                .map_err(|error| ObjectError::new(&key, "", error))?;
+            plan(actual.as_ref(), &revision.owner, &revision.siblings, &content.collision_protection);
         if let (Plan::Repair, Some(actual)) = (&plan, &actual)
             && found == Some(hash_of_state(actual))
         {
