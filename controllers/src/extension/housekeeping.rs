@@ -50,12 +50,8 @@ impl Context {
     /// Has Secrets that were left behind removed. An extension that is there does that itself, while it makes no
     /// revision.
     async fn tidy(&self, wake: &Wake) {
-        let abandoned = self.ref_secrets.abandoned();
-        if abandoned.is_empty() {
-            return;
-        }
         let staying = self.staying();
-        for extension in abandoned {
+        for extension in self.ref_secrets.abandoned(|name| staying.iter().any(|one| one == name)) {
             if staying.contains(&extension) {
                 send(wake, &extension);
             } else if let Err(error) = self.ref_secrets.sweep(&extension).await {

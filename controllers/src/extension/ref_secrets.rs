@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::pin::pin;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use futures::StreamExt;
-use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, PartialObjectMeta, Patch, PatchParams, Preconditions};
 use kube::runtime::watcher::{self, Event};
@@ -18,19 +18,20 @@ use olm_revision::content::secrets;
 use olm_revision::generate::secret_owner;
 use olm_service::cluster::within_deadline;
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::lock;
 use crate::failure::Failure;
 
 /// A Secret of this age that has no owner is not of a revision that is just being made.
-pub(super) const ABANDONED: SignedDuration = SignedDuration::from_secs(10);
+pub(super) const ABANDONED: Duration = Duration::from_secs(10);
 
 /// The Secrets of all revisions.
 pub(super) struct RefSecrets {
     api: Api<PartialObjectMeta<Secret>>,
     sets: Api<ClusterObjectSet>,
     namespace: String,
-    abandoned: SignedDuration,
+    abandoned: Duration,
     /// By name of the Secret.
     known: Mutex<HashMap<String, Kept>>,
 }
@@ -42,15 +43,15 @@ struct Kept {
     revision: String,
     uid: Option<String>,
     version: Option<String>,
-    /// When it was made, while it has no owner.
-    unowned: Option<Timestamp>,
-    /// Its extension has been told that it is abandoned.
-    is_told: bool,
+    /// Since when it is known to have no owner.
+    unowned: Option<Instant>,
+    /// The extension was requeued because of it.
+    is_announced: bool,
 }
 
 impl RefSecrets {
     /// Secrets in this namespace; those older than `abandoned` without an owner may go.
-    pub(super) fn new(client: &Client, namespace: &str, abandoned: SignedDuration) -> Self {
+    pub(super) fn new(client: &Client, namespace: &str, abandoned: Duration) -> Self {
         Self {
             api: Api::namespaced(client.clone(), namespace),
             sets: Api::all(client.clone()),
@@ -86,37 +87,41 @@ impl RefSecrets {
         match event {
             Event::Init => listing.clear(),
             Event::InitApply(secret) | Event::Apply(secret) => {
-                listing.insert(secret.name_any());
+                if matches!(event, Event::InitApply(_)) {
+                    listing.insert(secret.name_any());
+                }
                 let label = |key: &str| secret.labels().get(key).cloned().unwrap_or_default();
-                let made = || secret.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |created| created.0);
+                let since = known.get(&secret.name_any()).filter(|kept| kept.uid == secret.uid());
+                let since = since.and_then(|kept| kept.unowned);
                 let kept = Kept {
                     extension: label(labels::OWNER_NAME),
                     revision: label(labels::REVISION_NAME),
                     uid: secret.uid(),
                     version: secret.resource_version(),
-                    unowned: secret.owner_references().is_empty().then(made),
-                    is_told: false,
+                    unowned: secret.owner_references().is_empty().then(|| since.unwrap_or_else(Instant::now)),
+                    is_announced: false,
                 };
                 known.insert(secret.name_any(), kept);
             }
             Event::Delete(secret) => return known.remove(&secret.name_any()).into_iter().collect(),
             Event::InitDone => {
-                let gone = known.extract_if(|name, _| !listing.contains(name));
+                let listed = std::mem::take(listing);
+                let gone = known.extract_if(|name, _| !listed.contains(name));
                 return gone.map(|(_, kept)| kept).collect();
             }
         }
         Vec::new()
     }
 
-    /// The extensions with Secrets that may have been left behind, each Secret once.
-    pub(super) fn abandoned(&self) -> BTreeSet<String> {
+    /// The extensions with Secrets that may have been left behind. Of those that stay, which remove them in a pass of their
+    /// own, each Secret gives reason for one pass.
+    pub(super) fn abandoned(&self, stays: impl Fn(&str) -> bool) -> BTreeSet<String> {
         let mut known = lock(&self.known);
-        let news = known.values_mut().filter(|kept| !kept.is_told && self.is_abandoned(kept));
-        news.map(|kept| {
-            kept.is_told = true;
-            kept.extension.clone()
-        })
-        .collect()
+        let abandoned = known.values_mut().filter(|kept| self.is_abandoned(kept)).filter_map(|kept| {
+            let is_known = stays(&kept.extension) && std::mem::replace(&mut kept.is_announced, true);
+            (!is_known).then(|| kept.extension.clone())
+        });
+        abandoned.collect()
     }
 
     /// Removes Secrets that were left behind: those without an owner that no existing revision refers to; others get
@@ -131,17 +136,17 @@ impl RefSecrets {
             .map(|(name, kept)| (name.clone(), kept.clone()))
             .collect();
         for (name, kept) in abandoned {
-            if let Err(failure) = self.settle(&name, &kept).await {
-                // Worth another look.
-                lock(&self.known).entry(name.clone()).or_insert(kept).is_told = false;
-                return Err(failure.context(format!("settling ref Secret {name:?}")));
+            let settled = self.settle(&name, &kept).await;
+            if let Some(kept) = lock(&self.known).get_mut(&name).filter(|_| !matches!(settled, Ok(true))) {
+                kept.is_announced = false;
             }
+            settled.map_err(|failure| failure.context(format!("settling ref Secret {name:?}")))?;
         }
         Ok(())
     }
 
-    /// Gives the Secret its owner, or removes it where there is none.
-    async fn settle(&self, name: &str, kept: &Kept) -> Result<(), Failure> {
+    /// Gives the Secret its owner, or removes it where there is none. `false` if it has changed since it was seen.
+    async fn settle(&self, name: &str, kept: &Kept) -> Result<bool, Failure> {
         let (extension, revision) = (&kept.extension, &kept.revision);
         let set = within_deadline(self.sets.get_opt(revision)).await;
         let set = set.map_err(|error| Failure::api(&error))?;
@@ -158,28 +163,28 @@ impl RefSecrets {
             within_deadline(self.api.patch(name, &PatchParams::default(), &patch)).await.map(drop)
         } else {
             tracing::info!(extension, secret = name, "removing a Secret that no revision refers to");
-            // That it goes is no loss.
-            lock(&self.known).remove(name);
             let preconditions =
                 Preconditions { uid: kept.uid.clone(), resource_version: kept.version.clone() };
             let params = DeleteParams::default().preconditions(preconditions);
-            within_deadline(self.api.delete(name, &params)).await.map(drop)
+            // That it goes is no loss.
+            within_deadline(self.api.delete(name, &params))
+                .await
+                .map(|_| drop(lock(&self.known).remove(name)))
         };
         match answer {
-            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
-            answer => answer.map_err(|error| Failure::api(&error)),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(true),
+            Err(kube::Error::Api(status)) if status.is_conflict() => Ok(false),
+            answer => answer.map(|()| true).map_err(|error| Failure::api(&error)),
         }
     }
 
     fn is_abandoned(&self, kept: &Kept) -> bool {
-        let age = |made| Timestamp::now().duration_since(made);
-        kept.unowned.is_some_and(|made| age(made) >= self.abandoned)
+        kept.unowned.is_some_and(|since| since.elapsed() >= self.abandoned)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::{Value, json};
 
     use super::*;
@@ -195,7 +200,7 @@ mod tests {
         kept.iter().map(|kept| kept.extension.as_str()).collect()
     }
 
-    fn secrets(abandoned: SignedDuration) -> RefSecrets {
+    fn secrets(abandoned: Duration) -> RefSecrets {
         let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         RefSecrets::new(&Client::try_from(nowhere).unwrap(), "system", abandoned)
     }
@@ -206,7 +211,7 @@ mod tests {
         let mut listing = BTreeSet::new();
         let owned = json!([{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
             "name": "demo-1", "uid": "u"}]);
-        let secrets = secrets(SignedDuration::ZERO);
+        let secrets = secrets(Duration::ZERO);
         let mut see = |event: Event<PartialObjectMeta<Secret>>| secrets.notice(&event, &mut listing);
         for event in [
             Event::Init,
@@ -218,24 +223,28 @@ mod tests {
         ] {
             assert!(see(event).is_empty());
         }
-        assert_eq!(secrets.abandoned(), BTreeSet::from(["demo".to_owned()]));
-        assert!(secrets.abandoned().is_empty(), "it was told");
+        assert_eq!(secrets.abandoned(|_| true), BTreeSet::from(["demo".to_owned()]));
+        assert!(secrets.abandoned(|_| true).is_empty(), "the extension was requeued");
+        assert_eq!(
+            secrets.abandoned(|_| false).len(),
+            1,
+            "nobody else removes it once the extension is gone"
+        );
         assert_eq!(names(&see(Event::Delete(secret("b", &json!([]))))), ["demo"]);
-        assert!(secrets.abandoned().is_empty());
+        assert!(secrets.abandoned(|_| false).is_empty());
         assert!(see(Event::Delete(secret("unknown", &owned))).is_empty());
         // What vanished while the watch was broken.
         assert!(see(Event::Init).is_empty());
         assert!(see(Event::InitApply(secret("c", &owned))).is_empty());
         assert_eq!(names(&see(Event::InitDone)), ["demo"]);
+        assert!(listing.is_empty(), "names of one list are kept no longer than the list takes");
     }
 
     #[tokio::test]
     async fn what_may_be_of_a_revision_in_the_making_is_not_left_behind() {
         let secrets = secrets(ABANDONED);
-        let mut young = secret("a", &json!([]));
-        young.metadata.creation_timestamp = Some(Time(Timestamp::now()));
-        let event = Event::Apply(young);
+        let event = Event::Apply(secret("a", &json!([])));
         assert!(secrets.notice(&event, &mut BTreeSet::new()).is_empty());
-        assert!(secrets.abandoned().is_empty());
+        assert!(secrets.abandoned(|_| false).is_empty());
     }
 }

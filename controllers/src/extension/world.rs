@@ -153,7 +153,7 @@ impl World {
         parts.catalog_store = catalog_store;
         let (store, writer) = reflector::store();
         let mut context = Context::new(parts, store.clone());
-        context.ref_secrets = RefSecrets::new(&client, SYSTEM, jiff::SignedDuration::ZERO);
+        context.ref_secrets = RefSecrets::new(&client, SYSTEM, std::time::Duration::ZERO);
         let context = Arc::new(context);
         let (passes, ended) = (Arc::clone(&context), stop.clone());
         let cache = context.parts.cache.clone();
