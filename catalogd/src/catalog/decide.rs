@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use olm_api::cluster_catalog::{AvailabilityMode, CatalogSourceType, ImageSource};
 use olm_api::conditions::{self, reasons, types};
 use olm_api::{ClusterCatalog, annotations, finalizers, labels};
+use tokio::time::Instant;
 
 /// What the leader remembers of its last success with a catalog; lost with the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,8 +17,8 @@ pub struct Record {
     pub generation: i64,
     /// When this process first served the content: `status.lastUnpacked`.
     pub unpacked_at: Timestamp,
-    /// When the registry was last asked.
-    pub last_poll: Option<Timestamp>,
+    /// When the registry was last asked; a step of the wall clock must not change when it is asked next.
+    pub last_poll: Option<Instant>,
     /// The request to refresh that was followed.
     pub refresh: Option<String>,
 }
@@ -34,7 +35,7 @@ pub struct Observed<'a> {
     /// Whether this replica leads.
     pub leading: bool,
     /// The time.
-    pub now: Timestamp,
+    pub now: Instant,
 }
 
 /// What to do.
@@ -155,13 +156,12 @@ fn refresh_is_due(catalog: &ClusterCatalog, record: Option<&Record>) -> bool {
 }
 
 /// Time left until the next poll, zero where it is due; `None` where the image is not polled.
-fn poll_due(image: &ImageSource, record: Option<&Record>, now: Timestamp) -> Option<Duration> {
+fn poll_due(image: &ImageSource, record: Option<&Record>, now: Instant) -> Option<Duration> {
     let interval = poll_interval(image)?;
     let Some(last) = record.and_then(|record| record.last_poll) else {
         return Some(Duration::ZERO);
     };
-    let elapsed = Duration::try_from(now.duration_since(last)).unwrap_or_default();
-    Some(interval.saturating_sub(elapsed))
+    Some(interval.saturating_sub(now.saturating_duration_since(last)))
 }
 
 /// `pollIntervalMinutes`, at most what timers can count.
@@ -197,6 +197,8 @@ fn has_name_label(catalog: &ClusterCatalog) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
     use serde_json::{Value, json};
 
@@ -237,8 +239,13 @@ mod tests {
         Timestamp::from_second(1_000_000 + minute * 60).unwrap()
     }
 
+    fn clock(minute: i64) -> Instant {
+        static HOUR_AGO: LazyLock<Instant> = LazyLock::new(Instant::now);
+        *HOUR_AGO + Duration::from_secs((60 + minute).unsigned_abs() * 60)
+    }
+
     fn record(generation: i64, last_poll: Option<i64>) -> Option<Record> {
-        let last_poll = last_poll.map(at);
+        let last_poll = last_poll.map(clock);
         Some(Record { uid: None, generation, unpacked_at: at(0), last_poll, refresh: None })
     }
 
@@ -307,10 +314,10 @@ mod tests {
         for (title, change, held, record, expect) in rows {
             let catalog = catalog(change);
             let record = record.as_ref();
-            let observed = Observed { catalog: &catalog, held, record, leading: true, now: at(0) };
+            let observed = Observed { catalog: &catalog, held, record, leading: true, now: clock(0) };
             assert_eq!(decide(observed), expect, "{title}");
         }
-        let observed = |catalog, held| Observed { catalog, held, record: None, leading: true, now: at(0) };
+        let observed = |catalog, held| Observed { catalog, held, record: None, leading: true, now: clock(0) };
         // Held content that the status does not name was brought here before something went wrong.
         let moved = catalog(json!({}));
         let expect = unpack("catalog generation differs from observed generation");
@@ -352,7 +359,7 @@ mod tests {
         for (value, record, expect) in rows {
             let catalog = asked(value);
             let (held, record) = (Some(DIGEST), record.as_ref());
-            let observed = Observed { catalog: &catalog, held, record, leading: true, now: at(0) };
+            let observed = Observed { catalog: &catalog, held, record, leading: true, now: clock(0) };
             assert_eq!(&decide(observed), expect, "{value} {record:?}");
         }
     }
@@ -363,7 +370,7 @@ mod tests {
         catalog.status = None;
         let record = Record { uid: Some("old".to_owned()), ..record(2, None).unwrap() };
         let (held, record) = (Some(DIGEST), Some(&record));
-        let observed = Observed { catalog: &catalog, held, record, leading: true, now: at(0) };
+        let observed = Observed { catalog: &catalog, held, record, leading: true, now: clock(0) };
         assert_eq!(decide(observed), unpack("catalog generation differs from observed generation"));
     }
 
@@ -381,7 +388,7 @@ mod tests {
             (&stopped, None, Decision::Nothing),
         ];
         for (catalog, held, expect) in rows {
-            let observed = Observed { catalog, held, record: None, leading: false, now: at(0) };
+            let observed = Observed { catalog, held, record: None, leading: false, now: clock(0) };
             assert_eq!(decide(observed), expect);
         }
     }

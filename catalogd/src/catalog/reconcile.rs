@@ -13,6 +13,7 @@ use olm_service::cluster::within_deadline;
 use olm_service::reconcile::{Failure, RESYNC};
 use olm_service::status::write_status;
 use serde_json::json;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::controller::{Controller, Done, Refused, with_jitter};
@@ -73,7 +74,7 @@ impl Controller {
             held: held.as_ref().map(|snapshot| snapshot.canonical()),
             record: record.as_ref(),
             leading: self.is_leading(),
-            now: now(),
+            now: Instant::now(),
         });
         if !matches!(decision, Decision::Unpack { .. } | Decision::Mirror(_)) {
             self.unpacks.release(&name);
@@ -146,7 +147,7 @@ impl Controller {
     /// The registry answered: remember when, and publish.
     async fn unpacked(&self, catalog: &ClusterCatalog) -> Result<Done, Failure> {
         let interval = image(catalog).ok().and_then(poll_interval);
-        self.remember(catalog, Some(now()));
+        self.remember(catalog, Some(Instant::now()));
         self.publish(catalog, interval).await
     }
 
@@ -170,7 +171,7 @@ impl Controller {
 
     /// What the leader knows of the content held now. Content that this process has not served before counts
     /// as unpacked now.
-    fn remember(&self, catalog: &ClusterCatalog, last_poll: Option<Timestamp>) -> Record {
+    fn remember(&self, catalog: &ClusterCatalog, last_poll: Option<Instant>) -> Record {
         let name = catalog.name_any();
         let held = self.store.get(&name).map(|held| held.canonical().to_owned()).unwrap_or_default();
         let before = self.record(&name, &held).filter(|record| record.uid == catalog.metadata.uid);
