@@ -55,6 +55,9 @@ pub const EXT_KEPT_FOR: &str = "ext.olm.operatorframework.io/kept-for";
 /// `<namespace>/<name>` of the service account as which a revision's objects are applied and removed, on revisions of
 /// extensions that name one while the gate `ServiceAccountImpersonation` is on (spec 08 R-8).
 pub const EXT_SERVICE_ACCOUNT: &str = "ext.olm.operatorframework.io/service-account";
+/// Identities of a revision's objects, on revisions, so that they can be removed or handed over when the Secrets with its
+/// content are lost. Written before any of them is applied.
+pub const EXT_OBJECTS: &str = "ext.olm.operatorframework.io/objects";
 /// When somebody asked for new webhook certificates, on ClusterExtensions: a changed value renews CA and serving
 /// certificates of the built-in provider once. On the Secret of a CA: the value that was last honoured.
 pub const EXT_RENEW_WEBHOOK_CERTIFICATES_AT: &str =

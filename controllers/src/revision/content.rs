@@ -15,9 +15,11 @@ use olm_revision::content::{
 };
 use olm_revision::digest::changed_content;
 use olm_revision::engine::Revision;
+use olm_revision::generate::number_of;
 use olm_revision::object::ObjectKey;
 use olm_revision::plan::Owner;
 use olm_revision::probes::Probes;
+use olm_revision::record::recorded;
 use olm_revision::sightings::Stamp;
 use olm_service::cluster::{describe, within_deadline};
 
@@ -57,6 +59,15 @@ pub(super) enum Unusable {
 }
 
 impl Unusable {
+    /// As the reason why it is not known what the revision lists.
+    pub(super) fn of(self, revision: &str) -> Self {
+        let text = |why| format!("what revision {revision} lists is not known: {why}");
+        match self {
+            Self::Unreachable(why) => Self::Unreachable(text(why)),
+            Self::Blocked(why) | Self::Broken(why) => Self::Broken(text(why)),
+        }
+    }
+
     /// The text for people.
     pub(super) fn why(self) -> String {
         match self {
@@ -147,15 +158,24 @@ impl Context {
         self.origins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Content to remove, whatever has become of it: a removal touches only what the revision controls.
-    pub(super) async fn content_to_remove(&self, set: &ClusterObjectSet) -> Result<Revision, Unusable> {
+    /// What the revision lists, for a removal: as recorded, else as its Secrets say, were they changeable. A removal touches
+    /// only what the revision controls.
+    pub(super) async fn listed(&self, set: &ClusterObjectSet) -> Result<Revision, Unusable> {
+        if let Some(phases) = recorded(set) {
+            return Ok(self.revision(set, phases));
+        }
         let found = self.secrets(set).await?;
-        let phases = match &set.spec {
-            Some(spec) => resolve_as_is(spec, &self.system_namespace, &found)
-                .map_err(|error| Unusable::Broken(error.to_string()))?,
-            None => Vec::new(),
-        };
-        Ok(self.revision(set, phases))
+        let Some(spec) = &set.spec else { return Ok(self.revision(set, Vec::new())) };
+        let phases = resolve_as_is(spec, &self.system_namespace, &found)
+            .map_err(|error| Unusable::Broken(error.to_string()))?;
+        let observed = set.status.iter().map(|status| &status.observed_phases).find(|all| !all.is_empty());
+        let changed = observed.and_then(|observed| {
+            changed_content(observed, &tokio::task::block_in_place(|| digests(&phases)))
+        });
+        match changed {
+            None => Ok(self.revision(set, phases)),
+            Some(why) => Err(Unusable::Broken(why)),
+        }
     }
 
     /// The revision with these phases and no probes.
@@ -186,7 +206,7 @@ impl Context {
         Ok(found)
     }
 
-    /// The other revisions of the same extension that are neither archived nor being deleted.
+    /// The other revisions of the same extension that are neither archived nor being deleted, by number.
     pub(super) fn siblings(&self, set: &ClusterObjectSet) -> Vec<Arc<ClusterObjectSet>> {
         let Some(extension) = set.labels().get(labels::OWNER_NAME) else {
             return Vec::new();
@@ -197,7 +217,10 @@ impl Context {
                 && has_same_extension(set, other)
                 && other.spec.as_ref().is_some_and(|spec| spec.lifecycle_state == LifecycleState::Active)
         };
-        self.cache.labeled(extension).into_iter().filter(counts).collect()
+        let mut siblings = self.cache.labeled(extension);
+        siblings.retain(counts);
+        siblings.sort_by_key(|sibling| number_of(sibling));
+        siblings
     }
 
     /// UIDs of [`Self::siblings`].
@@ -230,7 +253,7 @@ pub(super) fn owner(set: &ClusterObjectSet) -> Owner {
     Owner {
         name: set.name_any(),
         uid: set.uid().unwrap_or_default(),
-        number: olm_revision::generate::number_of(set),
+        number: number_of(set),
         extension: set.labels().get(labels::OWNER_NAME).cloned().unwrap_or_default(),
     }
 }

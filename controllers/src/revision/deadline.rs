@@ -14,19 +14,21 @@ use super::is_paused;
 pub(crate) struct Deadline {
     /// Minutes that the revision was given.
     pub minutes: i32,
-    /// When they are over.
-    pub at: Timestamp,
+    /// How long they last.
+    pub limit: SignedDuration,
+    /// When they began.
+    pub since: Timestamp,
 }
 
 impl Deadline {
-    /// The minutes, if they are over.
-    pub(crate) fn exceeded(&self, now: Timestamp) -> Option<i32> {
-        (now >= self.at).then_some(self.minutes)
+    /// The minutes, if they are over at this age of `since`.
+    pub(crate) fn exceeded(&self, age: SignedDuration) -> Option<i32> {
+        (age >= self.limit).then_some(self.minutes)
     }
 
     /// Time left, if any.
-    pub(crate) fn remaining(&self, now: Timestamp) -> Option<std::time::Duration> {
-        std::time::Duration::try_from(self.at.duration_since(now)).ok().filter(|left| !left.is_zero())
+    pub(crate) fn remaining(&self, age: SignedDuration) -> Option<std::time::Duration> {
+        std::time::Duration::try_from(self.limit.saturating_sub(age)).ok().filter(|left| !left.is_zero())
     }
 }
 
@@ -47,9 +49,8 @@ pub(crate) fn of(set: &ClusterObjectSet, minute: SignedDuration) -> Option<Deadl
     {
         return None;
     }
-    let created = set.metadata.creation_timestamp.as_ref()?.0;
-    let at = created.checked_add(minute.checked_mul(minutes)?).ok()?;
-    Some(Deadline { minutes, at })
+    let since = set.metadata.creation_timestamp.as_ref()?.0;
+    Some(Deadline { minutes, limit: minute.checked_mul(minutes)?, since })
 }
 
 #[cfg(test)]
@@ -75,11 +76,11 @@ mod tests {
     #[test]
     fn counts_from_creation_while_it_matters() {
         let deadline = of(&set(|_| ())).unwrap();
-        assert_eq!(deadline.at, "2026-01-01T00:10:00Z".parse().unwrap());
-        assert_eq!(deadline.exceeded("2026-01-01T00:09:59Z".parse().unwrap()), None);
-        assert_eq!(deadline.remaining("2026-01-01T00:09:59Z".parse().unwrap()).unwrap().as_secs(), 1);
-        assert_eq!(deadline.exceeded(deadline.at), Some(10));
-        assert_eq!(deadline.remaining(deadline.at), None);
+        assert_eq!(deadline.since, "2026-01-01T00:00:00Z".parse().unwrap());
+        let (before, at) = (SignedDuration::from_secs(599), SignedDuration::from_secs(600));
+        assert_eq!((deadline.exceeded(before), deadline.exceeded(at)), (None, Some(10)));
+        assert_eq!(deadline.remaining(before).unwrap().as_secs(), 1);
+        assert_eq!(deadline.remaining(at), None);
         let off: [fn(&mut serde_json::Value); 5] = [
             |set| set["metadata"]["annotations"] = json!({"ext.olm.operatorframework.io/paused": "true"}),
             |set| set["spec"]["progressDeadlineMinutes"] = json!(null),
@@ -102,6 +103,6 @@ mod tests {
             set["status"] = json!({"conditions": [{"type": "Progressing", "status": "False", "message": "",
                 "reason": "ProgressDeadlineExceeded", "lastTransitionTime": "2026-01-01T00:10:00Z"}]});
         });
-        assert_eq!(of(&late).unwrap().exceeded("2026-01-01T00:11:00Z".parse().unwrap()), Some(10));
+        assert_eq!(of(&late).unwrap().exceeded(SignedDuration::from_mins(11)), Some(10));
     }
 }

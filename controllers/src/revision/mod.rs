@@ -5,15 +5,16 @@
 //! watches say nothing new about calls nobody; what has changed is read once. A paused revision is only observed.
 
 mod acting;
+mod claim;
 mod content;
 mod deadline;
 mod denials;
 mod drift;
-mod lost;
 mod removal;
 mod status;
 #[cfg(test)]
 mod tests;
+mod waits;
 mod watches;
 
 use std::collections::HashMap;
@@ -31,6 +32,7 @@ use olm_api::cluster_object_set::{LifecycleState, ObservedPhase};
 use olm_api::limits::{ARCHIVAL_RETRY, COLLISION_RETRY};
 use olm_api::{ClusterObjectSet, ClusterObjectSetStatus, annotations, finalizers, labels};
 use olm_revision::engine::Engine;
+use olm_revision::generate::number_of;
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::probes::Probes;
 use olm_revision::result::RevisionResult;
@@ -51,6 +53,7 @@ use crate::revision_cache::{Change, RevisionCache};
 use content::{Origin, Unusable, owner, secret_kind};
 use drift::Corrections;
 use status::Outcome;
+use waits::Waits;
 use watches::Watches;
 
 const NAME: &str = "clusterobjectset";
@@ -58,6 +61,8 @@ const NAME: &str = "clusterobjectset";
 const CONCURRENCY: u16 = 32;
 /// How often a blocked revision is looked at again: what blocks it may not be watched.
 const BLOCKED_RETRY: Duration = Duration::from_secs(10);
+/// How soon a revision is reconciled again after a conflict (409).
+const CONFLICT_RETRY: Duration = Duration::from_millis(200);
 /// How long a pass waits for the store to catch up with our own last write, and how often it looks.
 const STALE_LIMIT: Duration = Duration::from_secs(5);
 const STALE_RETRY: Duration = Duration::from_millis(20);
@@ -97,6 +102,7 @@ struct Context {
     origins: Mutex<HashMap<String, Arc<Origin>>>,
     /// Resource version and time of our last write, by UID of the revision.
     written: Mutex<HashMap<String, (u64, Instant)>>,
+    waits: Waits,
     system_namespace: String,
     pace: Pace,
 }
@@ -168,6 +174,7 @@ async fn run_at(
         events,
         origins: Mutex::default(),
         written: Mutex::default(),
+        waits: Waits::default(),
         system_namespace,
         pace,
     });
@@ -181,7 +188,7 @@ async fn run_at(
             let context = Arc::clone(&context);
             async move {
                 let deadline = deadline::of(&set, context.pace.minute);
-                let left = deadline.and_then(|deadline| deadline.remaining(Timestamp::now()));
+                let left = deadline.and_then(|one| one.remaining(context.age(&set, one.since)));
                 let by = left.map(|left| Instant::now() + left);
                 context.listen(&set).boxed().await.map_err(|failure| failure.no_later_than(by))
             }
@@ -216,6 +223,7 @@ impl Context {
         self.watches.release(&set.name_any());
         self.engine.forget(&uid);
         self.origins().remove(&uid);
+        self.waits.retain(|other| other != uid);
         self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
     }
 
@@ -241,11 +249,15 @@ impl Context {
         let deadline = deadline::of(set, self.pace.minute);
         let (set, pass) = self.pass(set).await?;
         // As late as can be: a deadline that passes during the pass has passed.
-        let now = Timestamp::now();
-        let exceeded = deadline.and_then(|deadline| deadline.exceeded(now));
-        let next = self.write(&set, &pass.outcome, pass.observed, exceeded, now).await?;
+        let age = deadline.map_or(SignedDuration::ZERO, |deadline| self.age(&set, deadline.since));
+        let exceeded = deadline.and_then(|deadline| deadline.exceeded(age));
+        let next = self.write(&set, &pass.outcome, pass.observed, exceeded).await?;
         match pass.outcome {
-            Outcome::Complete if !is_paused(&set) => self.archive_previous(&set).await?,
+            Outcome::Complete if !is_paused(&set) => {
+                if !self.archive_previous(&set).await? {
+                    return Ok(Action::requeue(CONFLICT_RETRY));
+                }
+            }
             Outcome::Archived => self.remove_finalizer(&set).await?,
             _ => {}
         }
@@ -253,7 +265,7 @@ impl Context {
             return Err(Failure::retry(failure));
         }
         // An open deadline must be noticed when it passes, whatever else happens.
-        let remaining = deadline.and_then(|deadline| deadline.remaining(now)).filter(|_| next_is_open(&next));
+        let remaining = deadline.and_then(|deadline| deadline.remaining(age)).filter(|_| next_is_open(&next));
         Ok(pass.again.into_iter().chain(remaining).min().map_or_else(Action::await_change, Action::requeue))
     }
 
@@ -264,14 +276,13 @@ impl Context {
         outcome: &Outcome,
         observed: Option<Vec<ObservedPhase>>,
         exceeded: Option<i32>,
-        now: Timestamp,
     ) -> Result<ClusterObjectSetStatus, Failure> {
         let version = set.annotations().get(annotations::BUNDLE_VERSION).map_or("", String::as_str);
         let mut old = set.status.clone().unwrap_or_default();
         if let Some(observed) = observed {
             old.observed_phases = observed;
         }
-        let next = status::next(&old, set.metadata.generation, version, outcome, exceeded, now);
+        let next = status::next(&old, set.metadata.generation, version, outcome, exceeded, Timestamp::now());
         let written = write_status(&self.sets, set, &next).await;
         let written = written.map_err(|error| Failure::status_write(&error))?;
         if let Some(written) = written {
@@ -325,8 +336,8 @@ impl Context {
                 return Ok((set.clone(), Pass::of(Outcome::Blocked(message), Some(BLOCKED_RETRY))));
             }
         };
-        let set = self.ensure_finalizer(set).await?;
         let revision = &content.revision;
+        let set = self.claim(set, &revision.phases).await?;
         let result =
             if is_paused(&set) { engine.observe(revision).await } else { engine.reconcile(revision).await };
         self.corrections.tell(&set, &result);
@@ -372,74 +383,33 @@ impl Context {
 
     /// Whether no active revision of the same extension has a higher number.
     fn is_newest(&self, set: &ClusterObjectSet) -> bool {
-        let number = olm_revision::generate::number_of(set);
-        self.siblings(set).iter().all(|other| olm_revision::generate::number_of(other) < number)
+        self.siblings(set).iter().all(|other| number_of(other) < number_of(set))
     }
 
-    /// Archives every active revision of the same extension with a lower number (spec 05 §6.2 step 14). Comes after
-    /// the status: were the predecessor archived first, nothing would count as installed in between.
-    async fn archive_previous(&self, set: &ClusterObjectSet) -> Result<(), Failure> {
-        let number = olm_revision::generate::number_of(set);
-        for previous in self.siblings(set) {
-            if olm_revision::generate::number_of(&previous) >= number {
-                continue;
-            }
-            // Another one may have its name by now.
-            let patch = json!({"metadata": {"uid": previous.uid()}, "spec": {"lifecycleState": "Archived"}});
-            let (name, patch) = (previous.name_any(), Patch::Merge(patch));
+    /// Archives every active revision of the same extension with a lower number, the oldest first (spec 05 §6.2 step 14).
+    /// Comes after the status: were the predecessor archived first, nothing would count as installed in between. `false`
+    /// where one has changed and has to be read again.
+    async fn archive_previous(&self, set: &ClusterObjectSet) -> Result<bool, Failure> {
+        let mut is_done = true;
+        for previous in self.siblings(set).iter().filter(|other| number_of(other) < number_of(set)) {
+            let metadata = json!({"uid": previous.uid(), "resourceVersion": previous.resource_version()});
+            let patch = Patch::Merge(json!({"metadata": metadata, "spec": {"lifecycleState": "Archived"}}));
+            let name = previous.name_any();
             match within_deadline(self.sets.patch(&name, &PatchParams::default(), &patch)).await {
                 Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                Err(kube::Error::Api(status)) if status.is_conflict() => is_done = false,
                 Err(error) => {
                     return Err(Failure::retry(format!("archive previous Revision: {}", describe(&error))));
                 }
                 Ok(_) => {}
             }
         }
-        Ok(())
+        Ok(is_done)
     }
 
-    async fn ensure_finalizer(&self, set: &ClusterObjectSet) -> Result<ClusterObjectSet, Failure> {
-        if set.finalizers().iter().any(|name| name == finalizers::TEARDOWN) {
-            return Ok(set.clone());
-        }
-        let mut all = set.finalizers().to_vec();
-        all.push(finalizers::TEARDOWN.to_owned());
-        let stored = self.set_finalizers(set, &all).await.map_err(|error| {
-            Failure::retry(format!("error ensuring teardown finalizer: {}", describe(&error)))
-        })?;
-        self.note_write(&stored);
-        Ok(stored)
-    }
-
-    async fn remove_finalizer(&self, set: &ClusterObjectSet) -> Result<(), Failure> {
-        let all: Vec<String> =
-            set.finalizers().iter().filter(|name| *name != finalizers::TEARDOWN).cloned().collect();
-        if all.len() == set.finalizers().len() {
-            return Ok(());
-        }
-        // Our own status write may have moved the resource version on.
-        let current = within_deadline(self.sets.get_opt(&set.name_any())).await;
-        let current = current.map_err(|error| Failure::retry(describe(&error)))?;
-        let Some(current) = current.filter(|current| current.metadata.uid == set.metadata.uid) else {
-            return Ok(());
-        };
-        match self.set_finalizers(&current, &all).await {
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            Err(error) => {
-                Err(Failure::retry(format!("error removing teardown finalizer: {}", describe(&error))))
-            }
-            Ok(_) => Ok(()),
-        }
-    }
-
-    async fn set_finalizers(
-        &self,
-        set: &ClusterObjectSet,
-        all: &[String],
-    ) -> Result<ClusterObjectSet, kube::Error> {
-        let metadata = json!({"finalizers": all, "resourceVersion": set.metadata.resource_version});
-        let patch = Patch::Merge(json!({ "metadata": metadata }));
-        within_deadline(self.sets.patch(&set.name_any(), &PatchParams::default(), &patch)).await
+    /// Age of `since`, a time that the API server wrote on the revision.
+    fn age(&self, set: &ClusterObjectSet, since: Timestamp) -> SignedDuration {
+        self.waits.age(&set.uid().unwrap_or_default(), since, Timestamp::now(), Instant::now())
     }
 }
 

@@ -5,9 +5,10 @@
 //! too, in any order; it is what remains when the ordered removal cannot be done or takes too long. A foreground deletion
 //! does not wait for us: then garbage collection takes also the definitions that were to be kept.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::SignedDuration;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ListParams, PartialObjectMeta};
 use kube::core::GroupVersionKind;
@@ -20,9 +21,9 @@ use olm_revision::object::ObjectKey;
 use olm_revision::teardown::{CrdPolicy, Heir, TeardownOptions, TeardownResult};
 use olm_service::cluster::{describe, within_deadline};
 use olm_service::reconcile::Failure;
+use tokio::time::Instant;
 
 use super::content::{Unusable, owner};
-use super::lost::changed;
 use super::status::Outcome;
 use super::{ARCHIVAL_RETRY, Context, Pass};
 
@@ -30,6 +31,8 @@ use super::{ARCHIVAL_RETRY, Context, Pass};
 const TEARDOWN_RETRY: Duration = Duration::from_secs(2);
 /// How often a removal that custom resources are in the way of looks again: they are not watched.
 const IN_USE_RETRY: Duration = Duration::from_secs(10);
+/// CustomResourceDefinitions that are listed at a time.
+const PAGE: u32 = 500;
 /// Set by the API server for a deletion that leaves dependents in place.
 const ORPHAN: &str = "orphan";
 
@@ -44,6 +47,10 @@ pub(super) fn is_done(set: &ClusterObjectSet) -> bool {
 
 pub(super) fn has_finalizer(set: &ClusterObjectSet, name: &str) -> bool {
     set.finalizers().iter().any(|finalizer| finalizer == name)
+}
+
+fn has_succeeded(set: &ClusterObjectSet) -> bool {
+    set.status.as_ref().is_some_and(|status| conditions::is_true(&status.conditions, types::SUCCEEDED))
 }
 
 /// What becomes of definitions: as the revision's annotation says, else `default`.
@@ -68,7 +75,8 @@ fn policy(set: &ClusterObjectSet, default: CrdPolicy) -> Result<CrdPolicy, Strin
 enum Removal {
     /// What is left is for garbage collection.
     Done,
-    Waiting,
+    /// What for, to tell progress.
+    Waiting(String),
     /// Somebody has to act.
     Blocked(String),
 }
@@ -88,10 +96,23 @@ impl Context {
                     CrdPolicy::SpareIfInUse
                 }
             };
-            let holdings = self.holdings(set).await?;
             let heirs = self.heirs(set).await.map_err(Unusable::why)?;
-            let options = TeardownOptions { heirs, crds, is_final: false };
-            self.engine_of(set)?.teardown(&holdings, &options).await.map_err(|error| error.to_string())
+            let engine = self.engine_of(set)?;
+            let removed = match self.listed(set).await {
+                Ok(listed) => {
+                    engine.teardown(&listed, &TeardownOptions { heirs, crds, is_final: false }).await
+                }
+                Err(Unusable::Unreachable(error)) => return Err(error),
+                // Successors must not collide with what nobody can remove any more.
+                Err(lost) => engine.hand_over(&owner(set), &heirs).await.map(|handed| TeardownResult {
+                    blocked: vec![format!(
+                        "{}; delete this revision to remove its objects",
+                        lost.of(&set.name_any()).why()
+                    )],
+                    ..handed
+                }),
+            };
+            removed.map_err(|error| error.to_string())
         };
         match removed.await {
             Ok(result) if result.is_complete() => {
@@ -99,31 +120,27 @@ impl Context {
                 Pass::of(Outcome::Archived, None)
             }
             Ok(result) if !result.blocked.is_empty() => {
-                Pass::of(Outcome::Blocked(blocked(&result)), Some(IN_USE_RETRY))
+                let again = self.next_poll(set, IN_USE_RETRY, &result);
+                Pass::of(Outcome::Blocked(blocked(&result)), Some(again))
             }
-            Ok(_) => Pass::of(Outcome::Archiving, Some(ARCHIVAL_RETRY)),
+            Ok(result) => Pass::of(Outcome::Archiving, Some(self.next_poll(set, ARCHIVAL_RETRY, &result))),
             Err(error) => Pass::broke(format!("error archiving revision: {error}"), "revision teardown"),
         }
     }
 
-    /// Active siblings that inherit what they list, the newest first.
+    /// Active siblings that inherit what they list, the newest first. One that a newer sibling has replaced is about to be
+    /// archived and inherits nothing.
     ///
     /// # Errors
-    /// The content of one cannot be read, or is not what it was: without it, objects would be deleted instead of handed over.
+    /// What one lists is not known: without it, objects would be deleted instead of handed over.
     async fn heirs(&self, set: &ClusterObjectSet) -> Result<Vec<Heir>, Unusable> {
-        let mut siblings = self.siblings(set);
-        siblings.sort_by_key(|sibling| std::cmp::Reverse(olm_revision::generate::number_of(sibling)));
         let mut heirs = Vec::new();
-        for sibling in siblings {
-            let unknown = |why| format!("what revision {} lists is not known: {why}", sibling.name_any());
-            let content = self.content_to_remove(&sibling).await.map_err(|error| match error {
-                Unusable::Unreachable(why) => Unusable::Unreachable(unknown(why)),
-                Unusable::Blocked(why) | Unusable::Broken(why) => Unusable::Broken(unknown(why)),
-            })?;
-            if let Some(why) = changed(&sibling, &content.phases) {
-                return Err(Unusable::Broken(unknown(why)));
+        for sibling in self.siblings(set).iter().rev() {
+            let listed = self.listed(sibling).await.map_err(|error| error.of(&sibling.name_any()))?;
+            heirs.push(Heir::new(owner(sibling), &listed.phases));
+            if has_succeeded(sibling) {
+                break;
             }
-            heirs.push(Heir::new(owner(&sibling), &content.phases));
         }
         Ok(heirs)
     }
@@ -133,10 +150,16 @@ impl Context {
         if has_finalizer(set, finalizers::TEARDOWN) {
             match self.tear_down(set).await {
                 Removal::Done => {}
-                Removal::Waiting => return Ok(Action::requeue(TEARDOWN_RETRY)),
+                Removal::Waiting(found) => {
+                    let again = self.next_poll(set, TEARDOWN_RETRY, &found);
+                    let left = self.pace.teardown.saturating_sub(self.time_since_deletion(set));
+                    let left = Duration::try_from(left).ok().filter(|left| !left.is_zero());
+                    return Ok(Action::requeue(left.map_or(again, |left| left.min(again))));
+                }
                 Removal::Blocked(message) => {
-                    self.write(set, &Outcome::Blocked(message), None, None, Timestamp::now()).await?;
-                    return Ok(Action::requeue(IN_USE_RETRY));
+                    let again = self.next_poll(set, IN_USE_RETRY, &message);
+                    self.write(set, &Outcome::Blocked(message), None, None).await?;
+                    return Ok(Action::requeue(again));
                 }
             }
         }
@@ -162,23 +185,20 @@ impl Context {
             Ok(heirs) => heirs,
             Err(Unusable::Unreachable(error)) => {
                 tracing::warn!(revision, error, "removing objects");
-                return Removal::Waiting;
+                return Removal::Waiting(error);
             }
             Err(unknown) => return Removal::Blocked(unknown.why()),
         };
         let removed = async {
-            match self.holdings(set).await {
-                Ok(holdings) if !is_late => {
+            match self.listed(set).await {
+                Ok(listed) if !is_late => {
                     let options = TeardownOptions { heirs, crds, is_final: true };
-                    self.engine_of(set)?
-                        .teardown(&holdings, &options)
-                        .await
-                        .map_err(|error| error.to_string())
+                    self.engine_of(set)?.teardown(&listed, &options).await.map_err(|error| error.to_string())
                 }
-                Ok(holdings) => self.save(set, crds, Some(holdings), &heirs).await,
-                Err(error) if !is_late => Err(error),
-                Err(error) => {
-                    tracing::warn!(revision, error, "no ordered removal");
+                Ok(listed) => self.save(set, crds, Some(listed), &heirs).await,
+                Err(Unusable::Unreachable(error)) if !is_late => Err(error),
+                Err(lost) => {
+                    tracing::warn!(revision, error = lost.why(), "no ordered removal");
                     self.save(set, crds, None, &heirs).await
                 }
             }
@@ -186,19 +206,27 @@ impl Context {
         match removed.await {
             Ok(result) if result.is_complete() => Removal::Done,
             Ok(result) if !result.blocked.is_empty() => Removal::Blocked(blocked(&result)),
-            Ok(_) => Removal::Waiting,
+            Ok(result) => Removal::Waiting(format!("{:?}", result.waiting)),
             Err(error) => {
                 tracing::warn!(revision, error, "removing objects");
                 let is_hopeless = is_late && crds == CrdPolicy::Delete && !lives_on;
-                if is_hopeless { Removal::Done } else { Removal::Waiting }
+                if is_hopeless { Removal::Done } else { Removal::Waiting(error) }
             }
         }
     }
 
     /// Whether an ordered removal has taken too long.
     fn is_late(&self, set: &ClusterObjectSet) -> bool {
-        let asked = set.metadata.deletion_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
-        Timestamp::now().duration_since(asked) > self.pace.teardown
+        self.time_since_deletion(set) >= self.pace.teardown
+    }
+
+    fn time_since_deletion(&self, set: &ClusterObjectSet) -> SignedDuration {
+        let asked = set.metadata.deletion_timestamp.as_ref();
+        asked.map_or(SignedDuration::ZERO, |asked| self.age(set, asked.0))
+    }
+
+    fn next_poll(&self, set: &ClusterObjectSet, first: Duration, found: &impl Debug) -> Duration {
+        self.waits.next_poll(&set.uid().unwrap_or_default(), first, found, Instant::now())
     }
 
     /// Before garbage collection takes what is left: sees to it that it takes nothing that a sibling lists, and no
@@ -233,7 +261,16 @@ impl Context {
     /// definition takes with it is worth a look at all of them.
     pub(super) async fn definitions(&self, revision_uid: &str) -> Result<Vec<ObjectKey>, kube::Error> {
         let api: Api<CustomResourceDefinition> = Api::all(self.client.clone());
-        let all = within_deadline(api.list_metadata(&ListParams::default())).await?.items;
+        let mut all = Vec::new();
+        let mut page = ListParams::default().limit(PAGE);
+        loop {
+            let list = within_deadline(api.list_metadata(&page)).await?;
+            all.extend(list.items);
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                None => break,
+                Some(token) => page = page.continue_token(&token),
+            }
+        }
         let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
         let key = |name| ObjectKey { gvk: gvk.clone(), namespace: String::new(), name };
         let is_owned = |definition: &&PartialObjectMeta<CustomResourceDefinition>| {

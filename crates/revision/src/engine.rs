@@ -98,6 +98,7 @@ impl<C: Cluster> Engine<C> {
             return result;
         }
         let mut memory = self.memories().remove(&owner.uid).unwrap_or_default();
+        memory.removed.clear();
         memory.compare_siblings(&revision.siblings);
         memory.phase_count = revision.phases.len();
         for (index, phase) in revision.phases.iter().enumerate() {
@@ -171,7 +172,7 @@ impl<C: Cluster> Engine<C> {
         self.memories().remove(owner_uid);
     }
 
-    fn memories(&self) -> MutexGuard<'_, HashMap<String, Memory>> {
+    pub(crate) fn memories(&self) -> MutexGuard<'_, HashMap<String, Memory>> {
         self.memories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -20,9 +20,8 @@ use crate::content::{ContentPhase, same_content};
 use crate::packing::{PackError, pack};
 use crate::phases::{Marks, Phase, phases};
 use crate::probes::default_probes;
+use crate::record::{MAX_ANNOTATION_BYTES, record, size_with};
 
-/// The API server accepts this many bytes of annotations; keys count too.
-const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 /// Longest label value.
 const MAX_LABEL_VALUE: usize = 63;
 /// Most bytes of content inline: the API server stores no object above 1.5 MiB, field ownership and the writes of others
@@ -124,7 +123,8 @@ impl Draft {
         if phases.len() > MAX_PHASES {
             return Err(GenerateError::TooManyPhases(phases.len()));
         }
-        let (annotations, warning) = revision_annotations(bundle);
+        let objects = phases.iter().map(|phase| (phase.name.as_str(), phase.objects.iter().collect()));
+        let (annotations, warning) = revision_annotations(bundle, record(objects));
         Ok(Self { extension, annotations, phases, warning })
     }
 
@@ -224,7 +224,7 @@ impl Draft {
 }
 
 /// The annotations that a draft decides.
-const REVISION_ANNOTATIONS: [&str; 9] = [
+const REVISION_ANNOTATIONS: [&str; 10] = [
     annotations::BUNDLE_NAME,
     annotations::PACKAGE_NAME,
     annotations::BUNDLE_VERSION,
@@ -234,9 +234,13 @@ const REVISION_ANNOTATIONS: [&str; 9] = [
     annotations::EXT_MAX_OPENSHIFT_VERSION,
     annotations::EXT_CATALOG_PROPERTIES,
     annotations::EXT_SERVICE_ACCOUNT,
+    annotations::EXT_OBJECTS,
 ];
 
-fn revision_annotations(bundle: &BundleIdentity) -> (BTreeMap<String, String>, Option<String>) {
+fn revision_annotations(
+    bundle: &BundleIdentity,
+    record: Option<String>,
+) -> (BTreeMap<String, String>, Option<String>) {
     let mut map: BTreeMap<String, String> = [
         (annotations::BUNDLE_NAME, &bundle.name),
         (annotations::PACKAGE_NAME, &bundle.package),
@@ -253,12 +257,12 @@ fn revision_annotations(bundle: &BundleIdentity) -> (BTreeMap<String, String>, O
     // In this order: what the reference writes has the first claim on the space.
     for (key, value) in [
         (annotations::PROPERTIES, &bundle.properties),
+        (annotations::EXT_OBJECTS, &record),
         (annotations::EXT_MAX_OPENSHIFT_VERSION, &bundle.max_openshift_version),
         (annotations::EXT_CATALOG_PROPERTIES, &bundle.catalog_properties),
     ] {
         let Some(value) = value else { continue };
-        let used: usize = map.iter().map(|(key, value)| key.len() + value.len()).sum();
-        let size = |value: &str| used + key.len() + value.len();
+        let size = |value: &str| size_with(&map, key, value);
         if size(value) <= MAX_ANNOTATION_BYTES {
             map.insert(key.to_owned(), value.clone());
             continue;

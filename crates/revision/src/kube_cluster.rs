@@ -66,10 +66,6 @@ impl KubeCluster {
         self.kinds.lock().unwrap_or_else(PoisonError::into_inner).remove(gvk);
     }
 
-    pub(crate) fn client(&self) -> &Client {
-        &self.client
-    }
-
     async fn request(&self, key: &ObjectKey) -> Result<Request, ClusterError> {
         let (resource, scope) = self.discover(&key.gvk).await?;
         let namespace = match scope {
@@ -173,7 +169,7 @@ impl Cluster for KubeCluster {
 }
 
 /// A call without a usable answer.
-pub(crate) enum Failure {
+enum Failure {
     Call(Error),
     Deadline,
 }
@@ -189,7 +185,7 @@ impl Failure {
 }
 
 /// The answer to `call`, if it comes in time.
-pub(crate) async fn deadline<T>(call: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
+async fn deadline<T>(call: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
     match tokio::time::timeout(DEADLINE, call).await {
         Ok(answer) => answer.map_err(Failure::Call),
         Err(_) => Err(Failure::Deadline),
@@ -204,7 +200,7 @@ fn unknown_kind(gvk: &GroupVersionKind) -> ClusterError {
 }
 
 /// What a failure means.
-pub(crate) fn classify(failure: Failure) -> ClusterError {
+fn classify(failure: Failure) -> ClusterError {
     match failure {
         Failure::Call(Error::Api(status)) => {
             ClusterError { reason: reason_of(&status), message: status.message.clone() }

@@ -5,15 +5,14 @@
 //! [`probes`] judge objects, [`result`] and the collision report word the outcome.
 //! [`sightings`] holds what watches have told, so that nothing is read without reason.
 //! With I/O: [`engine`] applies and [`teardown`] removes objects through the small trait of [`cluster`], whose
-//! implementation for a real API server is [`kube_cluster`]; that can also look for the [`dependents`] of a revision whose
-//! content is lost.
+//! implementation for a real API server is [`kube_cluster`]. A removal needs no more than the [`mod@record`] of a revision's
+//! objects.
 //!
 //! The crate sets no conditions, keeps no watches and decides about no retries; that is the controllers' part.
 
 pub mod canonical;
 pub mod cluster;
 pub mod content;
-pub mod dependents;
 pub mod digest;
 pub mod engine;
 mod failure;
@@ -26,6 +25,7 @@ pub mod packing;
 pub mod phases;
 pub mod plan;
 pub mod probes;
+pub mod record;
 mod report;
 pub mod result;
 pub mod sightings;

@@ -1,6 +1,7 @@
 //! What the engine remembers of a revision between two passes: for each object the state in which it was found right,
 //! by hashes, and what its probes said. Never the objects themselves (spec 05 §18.3).
 
+use std::collections::HashSet;
 use std::io;
 
 use serde_json::Value;
@@ -17,9 +18,11 @@ pub(crate) struct Memory {
     /// How many phases the revision has.
     pub phase_count: usize,
     /// The siblings then: what has moved on to one of them may have to come back.
-    siblings: Vec<String>,
+    pub siblings: Vec<String>,
     /// The phases that were reached.
     pub phases: Vec<KnownPhase>,
+    /// Objects that a removal is done with: deleted, handed over or never the revision's.
+    pub removed: HashSet<ObjectKey>,
 }
 
 /// A phase that was reached.

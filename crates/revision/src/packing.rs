@@ -140,14 +140,21 @@ fn stored_bytes(object: &Value, phase: &str, index: usize) -> Result<Vec<u8>, Pa
     if plain.len() <= MAX_SECRET_DATA_BYTES {
         return Ok(plain);
     }
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-    let compressed = encoder.write_all(&plain).and_then(|()| encoder.finish()).map_err(|error| {
-        PackError::Compress { phase: phase.to_owned(), index, message: error.to_string() }
+    let compressed = gzip(&plain).map_err(|error| PackError::Compress {
+        phase: phase.to_owned(),
+        index,
+        message: error.to_string(),
     })?;
     if compressed.len() > MAX_SECRET_DATA_BYTES {
         return Err(PackError::TooLarge { phase: phase.to_owned(), index, size: compressed.len() });
     }
     Ok(compressed)
+}
+
+pub(crate) fn gzip(plain: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(plain)?;
+    encoder.finish()
 }
 
 /// Bytes in a Secret that are not an object.

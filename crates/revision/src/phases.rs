@@ -84,15 +84,7 @@ pub fn phases(objects: Vec<Value>, marks: Marks<'_>) -> Vec<Phase> {
         let object = mark(object, marks);
         (ObjectKey::of(&object), object)
     });
-    in_order(marked.collect())
-}
-
-/// Phases of objects of which only the identity is known: enough to remove them in order.
-pub fn phases_of_keys(keys: Vec<ObjectKey>) -> Vec<Phase> {
-    in_order(keys.into_iter().map(|key| (key.clone(), key.to_object())).collect())
-}
-
-fn in_order(mut sorted: Vec<(ObjectKey, Value)>) -> Vec<Phase> {
+    let mut sorted: Vec<(ObjectKey, Value)> = marked.collect();
     sorted.sort_by(|(a, _), (b, _)| sort_key(a).cmp(&sort_key(b)));
     let mut by_phase: Vec<Vec<Value>> = vec![Vec::new(); PHASES.len()];
     for (key, object) in sorted {
@@ -205,9 +197,6 @@ mod tests {
             "deploy: Widget.acme.example/v1 ns/w, Deployment.apps/v1 ns/op",
         ];
         assert_eq!(phases.iter().map(shown).collect::<Vec<_>>(), expected);
-        // The same where nothing but the keys is known.
-        let of_keys = phases_of_keys(objects.iter().map(ObjectKey::of).collect());
-        assert_eq!(of_keys.iter().map(shown).collect::<Vec<_>>(), expected);
     }
 
     #[test]

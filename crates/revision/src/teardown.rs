@@ -3,7 +3,7 @@
 //! Objects that another active revision still lists are handed to it instead of deleted, so that going
 //! back to an older revision loses nothing (spec 05 §18.4).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use kube::core::GroupVersionKind;
 use olm_api::{annotations, labels};
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::cluster::{Cluster, ClusterError, Reason};
 use crate::content::ContentPhase;
 use crate::engine::{Engine, EngineError, ObjectError, Revision};
+use crate::memory::Memory;
 use crate::object::{ObjectKey, is_crd, resource_version, text, uid};
 use crate::plan::{Owner, controller, is_deleting, metadata_patch, owners, without};
 
@@ -84,13 +85,26 @@ fn keys(phase: &ContentPhase) -> impl Iterator<Item = ObjectKey> + '_ {
 }
 
 impl<C: Cluster> Engine<C> {
-    /// Removes what `revision` controls, and its claim on everything else. Repeat until complete.
+    /// Removes what `revision` controls, and its claim on everything else. Repeat until complete: each time only the
+    /// objects that are left are read.
     pub async fn teardown(
         &self,
         revision: &Revision,
         options: &TeardownOptions,
     ) -> Result<TeardownResult, EngineError> {
-        self.forget(&revision.owner.uid);
+        let uid = &revision.owner.uid;
+        let mut removed = self.memories().remove(uid).unwrap_or_default().removed;
+        let result = self.remove_left(revision, options, &mut removed).await;
+        self.memories().insert(uid.clone(), Memory { removed, ..Memory::default() });
+        result
+    }
+
+    async fn remove_left(
+        &self,
+        revision: &Revision,
+        options: &TeardownOptions,
+        removed: &mut HashSet<ObjectKey>,
+    ) -> Result<TeardownResult, EngineError> {
         let (owner, heirs) = (&revision.owner, &options.heirs);
         let mut result = match options.crds {
             CrdPolicy::Keep => self.release(owner, revision.definitions(), heirs).await?,
@@ -102,7 +116,14 @@ impl<C: Cluster> Engine<C> {
         }
         for phase in revision.phases.iter().rev() {
             for key in keys(phase) {
+                if removed.contains(&key) {
+                    continue;
+                }
+                let open = (result.waiting.len(), result.blocked.len());
                 self.remove(&key, owner, options, &mut result).await.map_err(failed(&key))?;
+                if open == (result.waiting.len(), result.blocked.len()) {
+                    removed.insert(key);
+                }
             }
             // What must not go holds up only what it needs, which `remove` knows.
             if !result.waiting.is_empty() {

@@ -17,6 +17,7 @@ async fn passes_cost_little() {
     let world = World::start().await;
     let controller = world.controller();
     quiet::what_a_pass_costs(&world, &controller).await;
+    quiet::a_removal_reads_only_what_is_left(&world, &controller).await;
     controller.stop().await;
 }
 
@@ -41,6 +42,8 @@ async fn revisions_on_a_control_plane() {
         rolling::mutable_and_replaced_secrets(&world),
         leaving::archived_revisions_leave_nothing(&world),
         leaving::archived_revisions_without_content_let_go(&world),
+        leaving::archived_revision_without_content_and_record_hands_over_and_waits(&world),
+        leaving::archived_revision_hands_over_to_a_sibling_with_a_lost_secret(&world),
         leaving::definitions_in_use_are_spared(&world),
         leaving::definitions_can_be_kept(&world),
         leaving::revisions_of_a_former_extension_hand_over(&world),
@@ -71,4 +74,6 @@ async fn revisions_under_other_controllers() {
     faults::a_controller_that_has_seen_nothing_ends(&world).await;
     faults::some_that_hang_hold_up_no_other(&world).await;
     leaving::late_removals_hand_over(&world).await;
+    leaving::superseded_revisions_are_archived_oldest_first_and_inherit_nothing(&world).await;
+    leaving::finalizer_that_is_added_during_a_removal_stays(&world).await;
 }

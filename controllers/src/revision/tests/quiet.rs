@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::world::{Running, World, config_map, deployment, field_value, phase};
+use super::world::{Running, World, config_map, crd, custom, deployment, field_value, phase, plain};
 
 // spec 05 acceptance 7, 68
 pub(super) async fn what_a_pass_costs(world: &World, controller: &Running) {
@@ -54,4 +54,24 @@ pub(super) async fn what_a_pass_costs(world: &World, controller: &Running) {
     // Objects that are not ours.
     world.create(&config_map(ns, "other", json!({}))).await;
     assert_eq!(controller.quiet().await, controller.quiet().await);
+}
+
+/// An archived revision that waits for a custom resource.
+pub(super) async fn a_removal_reads_only_what_is_left(world: &World, controller: &Running) {
+    let ns = "left";
+    world.namespace(ns).await;
+    let definition = crd("leftovers", "Leftover");
+    let maps: Vec<_> = (0..8).map(|n| config_map(ns, &format!("m-{n}"), json!({}))).collect();
+    let phases = json!([phase("crds", &[&definition]), phase("b", &maps.iter().collect::<Vec<_>>())]);
+    let first = world.revision(ns, 1, phases, plain).await;
+    world.succeeds(&first).await;
+    let resource = custom("Leftover", ns, "one");
+    world.create(&resource).await;
+    world.patch(&first, json!({"spec": {"lifecycleState": "Archived"}})).await;
+    world.says(&first, "Progressing", "False/Blocked cannot delete CustomResourceDefinition leftovers").await;
+    let touched = controller.calls_for(async || {
+        world.patch(&first, json!({"metadata": {"annotations": {"touched": "1"}}})).await;
+    });
+    // The definition, and whether it has custom resources.
+    assert_eq!(touched.await, BTreeMap::from([("GET".to_owned(), 2)]));
 }

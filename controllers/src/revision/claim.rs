@@ -1,0 +1,73 @@
+//! Metadata that the controller keeps on a revision: the finalizer, and the record of the objects.
+
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
+use olm_api::{ClusterObjectSet, annotations, finalizers};
+use olm_revision::content::ContentPhase;
+use olm_revision::record;
+use olm_service::cluster::{describe, within_deadline};
+use olm_service::reconcile::Failure;
+use serde_json::{Value, json};
+
+use super::Context;
+use super::removal::has_finalizer;
+
+impl Context {
+    /// Adds the finalizer, and the record of `phases` where there is none, before anything is applied.
+    pub(super) async fn claim(
+        &self,
+        set: &ClusterObjectSet,
+        phases: &[ContentPhase],
+    ) -> Result<ClusterObjectSet, Failure> {
+        let record = record::missing(set, phases);
+        if has_finalizer(set, finalizers::TEARDOWN) && record.is_none() {
+            return Ok(set.clone());
+        }
+        let mut all = set.finalizers().to_vec();
+        if !has_finalizer(set, finalizers::TEARDOWN) {
+            all.push(finalizers::TEARDOWN.to_owned());
+        }
+        let mut metadata = json!({ "finalizers": all });
+        if let Some(record) = record {
+            metadata["annotations"] = json!({ annotations::EXT_OBJECTS: record });
+        }
+        let stored = self.patch_metadata(set, metadata).await.map_err(|error| {
+            Failure::retry(format!("error ensuring teardown finalizer: {}", describe(&error)))
+        })?;
+        self.note_write(&stored);
+        Ok(stored)
+    }
+
+    pub(super) async fn remove_finalizer(&self, set: &ClusterObjectSet) -> Result<(), Failure> {
+        if !has_finalizer(set, finalizers::TEARDOWN) {
+            return Ok(());
+        }
+        // Our own status write, or another controller, may have changed the revision since `set` was read.
+        let current = within_deadline(self.sets.get_opt(&set.name_any())).await;
+        let current = current.map_err(|error| Failure::retry(describe(&error)))?;
+        let Some(current) = current.filter(|current| current.metadata.uid == set.metadata.uid) else {
+            return Ok(());
+        };
+        let left: Vec<&String> =
+            current.finalizers().iter().filter(|name| *name != finalizers::TEARDOWN).collect();
+        match self.patch_metadata(&current, json!({ "finalizers": left })).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            Err(error) => {
+                Err(Failure::retry(format!("error removing teardown finalizer: {}", describe(&error))))
+            }
+            Ok(_) => Ok(()),
+        }
+    }
+
+    /// Changes `metadata` of exactly this state of the revision.
+    async fn patch_metadata(
+        &self,
+        set: &ClusterObjectSet,
+        mut metadata: Value,
+    ) -> Result<ClusterObjectSet, kube::Error> {
+        metadata["uid"] = json!(set.metadata.uid);
+        metadata["resourceVersion"] = json!(set.metadata.resource_version);
+        let patch = Patch::Merge(json!({ "metadata": metadata }));
+        within_deadline(self.sets.patch(&set.name_any(), &PatchParams::default(), &patch)).await
+    }
+}

@@ -1,0 +1,102 @@
+//! How long the waits of revisions have lasted, in monotonic time: a step of the wall clock shortens or lengthens none.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+
+/// Longest delay between two polls of one unchanged state.
+const LONGEST_POLL: Duration = Duration::from_secs(60);
+
+/// Waits by UID of the revision.
+#[derive(Debug, Default)]
+pub(super) struct Waits(Mutex<HashMap<String, Wait>>);
+
+#[derive(Debug, Default)]
+struct Wait {
+    /// A time that the API server wrote, its age when it was first seen, and when that was.
+    age: Option<(Timestamp, SignedDuration, Instant)>,
+    /// What the last poll found, and since when.
+    found: Option<(String, Instant)>,
+}
+
+impl Waits {
+    /// Age of `since`, a time that the API server wrote. The wall clock counts only when `since` is first seen.
+    pub(super) fn age(&self, uid: &str, since: Timestamp, wall: Timestamp, now: Instant) -> SignedDuration {
+        let mut waits = self.lock();
+        let age = &mut waits.entry(uid.to_owned()).or_default().age;
+        let (_, at_first, seen) = match *age {
+            Some(known) if known.0 == since => known,
+            _ => {
+                let at_first = wall.duration_since(since).max(SignedDuration::ZERO);
+                *age.insert((since, at_first, now))
+            }
+        };
+        at_first
+            .saturating_add(SignedDuration::try_from(now.duration_since(seen)).unwrap_or(SignedDuration::MAX))
+    }
+
+    /// Delay until the next poll: at least `first`, and as long as polls have found the same.
+    pub(super) fn next_poll(&self, uid: &str, first: Duration, found: &impl Debug, now: Instant) -> Duration {
+        let found = format!("{found:?}");
+        let mut waits = self.lock();
+        let last = &mut waits.entry(uid.to_owned()).or_default().found;
+        let since = match last {
+            Some((same, since)) if *same == found => *since,
+            _ => last.insert((found, now)).1,
+        };
+        now.duration_since(since).clamp(first, LONGEST_POLL)
+    }
+
+    /// Forgets all revisions but these.
+    pub(super) fn retain(&self, is_alive: impl Fn(&str) -> bool) {
+        self.lock().retain(|uid, _| is_alive(uid));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Wait>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_000_000 + second).unwrap()
+    }
+
+    #[test]
+    fn clock_step_changes_no_age() {
+        let (waits, mut now) = (Waits::default(), Instant::now());
+        let age = |uid, since, wall, now| waits.age(uid, at(since), at(wall), now).as_secs();
+        assert_eq!(age("a", 0, 30, now), 30);
+        for (wall, expected) in [(-7200, 40), (31, 50), (7200, 60)] {
+            now += Duration::from_secs(10);
+            assert_eq!(age("a", 0, wall, now), expected);
+        }
+        // What begins later is measured anew, and nothing began in the future.
+        assert_eq!(age("a", 100, 101, now), 1);
+        assert_eq!(age("b", 50, 20, now), 0);
+    }
+
+    #[test]
+    fn polls_back_off_until_something_changes() {
+        let (waits, first, mut now) = (Waits::default(), Duration::from_secs(10), Instant::now());
+        let mut delays = Vec::new();
+        for found in [2, 2, 2, 2, 2, 1] {
+            let delay = waits.next_poll("a", first, &found, now);
+            delays.push(delay.as_secs());
+            now += delay;
+        }
+        assert_eq!(delays, [10, 10, 20, 40, 60, 10]);
+        // An event in between lengthens nothing.
+        assert_eq!(waits.next_poll("b", first, &2, now), first);
+        assert_eq!(waits.next_poll("b", first, &2, now), first);
+        waits.retain(|uid| uid == "b");
+        assert_eq!(waits.next_poll("a", first, &1, now), first);
+    }
+}

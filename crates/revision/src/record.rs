@@ -1,0 +1,128 @@
+//! Identities of the objects of a revision, recorded on its ClusterObjectSet in [`annotations::EXT_OBJECTS`]: a removal and
+//! a hand-over need no content Secret, which may be lost.
+//!
+//! Pure. The value is base64 of gzip of JSON, `{"phases": [{"name", "objects"}]}`; an object has apiVersion, kind, namespace
+//! and name.
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use olm_api::{ClusterObjectSet, annotations};
+use serde_json::{Value, json};
+
+use crate::content::ContentPhase;
+use crate::object::ObjectKey;
+use crate::packing::{gzip, unpack};
+
+/// The API server accepts this many bytes of annotations; keys count too.
+pub(crate) const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
+
+/// The record of these phases, each with its name and objects; `None` where there are none, which may still come.
+pub(crate) fn record<'a>(phases: impl Iterator<Item = (&'a str, Vec<&'a Value>)>) -> Option<String> {
+    let identity = |object: &Value| ObjectKey::of(object).to_object();
+    let phases: Vec<Value> = phases
+        .map(|(name, objects)| {
+            json!({"name": name, "objects": objects.into_iter().map(identity).collect::<Vec<_>>()})
+        })
+        .collect();
+    let packed = gzip(json!({ "phases": phases }).to_string().as_bytes()).ok()?;
+    (!phases.is_empty()).then(|| BASE64_URL_SAFE_NO_PAD.encode(packed))
+}
+
+/// The record that `set` lacks, for these phases; `None` where it has one or has no room for it.
+pub fn missing(set: &ClusterObjectSet, phases: &[ContentPhase]) -> Option<String> {
+    if recorded(set).is_some() {
+        return None;
+    }
+    let record =
+        record(phases.iter().map(|phase| {
+            (phase.name.as_str(), phase.objects.iter().map(|content| &content.object).collect())
+        }))?;
+    let none = BTreeMap::new();
+    let size =
+        size_with(set.metadata.annotations.as_ref().unwrap_or(&none), annotations::EXT_OBJECTS, &record);
+    (size <= MAX_ANNOTATION_BYTES).then_some(record)
+}
+
+/// Phases and objects as recorded on `set`, with nothing but their identity; `None` without a readable record.
+pub fn recorded(set: &ClusterObjectSet) -> Option<Vec<ContentPhase>> {
+    let value = set.metadata.annotations.as_ref()?.get(annotations::EXT_OBJECTS)?;
+    let record = unpack(&BASE64_URL_SAFE_NO_PAD.decode(value).ok()?, "", "").ok()?;
+    let phase = |phase: &Value| {
+        Some(ContentPhase::inline(phase["name"].as_str()?, phase["objects"].as_array()?.clone()))
+    };
+    record["phases"].as_array()?.iter().map(phase).collect()
+}
+
+/// Bytes of `annotations` with `key` added.
+pub(crate) fn size_with(annotations: &BTreeMap<String, String>, key: &str, value: &str) -> usize {
+    let others = annotations.iter().filter(|(other, _)| *other != key);
+    others.map(|(key, value)| key.len() + value.len()).sum::<usize>() + key.len() + value.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(annotations: Value) -> ClusterObjectSet {
+        serde_json::from_value(
+            json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
+            "metadata": {"name": "demo-1", "annotations": annotations}}),
+        )
+        .unwrap()
+    }
+
+    fn maps(count: usize) -> Vec<ContentPhase> {
+        let map = |n: usize| {
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "v"},
+                "metadata": {"name": format!("map-{n}"), "namespace": "ns", "labels": {"a": "b"}}})
+        };
+        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "r"}});
+        vec![
+            ContentPhase::inline("configuration", (0..count).map(map).collect()),
+            ContentPhase::inline("roles", vec![role]),
+        ]
+    }
+
+    #[test]
+    fn record_holds_the_identity_of_every_object() {
+        let phases = maps(2);
+        let value = missing(&set(json!({})), &phases).unwrap();
+        let read = recorded(&set(json!({ annotations::EXT_OBJECTS: value }))).unwrap();
+        let keys = |phases: &[ContentPhase]| -> Vec<(String, Vec<ObjectKey>)> {
+            let keys =
+                |phase: &ContentPhase| phase.objects.iter().map(|o| ObjectKey::of(&o.object)).collect();
+            phases.iter().map(|phase| (phase.name.clone(), keys(phase))).collect()
+        };
+        assert_eq!(keys(&read), keys(&phases));
+        assert_eq!(
+            read[0].objects[0].object,
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "map-0", "namespace": "ns"}})
+        );
+    }
+
+    #[test]
+    fn record_of_the_largest_revision_stays_small() {
+        let value = missing(&set(json!({})), &maps(1000)).unwrap();
+        assert!(value.len() < 32 * 1024, "{} bytes", value.len());
+    }
+
+    #[test]
+    fn record_is_made_only_where_it_is_missing_and_fits() {
+        let value = missing(&set(json!({})), &maps(1)).unwrap();
+        assert_eq!(missing(&set(json!({ annotations::EXT_OBJECTS: value })), &maps(1)), None);
+        assert_eq!(missing(&set(json!({})), &[]), None, "phases may be added to an empty revision");
+        let full = "x".repeat(MAX_ANNOTATION_BYTES - 100);
+        assert_eq!(missing(&set(json!({ "a": full })), &maps(1)), None);
+    }
+
+    #[test]
+    fn unreadable_record_counts_as_missing() {
+        for broken in ["", "~", "AAAA", "e30"] {
+            let broken = set(json!({ annotations::EXT_OBJECTS: broken }));
+            assert!(recorded(&broken).is_none());
+            assert!(missing(&broken, &maps(1)).is_some());
+        }
+    }
+}
