@@ -249,8 +249,10 @@ pub(super) async fn superseded_revisions_are_archived_oldest_first_and_inherit_n
     let archived: Vec<&str> = archived.map(|call| call.path.rsplit('/').next().unwrap()).collect();
     assert_eq!(archived.first(), Some(&"superseded-9"), "{archived:?}");
     let first = calls.iter().position(|call| body(call)["spec"]["lifecycleState"] == "Archived").unwrap();
+    // An apply names its kind.
     let is_heir = |call: &&Call| {
         call.path.ends_with("/configmaps/dropped")
+            && body(call)["kind"].is_null()
             && body(call)["metadata"]["annotations"]["olm.operatorframework.io/revision"].is_string()
     };
     let inherited: Vec<String> = calls[first..].iter().filter(is_heir).map(Call::line).collect();
