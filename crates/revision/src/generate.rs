@@ -406,11 +406,12 @@ pub fn migrated(
     objects: Vec<Value>,
     system_namespace: &str,
 ) -> Result<NumberedRevision, GenerateError> {
-    let draft = Draft::marked(extension, bundle, objects, bundle.release.as_deref())?;
+    let mut draft = Draft::marked(extension, bundle, objects, bundle.release.as_deref())?;
     let size: usize = draft.phases.iter().flat_map(|phase| &phase.objects).map(|o| o.to_string().len()).sum();
     let mut revision = if size > MAX_INLINE_BYTES {
         draft.number(1, system_namespace)?
     } else {
+        draft.annotations.remove(annotations::EXT_OBJECTS);
         let name = names::revision_name(&draft.extension.name, 1);
         let phases = draft.phases.iter().map(inline).collect();
         NumberedRevision { set: draft.set(&name, 1, phases), secrets: Vec::new() }

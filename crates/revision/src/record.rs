@@ -30,9 +30,11 @@ pub(crate) fn record<'a>(phases: impl Iterator<Item = (&'a str, Vec<&'a Value>)>
     (!phases.is_empty()).then(|| BASE64_URL_SAFE_NO_PAD.encode(packed))
 }
 
-/// The record that `set` lacks, for these phases; `None` where it has one or has no room for it.
+/// The record that `set` lacks, for these phases; `None` where it has one, needs none because all content is inline, or has
+/// no room for it.
 pub fn missing(set: &ClusterObjectSet, phases: &[ContentPhase]) -> Option<String> {
-    if recorded(set).is_some() {
+    let mut objects = set.spec.iter().flat_map(|spec| &spec.phases).flat_map(|phase| &phase.objects);
+    if objects.all(|object| object.ref_.is_none()) || recorded(set).is_some() {
         return None;
     }
     let record =
@@ -68,7 +70,9 @@ mod tests {
     fn set(annotations: Value) -> ClusterObjectSet {
         serde_json::from_value(
             json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
-            "metadata": {"name": "demo-1", "annotations": annotations}}),
+            "metadata": {"name": "demo-1", "annotations": annotations},
+            "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent", "phases": [
+                {"name": "p", "objects": [{"ref": {"name": "s", "key": "k"}}]}]}}),
         )
         .unwrap()
     }
@@ -113,6 +117,9 @@ mod tests {
         let value = missing(&set(json!({})), &maps(1)).unwrap();
         assert_eq!(missing(&set(json!({ annotations::EXT_OBJECTS: value })), &maps(1)), None);
         assert_eq!(missing(&set(json!({})), &[]), None, "phases may be added to an empty revision");
+        let mut inline = set(json!({}));
+        inline.spec.as_mut().unwrap().phases.clear();
+        assert_eq!(missing(&inline, &maps(1)), None);
         let full = "x".repeat(MAX_ANNOTATION_BYTES - 100);
         assert_eq!(missing(&set(json!({ "a": full })), &maps(1)), None);
     }
