@@ -253,10 +253,8 @@ impl Context {
         let exceeded = deadline.and_then(|deadline| deadline.exceeded(age));
         let next = self.write(&set, &pass.outcome, pass.observed, exceeded).await?;
         match pass.outcome {
-            Outcome::Complete if !is_paused(&set) => {
-                if !self.archive_previous(&set).await? {
-                    return Ok(Action::requeue(CONFLICT_RETRY));
-                }
+            Outcome::Complete if !is_paused(&set) && !self.archive_previous(&set).await? => {
+                return Ok(Action::requeue(CONFLICT_RETRY));
             }
             Outcome::Archived => self.remove_finalizer(&set).await?,
             _ => {}

@@ -170,7 +170,8 @@ impl Context {
 
     /// Removes the objects in order, until nothing more is to be done that way.
     async fn tear_down(&self, set: &ClusterObjectSet) -> Removal {
-        let (revision, is_late) = (set.name_any(), self.is_late(set));
+        let revision = set.name_any();
+        let is_late = self.time_since_deletion(set) >= self.pace.teardown;
         if has_finalizer(set, ORPHAN) {
             return Removal::Done;
         }
@@ -215,11 +216,6 @@ impl Context {
         }
     }
 
-    /// Whether an ordered removal has taken too long.
-    fn is_late(&self, set: &ClusterObjectSet) -> bool {
-        self.time_since_deletion(set) >= self.pace.teardown
-    }
-
     fn time_since_deletion(&self, set: &ClusterObjectSet) -> SignedDuration {
         let asked = set.metadata.deletion_timestamp.as_ref();
         asked.map_or(SignedDuration::ZERO, |asked| self.age(set, asked.0))
@@ -235,7 +231,7 @@ impl Context {
         &self,
         set: &ClusterObjectSet,
         crds: CrdPolicy,
-        holdings: Option<Revision>,
+        listed: Option<Revision>,
         heirs: &[Heir],
     ) -> Result<TeardownResult, String> {
         let (engine, owner) = (self.engine_of(set)?, owner(set));
@@ -244,12 +240,10 @@ impl Context {
             tracing::warn!(revision = owner.name, "objects are left to garbage collection");
             return Ok(handed);
         }
-        let mut definitions = self.definitions(&owner.uid).await.map_err(|error| describe(&error))?;
-        for key in holdings.iter().flat_map(Revision::definitions) {
-            if !definitions.contains(&key) {
-                definitions.push(key);
-            }
-        }
+        let definitions = match listed {
+            Some(listed) => listed.definitions(),
+            None => self.definitions(&owner.uid).await.map_err(|error| describe(&error))?,
+        };
         let saved = match crds {
             CrdPolicy::Keep => engine.release(&owner, definitions, heirs).await,
             _ => engine.in_use(&owner, definitions, heirs).await,
@@ -259,7 +253,7 @@ impl Context {
 
     /// The definitions that name the revision as an owner, should nothing else be known. Labels are not asked for: what a
     /// definition takes with it is worth a look at all of them.
-    pub(super) async fn definitions(&self, revision_uid: &str) -> Result<Vec<ObjectKey>, kube::Error> {
+    async fn definitions(&self, revision_uid: &str) -> Result<Vec<ObjectKey>, kube::Error> {
         let api: Api<CustomResourceDefinition> = Api::all(self.client.clone());
         let mut all = Vec::new();
         let mut page = ListParams::default().limit(PAGE);
