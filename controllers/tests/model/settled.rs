@@ -104,7 +104,7 @@ impl Judge<'_> {
             return;
         }
         if self.snapshot.revisions.iter().any(Revision::is_deleting) {
-            if self.intent.held.is_empty() && !self.keeps_instances() && !self.may_be_needed() {
+            if self.intent.held.is_empty() && !self.keeps_instances() {
                 self.faults.push("a revision is still being deleted".to_owned());
             }
             return;
@@ -132,17 +132,6 @@ impl Judge<'_> {
         };
         let mut leaving = self.snapshot.revisions.iter().filter(|revision| revision.is_deleting());
         !self.intent.instances.is_empty() && leaving.any(says_so)
-    }
-
-    /// Whether it is not known what a revision lists to which a revision that goes could leave something, and one says so.
-    fn may_be_needed(&self) -> bool {
-        let is_unknown = self.snapshot.active().any(|revision| revision.content.is_none());
-        let says_so = |revision: &Revision| {
-            condition(&revision.object, "Progressing").is_some_and(|condition| {
-                condition.reason == "Blocked" && condition.message.starts_with("what revision ")
-            })
-        };
-        is_unknown && self.snapshot.revisions.iter().filter(|revision| revision.is_deleting()).any(says_so)
     }
 
     fn foreign(&mut self) {
@@ -297,11 +286,7 @@ impl Judge<'_> {
 
     fn archived(&mut self, revision: &Revision) {
         let name = revision.name().to_owned();
-        // Without its content, what does not say whose it is cannot be found.
-        let is_found = |object: &Value| {
-            revision.content.is_some() || label(object, OWNER_NAME) == Some(&self.intent.name)
-        };
-        let is_left = |object: &Value| controller(object) == Some(revision.uid()) && is_found(object);
+        let is_left = |object: &Value| controller(object) == Some(revision.uid());
         let left: Vec<&Key> =
             self.snapshot.objects.iter().filter(|(_, object)| is_left(object)).map(|(key, _)| key).collect();
         let has_finalizer = revision
