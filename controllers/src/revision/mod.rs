@@ -207,6 +207,7 @@ fn changed_sets(context: &Arc<Context>) -> impl Stream<Item = Arc<ClusterObjectS
         if let Change::Deleted(set) = &change {
             seen.remove(&set.uid());
             context.forget(set);
+            context.waits.forget(set.metadata.uid.as_deref().unwrap_or_default());
             context.measures.retain(|extension| !context.cache.labeled(extension).is_empty());
         }
         let set = change.applied()?;

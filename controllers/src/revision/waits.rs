@@ -51,9 +51,9 @@ impl Waits {
         now.duration_since(since).clamp(first, LONGEST_POLL)
     }
 
-    /// Forgets all revisions but these.
-    pub(super) fn retain(&self, is_alive: impl Fn(&str) -> bool) {
-        self.lock().retain(|uid, _| is_alive(uid));
+    /// Forgets a revision.
+    pub(super) fn forget(&self, uid: &str) {
+        self.lock().remove(uid);
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Wait>> {
@@ -96,7 +96,7 @@ mod tests {
         // An event in between lengthens nothing.
         assert_eq!(waits.next_poll("b", first, &2, now), first);
         assert_eq!(waits.next_poll("b", first, &2, now), first);
-        waits.retain(|uid| uid == "b");
+        waits.forget("a");
         assert_eq!(waits.next_poll("a", first, &1, now), first);
     }
 }
