@@ -9,6 +9,10 @@ pub const EXT_GROUP: &str = "ext.olm.operatorframework.io";
 /// Version of [`EXT_GROUP`].
 pub const EXT_VERSION: &str = "v1alpha1";
 
+/// Cluster-scoped object that no installation contains and that cannot be deleted: the Namespace which is the second owner
+/// of CustomResourceDefinitions that outlive their extension.
+pub const KEEPER: &str = "kube-system";
+
 /// Field manager of revisions themselves.
 pub const EXTENSION_CONTROLLER_MANAGER: &str = "olm.operatorframework.io/clusterextension-controller";
 /// Field manager of the objects that a revision applies.

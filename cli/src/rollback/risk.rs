@@ -89,7 +89,7 @@ fn checks_nothing(extension: &ClusterExtension) -> bool {
 fn loss(name: &str, instances: &Counted) -> Option<String> {
     match instances {
         Ok(None) => None,
-        Ok(Some(Instances { count, first })) => {
+        Ok(Some(Instances { count, first, .. })) => {
             let objects = counted(usize::try_from(*count).unwrap_or(usize::MAX), "custom resource");
             let place = if first.namespace.is_empty() { "" } else { "/" };
             Some(format!("{name} goes, with {objects} (first: {}{place}{})", first.namespace, first.name))
@@ -212,11 +212,11 @@ mod tests {
         for (counted, expected) in [
             (Ok(None), None),
             (
-                Ok(Some(Instances { count: 3, first })),
+                Ok(Some(Instances { count: 3, first, finalizers: Default::default() })),
                 Some("bends goes, with 3 custom resources (first: ns/knee)"),
             ),
             (
-                Ok(Some(Instances { count: 1, first: global })),
+                Ok(Some(Instances { count: 1, first: global, finalizers: Default::default() })),
                 Some("bends goes, with 1 custom resource (first: knee)"),
             ),
             (Err(error), Some("bends goes, and whether it has custom resources cannot be told: forbidden")),

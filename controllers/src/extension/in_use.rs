@@ -2,11 +2,11 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::ListParams;
-use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterObjectSet, labels};
 use olm_revision::cluster::Cluster;
 use olm_revision::kube_cluster::KubeCluster;
+use olm_revision::teardown::served_kind;
 use olm_service::cluster::within_deadline;
 
 use crate::failure::Failure;
@@ -33,8 +33,8 @@ pub(super) async fn in_use(
     let cluster = KubeCluster::new(client.clone());
     let (mut count, mut first) = (0, None);
     for definition in &owned {
-        // One list shows all, whatever version they are stored in.
-        let Some(kind) = served_kind(definition) else { continue };
+        let value = serde_json::to_value(definition).unwrap_or_default();
+        let Some(kind) = served_kind(&value) else { continue };
         let found = cluster.instances(&kind).await.map_err(|error| {
             let context = format!("listing existing objects of CRD {:?}", definition.name_any());
             Failure::retry(error).context(context)
@@ -45,10 +45,4 @@ pub(super) async fn in_use(
         }
     }
     Ok(first.map(|first| format!("cannot uninstall: {count} custom resources exist (first: {first})")))
-}
-
-fn served_kind(definition: &CustomResourceDefinition) -> Option<GroupVersionKind> {
-    let spec = &definition.spec;
-    let served = spec.versions.iter().find(|version| version.served)?;
-    Some(GroupVersionKind::gvk(&spec.group, &served.name, &spec.names.kind))
 }

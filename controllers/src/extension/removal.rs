@@ -9,7 +9,8 @@ use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
-use olm_api::{ClusterExtension, annotations, finalizers};
+use olm_api::conditions::{self, reasons, types};
+use olm_api::{ClusterExtension, ClusterObjectSet, annotations, finalizers};
 use olm_extension::UninstallPolicy;
 use olm_resolve::{DependencyMode, Dependent, Surroundings, Verdict};
 use olm_service::cluster::{describe, within_deadline};
@@ -38,6 +39,10 @@ impl Context {
             extension.finalizers().iter().filter(|name| !is_ours(name)).cloned().collect();
         if rest.len() == extension.finalizers().len() {
             self.forget(&name);
+            // Under foreground deletion it waits for its revisions.
+            if let Some(waits) = self.known.of(&name).iter().find_map(|set| waits_of(set)) {
+                self.cannot_go(extension, waits).await?;
+            }
             return Ok(Action::await_change());
         }
         match self.held(extension).boxed().await {
@@ -163,6 +168,17 @@ impl Context {
     }
 }
 
+/// What the removal of a revision waits for.
+fn waits_of(set: &ClusterObjectSet) -> Option<Failure> {
+    set.metadata.deletion_timestamp.as_ref()?;
+    let progressing = conditions::find(&set.status.as_ref()?.conditions, types::PROGRESSING)?;
+    match progressing.reason.as_str() {
+        reasons::RETRYING => Some(Failure::retry(&progressing.message)),
+        reasons::BLOCKED => Some(Failure::blocked(&progressing.message)),
+        _ => None,
+    }
+}
+
 /// Who needs what nothing in these surroundings would meet, in words.
 fn needed_by(around: &Surroundings, dependents: &[Dependent]) -> Option<String> {
     let lost = dependents.iter().flat_map(|dependent| {
@@ -195,6 +211,22 @@ mod tests {
 
     fn property(kind: &str, value: &serde_json::Value) -> Property {
         Property { kind: kind.to_owned(), value: to_raw_value(value).unwrap() }
+    }
+
+    #[test]
+    fn foreground_deletion_shows_what_its_revision_waits_for() {
+        let set = |deleted: Option<&str>, reason: &str| -> ClusterObjectSet {
+            let progressing = json!({"type": "Progressing", "status": "True", "reason": reason, "message": "waiting",
+                "lastTransitionTime": "2026-01-02T03:04:05Z"});
+            let object = json!({"metadata": {"name": "demo-1", "deletionTimestamp": deleted},
+                "status": {"conditions": [progressing]}});
+            serde_json::from_value(object).unwrap()
+        };
+        let deleted = Some("2026-01-02T03:04:05Z");
+        assert_eq!(waits_of(&set(deleted, "Retrying")), Some(Failure::retry("waiting")));
+        assert_eq!(waits_of(&set(deleted, "Blocked")), Some(Failure::blocked("waiting")));
+        assert_eq!(waits_of(&set(deleted, "Succeeded")), None);
+        assert_eq!(waits_of(&set(None, "Retrying")), None);
     }
 
     // spec 07 E-20

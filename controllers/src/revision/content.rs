@@ -24,6 +24,7 @@ use olm_revision::sightings::Stamp;
 use olm_service::cluster::{describe, within_deadline};
 
 use super::Context;
+use super::removal::may_outlive;
 
 /// What a pass works with.
 pub(super) struct Content {
@@ -37,6 +38,7 @@ pub(super) struct Content {
 pub(super) struct Origin {
     generation: Option<i64>,
     extension: Option<String>,
+    may_outlive: bool,
     secrets: Vec<Source>,
 }
 
@@ -123,6 +125,7 @@ impl Context {
         Some(Origin {
             generation: set.metadata.generation,
             extension: set.labels().get(labels::OWNER_NAME).cloned(),
+            may_outlive: may_outlive(set),
             secrets: found.iter().map(stamped).collect::<Option<_>>()?,
         })
     }
@@ -135,6 +138,7 @@ impl Context {
         let Some(origin) = origin.filter(|_| recorded) else { return false };
         if origin.generation != set.metadata.generation
             || origin.extension.as_ref() != set.labels().get(labels::OWNER_NAME)
+            || origin.may_outlive != may_outlive(set)
         {
             return false;
         }

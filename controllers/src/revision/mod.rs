@@ -44,6 +44,7 @@ use olm_service::metrics::Metrics;
 use olm_service::reconcile::{Failure, Reconciles};
 use olm_service::status::write_status;
 use serde_json::json;
+use tokio::sync::OnceCell;
 use tokio::time::Instant;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -76,6 +77,8 @@ struct Pace {
     longest_retry: Duration,
     /// How long an ordered removal may take before the rest is left to garbage collection.
     teardown: SignedDuration,
+    /// How long a removal waits for custom resources without a running operator.
+    operator: SignedDuration,
 }
 
 impl Default for Pace {
@@ -84,6 +87,7 @@ impl Default for Pace {
             minute: SignedDuration::from_mins(1),
             longest_retry: Duration::from_secs(60),
             teardown: SignedDuration::from_mins(2),
+            operator: SignedDuration::from_secs(10),
         }
     }
 }
@@ -98,6 +102,8 @@ struct Context {
     events: Events,
     corrections: Corrections,
     measures: RevisionMetrics,
+    /// UID of the second owner of kept CustomResourceDefinitions.
+    keeper: OnceCell<String>,
     /// By UID of the revision.
     origins: Mutex<HashMap<String, Arc<Origin>>>,
     /// Resource version and time of our last write, by UID of the revision.
@@ -172,6 +178,7 @@ async fn run_at(
         corrections: Corrections::new(events.clone(), measures.clone()),
         measures,
         events,
+        keeper: OnceCell::new(),
         origins: Mutex::default(),
         written: Mutex::default(),
         waits: Waits::default(),
@@ -335,6 +342,7 @@ impl Context {
                 return Ok((set.clone(), Pass::of(Outcome::Blocked(message), Some(BLOCKED_RETRY))));
             }
         };
+        let engine = engine.with_keeper(self.keeper(set).await?);
         let revision = &content.revision;
         let set = self.claim(set, &revision.phases).await?;
         let result =

@@ -1,20 +1,23 @@
 //! The two ends of a revision: archived after its successor rolled out, or deleted with its extension
 //! (spec 05 §§6.7, 7.7, 12).
 //!
-//! A deleted revision takes its objects with it in reverse order of the phases. Garbage collection would remove them
-//! too, in any order; it is what remains when the ordered removal cannot be done or takes too long. A foreground deletion
-//! does not wait for us: then garbage collection takes also the definitions that were to be kept.
+//! A deleted revision takes its objects with it: first the CustomResourceDefinitions, while the operator still runs, then
+//! the rest in reverse order of the phases. Garbage collection would remove them too, in any order; it is what remains
+//! when the ordered removal cannot be done or takes too long. It does not wait for finalizers in a foreground deletion:
+//! there a second owner protects the definitions that are kept.
 
 use std::fmt::Debug;
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ListParams, PartialObjectMeta};
 use kube::core::GroupVersionKind;
 use kube::runtime::controller::Action;
-use kube::{Api, ResourceExt};
+use kube::{Api, Resource, ResourceExt};
 use olm_api::conditions::{self, reasons, types};
+use olm_api::names::KEEPER;
 use olm_api::{ClusterObjectSet, annotations, finalizers};
 use olm_revision::engine::Revision;
 use olm_revision::object::ObjectKey;
@@ -24,6 +27,7 @@ use olm_service::reconcile::Failure;
 use tokio::time::Instant;
 
 use super::content::{Unusable, owner};
+use super::drift::extension_of;
 use super::status::Outcome;
 use super::{ARCHIVAL_RETRY, Context, Pass};
 
@@ -33,6 +37,10 @@ const TEARDOWN_RETRY: Duration = Duration::from_secs(2);
 const IN_USE_RETRY: Duration = Duration::from_secs(10);
 /// CustomResourceDefinitions that are listed at a time.
 const PAGE: u32 = 500;
+/// Begins the message about custom resources that hold up a removal.
+const WAITING: &str = "waiting for ";
+/// Reason of the Event about custom resources that outlive their revision.
+const CUSTOM_RESOURCES_LEFT: &str = "CustomResourcesLeft";
 /// Set by the API server for a deletion that leaves dependents in place.
 const ORPHAN: &str = "orphan";
 
@@ -71,14 +79,32 @@ fn policy(set: &ClusterObjectSet, default: CrdPolicy) -> Result<CrdPolicy, Strin
     }
 }
 
+/// Whether the CustomResourceDefinitions of the revision may outlive it, and get a second owner for that.
+pub(super) fn may_outlive(set: &ClusterObjectSet) -> bool {
+    matches!(policy(set, CrdPolicy::Delete), Ok(CrdPolicy::Keep | CrdPolicy::BlockIfInUse))
+}
+
 /// How far the removal of a deleted revision is.
 enum Removal {
-    /// What is left is for garbage collection.
-    Done,
-    /// What for, to tell progress.
-    Waiting(String),
-    /// Somebody has to act.
+    /// What is left is for garbage collection, but for these custom resources, whose finalizers nothing removes.
+    Done(Vec<String>),
+    /// Objects are being deleted, `left` of them custom resources; `found` tells one state from another.
+    Waiting { left: Vec<String>, found: String },
+    /// Users have to act.
     Blocked(String),
+}
+
+fn waiting(left: &[String]) -> Outcome {
+    match left {
+        [] => Outcome::Archiving,
+        _ => Outcome::Retrying(format!("{WAITING}{}", left.join("; "))),
+    }
+}
+
+fn has_waited(set: &ClusterObjectSet) -> bool {
+    let progressing =
+        set.status.as_ref().and_then(|status| conditions::find(&status.conditions, types::PROGRESSING));
+    progressing.is_some_and(|condition| condition.message.starts_with(WAITING))
 }
 
 fn blocked(result: &TeardownResult) -> String {
@@ -86,6 +112,22 @@ fn blocked(result: &TeardownResult) -> String {
 }
 
 impl Context {
+    /// UID of the second owner that the revision's CustomResourceDefinitions need, if any.
+    pub(super) async fn keeper(&self, set: &ClusterObjectSet) -> Result<Option<String>, Failure> {
+        if !may_outlive(set) {
+            return Ok(None);
+        }
+        let read = async || {
+            let namespaces: Api<Namespace> = Api::all(self.client.clone());
+            within_deadline(namespaces.get_metadata(KEEPER))
+                .await
+                .map(|keeper| keeper.uid().unwrap_or_default())
+        };
+        let uid = self.keeper.get_or_try_init(read).await;
+        uid.map(|uid| Some(uid.clone()))
+            .map_err(|error| Failure::retry(format!("getting Namespace {KEEPER}: {}", describe(&error))))
+    }
+
     /// One pass of archiving. A definition that the extension no longer has takes its custom resources with it, so it
     /// stays while there are any, unless that is what the user asked for.
     pub(super) async fn archive(&self, set: &ClusterObjectSet) -> Pass {
@@ -100,7 +142,8 @@ impl Context {
             let engine = self.engine_of(set)?;
             let removed = match self.listed(set).await {
                 Ok(listed) => {
-                    engine.teardown(&listed, &TeardownOptions { heirs, crds, is_final: false }).await
+                    let options = TeardownOptions { heirs, crds, ..TeardownOptions::default() };
+                    engine.teardown(&listed, &options).await
                 }
                 Err(Unusable::Unreachable(error)) => return Err(error),
                 // Successors must not collide with what nobody can remove any more.
@@ -123,7 +166,10 @@ impl Context {
                 let again = self.next_poll(set, IN_USE_RETRY, &result);
                 Pass::of(Outcome::Blocked(blocked(&result)), Some(again))
             }
-            Ok(result) => Pass::of(Outcome::Archiving, Some(self.next_poll(set, ARCHIVAL_RETRY, &result))),
+            Ok(result) => {
+                let again = self.next_poll(set, ARCHIVAL_RETRY, &result);
+                Pass::of(waiting(&result.terminating), Some(again))
+            }
             Err(error) => Pass::broke(format!("error archiving revision: {error}"), "revision teardown"),
         }
     }
@@ -149,8 +195,13 @@ impl Context {
     pub(super) async fn delete(&self, set: &ClusterObjectSet) -> Result<Action, Failure> {
         if has_finalizer(set, finalizers::TEARDOWN) {
             match self.tear_down(set).await {
-                Removal::Done => {}
-                Removal::Waiting(found) => {
+                Removal::Done(left) if left.is_empty() => {}
+                Removal::Done(left) => self.report(set, &left).await?,
+                Removal::Waiting { left, found } => {
+                    // The status of a removal without custom resources is not worth a write.
+                    if !left.is_empty() || has_waited(set) {
+                        self.write(set, &waiting(&left), None, None).await?;
+                    }
                     let again = self.next_poll(set, TEARDOWN_RETRY, &found);
                     let left = self.pace.teardown.saturating_sub(self.time_since_deletion(set));
                     let left = Duration::try_from(left).ok().filter(|left| !left.is_zero());
@@ -168,12 +219,26 @@ impl Context {
         Ok(Action::await_change())
     }
 
+    /// Reports custom resources that outlive the revision. Under foreground deletion the revision waits for them.
+    async fn report(&self, set: &ClusterObjectSet, left: &[String]) -> Result<(), Failure> {
+        let (revision, left) = (set.name_any(), left.join("; "));
+        let note = format!(
+            "revision {revision} is removed, but custom resources are left: {left}; remove their finalizers if the \
+             operator cannot"
+        );
+        tracing::warn!(revision, left, "custom resources outlive the revision");
+        let about =
+            extension_of(set).unwrap_or_else(|| ObjectReference { uid: set.uid(), ..set.object_ref(&()) });
+        self.events.warning(about, CUSTOM_RESOURCES_LEFT, note.clone());
+        self.write(set, &Outcome::Blocked(note), None, None).await.map(drop)
+    }
+
     /// Removes the objects in order, until nothing more is to be done that way.
     async fn tear_down(&self, set: &ClusterObjectSet) -> Removal {
-        let revision = set.name_any();
-        let is_late = self.time_since_deletion(set) >= self.pace.teardown;
+        let (revision, age) = (set.name_any(), self.time_since_deletion(set));
+        let is_late = age >= self.pace.teardown;
         if has_finalizer(set, ORPHAN) {
-            return Removal::Done;
+            return Removal::Done(Vec::new());
         }
         // As long as the extension lives, a revision that goes must not take custom resources with it.
         let lives_on = !self.siblings(set).is_empty();
@@ -186,32 +251,39 @@ impl Context {
             Ok(heirs) => heirs,
             Err(Unusable::Unreachable(error)) => {
                 tracing::warn!(revision, error, "removing objects");
-                return Removal::Waiting(error);
+                return Removal::Waiting { left: Vec::new(), found: error };
             }
             Err(unknown) => return Removal::Blocked(unknown.why()),
         };
+        let mut options = TeardownOptions { heirs, crds, is_final: true, abandons: is_late };
         let removed = async {
             match self.listed(set).await {
                 Ok(listed) if !is_late => {
-                    let options = TeardownOptions { heirs, crds, is_final: true };
+                    options.abandons = age >= self.pace.operator && !self.engine.has_operator(&listed).await;
                     self.engine_of(set)?.teardown(&listed, &options).await.map_err(|error| error.to_string())
                 }
-                Ok(listed) => self.save(set, crds, Some(listed), &heirs).await,
+                Ok(listed) => self.save(set, Some(listed), &options).await,
                 Err(Unusable::Unreachable(error)) if !is_late => Err(error),
                 Err(lost) => {
                     tracing::warn!(revision, error = lost.why(), "no ordered removal");
-                    self.save(set, crds, None, &heirs).await
+                    self.save(set, None, &options).await
                 }
             }
         };
         match removed.await {
-            Ok(result) if result.is_complete() => Removal::Done,
+            Ok(result) if result.is_complete() => Removal::Done(result.terminating),
             Ok(result) if !result.blocked.is_empty() => Removal::Blocked(blocked(&result)),
-            Ok(result) => Removal::Waiting(format!("{:?}", result.waiting)),
+            Ok(result) => {
+                Removal::Waiting { found: format!("{:?}", result.waiting), left: result.terminating }
+            }
             Err(error) => {
                 tracing::warn!(revision, error, "removing objects");
                 let is_hopeless = is_late && crds == CrdPolicy::Delete && !lives_on;
-                if is_hopeless { Removal::Done } else { Removal::Waiting(error) }
+                if is_hopeless {
+                    Removal::Done(Vec::new())
+                } else {
+                    Removal::Waiting { left: Vec::new(), found: error }
+                }
             }
         }
     }
@@ -230,25 +302,20 @@ impl Context {
     async fn save(
         &self,
         set: &ClusterObjectSet,
-        crds: CrdPolicy,
         listed: Option<Revision>,
-        heirs: &[Heir],
+        options: &TeardownOptions,
     ) -> Result<TeardownResult, String> {
         let (engine, owner) = (self.engine_of(set)?, owner(set));
-        let handed = engine.hand_over(&owner, heirs).await.map_err(|error| error.to_string())?;
-        if crds == CrdPolicy::Delete || !handed.is_complete() {
-            tracing::warn!(revision = owner.name, "objects are left to garbage collection");
+        let handed = engine.hand_over(&owner, &options.heirs).await.map_err(|error| error.to_string())?;
+        if !handed.is_complete() {
             return Ok(handed);
         }
+        tracing::warn!(revision = owner.name, "objects are left to garbage collection");
         let definitions = match listed {
             Some(listed) => listed.definitions(),
             None => self.definitions(&owner.uid).await.map_err(|error| describe(&error))?,
         };
-        let saved = match crds {
-            CrdPolicy::Keep => engine.release(&owner, definitions, heirs).await,
-            _ => engine.in_use(&owner, definitions, heirs).await,
-        };
-        saved.map_err(|error| error.to_string())
+        engine.remove_definitions(&owner, definitions, options).await.map_err(|error| error.to_string())
     }
 
     /// The definitions that name the revision as an owner, should nothing else be known. Labels are not asked for: what a

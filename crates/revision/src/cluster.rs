@@ -3,6 +3,8 @@
 //! The trait exists so that order and stop rules can be tested without an API server; the real one is
 //! [`crate::kube_cluster::KubeCluster`]. Every call ends within a deadline of the implementation.
 
+use std::collections::BTreeSet;
+
 use kube::core::GroupVersionKind;
 use serde_json::Value;
 
@@ -39,7 +41,7 @@ pub trait Cluster: Send + Sync {
         resource_version: &str,
     ) -> impl Future<Output = Result<(), ClusterError>> + Send;
 
-    /// One object of the kind, in any namespace, and how many there are.
+    /// The objects of the kind in all namespaces; `None` if there are none.
     fn instances(
         &self,
         gvk: &GroupVersionKind,
@@ -53,6 +55,22 @@ pub struct Instances {
     pub count: u64,
     /// One of them.
     pub first: ObjectKey,
+    /// Finalizers of the first page.
+    pub finalizers: BTreeSet<String>,
+}
+
+impl Instances {
+    /// `<count> <definition> (first: <namespace>/<name>): finalizer <name>, <name>`.
+    pub fn summary(&self, definition: &str) -> String {
+        let ObjectKey { namespace, name, .. } = &self.first;
+        let slash = if namespace.is_empty() { "" } else { "/" };
+        let mut text = format!("{} {definition} (first: {namespace}{slash}{name})", self.count);
+        if !self.finalizers.is_empty() {
+            let names: Vec<&str> = self.finalizers.iter().map(String::as_str).collect();
+            text.push_str(&format!(": finalizer {}", names.join(", ")));
+        }
+        text
+    }
 }
 
 /// A refused or failed call. The message is for users and the same for the same cause.

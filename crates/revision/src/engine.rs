@@ -48,6 +48,8 @@ pub struct Engine<C> {
     sightings: Arc<Sightings>,
     /// By UID of the owner.
     memories: Arc<Mutex<HashMap<String, Memory>>>,
+    /// UID of the keeper that CustomResourceDefinitions get as a second owner.
+    keeper: Option<String>,
 }
 
 /// Whether anything may be written.
@@ -60,12 +62,18 @@ enum Mode {
 impl<C: Cluster> Engine<C> {
     /// An engine on `cluster`.
     pub fn new(cluster: C) -> Self {
-        Self { cluster, sightings: Arc::default(), memories: Arc::default() }
+        Self { cluster, sightings: Arc::default(), memories: Arc::default(), keeper: None }
     }
 
     /// This engine with another way to the same cluster. What is known of revisions is shared.
     pub fn on(&self, cluster: C) -> Self {
-        Self { cluster, sightings: self.sightings(), memories: Arc::clone(&self.memories) }
+        Self { cluster, sightings: self.sightings(), memories: Arc::clone(&self.memories), keeper: None }
+    }
+
+    /// This engine, which makes the Namespace [`olm_api::names::KEEPER`] with this UID a second owner of
+    /// CustomResourceDefinitions, or takes it off.
+    pub fn with_keeper(self, keeper: Option<String>) -> Self {
+        Self { keeper, ..self }
     }
 
     /// The cluster that the engine works on.

@@ -24,6 +24,9 @@ const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");
 /// Deadline of one call.
 const DEADLINE: Duration = Duration::from_secs(30);
 
+/// Objects that [`Cluster::instances`] reads.
+const PAGE: u32 = 100;
+
 /// A [`Cluster`] behind a client. Clones share what was discovered.
 #[derive(Clone)]
 pub struct KubeCluster {
@@ -157,14 +160,17 @@ impl Cluster for KubeCluster {
             found => found?,
         };
         let request = Request::new(DynamicObject::url_path(&resource, None));
-        let list = self.ask(gvk, request.list(&ListParams::default().limit(1))).await?;
-        let Some(first) = list.pointer("/items/0") else {
+        let list = self.ask(gvk, request.list_metadata(&ListParams::default().limit(PAGE))).await?;
+        let items = list.get("items").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let Some(first) = items.first() else {
             return Ok(None);
         };
+        let finalizers = items.iter().filter_map(|item| item.pointer("/metadata/finalizers")?.as_array());
+        let finalizers = finalizers.flatten().filter_map(Value::as_str).map(str::to_owned).collect();
         let more = list.pointer("/metadata/remainingItemCount").and_then(Value::as_u64).unwrap_or_default();
         // Items of a list need not repeat their kind.
         let first = ObjectKey { gvk: gvk.clone(), ..ObjectKey::of(first) };
-        Ok(Some(Instances { count: 1 + more, first }))
+        Ok(Some(Instances { count: items.len() as u64 + more, first, finalizers }))
     }
 }
 

@@ -84,7 +84,7 @@ impl Known {
         let action = match result.action {
             Action::Idle | Action::Created | Action::Updated | Action::Recovered => Action::Idle,
             Action::Progressed => Action::Progressed,
-            Action::Collision | Action::Held => return None,
+            Action::Collision | Action::Held | Action::Awaited => return None,
         };
         Some(Self {
             key: result.key.clone(),

@@ -60,7 +60,7 @@ pub enum Plan {
     Repair,
     /// It is ours and known to be as it should. [`plan`] alone cannot tell.
     Keep,
-    /// It is ours and being deleted; it can be created again once it is gone.
+    /// It is being deleted and either ours or a CustomResourceDefinition; it can be created again once it is gone.
     AwaitDeletion,
     /// A newer revision has it.
     Leave,
@@ -88,6 +88,7 @@ pub fn plan(
                 std::cmp::Ordering::Equal => Plan::Collide,
             }
         }
+        _ if is_deleting(actual) && is_crd(&gvk(actual)) => Plan::AwaitDeletion,
         Some(_) if *protection == CollisionProtection::None => Plan::Adopt,
         Some(_) => Plan::Collide,
         None if is_marked(actual) => {
@@ -129,11 +130,45 @@ fn is_kept_for(actual: &Value, owner: &Owner, siblings: &[String]) -> bool {
 }
 
 /// Whether an object without controller is safe to take: it is not going, and no owner is left that could be collected,
-/// which is everyone but us and our active siblings.
+/// which is everyone but us, our active siblings and the keeper.
 fn stays(actual: &Value, owner: &Owner, siblings: &[String]) -> bool {
-    let is_living =
-        |reference: &Value| owner.is(reference) || siblings.iter().any(|uid| uid == text(reference, "/uid"));
+    let is_living = |reference: &Value| {
+        owner.is(reference)
+            || is_keeper(reference)
+            || siblings.iter().any(|uid| uid == text(reference, "/uid"))
+    };
     owners(actual).iter().all(is_living) && !is_deleting(actual)
+}
+
+/// Adds the keeper with this UID to the owners of a CustomResourceDefinition: an owner that is never deleted, so that a
+/// foreground deletion of its revision does not delete the definition before the revision controller can release it.
+/// Other kinds are unchanged.
+pub(crate) fn keep(desired: &mut Value, keeper_uid: &str) {
+    let is_definition = is_crd(&gvk(desired));
+    if let Some(Value::Array(owners)) = desired.pointer_mut("/metadata/ownerReferences")
+        && is_definition
+    {
+        owners
+            .push(json!({"apiVersion": "v1", "kind": "Namespace", "name": names::KEEPER, "uid": keeper_uid}));
+    }
+}
+
+fn is_keeper(reference: &Value) -> bool {
+    let is = |pointer: &str, value: &str| text(reference, pointer) == value;
+    is("/apiVersion", "v1") && is("/kind", "Namespace") && is("/name", names::KEEPER)
+}
+
+pub(crate) fn without_keeper(mut references: Vec<Value>) -> Vec<Value> {
+    references.retain(|reference| !is_keeper(reference));
+    references
+}
+
+/// Whether garbage collection has taken `owner` off an object that it controlled, and left it to the keeper.
+pub(crate) fn is_left_to_keeper(actual: &Value, owner: &Owner) -> bool {
+    controller(actual).is_none()
+        && owners(actual).iter().any(is_keeper)
+        && label(actual, labels::OWNER_NAME) == Some(&owner.extension)
+        && revision_of(actual) == Ok(owner.number)
 }
 
 pub(crate) fn is_deleting(object: &Value) -> bool {
@@ -171,16 +206,17 @@ pub fn desired(content: &ContentObject, owner: &Owner) -> Value {
     object
 }
 
-/// The body of the dry run of `desired` over `actual`: other owners stay, without control. A change since
-/// `actual` was read is no verdict on the object, so the resource version is not in it.
+/// The body of the dry run of `desired` over `actual`: other owners stay, without control; the keeper only if desired.
+/// A change since `actual` was read is no verdict on the object, so the resource version is not in it.
 pub fn check_body(desired: &Value, actual: &Value, owner: &Owner) -> Value {
-    let mut references = without(actual, owner);
+    let mut references = without_keeper(without(actual, owner));
     for reference in &mut references {
         if let Some(controller) = reference.get_mut("controller") {
             *controller = Value::Bool(false);
         }
     }
     references.push(owner.reference());
+    references.extend(owners(desired).iter().filter(|reference| is_keeper(reference)).cloned());
     let mut body = desired.clone();
     if let Some(metadata) = map_mut(&mut body, &["metadata"]) {
         metadata.insert("ownerReferences".to_owned(), references.into());

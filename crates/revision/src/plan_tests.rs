@@ -106,13 +106,17 @@ fn a_definition_that_was_kept_is_taken_back() {
         decide(&object, "Prevent")
     };
     assert_eq!(kept(|_| ()), Plan::Adopt);
-    let others: [fn(&mut Value); 6] = [
+    assert_eq!(kept(|object| object["metadata"]["ownerReferences"] = json!([keeper()])), Plan::Adopt);
+    assert_eq!(
+        kept(|object| object["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z")),
+        Plan::AwaitDeletion
+    );
+    let others: [fn(&mut Value); 5] = [
         |object| {
             object["metadata"]["annotations"] = json!({"ext.olm.operatorframework.io/kept-for": "other"})
         },
         |object| object["metadata"]["annotations"] = json!({}),
         |object| object["kind"] = json!("ConfigMap"),
-        |object| object["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z"),
         |object| object["metadata"]["ownerReferences"] = json!([foreign()]),
         |object| {
             let going = reference("ClusterObjectSet", "demo-0", "uid-0", false);
@@ -121,6 +125,72 @@ fn a_definition_that_was_kept_is_taken_back() {
     ];
     for change in others {
         assert_eq!(kept(change), Plan::Collide);
+    }
+}
+
+fn definition(owners: &[Value]) -> Value {
+    let mut object = actual(owners, Some("1"));
+    object["apiVersion"] = json!("apiextensions.k8s.io/v1");
+    object["kind"] = json!("CustomResourceDefinition");
+    object
+}
+
+fn keeper() -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "name": "kube-system", "uid": "uid-keeper"})
+}
+
+#[test]
+fn terminating_definition_is_awaited_under_any_controller() {
+    for (owners, expected) in [
+        (vec![], Plan::AwaitDeletion),
+        (vec![foreign()], Plan::AwaitDeletion),
+        (vec![set("demo-0", "uid-0")], Plan::AwaitDeletion),
+        (vec![set("other-1", "uid-o")], Plan::AwaitDeletion),
+        (vec![set("demo-2", OURS)], Plan::AwaitDeletion),
+        (vec![set("demo-1", "uid-1")], Plan::Adopt),
+    ] {
+        let mut object = definition(&owners);
+        object["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z");
+        for protection in ["Prevent", "None"] {
+            assert_eq!(decide(&object, protection), expected, "{owners:?}, {protection}");
+        }
+    }
+}
+
+#[test]
+fn keeper_owns_a_definition_only_where_it_is_desired() {
+    let owners_of = |object: &Value| object["metadata"]["ownerReferences"].as_array().unwrap().clone();
+    let plain = definition(&[owner().reference()]);
+    let mut kept = plain.clone();
+    keep(&mut kept, "uid-keeper");
+    assert_eq!(owners_of(&kept), [owner().reference(), keeper()]);
+    for (desired, live) in [(&kept, &plain), (&plain, &kept), (&kept, &kept), (&plain, &plain)] {
+        assert_eq!(owners_of(&check_body(desired, live, &owner())), owners_of(desired));
+    }
+    let mut other = plain.clone();
+    other["kind"] = json!("ConfigMap");
+    keep(&mut other, "uid-keeper");
+    assert_eq!(owners_of(&other), [owner().reference()]);
+}
+
+#[test]
+fn definition_left_to_the_keeper_is_told_from_others() {
+    let left = |change: fn(&mut Value)| {
+        let mut object = definition(&[keeper()]);
+        object["metadata"]["annotations"]["olm.operatorframework.io/revision"] = json!("2");
+        object["metadata"]["labels"] = json!({"olm.operatorframework.io/owner-name": "demo"});
+        change(&mut object);
+        is_left_to_keeper(&object, &owner())
+    };
+    assert!(left(|_| ()));
+    let others: [fn(&mut Value); 4] = [
+        |object| object["metadata"]["ownerReferences"] = json!([]),
+        |object| object["metadata"]["ownerReferences"] = json!([keeper(), foreign()]),
+        |object| object["metadata"]["labels"] = json!({"olm.operatorframework.io/owner-name": "other"}),
+        |object| object["metadata"]["annotations"]["olm.operatorframework.io/revision"] = json!("1"),
+    ];
+    for change in others {
+        assert!(!left(change));
     }
 }
 

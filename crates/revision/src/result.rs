@@ -27,6 +27,8 @@ pub enum Action {
     Collision,
     /// It would be written if its revision were not paused.
     Held,
+    /// A CustomResourceDefinition that is being deleted.
+    Awaited,
 }
 
 /// One object.
@@ -40,14 +42,14 @@ pub struct ObjectResult {
     pub probe: ProbeResult,
     /// Report on a collision.
     pub collision: Option<String>,
-    /// Line for the Available condition if it is not ready.
+    /// Line for the Available condition if it is not ready; what an awaited object waits for.
     pub not_ready: Option<String>,
 }
 
 impl ObjectResult {
     /// Whether the rollout may go on, as far as this object is concerned.
     pub fn is_complete(&self) -> bool {
-        !matches!(self.action, Action::Collision | Action::Held) && self.probe.is_ready()
+        !matches!(self.action, Action::Collision | Action::Held | Action::Awaited) && self.probe.is_ready()
     }
 }
 
@@ -135,6 +137,10 @@ impl RevisionResult {
             }
             if let Some(error) = &phase.validation_error {
                 return Some(format!("phase {index} validation error: {error}"));
+            }
+            let awaited = phase.objects.iter().find(|object| object.action == Action::Awaited);
+            if let Some(waits) = awaited.and_then(|object| object.not_ready.clone()) {
+                return Some(waits);
             }
         }
         None

@@ -1,7 +1,8 @@
-//! Removing an archived revision: phases backwards, each gone before the next (spec 05 §7.7).
+//! Removing a revision: first its CustomResourceDefinitions, while the operator still runs, then the other phases in
+//! reverse order, each gone before the next.
 //!
 //! Objects that another active revision still lists are handed to it instead of deleted, so that going
-//! back to an older revision loses nothing (spec 05 §18.4).
+//! back to an older revision loses nothing.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,12 +10,14 @@ use kube::core::GroupVersionKind;
 use olm_api::{annotations, labels};
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, ClusterError, Reason};
+use crate::cluster::{Cluster, ClusterError, Instances, Reason};
 use crate::content::ContentPhase;
 use crate::engine::{Engine, EngineError, ObjectError, Revision};
 use crate::memory::Memory;
 use crate::object::{ObjectKey, is_crd, resource_version, text, uid};
-use crate::plan::{Owner, controller, is_deleting, metadata_patch, owners, without};
+use crate::plan::{
+    Owner, controller, is_deleting, is_left_to_keeper, metadata_patch, owners, without, without_keeper,
+};
 
 /// An active revision that lists objects of the one that goes.
 #[derive(Clone, Debug)]
@@ -35,14 +38,15 @@ impl Heir {
 /// What happens to CustomResourceDefinitions, whose deletion deletes all custom resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CrdPolicy {
-    /// They are deleted like everything else.
+    /// They are deleted with their custom resources.
     #[default]
     Delete,
-    /// They stay, without an owner. They are let go of before anything is deleted.
+    /// They are retained without an owner.
     Keep,
     /// Nothing at all is deleted while a custom resource is left.
     BlockIfInUse,
-    /// Those of which custom resources are left stay until there are none; everything else goes.
+    /// Those with custom resources are retained until there are none. So is everything else where one of them needs a
+    /// conversion webhook.
     SpareIfInUse,
 }
 
@@ -55,6 +59,9 @@ pub struct TeardownOptions {
     pub crds: CrdPolicy,
     /// The revision goes itself, so that what names no other owner is left to garbage collection.
     pub is_final: bool,
+    /// Custom resources are not waited for any more. Their conversion webhooks are removed, so that the API server can
+    /// still read and delete them.
+    pub abandons: bool,
 }
 
 /// How far the removal got.
@@ -64,6 +71,10 @@ pub struct TeardownResult {
     pub waiting: Vec<ObjectKey>,
     /// What must be resolved by users, one line each.
     pub blocked: Vec<String>,
+    /// Custom resources of CustomResourceDefinitions that are being deleted, see [`Instances::summary`].
+    pub terminating: Vec<String>,
+    /// Nothing but CustomResourceDefinitions may be removed yet.
+    is_held: bool,
 }
 
 impl TeardownResult {
@@ -99,129 +110,86 @@ impl<C: Cluster> Engine<C> {
         result
     }
 
+    /// Removes what is not among `removed` yet.
     async fn remove_left(
         &self,
         revision: &Revision,
         options: &TeardownOptions,
         removed: &mut HashSet<ObjectKey>,
     ) -> Result<TeardownResult, EngineError> {
-        let (owner, heirs) = (&revision.owner, &options.heirs);
-        let mut result = match options.crds {
-            CrdPolicy::Keep => self.release(owner, revision.definitions(), heirs).await?,
-            CrdPolicy::BlockIfInUse => self.in_use(owner, revision.definitions(), heirs).await?,
-            _ => TeardownResult::default(),
-        };
-        if !result.is_complete() {
-            return Ok(result);
+        let mut removal = Removal::new(self, &revision.owner, options);
+        let definitions = revision.definitions().into_iter().filter(|key| !removed.contains(key));
+        removal.definitions(definitions).await?;
+        if removal.result.is_held {
+            return Ok(removal.result);
         }
         for phase in revision.phases.iter().rev() {
-            for key in keys(phase) {
+            for key in keys(phase).filter(|key| !is_crd(&key.gvk)) {
                 if removed.contains(&key) {
                     continue;
                 }
-                let open = (result.waiting.len(), result.blocked.len());
-                self.remove(&key, owner, options, &mut result).await.map_err(failed(&key))?;
-                if open == (result.waiting.len(), result.blocked.len()) {
+                let open = removal.result.waiting.len();
+                removal.remove(&key).await.map_err(failed(&key))?;
+                if open == removal.result.waiting.len() {
                     removed.insert(key);
                 }
             }
-            // What must not go holds up only what it needs, which `remove` knows.
-            if !result.waiting.is_empty() {
+            if !removal.result.waiting.is_empty() {
                 break;
             }
         }
-        Ok(result)
+        Ok(removal.result)
     }
 
-    /// Lets go of CustomResourceDefinitions: they stay, without `owner` and our marks, or go to an heir. One that
-    /// depends on a conversion webhook which goes loses that, or blocks if it cannot do without.
-    pub async fn release(
+    /// The first step of [`Self::teardown`] alone, with these CustomResourceDefinitions.
+    pub async fn remove_definitions(
         &self,
         owner: &Owner,
         definitions: impl IntoIterator<Item = ObjectKey>,
-        heirs: &[Heir],
+        options: &TeardownOptions,
     ) -> Result<TeardownResult, EngineError> {
-        let mut result = TeardownResult::default();
-        for key in definitions {
-            self.release_one(&key, owner, heirs, &mut result).await.map_err(failed(&key))?;
-        }
-        Ok(result)
-    }
-
-    async fn release_one(
-        &self,
-        key: &ObjectKey,
-        owner: &Owner,
-        heirs: &[Heir],
-        result: &mut TeardownResult,
-    ) -> Result<(), ClusterError> {
-        let Some(actual) = self.live(key).await? else { return Ok(()) };
-        if !is_controlled(&actual, owner) {
-            return self.disown(key, &actual, owner, result).await;
-        }
-        if let Some(heir) = heir(heirs, key) {
-            return self.change(key, &hand_over_patch(&actual, owner, heir), result).await;
-        }
-        let mut patch = release_patch(&actual, owner);
-        if actual.pointer("/spec/conversion/webhook/clientConfig/service").is_some_and(|s| !s.is_null()) {
-            if let Some(versions) = versions_to_migrate(&actual) {
-                result.blocked.push(format!(
-                    "cannot keep CustomResourceDefinition {}: its conversion webhook goes with the extension, and \
-                     custom resources may be stored as {versions}",
-                    key.name
-                ));
-                return Ok(());
-            }
-            patch["spec"] = json!({"conversion": {"strategy": "None", "webhook": null}});
-        }
-        self.change(key, &patch, result).await
-    }
-
-    /// Which of these CustomResourceDefinitions cannot go, because custom resources of them are left. Those that are not
-    /// `owner`'s, or go to an heir, are in nobody's way.
-    pub async fn in_use(
-        &self,
-        owner: &Owner,
-        definitions: impl IntoIterator<Item = ObjectKey>,
-        heirs: &[Heir],
-    ) -> Result<TeardownResult, EngineError> {
-        let mut result = TeardownResult::default();
-        for key in definitions.into_iter().filter(|key| heir(heirs, key).is_none()) {
-            let message = async {
-                match self.live(&key).await? {
-                    Some(actual) if is_controlled(&actual, owner) => self.instances_of(&key, &actual).await,
-                    _ => Ok(None),
-                }
-            };
-            result.blocked.extend(message.await.map_err(failed(&key))?);
-        }
-        Ok(result)
-    }
-
-    /// What to say about a definition of which custom resources are left.
-    async fn instances_of(&self, key: &ObjectKey, actual: &Value) -> Result<Option<String>, ClusterError> {
-        if is_deleting(actual) {
-            return Ok(None);
-        }
-        let Some(kind) = served_kind(actual) else { return Ok(None) };
-        Ok(self.cluster().instances(&kind).await?.map(|instances| {
-            format!(
-                "cannot delete CustomResourceDefinition {}: {} custom resources exist (first: {})",
-                key.name, instances.count, instances.first
-            )
-        }))
+        let mut removal = Removal::new(self, owner, options);
+        removal.definitions(definitions).await?;
+        Ok(removal.result)
     }
 
     /// Gives heirs what they list of `owner`'s, and removes nothing.
     pub async fn hand_over(&self, owner: &Owner, heirs: &[Heir]) -> Result<TeardownResult, EngineError> {
-        let mut result = TeardownResult::default();
         let options = TeardownOptions { heirs: heirs.to_vec(), ..TeardownOptions::default() };
+        let mut removal = Removal::new(self, owner, &options);
         let mut listed: Vec<&ObjectKey> = heirs.iter().flat_map(|heir| heir.objects.values()).collect();
         listed.sort_by_key(|key| key.to_string());
         for key in listed {
-            self.remove(key, owner, &options, &mut result).await.map_err(failed(key))?;
+            removal.remove(key).await.map_err(failed(key))?;
         }
-        Ok(result)
+        Ok(removal.result)
+    }
+
+    /// Whether a pod of the revision's Deployments is ready: only a running operator removes the finalizers of its custom
+    /// resources. `true` if the cluster does not answer.
+    pub async fn has_operator(&self, revision: &Revision) -> bool {
+        let is_deployment = |key: &ObjectKey| key.gvk.group == "apps" && key.gvk.kind == "Deployment";
+        for key in revision.phases.iter().flat_map(keys).filter(is_deployment) {
+            let gvk = GroupVersionKind::gvk("", "v1", "Namespace");
+            let namespace = ObjectKey { gvk, namespace: String::new(), name: key.namespace.clone() };
+            let (Ok(deployment), Ok(namespace)) = (self.live(&key).await, self.live(&namespace).await) else {
+                return true;
+            };
+            let ready =
+                deployment.and_then(|deployment| deployment.pointer("/status/readyReplicas")?.as_u64());
+            if ready > Some(0) && !namespace.is_some_and(|namespace| is_deleting(&namespace)) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The custom resources of a CustomResourceDefinition.
+    pub(crate) async fn instances_of(&self, definition: &Value) -> Result<Option<Instances>, ClusterError> {
+        match served_kind(definition) {
+            Some(kind) => self.cluster().instances(&kind).await,
+            None => Ok(None),
+        }
     }
 
     async fn live(&self, key: &ObjectKey) -> Result<Option<Value>, ClusterError> {
@@ -230,92 +198,152 @@ impl<C: Cluster> Engine<C> {
             answer => answer,
         }
     }
+}
 
-    async fn remove(
-        &self,
-        key: &ObjectKey,
-        owner: &Owner,
-        options: &TeardownOptions,
-        result: &mut TeardownResult,
-    ) -> Result<(), ClusterError> {
-        let Some(actual) = self.live(key).await? else { return Ok(()) };
-        let heir = heir(&options.heirs, key);
-        if !is_controlled(&actual, owner) {
-            // The collector takes off references of owners that go in foreground, the controller's too.
-            let is_last = options.is_final && heir.is_none() && without(&actual, owner).is_empty();
-            if is_last && !is_crd(&key.gvk) {
-                return Ok(());
-            }
-            return self.disown(key, &actual, owner, result).await;
-        }
-        if let Some(heir) = heir {
-            return self.change(key, &hand_over_patch(&actual, owner, heir), result).await;
-        }
-        if is_crd(&key.gvk) && options.crds == CrdPolicy::Keep {
-            return self.release_one(key, owner, &options.heirs, result).await;
-        }
-        if is_crd(&key.gvk)
-            && options.crds != CrdPolicy::Delete
-            && let Some(message) = self.instances_of(key, &actual).await?
-        {
-            result.blocked.push(message);
-            return Ok(());
-        }
-        if is_namespace(key) && !result.blocked.is_empty() {
-            // It may hold the very custom resources that must not be lost.
-            result.waiting.push(key.clone());
-            return Ok(());
-        }
-        self.delete(key, &actual, result).await
+/// One pass of a removal.
+struct Removal<'a, C> {
+    engine: &'a Engine<C>,
+    owner: &'a Owner,
+    options: &'a TeardownOptions,
+    result: TeardownResult,
+}
+
+impl<'a, C: Cluster> Removal<'a, C> {
+    fn new(engine: &'a Engine<C>, owner: &'a Owner, options: &'a TeardownOptions) -> Self {
+        Self { engine, owner, options, result: TeardownResult::default() }
     }
 
-    async fn delete(
-        &self,
-        key: &ObjectKey,
-        actual: &Value,
-        result: &mut TeardownResult,
-    ) -> Result<(), ClusterError> {
-        if !is_deleting(actual) {
-            match self.cluster().delete(key, uid(actual), resource_version(actual)).await {
-                // Changed since it was read: the next pass looks again.
-                Err(error) if error.reason == Reason::Conflict => {}
-                Err(error) if error.reason == Reason::NotFound => return Ok(()),
-                other => other?,
+    /// First step of a removal: hands over, releases, retains or deletes each CustomResourceDefinition.
+    async fn definitions(&mut self, keys: impl IntoIterator<Item = ObjectKey>) -> Result<(), EngineError> {
+        let (mut unused, policy) = (Vec::new(), self.options.crds);
+        for key in keys {
+            unused.extend(self.decide(&key).await.map_err(failed(&key))?.map(|actual| (key, actual)));
+        }
+        if policy != CrdPolicy::BlockIfInUse || self.result.blocked.is_empty() {
+            for (key, actual) in unused {
+                self.delete_definition(&key, actual).await.map_err(failed(&key))?;
             }
         }
-        result.waiting.push(key.clone());
+        self.result.is_held |= !self.result.waiting.is_empty()
+            || policy != CrdPolicy::SpareIfInUse && !self.result.blocked.is_empty();
         Ok(())
+    }
+
+    /// The CustomResourceDefinition as it is, if it is to be deleted.
+    async fn decide(&mut self, key: &ObjectKey) -> Result<Option<Value>, ClusterError> {
+        let Some(actual) = self.engine.live(key).await? else { return Ok(None) };
+        if !is_controlled(&actual, self.owner) && !is_left_to_keeper(&actual, self.owner) {
+            self.disown(key, &actual).await?;
+        } else if let Some(heir) = heir(&self.options.heirs, key) {
+            self.change(key, &hand_over_patch(&actual, self.owner, heir)).await?;
+        } else if self.options.crds == CrdPolicy::Keep {
+            self.release(key, &actual).await?;
+        } else if self.options.crds != CrdPolicy::Delete
+            && !is_deleting(&actual)
+            && let Some(found) = self.engine.instances_of(&actual).await?
+        {
+            self.result.is_held |= has_conversion_webhook(&actual);
+            self.result.blocked.push(format!(
+                "cannot delete CustomResourceDefinition {}: {} custom resources exist (first: {})",
+                key.name, found.count, found.first
+            ));
+        } else {
+            return Ok(Some(actual));
+        }
+        Ok(None)
+    }
+
+    /// Removes the owner and our labels from a CustomResourceDefinition. One that depends on a conversion webhook of the
+    /// extension loses that, or blocks if it cannot do without.
+    async fn release(&mut self, key: &ObjectKey, actual: &Value) -> Result<(), ClusterError> {
+        let mut patch = release_patch(actual, self.owner);
+        if has_conversion_webhook(actual) {
+            if let Some(versions) = versions_to_migrate(actual) {
+                self.result.blocked.push(format!(
+                    "cannot keep CustomResourceDefinition {}: its conversion webhook goes with the extension, and \
+                     custom resources may be stored as {versions}",
+                    key.name
+                ));
+                return Ok(());
+            }
+            patch["spec"] = no_conversion();
+        }
+        self.change(key, &patch).await.map(drop)
+    }
+
+    /// Deletes a CustomResourceDefinition, whose custom resources the API server deletes first.
+    async fn delete_definition(&mut self, key: &ObjectKey, mut actual: Value) -> Result<(), ClusterError> {
+        if self.options.abandons && has_conversion_webhook(&actual) {
+            let mut patch = metadata_patch(&actual, []);
+            patch["spec"] = no_conversion();
+            let Some(changed) = self.change(key, &patch).await? else { return Ok(()) };
+            actual = changed;
+        }
+        if !self.delete(key, &actual).await? {
+            return Ok(());
+        }
+        match self.engine.instances_of(&actual).await {
+            Ok(found) => self.result.terminating.extend(found.map(|found| found.summary(&key.name))),
+            // Not served any more.
+            Err(error) if error.reason == Reason::NotFound => {}
+            Err(error) => {
+                self.result.terminating.push(format!("{}, which cannot be listed: {error}", key.name));
+            }
+        }
+        if !self.options.abandons || !is_deleting(&actual) {
+            self.result.waiting.push(key.clone());
+        }
+        Ok(())
+    }
+
+    async fn remove(&mut self, key: &ObjectKey) -> Result<(), ClusterError> {
+        let Some(actual) = self.engine.live(key).await? else { return Ok(()) };
+        let heir = heir(&self.options.heirs, key);
+        if !is_controlled(&actual, self.owner) {
+            // The collector takes off references of owners that go in foreground, the controller's too.
+            if self.options.is_final && heir.is_none() && without(&actual, self.owner).is_empty() {
+                return Ok(());
+            }
+            self.disown(key, &actual).await?;
+        } else if let Some(heir) = heir {
+            self.change(key, &hand_over_patch(&actual, self.owner, heir)).await?;
+        } else if is_namespace(key) && !self.result.blocked.is_empty() || self.delete(key, &actual).await? {
+            // A namespace may hold the very custom resources that must not be lost.
+            self.result.waiting.push(key.clone());
+        }
+        Ok(())
+    }
+
+    /// Whether the object is left to wait for.
+    async fn delete(&self, key: &ObjectKey, actual: &Value) -> Result<bool, ClusterError> {
+        if is_deleting(actual) {
+            return Ok(true);
+        }
+        match self.engine.cluster().delete(key, uid(actual), resource_version(actual)).await {
+            Err(error) if error.reason == Reason::NotFound => Ok(false),
+            // 409: the next pass reads it again.
+            Err(error) if error.reason == Reason::Conflict => Ok(true),
+            other => other.map(|()| true),
+        }
     }
 
     /// Removes our reference from an object that somebody else controls; no request if there is none.
-    async fn disown(
-        &self,
-        key: &ObjectKey,
-        actual: &Value,
-        owner: &Owner,
-        result: &mut TeardownResult,
-    ) -> Result<(), ClusterError> {
-        let rest = without(actual, owner);
-        if rest.len() == owners(actual).len() {
-            return Ok(());
-        }
-        self.change(key, &metadata_patch(actual, [("ownerReferences", rest.into())]), result).await
-    }
-
-    /// Changes who owns an object. One that vanishes meanwhile needs no change any more; one that somebody else has
-    /// changed is looked at again by the next pass.
-    async fn change(
-        &self,
-        key: &ObjectKey,
-        patch: &Value,
-        result: &mut TeardownResult,
-    ) -> Result<(), ClusterError> {
-        match self.cluster().merge(key, patch).await {
-            Err(error) if error.reason == Reason::Conflict => result.waiting.push(key.clone()),
-            Err(error) if error.reason != Reason::NotFound => return Err(error),
-            _ => {}
+    async fn disown(&mut self, key: &ObjectKey, actual: &Value) -> Result<(), ClusterError> {
+        let rest = without(actual, self.owner);
+        if rest.len() < owners(actual).len() {
+            self.change(key, &metadata_patch(actual, [("ownerReferences", rest.into())])).await?;
         }
         Ok(())
+    }
+
+    /// Patches an object; `None` if that is gone, or has changed and the next pass reads it again.
+    async fn change(&mut self, key: &ObjectKey, patch: &Value) -> Result<Option<Value>, ClusterError> {
+        match self.engine.cluster().merge(key, patch).await {
+            Err(error) if error.reason == Reason::Conflict => self.result.waiting.push(key.clone()),
+            Err(error) if error.reason == Reason::NotFound => {}
+            other => return other.map(Some),
+        }
+        Ok(None)
     }
 }
 
@@ -338,7 +366,7 @@ fn release_patch(actual: &Value, owner: &Owner) -> Value {
     metadata_patch(
         actual,
         [
-            ("ownerReferences", without(actual, owner).into()),
+            ("ownerReferences", without_keeper(without(actual, owner)).into()),
             ("annotations", json!({annotations::REVISION: null, annotations::EXT_KEPT_FOR: kept_for})),
             ("labels", json!({labels::MANAGED_BY: null, labels::OWNER_KIND: null, labels::OWNER_NAME: null})),
         ],
@@ -363,6 +391,15 @@ fn is_namespace(key: &ObjectKey) -> bool {
     key.gvk.group.is_empty() && key.gvk.kind == "Namespace"
 }
 
+fn has_conversion_webhook(crd: &Value) -> bool {
+    crd.pointer("/spec/conversion/webhook/clientConfig/service").is_some_and(|service| !service.is_null())
+}
+
+/// The `spec` of a merge patch that removes a conversion webhook.
+fn no_conversion() -> Value {
+    json!({"conversion": {"strategy": "None", "webhook": null}})
+}
+
 /// The versions in which objects may be stored other than the one that they are written in now; `None` if there is none.
 fn versions_to_migrate(crd: &Value) -> Option<String> {
     let versions = crd.pointer("/spec/versions").and_then(Value::as_array);
@@ -374,10 +411,12 @@ fn versions_to_migrate(crd: &Value) -> Option<String> {
     (!others.is_empty()).then(|| others.join(", "))
 }
 
-/// The kind that a CustomResourceDefinition defines, in a version that is served.
-fn served_kind(crd: &Value) -> Option<GroupVersionKind> {
-    let versions = crd.pointer("/spec/versions")?.as_array()?;
-    let served = versions.iter().find(|version| version.get("served") == Some(&Value::Bool(true)))?;
+/// The kind that a CustomResourceDefinition defines, in a version that is served: the stored one where it can be, which
+/// needs no conversion.
+pub fn served_kind(crd: &Value) -> Option<GroupVersionKind> {
+    let is = |version: &Value, flag: &str| version.get(flag) == Some(&Value::Bool(true));
+    let versions = crd.pointer("/spec/versions")?.as_array()?.iter().filter(|version| is(version, "served"));
+    let served = versions.max_by_key(|version| is(version, "storage"))?;
     Some(GroupVersionKind::gvk(
         text(crd, "/spec/group"),
         text(served, "/name"),

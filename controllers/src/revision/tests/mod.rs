@@ -6,10 +6,12 @@
 mod faults;
 mod leaving;
 mod quiet;
+mod removing;
 mod rolling;
 mod world;
 
 use futures::join;
+use olm_control_plane::{HOUSEKEEPING, Options};
 use world::World;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -48,7 +50,19 @@ async fn revisions_on_a_control_plane() {
         leaving::definitions_can_be_kept(&world),
         leaving::revisions_of_a_former_extension_hand_over(&world),
         leaving::an_unknown_policy_removes_nothing(&world),
+        removing::custom_resources_are_deleted_before_the_operator(&world),
+        removing::custom_resources_without_an_operator_are_reported(&world),
+        removing::kept_definitions_have_a_second_owner(&world),
     );
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn revisions_with_a_garbage_collector() {
+    let world = World::start_with(Options { controllers: HOUSEKEEPING }).await;
+    let controller = world.controller();
+    removing::kept_definitions_survive_a_foreground_deletion(&world).await;
+    removing::foreground_deletion_names_what_is_left(&world).await;
     controller.stop().await;
 }
 

@@ -13,8 +13,8 @@ use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Pos
 use kube::{Api, Client, ResourceExt};
 use olm_api::ClusterObjectSet;
 use olm_api::conditions::find;
-use olm_control_plane::ControlPlane;
 pub(super) use olm_control_plane::eventually;
+use olm_control_plane::{ControlPlane, Options};
 use olm_revision::cluster::Cluster;
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::object::ObjectKey;
@@ -46,6 +46,7 @@ pub(super) const PACE: Pace = Pace {
     minute: SignedDuration::from_secs(10),
     longest_retry: Duration::from_secs(5),
     teardown: SignedDuration::from_mins(2),
+    operator: SignedDuration::from_secs(4),
 };
 
 impl Running {
@@ -117,7 +118,11 @@ impl Running {
 
 impl World {
     pub(super) async fn start() -> Self {
-        let plane = ControlPlane::start().await.unwrap();
+        Self::start_with(Options::default()).await
+    }
+
+    pub(super) async fn start_with(options: Options) -> Self {
+        let plane = ControlPlane::start_with(options).await.unwrap();
         let mut crds = olm_api::crds::crds();
         for crd in &mut crds {
             shorten_deadlines(crd);
@@ -224,6 +229,13 @@ impl World {
 
     pub(super) async fn delete_revision(&self, name: &str) {
         self.sets().delete(name, &DeleteParams::background()).await.unwrap();
+    }
+
+    /// The names of an object's owners.
+    pub(super) async fn owners(&self, object: &Value) -> Option<Vec<String>> {
+        let live = self.get(object).await?;
+        let owners = live["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+        Some(owners.iter().map(|owner| owner["name"].as_str().unwrap().to_owned()).collect())
     }
 
     /// A condition as `Status/Reason message`.

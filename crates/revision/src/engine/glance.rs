@@ -6,6 +6,7 @@ use super::Engine;
 use super::settle::probed;
 use crate::cluster::Cluster;
 use crate::memory::{Known, Memory, hash_of_state};
+use crate::object::is_crd;
 use crate::plan::{Owner, Plan, plan};
 use crate::probes::Probes;
 use crate::result::{Action, ObjectResult, PhaseResult, RevisionResult};
@@ -65,7 +66,7 @@ impl<C: Cluster> Engine<C> {
         let protection = CollisionProtection::Prevent;
         let action = match plan(Some(&actual), owner, siblings, &protection) {
             Plan::Repair if known.found == hash_of_state(&actual) => Action::Idle,
-            Plan::AwaitDeletion => Action::Idle,
+            Plan::AwaitDeletion if !is_crd(&known.key.gvk) => Action::Idle,
             Plan::Leave => Action::Progressed,
             _ => return None,
         };

@@ -13,7 +13,7 @@ use crate::failure::{EngineError, ObjectError};
 use crate::managed_fields::taken_over;
 use crate::memory::{Hash, Known, hash, hash_of_state};
 use crate::object::ObjectKey;
-use crate::plan::{Plan, check_body, desired, plan, superseded_managers};
+use crate::plan::{Plan, check_body, desired, keep, plan, superseded_managers};
 use crate::result::ObjectResult;
 
 /// Reads and dry runs of one phase that are under way at a time.
@@ -120,7 +120,10 @@ impl<C: Cluster> Engine<C> {
         content: &ContentObject,
         known: Option<&Known>,
     ) -> Result<Look, Check> {
-        let desired = desired(content, &revision.owner);
+        let mut desired = desired(content, &revision.owner);
+        if let Some(keeper) = &self.keeper {
+            keep(&mut desired, keeper);
+        }
         let wanted = hash(&desired);
         let known = known.filter(|known| known.wanted == wanted && known.key == ObjectKey::of(&desired));
         if let Some(result) = known.and_then(|known| known.unchanged(&self.sightings)) {

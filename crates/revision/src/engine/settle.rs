@@ -9,7 +9,7 @@ use crate::content::ContentObject;
 use crate::failure::ObjectError;
 use crate::managed_fields::{conflicts, taken_over};
 use crate::memory::Known;
-use crate::object::{ObjectKey, resource_version};
+use crate::object::{ObjectKey, is_crd, resource_version};
 use crate::plan::{Plan, metadata_patch, superseded_managers, write_body};
 use crate::probes::{ProbeResult, ProbeStatus, Probes, failure_line};
 use crate::report::collision;
@@ -56,6 +56,9 @@ impl<C: Cluster> Engine<C> {
                 return Ok((held(key, actual.as_ref(), &revision.probes), None));
             }
             (Plan::Adopt | Plan::Repair, Some(actual)) => self.write(revision, desired, actual, plan).await?,
+            (Plan::AwaitDeletion, Some(actual)) if is_crd(&key.gvk) => {
+                return Ok((self.awaited(key, actual, &revision.probes).await, None));
+            }
             (Plan::Keep | Plan::AwaitDeletion, Some(actual)) => (Action::Idle, actual.clone()),
             (Plan::Leave, Some(actual)) => (Action::Progressed, actual.clone()),
             (Plan::Collide, Some(actual)) => {
@@ -102,6 +105,19 @@ impl<C: Cluster> Engine<C> {
         let live = write.await.map_err(|error| ObjectError::new(&key, step, error))?;
         let action = if resource_version(&live) == before { Action::Idle } else { action };
         Ok((action, live))
+    }
+
+    /// A CustomResourceDefinition that is being deleted, with what it waits for.
+    async fn awaited(&self, key: ObjectKey, actual: &Value, probes: &Probes) -> ObjectResult {
+        let waits = match self.instances_of(actual).await {
+            Ok(found) => found
+                .map(|found| format!(", which waits for {}", found.summary(&key.name)))
+                .unwrap_or_default(),
+            Err(error) => format!(", whose custom resources cannot be listed: {error}"),
+        };
+        let waits = format!("waiting for the deletion of CustomResourceDefinition {}{waits}", key.name);
+        let result = probed(key, Action::Awaited, actual, probes);
+        ObjectResult { not_ready: Some(waits), ..result }
     }
 
     /// Makes plain updates of ours server-side applies; without any there is no request.

@@ -27,6 +27,9 @@ async fn engine_on_a_control_plane() {
     removal::the_last_owner_does_not_let_go(&world).await;
     ownership::heirs_get_objects_back(&world).await;
     removal::definitions_in_use(&world).await;
+    removal::definitions_are_deleted_before_the_rest(&world).await;
+    removal::conversion_webhooks_outlive_what_they_convert(&world).await;
+    removal::operator_runs_with_a_ready_pod(&world).await;
     removal::definitions_are_saved_before_anything_goes(&world).await;
     removal::conversion_webhooks_go_with_their_extension(&world).await;
     rollout::refusals_of_the_server(&world).await;

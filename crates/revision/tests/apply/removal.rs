@@ -5,7 +5,7 @@ use olm_revision::result::Action;
 use olm_revision::teardown::{CrdPolicy, TeardownOptions};
 use serde_json::{Value, json};
 
-use crate::world::{World, actions, config_map, crd, owner_names, phase, until};
+use crate::world::{World, actions, config_map, crd, deployment, owner_names, phase, until};
 
 // spec 05 acceptance 34
 pub(crate) async fn teardown_waits_for_each_phase(world: &World) {
@@ -125,6 +125,108 @@ pub(crate) async fn definitions_are_saved_before_anything_goes(world: &World) {
     world.delete(&gizmo).await;
     until(async || world.engine.teardown(&again, &spare).await.unwrap().is_complete().then_some(())).await;
     assert_eq!(world.get(&definition).await, None);
+}
+
+pub(crate) async fn definitions_are_deleted_before_the_rest(world: &World) {
+    let ns = "first";
+    world.namespace(ns).await;
+    let (definition, map) = (crd("trinkets", "Trinket"), config_map(ns, "a", json!({})));
+    let phases = vec![phase("crds", &[&definition]), phase("deploy", &[&map])];
+    let mut revision = world.revision("first", 1, phases).await;
+    revision.probes = Default::default();
+    world.complete(&revision).await;
+    let held = json!({"apiVersion": "acme.example/v1", "kind": "Trinket",
+        "metadata": {"name": "t", "namespace": ns, "finalizers": ["acme.example/hold"]}});
+    world.create(&held).await;
+    world.calls();
+    let waits = "1 trinkets.acme.example (first: first/t): finalizer acme.example/hold";
+    let options = TeardownOptions::default();
+    for _ in 0..2 {
+        let result = world.engine.teardown(&revision, &options).await.unwrap();
+        let waiting: Vec<&str> = result.waiting.iter().map(|key| key.name.as_str()).collect();
+        assert_eq!((waiting, result.terminating), (vec!["trinkets.acme.example"], vec![waits.to_owned()]));
+    }
+    assert_eq!(world.calls(), ["delete trinkets.acme.example"]);
+    assert!(world.get(&map).await.is_some());
+    // Without an operator the rest is removed, and the custom resource is reported.
+    let options = TeardownOptions { abandons: true, ..options };
+    world.engine.teardown(&revision, &options).await.unwrap();
+    let result = world.engine.teardown(&revision, &options).await.unwrap();
+    assert!(result.is_complete());
+    assert_eq!((result.terminating, world.get(&map).await), (vec![waits.to_owned()], None));
+    // A reinstallation waits, whatever its name.
+    for extension in ["first", "again"] {
+        let phases = vec![phase("crds", &[&definition]), phase("deploy", &[&map])];
+        let mut again = world.revision(extension, 2, phases).await;
+        again.probes = Default::default();
+        let result = world.reconcile(&again).await;
+        assert_eq!(actions(&result), [Action::Awaited]);
+        let text = format!(
+            "waiting for the deletion of CustomResourceDefinition trinkets.acme.example, which waits for {waits}"
+        );
+        assert_eq!((result.obstacle(), result.is_complete()), (Some(text), false));
+    }
+    world.edit(&held, json!({"metadata": {"finalizers": null}})).await;
+    until(async || world.get(&definition).await.is_none().then_some(())).await;
+}
+
+// Its Service must not be deleted before, and the API server must be able to read what is stored.
+pub(crate) async fn conversion_webhooks_outlive_what_they_convert(world: &World) {
+    let ns = "converted";
+    world.namespace(ns).await;
+    let mut definition = crd("bolts", "Bolt");
+    let mut old = definition["spec"]["versions"][0].clone();
+    old["name"] = json!("v1alpha1");
+    definition["spec"]["versions"][0]["storage"] = json!(false);
+    definition["spec"]["versions"].as_array_mut().unwrap().push(old);
+    definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
+        "conversionReviewVersions": ["v1"],
+        "clientConfig": {"service": {"name": "s", "namespace": "default", "port": 443}}}});
+    let map = config_map(ns, "a", json!({}));
+    let phases = vec![phase("crds", &[&definition]), phase("deploy", &[&map])];
+    let mut revision = world.revision("converted", 1, phases).await;
+    revision.probes = Default::default();
+    world.complete(&revision).await;
+    let bolt = json!({"apiVersion": "acme.example/v1alpha1", "kind": "Bolt", "metadata": {"name": "b", "namespace": ns}});
+    world.create(&bolt).await;
+    let spare = TeardownOptions { crds: CrdPolicy::SpareIfInUse, ..TeardownOptions::default() };
+    let result = world.engine.teardown(&revision, &spare).await.unwrap();
+    assert_eq!((result.blocked.len(), world.get(&map).await.is_some()), (1, true));
+    // Two stored versions, and nothing that converts.
+    let versions = json!([{"name": "v1", "storage": true}, {"name": "v1alpha1", "storage": false}]);
+    let mut edited = definition["spec"]["versions"].clone();
+    for (version, change) in edited.as_array_mut().unwrap().iter_mut().zip(versions.as_array().unwrap()) {
+        version["storage"] = change["storage"].clone();
+    }
+    world.edit(&definition, json!({"spec": {"versions": edited}})).await;
+    let delete = TeardownOptions::default();
+    until(async || {
+        let result = world.engine.teardown(&revision, &delete).await.unwrap();
+        let text = result.terminating.first()?;
+        text.starts_with("bolts.acme.example, which cannot be listed: ").then_some(())
+    })
+    .await;
+    assert!(world.get(&map).await.is_some());
+    let abandon = TeardownOptions { abandons: true, ..delete };
+    until(async || world.engine.teardown(&revision, &abandon).await.unwrap().is_complete().then_some(()))
+        .await;
+    until(async || world.get(&definition).await.is_none().then_some(())).await;
+    assert_eq!(world.get(&map).await, None);
+}
+
+pub(crate) async fn operator_runs_with_a_ready_pod(world: &World) {
+    let ns = "running";
+    world.namespace(ns).await;
+    let deployment = deployment(ns, "op");
+    let revision = world.revision("running", 1, vec![phase("deploy", &[&deployment])]).await;
+    assert!(!world.engine.has_operator(&revision).await);
+    world.reconcile(&revision).await;
+    assert!(!world.engine.has_operator(&revision).await);
+    world.edit_status(&deployment, json!({"status": {"replicas": 1, "readyReplicas": 1}})).await;
+    assert!(world.engine.has_operator(&revision).await);
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ns}});
+    world.delete(&namespace).await;
+    assert!(!world.engine.has_operator(&revision).await);
 }
 
 // spec 07 §4.14: a definition that stays must not depend on a webhook that goes
