@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::Args;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Preconditions};
 use olm_api::conditions::types;
@@ -108,7 +109,8 @@ pub(crate) async fn run(args: UninstallArgs, session: &mut Session) -> Result<()
         return Ok(());
     }
     session.output.finish()?;
-    let words = gone(&cluster, &extension, &sets, args.change.timeout, session).await?;
+    let going: Vec<&Definition> = leaving.definitions.iter().filter(|definition| !definition.stays).collect();
+    let words = gone(&cluster, &extension, &sets, &going, args.change.timeout, session).await?;
     match args.change.output {
         Notation::Table => session.output.text(&format!("{words}\n")),
         Notation::Json | Notation::Yaml | Notation::Name => {
@@ -222,25 +224,90 @@ async fn delete(
     Ok(written)
 }
 
-/// Waits until the extension and its revisions are gone.
+/// Waits until the extension, its revisions and these definitions are gone.
+///
+/// # Errors
+/// Custom resources are left whose finalizers nothing removes.
 async fn gone(
     cluster: &Cluster,
     extension: &ClusterExtension,
     sets: &[ClusterObjectSet],
+    definitions: &[&Definition],
     limit: Duration,
     session: &Session,
 ) -> Result<String, Failure> {
     let name = extension.name_any();
     let uids: BTreeSet<String> = sets.iter().filter_map(ResourceExt::uid).collect();
+    let mut stuck = Vec::new();
     let look = async || {
         let found = cluster.find_extension(&name, session).await?;
         let left = observe::revisions(cluster, &name, session).await?;
         let left: Vec<_> =
             left.iter().filter(|set| set.uid().is_some_and(|uid| uids.contains(&uid))).collect();
-        Ok(still_there(&name, found.filter(|found| found.uid() == extension.uid()).as_ref(), &left))
+        let found = found.filter(|found| found.uid() == extension.uid());
+        let arrival = still_there(&name, found.as_ref(), &left);
+        if !matches!(arrival, Arrival::Arrived(_)) {
+            return Ok(arrival);
+        }
+        let left = self::left(cluster, definitions, &uids, session).await?;
+        let now: Vec<String> = left.iter().filter_map(|(_, stuck)| stuck.clone()).collect();
+        // The API server may still be deleting.
+        let is_stuck = !now.is_empty() && now == stuck;
+        stuck = now;
+        Ok(match left.first() {
+            Some((first, _)) if !is_stuck => Arrival::Underway(format!("{first} to be deleted")),
+            _ => arrival,
+        })
     };
     let stays = format!("the deletion goes on; `olm status {name}` tells more");
-    change::until(&name, &stays, limit, look, session).await
+    let words = change::until(&name, &stays, limit, look, session).await?;
+    match stuck.is_empty() {
+        true => Ok(words),
+        false => Err(Failure::operational(format!(
+            "{words}, but custom resources are left, and nothing removes their finalizers any more:\n{}",
+            stuck.join("\n")
+        ))),
+    }
+}
+
+/// Names of the definitions that are being deleted, or are about to be with the last of these owners, each with the custom
+/// resources whose finalizers hold it up.
+async fn left(
+    cluster: &Cluster,
+    definitions: &[&Definition],
+    owners: &BTreeSet<String>,
+    session: &Session,
+) -> Result<Vec<(String, Option<String>)>, Failure> {
+    let api: Api<CustomResourceDefinition> = Api::all(cluster.client().clone());
+    let engine = KubeCluster::new(cluster.client().clone());
+    let mut left = Vec::new();
+    for Definition { name, gvk, .. } in definitions {
+        let what = format!("CustomResourceDefinition {name}");
+        let Some(found) = cluster.call(&what, api.get_metadata_opt(name), session).await? else { continue };
+        let is_deleting = found.metadata.deletion_timestamp.is_some();
+        if !is_deleting && !found.owner_references().iter().any(|owner| owners.contains(&owner.uid)) {
+            continue;
+        }
+        let mut stuck = None;
+        if let Some(gvk) = gvk.as_ref().filter(|_| is_deleting) {
+            let asked = async { Ok::<_, Failure>(engine.instances(gvk).await) };
+            // What cannot be listed is waited for.
+            let found = session.unless_interrupted(asked).await?.unwrap_or_default();
+            stuck = found.filter(|found| !found.finalizers.is_empty()).map(|found| held(name, &found));
+        }
+        left.push((name.clone(), stuck));
+    }
+    Ok(left)
+}
+
+/// Custom resources that finalizers hold up, and the command that removes those of the first one.
+fn held(definition: &str, found: &Instances) -> String {
+    let place = if found.first.namespace.is_empty() { "" } else { &format!(" -n {}", found.first.namespace) };
+    format!(
+        "{}; to remove them: kubectl patch {definition} {}{place} --type merge -p '{{\"metadata\":{{\"finalizers\":null}}}}'",
+        found.summary(definition),
+        found.first.name
+    )
 }
 
 /// How far a deletion is.

@@ -19,6 +19,21 @@ async fn what_goes_is_counted_agreed_to_and_gone() {
     it_goes_with_everything(&world).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn custom_resources_with_finalizers_fail_the_uninstall() {
+    let world = World::start(HOUSEKEEPING).await;
+    world.install_pipe().await;
+    make_pipes(&world).await;
+    let held = json!({"metadata": {"finalizers": ["example.com/cleanup"]}});
+    pipes(&world).patch("b", &PatchParams::default(), &Patch::Merge(&held)).await.unwrap();
+    let ran = world.olm(&["uninstall", "pipe", "--yes", "--wait"]).await;
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    let said = "error: pipe is uninstalled, but custom resources are left, and nothing removes their finalizers any more:\n\
+                1 pipes.example.com (first: pipe-system/b): finalizer example.com/cleanup; to remove them: \
+                kubectl patch pipes.example.com b -n pipe-system --type merge -p '{\"metadata\":{\"finalizers\":null}}'\n";
+    assert!(ran.stderr.ends_with(said), "{}", ran.stderr);
+}
+
 fn pipes(world: &World) -> Api<DynamicObject> {
     let resource =
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("example.com", "v1", "Pipe"), "pipes");
