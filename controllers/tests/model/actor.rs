@@ -249,6 +249,7 @@ impl Actor {
             if Instant::now() > deadline || !self.intent.held.is_empty() {
                 return;
             }
+            self.clean_up().await;
             tokio::time::sleep(LOOK).await;
         }
         self.intent.namespace = true;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::intent::UninstallPolicy;
 use crate::settled::uninstall_policy;
 use crate::snapshot::{
-    annotation, condition, controller, controllers, difference, is_deleting, label, owners, text,
+    annotation, condition, controller, controllers, difference, is_deleting, is_keeper, label, owners, text,
 };
 use crate::universe::{Key, VERSIONS};
 
@@ -359,7 +359,7 @@ impl History {
             return Some("is foreign and was deleted".to_owned());
         }
         let Some(life) = controller(object).and_then(|uid| self.lives.get(uid)) else {
-            let is_ours = annotation(object, REVISION).is_some();
+            let is_ours = annotation(object, REVISION).is_some() && !owners(object).iter().any(is_keeper);
             return is_ours.then(|| "had no owner and was deleted".to_owned());
         };
         let retired = life.retired().filter(|retired| retired <= version);
@@ -373,20 +373,23 @@ impl History {
             return Some(format!("was deleted though {name} lists it"));
         }
         if key.kind == "CustomResourceDefinition" {
-            self.definition(uid, life, *version, deeds)
+            self.definition(object, life, *version, deeds)
         } else {
             None
         }
     }
 
     /// Custom resources go only with an uninstallation that does not keep them.
-    fn definition(&self, uid: &str, life: &Life, version: u64, deeds: &Deeds) -> Option<String> {
+    fn definition(&self, object: &Value, life: &Life, version: u64, deeds: &Deeds) -> Option<String> {
+        let uid = text(object, "/metadata/uid");
         let is_in_use =
             deeds.instances.values().any(|one| one.definition == uid && one.since < version && !one.is_over);
         let state = life.last_seen(version)?;
         let mut finalizers = state["metadata"]["finalizers"].as_array().into_iter().flatten();
-        if finalizers.any(|finalizer| finalizer == "foregroundDeletion") {
-            // The garbage collector does not wait for anybody.
+        if finalizers.any(|finalizer| finalizer == "foregroundDeletion")
+            && !owners(object).iter().any(is_keeper)
+        {
+            // The garbage collector waits for no finalizer; the second owner may not be there yet.
             return None;
         }
         let is_leaving = is_deleting(state) || life.before(version).is_none();

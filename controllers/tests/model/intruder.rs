@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kube::Api;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::actor::{Actor, LOOK, deletion};
@@ -221,6 +221,10 @@ impl Actor {
         self.instances += 1;
         let object = json!({"apiVersion": format!("{}/v1", group(&name)), "kind": kind(plural),
             "metadata": {"name": format!("instance-{}", self.instances)}, "spec": {}});
+        let mut object = object;
+        if self.instances % 2 == 1 {
+            object["metadata"]["finalizers"] = json!(["model.test/cleanup"]);
+        }
         let object: DynamicObject = serde_json::from_value(object).unwrap();
         if let Ok(made) = self.instances_of(plural).create(&PostParams::default(), &object).await {
             let uid = made.metadata.uid.unwrap();
@@ -244,6 +248,20 @@ impl Actor {
                 .instances_of(plural)
                 .delete_collection(&DeleteParams::default(), &ListParams::default())
                 .await;
+        }
+        self.clean_up().await;
+    }
+
+    /// Removes the finalizers of custom resources that are being deleted, as a running operator does.
+    pub(crate) async fn clean_up(&self) {
+        for plural in DEFINED {
+            let api = self.instances_of(plural);
+            let Ok(found) = api.list(&ListParams::default()).await else { continue };
+            for one in found.iter().filter(|one| one.metadata.deletion_timestamp.is_some()) {
+                let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+                // It may be gone already.
+                let _ = api.patch(&one.name_any(), &PatchParams::default(), &none).await;
+            }
         }
     }
 

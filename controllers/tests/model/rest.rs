@@ -10,7 +10,7 @@ use crate::actor::{Actor, LOOK};
 use crate::history::History;
 use crate::settled::{Window, faults};
 use crate::snapshot::{Revision, Snapshot, condition, difference, is_deleting, owners, text};
-use crate::universe::DEFINED;
+use crate::universe::{DEFINED, Key};
 use crate::verdict::is_honoured;
 
 /// How long everything may take to come to rest; failing objects are tried again after growing delays.
@@ -70,6 +70,12 @@ impl Actor {
         loop {
             let snapshot = self.snapshot();
             self.run_pods(&snapshot).await;
+            let is_dying = |(key, object): (&Key, &Arc<Value>)| {
+                is_deleting(object) && ["CustomResourceDefinition", "Namespace"].contains(&key.kind.as_str())
+            };
+            if snapshot.objects.iter().any(is_dying) {
+                self.clean_up().await;
+            }
             self.forget_lost_instances(&snapshot);
             let faults = faults(&self.intent, &self.window, &snapshot);
             let is_silent = silent.1.elapsed() >= QUIET && self.stage.recorder.quiet(&name) >= QUIET;

@@ -9,7 +9,7 @@ use crate::intent::{Catalog, Intent, UninstallPolicy, Wish};
 use crate::resolving::resolve;
 use crate::snapshot::{
     Condition, Namespace, Revision, Snapshot, annotation, condition, controller, controllers, difference,
-    is_deleting, label, owners, text,
+    is_deleting, is_keeper, label, owners, text,
 };
 use crate::universe::{Key, VERSIONS};
 
@@ -62,6 +62,8 @@ enum Progress {
     Rolling,
     /// Somebody else's object stands in this phase.
     Collision(usize),
+    /// A definition of the same name is being deleted.
+    Awaiting,
     /// The API server would not take this phase.
     Refused(usize),
     /// A Secret with its content is missing.
@@ -74,6 +76,7 @@ enum Standing {
     Ready,
     NotReady,
     Collision,
+    Awaited,
     Wrong(String),
 }
 
@@ -160,6 +163,7 @@ impl Judge<'_> {
             Progress::Collision(phase) => {
                 ("True", "Retrying", format!("revision object collisions in phase {phase}\n"))
             }
+            Progress::Awaiting => ("True", "Retrying", "waiting for the deletion of ".to_owned()),
             Progress::Refused(phase) => ("True", "Retrying", format!("phase {phase} validation error: ")),
             Progress::Unreadable => ("True", "Retrying", "resolving ref in phase ".to_owned()),
             Progress::Paused => return progress,
@@ -194,17 +198,21 @@ impl Judge<'_> {
             if is_refused && objects.iter().any(|object| is_lacking(Key::of(object))) {
                 return (Progress::Refused(index), wrong);
             }
-            let (mut ready, mut free) = (true, true);
+            let (mut ready, mut free, mut awaited) = (true, true, false);
             for object in objects {
                 match self.standing(revision, object) {
                     Standing::Ready => {}
                     Standing::NotReady => ready = false,
                     Standing::Collision => free = false,
+                    Standing::Awaited => awaited = true,
                     Standing::Wrong(text) => wrong.push(format!("{}: {text}", Key::of(object))),
                 }
             }
             if !free {
                 return (Progress::Collision(index), wrong);
+            }
+            if awaited {
+                return (Progress::Awaiting, wrong);
             }
             if !ready {
                 return (Progress::Rolling, wrong);
@@ -218,6 +226,14 @@ impl Judge<'_> {
             return Standing::Wrong("is missing".to_owned());
         };
         let readiness = || if self.is_ready(actual) { Standing::Ready } else { Standing::NotReady };
+        let is_siblings = self
+            .snapshot
+            .active()
+            .any(|sibling| Some(sibling.uid()) == controller(actual) && sibling.uid() != revision.uid());
+        let is_definition = text(actual, "/kind") == "CustomResourceDefinition";
+        if is_definition && is_deleting(actual) && !is_siblings {
+            return Standing::Awaited;
+        }
         let mut siblings = self.snapshot.active();
         match controller(actual) {
             Some(uid) if uid == revision.uid() => {
@@ -246,7 +262,7 @@ impl Judge<'_> {
         annotation(actual, REVISION).is_some()
             && label(actual, OWNER_NAME) == Some(&self.intent.name)
             && !is_deleting(actual)
-            && owners(actual).iter().all(is_living)
+            && owners(actual).iter().all(|owner| is_living(owner) || is_keeper(owner))
     }
 
     fn is_ready(&self, object: &Value) -> bool {

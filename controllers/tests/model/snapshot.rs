@@ -145,6 +145,11 @@ pub(crate) fn owners(object: &Value) -> &[Value] {
     object.pointer("/metadata/ownerReferences").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
+/// Whether the reference is to the second owner of kept definitions, which nothing deletes.
+pub(crate) fn is_keeper(owner: &Value) -> bool {
+    owner["kind"] == "Namespace" && owner["name"] == "kube-system"
+}
+
 /// The references that control the object; there should never be two.
 pub(crate) fn controllers(object: &Value) -> impl Iterator<Item = &Value> {
     owners(object).iter().filter(|owner| owner["controller"] == true)
