@@ -11,6 +11,9 @@ use kube::api::{ApiResource, Object};
 use kube::core::GroupVersionKind;
 use serde::{Deserialize, Serialize};
 
+/// Finalizer that the operator removes from greetings that are deleted.
+pub const CLEANUP: &str = "sample.olm.example/cleanup";
+
 /// Version of the API that the operator answers.
 pub const ANSWERED: &str = "v1";
 

@@ -1,6 +1,7 @@
 //! The sample operator: answers every `Greeting` in its status, or serves the webhooks of greetings.
 //!
-//! Arguments: `serve` answers greetings; `webhooks` serves the webhooks; `idle` only runs, for packages whose API nobody
+//! Arguments: `serve` answers greetings; `webhooks` serves the webhooks; both remove the operator's finalizer from
+//! greetings that are deleted; `idle` only runs, for packages whose API nobody
 //! uses; `ready` tells by its exit code whether the running operator is ready, for the readiness probe of an image
 //! without a shell; `falter` makes the running operator not ready, and `recover` ready again.
 //! Environment: `OPERATOR_VERSION`, the version to report; `GREETING_GROUP`, the API group of the package's greetings;
@@ -17,21 +18,32 @@ use kube::{
     api::{ApiResource, ListParams, Patch, PatchParams},
     runtime::{Controller, controller::Action, watcher},
 };
-use sample_operator::{ANSWERED, Greeting, answer, certificates, greetings, webhooks};
+use sample_operator::{ANSWERED, CLEANUP, Greeting, answer, certificates, greetings, webhooks};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// What every reconcile needs.
 struct Context {
     client: Client,
     resource: ApiResource,
-    version: String,
+    /// Version to report; `None` if greetings are not answered.
+    version: Option<String>,
 }
 
 async fn reconcile(greeting: Arc<Greeting>, context: Arc<Context>) -> Result<Action, kube::Error> {
-    let status = answer(&greeting.spec, &context.version);
+    let namespace = greeting.namespace().unwrap_or_default();
+    let api: Api<Greeting> = Api::namespaced_with(context.client.clone(), &namespace, &context.resource);
+    if greeting.metadata.deletion_timestamp.is_some() {
+        let rest: Vec<&String> = greeting.finalizers().iter().filter(|name| *name != CLEANUP).collect();
+        if rest.len() < greeting.finalizers().len() {
+            let patch = serde_json::json!({"metadata": {"finalizers": rest}});
+            api.patch(&greeting.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await?;
+            tracing::info!(greeting = greeting.name_any(), namespace, "cleaned up");
+        }
+        return Ok(Action::await_change());
+    }
+    let Some(version) = &context.version else { return Ok(Action::await_change()) };
+    let status = answer(&greeting.spec, version);
     if greeting.status.as_ref() != Some(&status) {
-        let namespace = greeting.namespace().unwrap_or_default();
-        let api: Api<Greeting> = Api::namespaced_with(context.client.clone(), &namespace, &context.resource);
         let patch = serde_json::json!({ "status": status });
         api.patch_status(&greeting.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await?;
         tracing::info!(greeting = greeting.name_any(), namespace, "greeted");
@@ -94,14 +106,30 @@ async fn serve_webhooks() -> anyhow::Result<()> {
         }
         terminated().await
     };
+    let resource = greetings(&variable("GREETING_GROUP")?, ANSWERED);
+    let client = Client::try_default().await.context("connecting to the API server")?;
+    let cleaning =
+        run(Api::all_with(client.clone(), &resource), Context { client, resource, version: None }.into());
     tokio::select! {
         ended = serving => ended,
         ended = ready => ended,
+        () = cleaning => Ok(()),
     }
 }
 
+fn variable(name: &str) -> anyhow::Result<String> {
+    env::var(name).with_context(|| format!("{name} must be set"))
+}
+
+async fn run(api: Api<Greeting>, context: Arc<Context>) {
+    Controller::new_with(api, watcher::Config::default(), context.resource.clone())
+        .shutdown_on_signal()
+        .run(reconcile, retry, context)
+        .for_each(|_| futures::future::ready(()))
+        .await;
+}
+
 async fn serve() -> anyhow::Result<()> {
-    let variable = |name: &str| env::var(name).with_context(|| format!("{name} must be set"));
     let version = variable("OPERATOR_VERSION")?;
     let resource = greetings(&variable("GREETING_GROUP")?, ANSWERED);
     let targets = env::var("TARGET_NAMESPACES").unwrap_or_default();
@@ -120,13 +148,7 @@ async fn serve() -> anyhow::Result<()> {
     }
     is_ready()?;
     tracing::info!(version, targets, "serving greetings");
-    let context = Arc::new(Context { client, resource: resource.clone(), version });
-    let controllers = apis.into_iter().map(|api| {
-        Controller::new_with(api, watcher::Config::default(), resource.clone())
-            .shutdown_on_signal()
-            .run(reconcile, retry, context.clone())
-            .for_each(|_| futures::future::ready(()))
-    });
-    join_all(controllers).await;
+    let context = Arc::new(Context { client, resource, version: Some(version) });
+    join_all(apis.into_iter().map(|api| run(api, context.clone()))).await;
     Ok(())
 }

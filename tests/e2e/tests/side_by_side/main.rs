@@ -15,5 +15,6 @@ mod policies;
 mod resolution;
 mod revisions;
 mod tool;
+mod uninstall;
 mod upgrade;
 mod webhooks;
