@@ -118,8 +118,7 @@ impl<C: Cluster> Engine<C> {
         removed: &mut HashSet<ObjectKey>,
     ) -> Result<TeardownResult, EngineError> {
         let mut removal = Removal::new(self, &revision.owner, options);
-        let definitions = revision.definitions().into_iter().filter(|key| !removed.contains(key));
-        removal.definitions(definitions).await?;
+        removal.definitions(revision.definitions()).await?;
         if removal.result.is_held {
             return Ok(removal.result);
         }
