@@ -109,6 +109,15 @@ impl<'a> Observed<'a> {
         newest.is_some_and(|newest| newest.bundle == target.bundle && newest.image == target.image)
     }
 
+    /// Whether the status says that an attempt on the present spec failed and is retried.
+    pub(super) fn is_retrying(&self) -> bool {
+        let all = self.status().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        conditions::find(all, types::PROGRESSING).is_some_and(|condition| {
+            condition.reason == reasons::RETRYING
+                && condition.observed_generation == self.extension.metadata.generation
+        })
+    }
+
     /// What waits while nothing is applied, in words.
     fn pending(&self, target: &ChosenBundle, memory: &ExtensionMemory) -> Option<String> {
         if !self.is_newest(target) {

@@ -284,7 +284,7 @@ fn pulling(
     Pending(since): Pending,
 ) -> Result<Failure, Attempt> {
     match SHOWN_AFTER.saturating_sub(since.elapsed()) {
-        _ if observed.is_newest(target) => Err(Attempt::pending(RESYNC)),
+        _ if observed.is_newest(target) || observed.is_retrying() => Err(Attempt::pending(RESYNC)),
         Duration::ZERO => {
             Ok(Failure { class: Class::Pulling, ..Failure::retry(format!("pulling {}", target.image)) })
         }

@@ -40,7 +40,7 @@ impl Context {
         if rest.len() == extension.finalizers().len() {
             self.forget(&name);
             // Under foreground deletion it waits for its revisions.
-            if let Some(waits) = self.known.of(&name).iter().find_map(|set| waits_of(set)) {
+            if let Some(waits) = self.revisions_of(&name).iter().find_map(|set| waits_of(set)) {
                 self.cannot_go(extension, waits).await?;
             }
             return Ok(Action::await_change());

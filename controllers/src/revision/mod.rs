@@ -214,7 +214,6 @@ fn changed_sets(context: &Arc<Context>) -> impl Stream<Item = Arc<ClusterObjectS
         if let Change::Deleted(set) = &change {
             seen.remove(&set.uid());
             context.forget(set);
-            context.waits.forget(set.metadata.uid.as_deref().unwrap_or_default());
             context.measures.retain(|extension| !context.cache.labeled(extension).is_empty());
         }
         let set = change.applied()?;
@@ -231,7 +230,7 @@ impl Context {
         self.watches.release(&set.name_any());
         self.engine.forget(&uid);
         self.origins().remove(&uid);
-        self.waits.retain(|other| other != uid);
+        self.waits.forget(&uid);
         self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
     }
 

@@ -168,7 +168,7 @@ pub(crate) fn is_left_to_keeper(actual: &Value, owner: &Owner) -> bool {
     controller(actual).is_none()
         && owners(actual).iter().any(is_keeper)
         && label(actual, labels::OWNER_NAME) == Some(&owner.extension)
-        && revision_of(actual) == Ok(owner.number)
+        && revision_of(actual) == owner.number
 }
 
 pub(crate) fn is_deleting(object: &Value) -> bool {
