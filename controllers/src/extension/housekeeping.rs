@@ -50,9 +50,12 @@ impl Context {
     /// Has Secrets that were left behind removed. An extension that is there does that itself, while it makes no
     /// revision.
     async fn tidy(&self, wake: &Wake) {
-        let staying = self.staying();
-        for extension in self.ref_secrets.abandoned(|name| staying.iter().any(|one| one == name)) {
-            if staying.contains(&extension) {
+        let stays = |name: &str| {
+            let found = self.extensions_in_store.get(&ObjectRef::new(name));
+            found.is_some_and(|extension| extension.metadata.deletion_timestamp.is_none())
+        };
+        for extension in self.ref_secrets.abandoned(stays) {
+            if stays(&extension) {
                 send(wake, &extension);
             } else if let Err(error) = self.ref_secrets.sweep(&extension).await {
                 tracing::warn!(extension, %error, "Secrets that no revision refers to stay");

@@ -113,8 +113,8 @@ impl RefSecrets {
         Vec::new()
     }
 
-    /// The extensions with Secrets that may have been left behind. Of those that stay, which remove them in a pass of their
-    /// own, each Secret gives reason for one pass.
+    /// Extensions with Secrets that may have been left behind. An extension that stays removes them in a pass of its own:
+    /// it is returned once for each Secret, others until the Secret is gone.
     pub(super) fn abandoned(&self, stays: impl Fn(&str) -> bool) -> BTreeSet<String> {
         let mut known = lock(&self.known);
         let abandoned = known.values_mut().filter(|kept| self.is_abandoned(kept)).filter_map(|kept| {
@@ -225,11 +225,7 @@ mod tests {
         }
         assert_eq!(secrets.abandoned(|_| true), BTreeSet::from(["demo".to_owned()]));
         assert!(secrets.abandoned(|_| true).is_empty(), "the extension was requeued");
-        assert_eq!(
-            secrets.abandoned(|_| false).len(),
-            1,
-            "nobody else removes it once the extension is gone"
-        );
+        assert_eq!(secrets.abandoned(|_| false).len(), 1, "no pass removes it once the extension is gone");
         assert_eq!(names(&see(Event::Delete(secret("b", &json!([]))))), ["demo"]);
         assert!(secrets.abandoned(|_| false).is_empty());
         assert!(see(Event::Delete(secret("unknown", &owned))).is_empty());

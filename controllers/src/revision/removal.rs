@@ -146,7 +146,7 @@ impl Context {
                     engine.teardown(&listed, &options).await
                 }
                 Err(Unusable::Unreachable(error)) => return Err(error),
-                // Successors must not collide with what nobody can remove any more.
+                // Successors must not collide with objects that cannot be removed.
                 Err(lost) => engine.hand_over(&owner(set), &heirs).await.map(|handed| TeardownResult {
                     blocked: vec![format!(
                         "{}; delete this revision to remove its objects",
@@ -174,7 +174,7 @@ impl Context {
         }
     }
 
-    /// Active siblings that inherit what they list, the newest first. One that a newer sibling has replaced is about to be
+    /// Active siblings that inherit what they list, the newest first. A sibling below one that has rolled out is about to be
     /// archived and inherits nothing.
     ///
     /// # Errors

@@ -177,7 +177,7 @@ fn waits(set: &mut Value) {
         "assertions": [{"type": "FieldValue", "fieldValue": probe}]}]);
 }
 
-// Nothing tells any more what it holds: garbage collection does, once somebody deletes it.
+// Garbage collection removes the rest once the revision is deleted.
 pub(super) async fn archived_revision_without_content_and_record_hands_over_and_waits(world: &World) {
     let ns = "unrecorded";
     world.namespace(ns).await;
@@ -206,7 +206,7 @@ pub(super) async fn archived_revision_without_content_and_record_hands_over_and_
     assert_eq!(owner(&both).await, json!(second));
 }
 
-// Nobody may be left to restore that Secret.
+// Without its extension no controller restores that Secret.
 pub(super) async fn archived_revision_hands_over_to_a_sibling_with_a_lost_secret(world: &World) {
     let ns = "heirless";
     world.namespace(ns).await;
