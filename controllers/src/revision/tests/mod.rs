@@ -63,7 +63,7 @@ async fn revisions_with_a_garbage_collector() {
     let controller = world.controller();
     removing::kept_definitions_survive_a_foreground_deletion(&world).await;
     removing::foreground_deletion_names_what_is_left(&world).await;
-    controller.stop().await;
+    removing::kept_definitions_survive_the_uninstall_of_olm(&world, controller).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

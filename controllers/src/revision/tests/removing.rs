@@ -4,7 +4,7 @@ use kube::api::{DeleteParams, PostParams};
 use olm_api::ClusterObjectSet;
 use serde_json::{Value, json};
 
-use super::world::{World, config_map, crd, custom, deployment, eventually, phase, plain};
+use super::world::{Running, World, config_map, crd, custom, deployment, eventually, phase, plain};
 
 const POLICY: &str = "ext.olm.operatorframework.io/uninstall-policy";
 
@@ -136,8 +136,10 @@ pub(super) async fn kept_definitions_survive_a_foreground_deletion(world: &World
     assert_eq!(world.owners(&definition).await, Some(vec![]));
     let again = world.revision(ns, 2, json!([phase("crds", &[&definition])]), plain).await;
     world.succeeds(&again).await;
-    assert_eq!(world.owners(&definition).await, Some(vec![again]));
+    assert_eq!(world.owners(&definition).await, Some(vec![again.clone()]));
     assert!(world.get(&resource).await.is_some());
+    world.delete_revision(&again).await;
+    world.leaves(&again).await;
 
     let [definition, resource] = deleted_in_foreground(world, "busy", "busies", "Busy", "BlockIfInUse").await;
     let blocked =
@@ -163,4 +165,28 @@ pub(super) async fn foreground_deletion_names_what_is_left(world: &World) {
     world.says(&name, "Progressing", left).await;
     let_go(world, &resource).await;
     world.leaves(&name).await;
+}
+
+// Also by force, without a controller that could release them.
+pub(super) async fn kept_definitions_survive_the_uninstall_of_olm(world: &World, controller: Running) {
+    let ns = "permanent";
+    world.namespace(ns).await;
+    let definition = crd("permanents", "Permanent");
+    let keep = |set: &mut Value| set["metadata"]["annotations"][POLICY] = json!("KeepCRDs");
+    let name = world.revision(ns, 1, json!([phase("crds", &[&definition])]), keep).await;
+    world.succeeds(&name).await;
+    let resource = custom("Permanent", ns, "one");
+    world.create(&resource).await;
+    controller.stop().await;
+    world.patch(&name, json!({"metadata": {"finalizers": null}})).await;
+    world.delete_revision(&name).await;
+    eventually("the second owner alone", async || {
+        (world.owners(&definition).await? == ["kube-system"]).then_some(())
+    })
+    .await;
+    let of_olm = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "clusterobjectsets.olm.operatorframework.io"}});
+    world.delete(&of_olm).await;
+    world.vanishes(&of_olm).await;
+    assert!(world.get(&definition).await.is_some() && world.get(&resource).await.is_some());
 }
