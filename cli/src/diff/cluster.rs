@@ -239,9 +239,8 @@ impl Asking<'_> {
         self.installed.owner.clone().unwrap_or_else(none)
     }
 
-    fn plan(&self, live: Option<&Value>) -> Result<Plan, String> {
-        let protection = CollisionProtection::Prevent;
-        plan(live, &self.owner(), &self.installed.siblings, &protection).map_err(|error| error.to_string())
+    fn plan(&self, live: Option<&Value>) -> Plan {
+        plan(live, &self.owner(), &self.installed.siblings, &CollisionProtection::Prevent)
     }
 
     /// An object that the new bundle does not have.
@@ -250,7 +249,7 @@ impl Asking<'_> {
             Ok(live) => live,
             Err(why) => return Ok(Seen::Unreadable(why)),
         };
-        let is_ours = |live: &Value| !matches!(self.plan(Some(live)), Ok(Plan::Collide) | Err(_));
+        let is_ours = |live: &Value| self.plan(Some(live)) != Plan::Collide;
         let goes = live.as_ref().is_some_and(is_ours);
         let change = goes.then(|| objects::whole(Happening::Deleted, name.clone()));
         Ok(Seen::Object(live, change))
@@ -275,37 +274,34 @@ impl Asking<'_> {
         let created = || objects::whole(Happening::Created, name.clone());
         let with_note = |change: ObjectChange, note: String| ObjectChange { notes: vec![note], ..change };
         let change = match (self.plan(live.as_ref()), &live) {
-            (Err(why), _) => Some(with_note(objects::whole(Happening::Changed, name.clone()), why)),
-            (Ok(_), None) => Some(match self.cluster.apply(&desired, true).await {
+            (_, None) => Some(match self.cluster.apply(&desired, true).await {
                 // The bundle itself brings the kind.
                 Err(error) if error.reason != Reason::UnknownKind && error.reason != Reason::NoDryRun => {
                     with_note(created(), refused(&error))
                 }
                 _ => created(),
             }),
-            (Ok(Plan::Collide), Some(_)) => {
+            (Plan::Collide, Some(_)) => {
                 let note =
                     "it exists and does not belong to the extension, which would not touch it".to_owned();
                 Some(with_note(objects::whole(Happening::Changed, name.clone()), note))
             }
-            (Ok(Plan::AwaitDeletion), Some(_)) => {
+            (Plan::AwaitDeletion, Some(_)) => {
                 Some(with_note(created(), "it is being deleted, and made again then".to_owned()))
             }
-            (Ok(_), Some(live)) => {
-                match self.cluster.apply(&check_body(&desired, live, &owner), true).await {
-                    Ok(outcome) => objects::changed(name, live, &outcome),
-                    Err(error) => {
-                        let old = old.unwrap_or(&Value::Null);
-                        let change = objects::changed(name, live, &applied(live, old, &desired));
-                        change.map(|change| {
-                            with_note(
-                                change,
-                                format!("only what the bundle sets is compared: {}", refused(&error)),
-                            )
-                        })
-                    }
+            (_, Some(live)) => match self.cluster.apply(&check_body(&desired, live, &owner), true).await {
+                Ok(outcome) => objects::changed(name, live, &outcome),
+                Err(error) => {
+                    let old = old.unwrap_or(&Value::Null);
+                    let change = objects::changed(name, live, &applied(live, old, &desired));
+                    change.map(|change| {
+                        with_note(
+                            change,
+                            format!("only what the bundle sets is compared: {}", refused(&error)),
+                        )
+                    })
                 }
-            }
+            },
         };
         Ok(Seen::Object(live, change))
     }

@@ -381,15 +381,11 @@ impl<'a> Judge<'a> {
 
     fn found(&self, live: &Value, observed: &ObservedObject) -> (Word, Vec<String>) {
         let protection = &observed.content.collision_protection;
-        let plan = match plan(Some(live), &self.owner, &self.siblings, protection) {
-            Ok(plan) => plan,
-            Err(error) => return (Word::Collision, vec![error.to_string()]),
-        };
         let holder = || match controller(live) {
             Some(reference) => format!("it belongs to {}", self.named(reference)),
             None => "it belongs to nobody".to_owned(),
         };
-        match plan {
+        match plan(Some(live), &self.owner, &self.siblings, protection) {
             Plan::Leave => (Word::HandedOver, vec![holder()]),
             Plan::AwaitDeletion => (Word::Deleting, vec!["it is being deleted".to_owned()]),
             Plan::Collide => (Word::Collision, vec![holder()]),

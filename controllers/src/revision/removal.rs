@@ -147,12 +147,10 @@ impl Context {
                 }
                 Err(Unusable::Unreachable(error)) => return Err(error),
                 // Successors must not collide with objects that cannot be removed.
-                Err(lost) => engine.hand_over(&owner(set), &heirs).await.map(|handed| TeardownResult {
-                    blocked: vec![format!(
-                        "{}; delete this revision to remove its objects",
-                        lost.of(&set.name_any()).why()
-                    )],
-                    ..handed
+                Err(lost) => engine.hand_over(&owner(set), &heirs).await.map(|mut handed| {
+                    let lost = lost.of(&set.name_any()).why();
+                    handed.blocked = vec![format!("{lost}; delete this revision to remove its objects")];
+                    handed
                 }),
             };
             removed.map_err(|error| error.to_string())
