@@ -225,9 +225,8 @@ fn what_there_is_to_say_about_an_object() {
             with(ours(), |live| {
                 live["metadata"]["annotations"]["olm.operatorframework.io/revision"] = json!("x")
             }),
-            Word::Collision,
-            "ConfigMap pipe-system/settings in the way: getting revision of object: annotation \
-             olm.operatorframework.io/revision is \"x\", not an integer",
+            Word::Ready,
+            "ConfigMap pipe-system/settings ready",
         ),
     ] {
         let phases = vec![phase("configuration", vec![(map.clone(), live)])];

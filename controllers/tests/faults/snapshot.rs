@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, ensure};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, Client, ResourceExt};
+use olm_api::{ClusterObjectSet, annotations};
+use olm_revision::record::recorded;
 use olm_servers::NAMESPACE;
 use serde_json::{Value, json};
 
@@ -135,8 +137,16 @@ fn normal(kind: &str, object: &DynamicObject) -> Result<Value> {
         "Secret" => content = json!({"type": content["type"], "immutable": content["immutable"]}),
         _ => drop(members.remove("status")),
     }
+    let mut notes = json!(object.annotations());
+    // Packed, so that names in it differ.
+    if let Some(record) = notes.get_mut(annotations::EXT_OBJECTS) {
+        let set: ClusterObjectSet = serde_json::from_value(serde_json::to_value(object)?)?;
+        let phases = recorded(&set).context("a record of objects that cannot be read")?;
+        *record =
+            phases.iter().flat_map(|phase| &phase.objects).map(|content| content.object.clone()).collect();
+    }
     Ok(json!({
-        "labels": object.labels(), "annotations": object.annotations(), "owners": owners, "managers": managers,
+        "labels": object.labels(), "annotations": notes, "owners": owners, "managers": managers,
         "finalizers": object.finalizers(), "content": content,
     }))
 }
