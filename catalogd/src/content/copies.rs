@@ -69,7 +69,7 @@ impl Copy {
     fn is_current(&self) -> bool {
         match self {
             // One without a writer that is not complete has failed.
-            Self::Begun(copy) => copy.length().is_some() || copy.progress.has_changed().is_ok(),
+            Self::Begun(copy) => copy.progress.has_changed().is_ok() || copy.length().is_some(),
             Self::Failed(at) => at.elapsed() < PAUSE,
         }
     }

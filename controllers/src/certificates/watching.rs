@@ -51,6 +51,10 @@ impl WebhookCertificates {
             return;
         }
         let provider = Arc::clone(&self.0);
+        // Without its revisions no extension would seem to need certificates.
+        if stop.run_until_cancelled(provider.cache.listed().cancelled()).await.is_none() {
+            return;
+        }
         let (store, writer) = reflector::store();
         let extensions: Api<Extension> = Api::all(provider.client.clone());
         let (forgetting, known) = (Arc::clone(&provider), Arc::clone(&provider));

@@ -183,7 +183,7 @@ impl Revisions {
             tokio::task::block_in_place(|| draft.number(number, &self.system_namespace)).map_err(invalid)?;
         for old in outdated(existing) {
             let deleted = within_deadline(self.sets.delete(&old.name_any(), &exactly(&old.metadata))).await;
-            ignore(deleted, |status| status.is_not_found()).map_err(|error| {
+            ignore(deleted, |status| status.is_not_found() || status.is_conflict()).map_err(|error| {
                 Failure::api(&error).context("garbage collecting old revisions: deleting archived revision")
             })?;
         }

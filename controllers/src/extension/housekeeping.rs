@@ -78,6 +78,7 @@ impl Context {
     pub(super) async fn follow_secrets(&self, wake: &Wake) {
         self.ref_secrets
             .follow(|extension, revision| {
+                self.memories.content_lost(extension);
                 // With its revision a Secret goes as it should.
                 let is_needed = self.revisions_of(extension).iter().any(|set| {
                     set.name_any() == revision
@@ -85,7 +86,6 @@ impl Context {
                         && !revisions::is_archived(set)
                 });
                 if is_needed {
-                    self.memories.content_lost(extension);
                     send(wake, extension);
                 }
             })

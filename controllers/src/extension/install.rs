@@ -19,7 +19,7 @@ use super::apply::{Applied, invalid};
 use super::choice::ChosenBundle;
 use super::decide::{Observed, RevisionInputs, newest};
 use super::memory::{self, Newest};
-use super::revisions::{self, Revision};
+use super::revisions::{self, PULLING, Revision};
 use crate::bundles::{Rendered, Unusable, Wishes};
 use crate::failure::{Class, Failure};
 use crate::preflight::{CrdVerdict, crd_check, refuse_obstacles};
@@ -286,7 +286,7 @@ fn pulling(
     match SHOWN_AFTER.saturating_sub(since.elapsed()) {
         _ if observed.is_newest(target) || observed.is_retrying() => Err(Attempt::pending(RESYNC)),
         Duration::ZERO => {
-            Ok(Failure { class: Class::Pulling, ..Failure::retry(format!("pulling {}", target.image)) })
+            Ok(Failure { class: Class::Pulling, ..Failure::retry(format!("{PULLING}{}", target.image)) })
         }
         left => Err(Attempt::pending(left)),
     }

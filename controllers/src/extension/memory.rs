@@ -66,11 +66,7 @@ impl Memories {
     /// Reads or changes the memory of an extension.
     pub(super) fn with<T>(&self, extension: &str, change: impl FnOnce(&mut ExtensionMemory) -> T) -> T {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Without a new name where nothing is new.
-        match all.get_mut(extension) {
-            Some(memory) => change(memory),
-            None => change(all.entry(extension.to_owned()).or_default()),
-        }
+        change(all.entry(extension.to_owned()).or_default())
     }
 
     /// Forgets that the content of an extension was verified.

@@ -44,7 +44,7 @@ use futures::{FutureExt, StreamExt};
 use kube::runtime::reflector::Store;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::{Controller, Predicate, WatchStreamExt, predicates, reflector, watcher};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
 use olm_extension::Settings;
 use olm_resolve::DependencyMode;
@@ -186,10 +186,15 @@ async fn follow(
         .modify(|extension| extension.metadata.managed_fields = None)
         .reflect(writer);
     context.measures.register(&metrics);
-    let measures = Arc::clone(&context.measures);
+    let noticing = Arc::clone(&context);
     let events = events.inspect(move |event| {
-        if let Ok(event) = event {
-            measures.notice(event);
+        let Ok(event) = event else { return };
+        noticing.measures.notice(event);
+        // Without our finalizers nothing else ends its pull.
+        if let watcher::Event::Delete(extension) = event {
+            let name = extension.name_any();
+            noticing.parts.bundles.pulls.release(&name);
+            noticing.memories.forget(&name);
         }
     });
     let stream = announce_listed(events, context.extensions_listed.clone())

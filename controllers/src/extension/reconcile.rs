@@ -168,7 +168,9 @@ impl Context {
         over.extend(notices::over(&next));
         over.extend(milestones::over(&next));
         self.publish(extension, &over, notices);
-        let is_verified = self.verify(&observed, content, made.is_some()).await;
+        // The pull of another bundle would take the place of the one that goes on.
+        let is_pulling = result.as_ref().is_err_and(|failure| failure.class == Class::Pulling);
+        let is_verified = is_pulling || self.verify(&observed, content, made.is_some()).await;
         if let Some(set) = &made {
             // Until then the revision would look lost to another reconcile.
             self.parts.cache.shows(set).await;

@@ -7,6 +7,9 @@ use olm_api::cluster_object_set::LifecycleState;
 use olm_api::conditions::{self, reasons, types};
 use olm_api::{ClusterObjectSet, Condition, annotations, labels, names};
 
+/// Begins the message about the pull of a bundle, which no revision reports.
+pub(crate) const PULLING: &str = "pulling ";
+
 /// A revision that is in force.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Revision {
@@ -77,7 +80,7 @@ impl RevisionStates {
         let of_revisions = [reasons::SUCCEEDED, reasons::ROLLING_OUT, reasons::PROGRESS_DEADLINE_EXCEEDED];
         let all = self.installed.iter().chain(&self.rolling_out);
         let mut said = all.filter_map(|revision| revision.condition(types::PROGRESSING));
-        of_revisions.contains(&reason.as_str())
+        of_revisions.contains(&reason.as_str()) && !message.starts_with(PULLING)
             || said.any(|one| {
                 (&one.status, &one.reason) == (status, reason) && message.starts_with(&one.message)
             })
@@ -200,6 +203,7 @@ pub(super) mod tests {
             (Status::True, "Succeeded", "Revision 1.0.0 has rolled out.", true),
             (Status::True, "RollingOut", "x", true),
             (Status::False, "ProgressDeadlineExceeded", "x", true),
+            (Status::True, "RollingOut", "pulling r.example/demo:v2", false),
             (Status::True, "Retrying", "collision", true),
             (Status::True, "Retrying", "collision; skipped unavailable catalogs: [x]", true),
             (Status::True, "Retrying", "error for resolved bundle", false),

@@ -236,7 +236,7 @@ impl Context {
 /// Whether nothing speaks against both belonging to one extension: a label alone would let a stranger in
 /// (spec 05 §18.24), while revisions that their extension left behind have no controller. An extension that was deleted and
 /// made again is the same: what it lists must not go with what it had before (spec 05 §12).
-fn has_same_extension(set: &ClusterObjectSet, other: &ClusterObjectSet) -> bool {
+pub(super) fn has_same_extension(set: &ClusterObjectSet, other: &ClusterObjectSet) -> bool {
     controller(set).zip(controller(other)).is_none_or(|(ours, theirs)| ours == theirs)
 }
 

@@ -325,6 +325,11 @@ impl Context {
         if let Some(result) = self.glance(set).await {
             return Ok((set.clone(), self.judge(set, &result).await));
         }
+        // Comes first: once the content is known, a pass may look no further.
+        let keeper = match self.keeper(set).await {
+            Ok(keeper) => keeper,
+            Err(error) => return Ok((set.clone(), Pass::broke(error.message, "revision reconcile"))),
+        };
         let content = match self.content(set).await {
             Ok(content) => content,
             Err(Unusable::Blocked(message)) => {
@@ -341,7 +346,7 @@ impl Context {
                 return Ok((set.clone(), Pass::of(Outcome::Blocked(message), Some(BLOCKED_RETRY))));
             }
         };
-        let engine = engine.with_keeper(self.keeper(set).await?);
+        let engine = engine.with_keeper(keeper);
         let revision = &content.revision;
         let set = self.claim(set, &revision.phases).await?;
         let result =

@@ -7,6 +7,7 @@
 //! there a second owner protects the definitions that are kept.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
@@ -18,15 +19,16 @@ use kube::runtime::controller::Action;
 use kube::{Api, Resource, ResourceExt};
 use olm_api::conditions::{self, reasons, types};
 use olm_api::names::KEEPER;
-use olm_api::{ClusterObjectSet, annotations, finalizers};
+use olm_api::{ClusterObjectSet, annotations, finalizers, labels};
 use olm_revision::engine::Revision;
+use olm_revision::generate::number_of;
 use olm_revision::object::ObjectKey;
 use olm_revision::teardown::{CrdPolicy, Heir, TeardownOptions, TeardownResult};
 use olm_service::cluster::{describe, within_deadline};
 use olm_service::reconcile::Failure;
 use tokio::time::Instant;
 
-use super::content::{Unusable, owner};
+use super::content::{Unusable, has_same_extension, owner};
 use super::drift::extension_of;
 use super::status::Outcome;
 use super::{ARCHIVAL_RETRY, Context, Pass};
@@ -132,12 +134,8 @@ impl Context {
     /// stays while there are any, unless that is what the user asked for.
     pub(super) async fn archive(&self, set: &ClusterObjectSet) -> Pass {
         let removed = async {
-            let crds = match policy(set, CrdPolicy::SpareIfInUse) {
-                Ok(CrdPolicy::Delete) => CrdPolicy::Delete,
-                Ok(CrdPolicy::Keep | CrdPolicy::BlockIfInUse | CrdPolicy::SpareIfInUse) | Err(_) => {
-                    CrdPolicy::SpareIfInUse
-                }
-            };
+            let is_asked = policy(set, CrdPolicy::SpareIfInUse) == Ok(CrdPolicy::Delete);
+            let crds = if is_asked { CrdPolicy::Delete } else { CrdPolicy::SpareIfInUse };
             let heirs = self.heirs(set).await.map_err(Unusable::why)?;
             let engine = self.engine_of(set)?;
             let removed = match self.listed(set).await {
@@ -200,10 +198,16 @@ impl Context {
                     if !left.is_empty() || has_waited(set) {
                         self.write(set, &waiting(&left), None, None).await?;
                     }
+                    let age = self.time_since_deletion(set);
+                    if age >= self.pace.teardown {
+                        return Ok(Action::requeue(TEARDOWN_RETRY));
+                    }
+                    let limits =
+                        [self.pace.operator, self.pace.teardown].map(|limit| limit.saturating_sub(age));
+                    let ahead = limits.into_iter().filter_map(|left| Duration::try_from(left).ok());
+                    let next = ahead.filter(|left| !left.is_zero()).min();
                     let again = self.next_poll(set, TEARDOWN_RETRY, &found);
-                    let left = self.pace.teardown.saturating_sub(self.time_since_deletion(set));
-                    let left = Duration::try_from(left).ok().filter(|left| !left.is_zero());
-                    return Ok(Action::requeue(left.map_or(again, |left| left.min(again))));
+                    return Ok(Action::requeue(next.map_or(again, |next| next.min(again))));
                 }
                 Removal::Blocked(message) => {
                     let again = self.next_poll(set, IN_USE_RETRY, &message);
@@ -253,6 +257,10 @@ impl Context {
             }
             Err(unknown) => return Removal::Blocked(unknown.why()),
         };
+        // Its CRDs may be those of a newer revision, whose custom resources need the operator of this one.
+        if let Some(newer) = self.newer_in_removal(set).filter(|_| !is_late) {
+            return Removal::Waiting { left: Vec::new(), found: newer };
+        }
         let mut options = TeardownOptions { heirs, crds, is_final: true, abandons: is_late };
         let removed = async {
             match self.listed(set).await {
@@ -271,19 +279,29 @@ impl Context {
         match removed.await {
             Ok(result) if result.is_complete() => Removal::Done(result.terminating),
             Ok(result) if !result.blocked.is_empty() => Removal::Blocked(blocked(&result)),
-            Ok(result) => {
-                Removal::Waiting { found: format!("{:?}", result.waiting), left: result.terminating }
-            }
+            Ok(result) => Removal::Waiting { found: format!("{result:?}"), left: result.terminating },
             Err(error) => {
                 tracing::warn!(revision, error, "removing objects");
                 let is_hopeless = is_late && crds == CrdPolicy::Delete && !lives_on;
-                if is_hopeless {
-                    Removal::Done(Vec::new())
-                } else {
-                    Removal::Waiting { left: Vec::new(), found: error }
+                match is_late {
+                    true if is_hopeless => Removal::Done(Vec::new()),
+                    true => Removal::Blocked(error),
+                    false => Removal::Waiting { left: Vec::new(), found: error },
                 }
             }
         }
+    }
+
+    /// A newer revision of the same extension that is being removed.
+    fn newer_in_removal(&self, set: &ClusterObjectSet) -> Option<String> {
+        let extension = set.labels().get(labels::OWNER_NAME)?;
+        let is_newer = |other: &Arc<ClusterObjectSet>| {
+            other.metadata.deletion_timestamp.is_some()
+                && has_finalizer(other, finalizers::TEARDOWN)
+                && has_same_extension(set, other)
+                && number_of(other) > number_of(set)
+        };
+        self.cache.labeled(extension).iter().find(|other| is_newer(other)).map(|other| other.name_any())
     }
 
     fn time_since_deletion(&self, set: &ClusterObjectSet) -> SignedDuration {

@@ -39,7 +39,7 @@ impl Waits {
             .saturating_add(SignedDuration::try_from(now.duration_since(seen)).unwrap_or(SignedDuration::MAX))
     }
 
-    /// Delay until the next poll: at least `first`, and as long as polls have found the same.
+    /// Delay until the next poll: at least `first`, and a quarter of the time that polls have found the same.
     pub(super) fn next_poll(&self, uid: &str, first: Duration, found: &impl Debug, now: Instant) -> Duration {
         let found = format!("{found:?}");
         let mut waits = self.lock();
@@ -48,7 +48,7 @@ impl Waits {
             Some((same, since)) if *same == found => *since,
             _ => last.insert((found, now)).1,
         };
-        now.duration_since(since).clamp(first, LONGEST_POLL)
+        (now.duration_since(since) / 4).clamp(first, LONGEST_POLL)
     }
 
     /// Forgets a revision.
@@ -87,12 +87,12 @@ mod tests {
     fn polls_back_off_until_something_changes() {
         let (waits, first, mut now) = (Waits::default(), Duration::from_secs(10), Instant::now());
         let mut delays = Vec::new();
-        for found in [2, 2, 2, 2, 2, 1] {
+        for found in [2, 2, 2, 2, 2, 2, 2, 2, 1] {
             let delay = waits.next_poll("a", first, &found, now);
             delays.push(delay.as_secs());
             now += delay;
         }
-        assert_eq!(delays, [10, 10, 20, 40, 60, 10]);
+        assert_eq!(delays, [10, 10, 10, 10, 10, 12, 15, 19, 10]);
         // An event in between lengthens nothing.
         assert_eq!(waits.next_poll("b", first, &2, now), first);
         assert_eq!(waits.next_poll("b", first, &2, now), first);

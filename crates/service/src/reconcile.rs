@@ -190,7 +190,10 @@ impl Reconciles {
                     }
                     Class::Retry => (self.retry(name, failure.by, None), ReconcileResult::Error),
                     Class::Conflict => (self.retry(name, failure.by, None), ReconcileResult::RequeueAfter),
-                    Class::Pending(after) => (Action::requeue(after), ReconcileResult::RequeueAfter),
+                    Class::Pending(after) => {
+                        self.failing().due.remove(name);
+                        (Action::requeue(after), ReconcileResult::RequeueAfter)
+                    }
                 }
             }
             Err(_) => {
