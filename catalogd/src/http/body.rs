@@ -129,7 +129,7 @@ pub fn copied_body(copy: CompressedCopy) -> Body {
             return Ok::<_, io::Error>(None);
         };
         let end = written.min(position + CHUNK);
-        let chunk = gather(Arc::clone(&copy.file), vec![position..end]).await?;
+        let chunk = gather(Arc::clone(&copy.file), std::iter::once(position..end).collect()).await?;
         Ok(Some((chunk, (copy, end))))
     }))
 }

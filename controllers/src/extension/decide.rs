@@ -55,7 +55,7 @@ pub(super) enum Decision {
     /// The newest revision was made from the same inputs, and nothing is wrong with it.
     Keep { choice: Choice, crds: CrdVerdict },
     /// The target becomes the newest revision, unless it is.
-    Install { choice: Choice, inputs: RevisionInputs },
+    Install { choice: Choice, inputs: Box<RevisionInputs> },
 }
 
 impl<'a> Observed<'a> {
@@ -151,7 +151,7 @@ pub(super) fn decide(
     let is_newest = |made: &&super::memory::Made| newest.is_some_and(|set| made.newest == Newest::of(set));
     match made.filter(is_newest).filter(|_| newest.is_some_and(is_well)) {
         Some(made) => Decision::Keep { choice, crds: made.crds.clone() },
-        None => Decision::Install { choice, inputs },
+        None => Decision::Install { choice, inputs: Box::new(inputs) },
     }
 }
 

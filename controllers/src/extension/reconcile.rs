@@ -127,7 +127,7 @@ impl Context {
             }
             Decision::Keep { choice, crds } => Outcome::chosen(choice, unchanged(crds), observed),
             Decision::Install { choice, inputs } => {
-                let installation = self.install(observed, &choice.target, inputs).await?;
+                let installation = self.install(observed, &choice.target, *inputs).await?;
                 Outcome::chosen(choice, installation, observed)
             }
         };
