@@ -74,6 +74,17 @@ fn ends_with_hash(kind: &str, object: &DynamicObject) -> bool {
     kind.starts_with("ClusterRole") || kind == "Secret" && object.namespace().as_deref() == Some(NAMESPACE)
 }
 
+/// The identity of an object, which may be gone, with `HASH` in its name.
+fn without_hash(mut object: Value) -> Value {
+    let is_hashed = object["kind"].as_str().is_some_and(|kind| kind.starts_with("ClusterRole"));
+    if let Some((stem, _)) = object["metadata"]["name"].as_str().and_then(|name| name.rsplit_once('-'))
+        && is_hashed
+    {
+        object["metadata"]["name"] = json!(format!("{stem}-HASH"));
+    }
+    object
+}
+
 /// The text with `HASH` in these names and in digests of images.
 fn without_hashes(text: String, names: &[String]) -> String {
     const DIGEST: &str = "sha256:";
@@ -142,8 +153,8 @@ fn normal(kind: &str, object: &DynamicObject) -> Result<Value> {
     if let Some(record) = notes.get_mut(annotations::EXT_OBJECTS) {
         let set: ClusterObjectSet = serde_json::from_value(serde_json::to_value(object)?)?;
         let phases = recorded(&set).context("a record of objects that cannot be read")?;
-        *record =
-            phases.iter().flat_map(|phase| &phase.objects).map(|content| content.object.clone()).collect();
+        let objects = phases.iter().flat_map(|phase| &phase.objects);
+        *record = objects.map(|content| without_hash(content.object.clone())).collect();
     }
     Ok(json!({
         "labels": object.labels(), "annotations": notes, "owners": owners, "managers": managers,
