@@ -261,7 +261,7 @@ async fn pull_that_is_not_wanted_any_more_is_cancelled() {
     let puller = Puller::new(Config::new(Limits::BUNDLE));
     let bundles = Bundles::open(directory.path(), puller, &stop).unwrap();
     let (first, second) = (Hanging::start().await, Hanging::start().await);
-    // A pull starts after its predecessor has ended, whose end wakes the extension.
+    // The next pull starts when the cancelled one has ended; that end triggers a reconcile.
     let pull = async |registry: &Hanging, image: &str| {
         while *registry.connections.borrow() != 1 {
             let outcome = bundles.rendered("demo", image, wishes(None)).await;

@@ -155,7 +155,7 @@ async fn installed_bundle_is_announced_after_first_question() {
         revisions.see(Event::Apply(set("a", 1, &[])));
         tokio::task::yield_now().await;
         assert_eq!(count(), 0);
-        // The answer that is none is shared too.
+        // A failed answer is shared too.
         let failure = dependencies.cluster_facts().await.map(drop).unwrap_err();
         assert!(failure.message.starts_with("finding out what the cluster serves: "), "{failure}");
         assert_eq!(dependencies.surroundings("x", |_, _| true).await.map(drop).unwrap_err(), failure);

@@ -254,7 +254,7 @@ impl Revisions {
     }
 
     /// Sees that every Secret of the revision exists and goes with it; one that is gone is made again from the draft,
-    /// whose names are content hashes (spec 05 §18.25). `found` are those that exist.
+    /// whose names are content hashes. `found` are those that exist.
     async fn ensure_secrets(
         &self,
         draft: &Draft,

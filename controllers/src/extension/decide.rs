@@ -67,7 +67,7 @@ impl<'a> Observed<'a> {
     /// `spec.source.catalog`.
     ///
     /// # Errors
-    /// There is none.
+    /// `spec.source.catalog` is missing.
     pub(super) fn filter(&self) -> Result<&'a CatalogFilter, Failure> {
         let spec = self.extension.spec.as_ref();
         spec.and_then(|spec| spec.source.catalog.as_ref()).ok_or_else(|| {

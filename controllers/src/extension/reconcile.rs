@@ -29,11 +29,11 @@ use crate::adoption::Migrated;
 use crate::failure::{Class, Failure};
 use crate::preflight::CrdVerdict;
 
-/// How long an extension awaits the content of a catalog before it says so.
+/// How long an extension awaits the content of a catalog before its status says so.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Context {
-    /// What the controller does for an extension.
+    /// Brings one extension to what its spec says, or removes it.
     pub(super) async fn reconcile(&self, extension: &ClusterExtension) -> Result<Action, Attempt> {
         if extension.metadata.deletion_timestamp.is_some() {
             return self.finalize(extension).await;
