@@ -22,6 +22,8 @@ pub(crate) struct Shape {
 pub(crate) const LARGE: Shape = Shape { packages: 333, bundles: 7018 };
 /// A catalog beside it.
 pub(crate) const OTHER: Shape = Shape { packages: 20, bundles: 200 };
+/// One of many.
+pub(crate) const SMALL: Shape = Shape { packages: 5, bundles: 100 };
 
 /// The package that is asked for: 1.5 MB.
 pub(crate) const PACKAGE: &str = "argocd-operator";

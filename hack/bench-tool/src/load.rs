@@ -33,6 +33,7 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) length: u64,
+    pub(crate) first_byte: Duration,
     pub(crate) took: Duration,
 }
 
@@ -42,11 +43,13 @@ pub(crate) async fn get(client: &reqwest::Client, url: &str, headers: &HeaderMap
     let mut response =
         client.get(url).headers(headers.clone()).send().await.with_context(|| url.to_owned())?;
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
-    let mut length = 0;
+    let (mut length, mut first_byte) = (0, None);
     while let Some(chunk) = response.chunk().await.with_context(|| url.to_owned())? {
+        first_byte.get_or_insert_with(|| started.elapsed());
         length += chunk.len() as u64;
     }
-    Ok(Answer { status, headers, length, took: started.elapsed() })
+    let took = started.elapsed();
+    Ok(Answer { status, headers, length, first_byte: first_byte.unwrap_or(took), took })
 }
 
 /// How many clients were served how fast.

@@ -8,7 +8,6 @@ pub(crate) enum Unit {
     PerSecond,
     Seconds,
     Milliseconds,
-    Kilobytes,
     Megabytes,
     Count,
 }
@@ -83,7 +82,6 @@ fn figure(value: f64, unit: Unit) -> String {
         Unit::PerSecond => format!("{value:.0} /s"),
         Unit::Seconds => format!("{value:.3} s"),
         Unit::Milliseconds => format!("{value:.2} ms"),
-        Unit::Kilobytes => format!("{value:.0} kB"),
         Unit::Megabytes => format!("{value:.0} MB"),
         Unit::Count => format!("{value:.0}"),
     }

@@ -84,6 +84,13 @@ impl Fleet {
         self.memory()
     }
 
+    /// Starts the controller again; returns the seconds until it has settled.
+    pub(super) async fn restart(&mut self, arguments: &ControllerArguments) -> Result<f64> {
+        let started = Instant::now();
+        self.start_controller(arguments).await?;
+        Ok((started.elapsed() - QUIET).as_secs_f64())
+    }
+
     /// Installs the first version of these extensions at once.
     pub(super) async fn install(&self, which: Range<usize>) -> Result<Spent> {
         self.bring(which, VERSIONS[0]).await

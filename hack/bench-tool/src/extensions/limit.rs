@@ -13,35 +13,48 @@ use tokio::process::Command;
 use super::content::{VERSIONS, bundle};
 use super::fleet::{Fleet, INSTALL_NAMESPACE};
 
-/// Seconds from `kubectl apply --server-side` of the objects of these extensions to all Deployments Available. Nothing
-/// of them is left.
+/// Seconds that kubectl and the cluster take for these extensions.
+pub(super) struct Limit {
+    /// From `kubectl apply --server-side` of the objects of the first version to all Deployments Available.
+    pub(super) install: f64,
+    /// From the same with the objects of the second version to all Deployments rolled out.
+    pub(super) upgrade: f64,
+}
+
+/// Measures the objects of these extensions. Nothing of them is left.
 pub(super) async fn measure(
     fleet: &Fleet,
     kubeconfig: &Path,
     which: Range<usize>,
     operand: &str,
-) -> Result<f64> {
-    let file = fleet.file("limit.json");
-    let objects: Vec<Value> = which
-        .map(|number| objects(number, operand))
-        .collect::<Result<Vec<_>>>()?
-        .into_iter()
-        .flatten()
-        .collect();
-    std::fs::write(&file, json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string())?;
-    let file = file.display().to_string();
-    let started = Instant::now();
-    kubectl(kubeconfig, &["apply", "--server-side", "-f", &file]).await?;
+) -> Result<Limit> {
     let namespace = format!("--namespace={INSTALL_NAMESPACE}");
+    let files = VERSIONS.map(|version| fleet.file(&format!("limit-{version}.json")).display().to_string());
+    for (version, file) in VERSIONS.iter().zip(&files) {
+        let all: Vec<_> =
+            which.clone().map(|number| objects(number, version, operand)).collect::<Result<_>>()?;
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": all.concat()});
+        std::fs::write(file, list.to_string())?;
+    }
+    let [first, second] = &files;
     let wait = ["wait", "deployment", "--all", "--for=condition=Available", "--timeout=300s", &namespace];
-    kubectl(kubeconfig, &wait).await?;
-    let took = started.elapsed().as_secs_f64();
-    kubectl(kubeconfig, &["delete", "-f", &file, "--wait", "--timeout=300s"]).await?;
+    let rolled_out = ["rollout", "status", "deployment", "--timeout=300s", &namespace];
+    let install = apply(kubeconfig, first, &wait).await?;
+    let upgrade = apply(kubeconfig, second, &rolled_out).await?;
+    kubectl(kubeconfig, &["delete", "-f", second, "--wait", "--timeout=300s"]).await?;
     kubectl(kubeconfig, &["wait", "pod", "--all", "--for=delete", "--timeout=300s", &namespace]).await?;
-    Ok(took)
+    Ok(Limit { install, upgrade })
 }
 
-fn objects(number: usize, operand: &str) -> Result<Vec<Value>> {
+/// Seconds to apply a file and to wait with another command.
+async fn apply(kubeconfig: &Path, file: &str, wait: &[&str]) -> Result<f64> {
+    let started = Instant::now();
+    kubectl(kubeconfig, &["apply", "--server-side", "-f", file]).await?;
+    kubectl(kubeconfig, wait).await?;
+    Ok(started.elapsed().as_secs_f64())
+}
+
+fn objects(number: usize, version: &str, operand: &str) -> Result<Vec<Value>> {
     let options = RenderOptions {
         install_namespace: INSTALL_NAMESPACE,
         config: None,
@@ -50,7 +63,7 @@ fn objects(number: usize, operand: &str) -> Result<Vec<Value>> {
         deployment_config: false,
         multi_watch_namespaces: false,
     };
-    Ok(render(&Bundle::load(&bundle(number, VERSIONS[0], Some(operand)))?, &options)?)
+    Ok(render(&Bundle::load(&bundle(number, version, Some(operand)))?, &options)?)
 }
 
 async fn kubectl(kubeconfig: &Path, arguments: &[&str]) -> Result<()> {
