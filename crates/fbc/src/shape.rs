@@ -1,7 +1,7 @@
 //! The shapes of the objects that have one: which fields of which types, in which order they are written
 //! (spec 02 §A5, §A6), and what is said of a value of another type.
 
-use std::str::FromStr;
+use std::{borrow::Cow, str::FromStr};
 
 use base64::{
     alphabet,
@@ -24,8 +24,10 @@ pub(crate) enum Shape {
     Any,
     /// An object whose values are text.
     Texts,
-    /// A list with the name of its type and the shape of its items.
-    List(&'static str, &'static Self),
+    /// A list.
+    List(&'static Self),
+    /// A list of objects.
+    Objects(&'static Structure),
     Object(&'static Structure),
     /// An object that may be absent.
     Optional(&'static Structure),
@@ -57,15 +59,12 @@ const fn if_any(name: &'static str, shape: Shape) -> Field {
     Field { name, shape, always: false }
 }
 
-const TEXT_LIST: Shape = Shape::List("[]string", &Shape::Text);
+const TEXT_LIST: Shape = Shape::List(&Shape::Text);
 
-const PROPERTIES: Shape = Shape::List(
-    "[]property.Property",
-    &Shape::Object(&Structure {
-        name: "property.Property",
-        fields: &[always("type", Shape::Text), always("value", Shape::Any)],
-    }),
-);
+const PROPERTIES: Shape = Shape::Objects(&Structure {
+    name: "property.Property",
+    fields: &[always("type", Shape::Text), always("value", Shape::Any)],
+});
 
 /// `olm.package`.
 pub(crate) const PACKAGE: Structure = Structure {
@@ -95,18 +94,15 @@ pub(crate) const CHANNEL: Structure = Structure {
         always("package", Shape::Text),
         always(
             "entries",
-            Shape::List(
-                "[]declcfg.ChannelEntry",
-                &Shape::Object(&Structure {
-                    name: "declcfg.ChannelEntry",
-                    fields: &[
-                        always("name", Shape::Text),
-                        if_any("replaces", Shape::Text),
-                        if_any("skips", TEXT_LIST),
-                        if_any("skipRange", Shape::Text),
-                    ],
-                }),
-            ),
+            Shape::Objects(&Structure {
+                name: "declcfg.ChannelEntry",
+                fields: &[
+                    always("name", Shape::Text),
+                    if_any("replaces", Shape::Text),
+                    if_any("skips", TEXT_LIST),
+                    if_any("skipRange", Shape::Text),
+                ],
+            }),
         ),
         if_any("properties", PROPERTIES),
     ],
@@ -123,13 +119,10 @@ pub(crate) const BUNDLE: Structure = Structure {
         if_any("properties", PROPERTIES),
         if_any(
             "relatedImages",
-            Shape::List(
-                "[]declcfg.RelatedImage",
-                &Shape::Object(&Structure {
-                    name: "declcfg.RelatedImage",
-                    fields: &[always("name", Shape::Text), always("image", Shape::Text)],
-                }),
-            ),
+            Shape::Objects(&Structure {
+                name: "declcfg.RelatedImage",
+                fields: &[always("name", Shape::Text), always("image", Shape::Text)],
+            }),
         ),
     ],
 };
@@ -142,22 +135,19 @@ pub(crate) const DEPRECATIONS: Structure = Structure {
         always("package", Shape::Text),
         always(
             "entries",
-            Shape::List(
-                "[]declcfg.DeprecationEntry",
-                &Shape::Object(&Structure {
-                    name: "declcfg.DeprecationEntry",
-                    fields: &[
-                        always(
-                            "reference",
-                            Shape::Object(&Structure {
-                                name: "declcfg.PackageScopedReference",
-                                fields: &[always("schema", Shape::Text), if_any("name", Shape::Text)],
-                            }),
-                        ),
-                        always("message", Shape::Text),
-                    ],
-                }),
-            ),
+            Shape::Objects(&Structure {
+                name: "declcfg.DeprecationEntry",
+                fields: &[
+                    always(
+                        "reference",
+                        Shape::Object(&Structure {
+                            name: "declcfg.PackageScopedReference",
+                            fields: &[always("schema", Shape::Text), if_any("name", Shape::Text)],
+                        }),
+                    ),
+                    always("message", Shape::Text),
+                ],
+            }),
         ),
     ],
 };
@@ -213,13 +203,10 @@ const LINK: Structure = Structure {
     fields: &[if_any("name", Shape::Text), if_any("url", Shape::Text)],
 };
 
-const RESOURCES: Shape = Shape::List(
-    "[]v1alpha1.APIResourceReference",
-    &Shape::Object(&Structure {
-        name: "v1alpha1.APIResourceReference",
-        fields: &[always("name", Shape::Text), always("kind", Shape::Text), always("version", Shape::Text)],
-    }),
-);
+const RESOURCES: Shape = Shape::Objects(&Structure {
+    name: "v1alpha1.APIResourceReference",
+    fields: &[always("name", Shape::Text), always("kind", Shape::Text), always("version", Shape::Text)],
+});
 
 const DESCRIPTOR_FIELDS: &[Field] = &[
     always("path", Shape::Text),
@@ -228,57 +215,45 @@ const DESCRIPTOR_FIELDS: &[Field] = &[
     if_any("x-descriptors", TEXT_LIST),
     if_any("value", Shape::Any),
 ];
-const STATUS_DESCRIPTORS: Shape = Shape::List(
-    "[]v1alpha1.StatusDescriptor",
-    &Shape::Object(&Structure { name: "v1alpha1.StatusDescriptor", fields: DESCRIPTOR_FIELDS }),
-);
-const SPEC_DESCRIPTORS: Shape = Shape::List(
-    "[]v1alpha1.SpecDescriptor",
-    &Shape::Object(&Structure { name: "v1alpha1.SpecDescriptor", fields: DESCRIPTOR_FIELDS }),
-);
-const ACTION_DESCRIPTORS: Shape = Shape::List(
-    "[]v1alpha1.ActionDescriptor",
-    &Shape::Object(&Structure { name: "v1alpha1.ActionDescriptor", fields: DESCRIPTOR_FIELDS }),
-);
+const STATUS_DESCRIPTORS: Shape =
+    Shape::Objects(&Structure { name: "v1alpha1.StatusDescriptor", fields: DESCRIPTOR_FIELDS });
+const SPEC_DESCRIPTORS: Shape =
+    Shape::Objects(&Structure { name: "v1alpha1.SpecDescriptor", fields: DESCRIPTOR_FIELDS });
+const ACTION_DESCRIPTORS: Shape =
+    Shape::Objects(&Structure { name: "v1alpha1.ActionDescriptor", fields: DESCRIPTOR_FIELDS });
 
-const API_SERVICES: Shape = Shape::List(
-    "[]v1alpha1.APIServiceDescription",
-    &Shape::Object(&Structure {
-        name: "v1alpha1.APIServiceDescription",
-        fields: &[
-            always("name", Shape::Text),
-            always("group", Shape::Text),
-            always("version", Shape::Text),
-            always("kind", Shape::Text),
-            if_any("deploymentName", Shape::Text),
-            if_any("containerPort", Shape::Int32),
-            if_any("displayName", Shape::Text),
-            if_any("description", Shape::Text),
-            if_any("resources", RESOURCES),
-            if_any("statusDescriptors", STATUS_DESCRIPTORS),
-            if_any("specDescriptors", SPEC_DESCRIPTORS),
-            if_any("actionDescriptors", ACTION_DESCRIPTORS),
-        ],
-    }),
-);
+const API_SERVICES: Shape = Shape::Objects(&Structure {
+    name: "v1alpha1.APIServiceDescription",
+    fields: &[
+        always("name", Shape::Text),
+        always("group", Shape::Text),
+        always("version", Shape::Text),
+        always("kind", Shape::Text),
+        if_any("deploymentName", Shape::Text),
+        if_any("containerPort", Shape::Int32),
+        if_any("displayName", Shape::Text),
+        if_any("description", Shape::Text),
+        if_any("resources", RESOURCES),
+        if_any("statusDescriptors", STATUS_DESCRIPTORS),
+        if_any("specDescriptors", SPEC_DESCRIPTORS),
+        if_any("actionDescriptors", ACTION_DESCRIPTORS),
+    ],
+});
 
-const CRDS: Shape = Shape::List(
-    "[]v1alpha1.CRDDescription",
-    &Shape::Object(&Structure {
-        name: "v1alpha1.CRDDescription",
-        fields: &[
-            always("name", Shape::Text),
-            always("version", Shape::Text),
-            always("kind", Shape::Text),
-            if_any("displayName", Shape::Text),
-            if_any("description", Shape::Text),
-            if_any("resources", RESOURCES),
-            if_any("statusDescriptors", STATUS_DESCRIPTORS),
-            if_any("specDescriptors", SPEC_DESCRIPTORS),
-            if_any("actionDescriptors", ACTION_DESCRIPTORS),
-        ],
-    }),
-);
+const CRDS: Shape = Shape::Objects(&Structure {
+    name: "v1alpha1.CRDDescription",
+    fields: &[
+        always("name", Shape::Text),
+        always("version", Shape::Text),
+        always("kind", Shape::Text),
+        if_any("displayName", Shape::Text),
+        if_any("description", Shape::Text),
+        if_any("resources", RESOURCES),
+        if_any("statusDescriptors", STATUS_DESCRIPTORS),
+        if_any("specDescriptors", SPEC_DESCRIPTORS),
+        if_any("actionDescriptors", ACTION_DESCRIPTORS),
+    ],
+});
 
 const CSV_METADATA: Structure = Structure {
     name: "property.CSVMetadata",
@@ -302,39 +277,45 @@ const CSV_METADATA: Structure = Structure {
         if_any("displayName", Shape::Text),
         if_any(
             "installModes",
-            Shape::List(
-                "[]v1alpha1.InstallMode",
-                &Shape::Object(&Structure {
-                    name: "v1alpha1.InstallMode",
-                    fields: &[always("type", Shape::Text), always("supported", Shape::Truth)],
-                }),
-            ),
+            Shape::Objects(&Structure {
+                name: "v1alpha1.InstallMode",
+                fields: &[always("type", Shape::Text), always("supported", Shape::Truth)],
+            }),
         ),
         if_any("keywords", TEXT_LIST),
         if_any("labels", Shape::Texts),
-        if_any("links", Shape::List("[]v1alpha1.AppLink", &Shape::Object(&LINK))),
+        if_any("links", Shape::Objects(&LINK)),
         if_any(
             "maintainers",
-            Shape::List(
-                "[]v1alpha1.Maintainer",
-                &Shape::Object(&Structure {
-                    name: "v1alpha1.Maintainer",
-                    fields: &[if_any("name", Shape::Text), if_any("email", Shape::Text)],
-                }),
-            ),
+            Shape::Objects(&Structure {
+                name: "v1alpha1.Maintainer",
+                fields: &[if_any("name", Shape::Text), if_any("email", Shape::Text)],
+            }),
         ),
         if_any("maturity", Shape::Text),
         if_any("minKubeVersion", Shape::Text),
-        if_any(
-            "nativeAPIs",
-            Shape::List(
-                "[]v1.GroupVersionKind",
-                &Shape::Object(&Structure { name: "v1.GroupVersionKind", fields: GVK_FIELDS }),
-            ),
-        ),
+        if_any("nativeAPIs", Shape::Objects(&Structure { name: "v1.GroupVersionKind", fields: GVK_FIELDS })),
         if_any("provider", Shape::Object(&LINK)),
     ],
 };
+
+impl Shape {
+    /// Name of the type in the reference's messages.
+    fn type_name(&self) -> Cow<'static, str> {
+        match self {
+            Self::Text => "string".into(),
+            Self::Truth => "bool".into(),
+            Self::Int => "int".into(),
+            Self::Int32 => "int32".into(),
+            Self::Bytes => "[]uint8".into(),
+            Self::Any => "*declcfg.Meta".into(),
+            Self::Texts => "map[string]string".into(),
+            Self::List(item) => format!("[]{}", item.type_name()).into(),
+            Self::Objects(item) => format!("[]{}", item.name).into(),
+            Self::Object(structure) | Self::Optional(structure) => structure.name.into(),
+        }
+    }
+}
 
 impl Structure {
     /// The field that a key names, whatever its case.
@@ -383,16 +364,16 @@ impl Check {
                 let members = json::members(value).unwrap_or_default();
                 members.iter().try_for_each(|(_, value)| self.value(value, &Shape::Text))
             }
-            Shape::List(_, item) if kind == Kind::List => {
+            Shape::List(item) if kind == Kind::List => {
                 let items = json::items(value).unwrap_or_default();
                 items.iter().try_for_each(|value| self.value(value, item))
             }
+            Shape::Objects(item) if kind == Kind::List => {
+                let items = json::items(value).unwrap_or_default();
+                items.iter().try_for_each(|value| self.object(value, item))
+            }
             Shape::Object(structure) | Shape::Optional(structure) => self.object(value, structure),
-            Shape::Text => Err(self.refused(kind.name(), "string")),
-            Shape::Truth => Err(self.refused(kind.name(), "bool")),
-            Shape::Bytes => Err(self.refused(kind.name(), "[]uint8")),
-            Shape::Texts => Err(self.refused(kind.name(), "map[string]string")),
-            Shape::List(name, _) => Err(self.refused(kind.name(), name)),
+            other => Err(self.refused(kind.name(), &other.type_name())),
         }
     }
 

@@ -164,17 +164,8 @@ fn write_value(value: Option<&RawValue>, shape: &Shape, out: &mut String) {
             Some(members) => in_order(&members, structure, out),
             None => out.push_str(value.get()),
         },
-        (Some(value), Shape::List(_, item)) => match json::items(value) {
-            Some(items) => {
-                out.push('[');
-                for (index, value) in items.into_iter().enumerate() {
-                    out.push_str(if index > 0 { "," } else { "" });
-                    write_value(Some(value).filter(|value| value.get() != "null"), item, out);
-                }
-                out.push(']');
-            }
-            None => out.push_str(value.get()),
-        },
+        (Some(value), Shape::List(item)) => write_list(value, item, out),
+        (Some(value), Shape::Objects(item)) => write_list(value, &Shape::Object(item), out),
         (Some(value), _) => out.push_str(value.get()),
         (None, Shape::Text) => out.push_str("\"\""),
         (None, Shape::Truth) => out.push_str("false"),
@@ -182,6 +173,16 @@ fn write_value(value: Option<&RawValue>, shape: &Shape, out: &mut String) {
         (None, Shape::Object(structure)) => in_order(&[], structure, out),
         (None, _) => out.push_str("null"),
     }
+}
+
+fn write_list(list: &RawValue, item: &Shape, out: &mut String) {
+    let Some(items) = json::items(list) else { return out.push_str(list.get()) };
+    out.push('[');
+    for (index, value) in items.into_iter().enumerate() {
+        out.push_str(if index > 0 { "," } else { "" });
+        write_value(Some(value).filter(|value| value.get() != "null"), item, out);
+    }
+    out.push(']');
 }
 
 /// JSON text with every member and item on a line of its own, and a line feed at the end.

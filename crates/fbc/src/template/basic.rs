@@ -17,7 +17,7 @@ const TEMPLATE: Structure = Structure {
     name: "basic.BasicTemplateData",
     fields: &[
         Field { name: "schema", shape: Shape::Text, always: true },
-        Field { name: "entries", shape: Shape::List("[]*declcfg.Meta", &Shape::Any), always: true },
+        Field { name: "entries", shape: Shape::List(&Shape::Any), always: true },
     ],
 };
 

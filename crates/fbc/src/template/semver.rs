@@ -17,13 +17,10 @@ const STREAM: Shape = Shape::Object(&Structure {
     name: "semver.channelBundles",
     fields: &[Field {
         name: "bundles",
-        shape: Shape::List(
-            "[]semver.bundleEntry",
-            &Shape::Object(&Structure {
-                name: "semver.bundleEntry",
-                fields: &[Field { name: "image", shape: Shape::Text, always: false }],
-            }),
-        ),
+        shape: Shape::Objects(&Structure {
+            name: "semver.bundleEntry",
+            fields: &[Field { name: "image", shape: Shape::Text, always: false }],
+        }),
         always: false,
     }],
 });
