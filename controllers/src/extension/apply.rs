@@ -1,6 +1,7 @@
 //! Makes the wanted content the newest revision of an extension (spec 05 §§4.4–4.6). Idempotent: every step may
 //! have been done by an attempt that ended before the next.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Secret;
@@ -42,8 +43,6 @@ pub(crate) struct Applied {
 pub(crate) struct Plan {
     decision: Decision,
     existing: Vec<ClusterObjectSet>,
-    /// The Secrets of the newest revision, as far as those exist.
-    secrets: BTreeMap<SecretKey, ObjectMeta>,
 }
 
 impl Plan {
@@ -90,8 +89,7 @@ impl Revisions {
             decide(draft, &existing, content.as_deref(), &self.system_namespace)
         });
         let decision = decision.map_err(invalid)?;
-        let secrets = found.into_iter().map(|(key, secret)| (key, secret.metadata)).collect();
-        Ok(Plan { decision, secrets, existing })
+        Ok(Plan { decision, existing })
     }
 
     /// Makes the draft the newest revision, unless it is.
@@ -101,7 +99,7 @@ impl Revisions {
         draft: &Draft,
         plan: Plan,
     ) -> Result<Applied, Failure> {
-        let Plan { decision, existing, secrets } = plan;
+        let Plan { decision, existing } = plan;
         let set = match (decision, newest(&existing)) {
             (Decision::Keep, Some(current)) => current.clone(),
             (Decision::Patch(set), Some(current)) => self
@@ -116,7 +114,7 @@ impl Revisions {
                 return Err(Failure::retry("there is no revision"));
             }
         };
-        self.ensure_secrets(draft, &set, &secrets).await?;
+        self.verify_content(&set, async || Ok(draft)).await?;
         Ok(Applied { created: false, set })
     }
 
@@ -182,10 +180,16 @@ impl Revisions {
         let revision =
             tokio::task::block_in_place(|| draft.number(number, &self.system_namespace)).map_err(invalid)?;
         for old in outdated(existing) {
-            let deleted = within_deadline(self.sets.delete(&old.name_any(), &exactly(&old.metadata))).await;
-            ignore(deleted, |status| status.is_not_found() || status.is_conflict()).map_err(|error| {
-                Failure::api(&error).context("garbage collecting old revisions: deleting archived revision")
-            })?;
+            let preconditions = Preconditions { uid: old.uid(), resource_version: old.resource_version() };
+            let params = DeleteParams::default().preconditions(preconditions);
+            match within_deadline(self.sets.delete(&old.name_any(), &params)).await {
+                Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
+                Err(error) => {
+                    let context = "garbage collecting old revisions: deleting archived revision";
+                    return Err(Failure::api(&error).context(context));
+                }
+                Ok(_) => {}
+            }
         }
         let set = self.write(&revision).await?;
         tracing::info!(extension, revision = set.name_any(), "new revision");
@@ -253,32 +257,12 @@ impl Revisions {
         within_deadline(self.sets.patch(&set.name_any(), &params, &Patch::Apply(set))).await
     }
 
-    /// Sees that every Secret of the revision exists and goes with it; one that is gone is made again from the draft,
-    /// whose names are content hashes. `found` are those that exist.
-    async fn ensure_secrets(
-        &self,
-        draft: &Draft,
-        set: &ClusterObjectSet,
-        found: &BTreeMap<SecretKey, ObjectMeta>,
-    ) -> Result<(), Failure> {
-        for key in self.own_secrets(set) {
-            match found.get(&key) {
-                Some(secret) => {
-                    let owned = self.own(&key.name, secret, set).await;
-                    owned.map_err(|error| error.context("ensuring ownerReferences on ref Secrets"))?;
-                }
-                None => self.restore(draft, set, &key.name).await?,
-            }
-        }
-        Ok(())
-    }
-
     /// Sees that every Secret of an active revision exists and is owned by it. `draft` is what the revision was made from,
     /// asked for only where a Secret is missing.
-    pub(crate) async fn verify_content(
+    pub(crate) async fn verify_content<D: Borrow<Draft>>(
         &self,
         set: &ClusterObjectSet,
-        draft: impl AsyncFnOnce() -> Result<Draft, Failure>,
+        draft: impl AsyncFnOnce() -> Result<D, Failure>,
     ) -> Result<(), Failure> {
         let mut missing = Vec::new();
         for key in self.own_secrets(set) {
@@ -286,7 +270,10 @@ impl Revisions {
             let found =
                 found.map_err(|error| Failure::api(&error).context(format!("getting Secret {key}")))?;
             match found {
-                Some(secret) => self.own(&key.name, &secret.metadata, set).await?,
+                Some(secret) => self
+                    .own(&key.name, &secret.metadata, set)
+                    .await
+                    .map_err(|error| error.context("ensuring ownerReferences on ref Secrets"))?,
                 None => missing.push(key.name),
             }
         }
@@ -295,7 +282,7 @@ impl Revisions {
         }
         let draft = draft().await?;
         for name in &missing {
-            self.restore(&draft, set, name).await?;
+            self.restore(draft.borrow(), set, name).await?;
         }
         Ok(())
     }
@@ -340,12 +327,6 @@ impl Revisions {
     }
 }
 
-/// Deletes nothing but this very state of an object.
-fn exactly(object: &ObjectMeta) -> DeleteParams {
-    let (uid, resource_version) = (object.uid.clone(), object.resource_version.clone());
-    DeleteParams::default().preconditions(Preconditions { uid, resource_version })
-}
-
 /// The bundle, or the extension's name, does not make a revision; another one is needed.
 pub(crate) fn invalid(error: GenerateError) -> Failure {
     Failure::blocked(error)
@@ -367,16 +348,4 @@ fn foreign(found: &ClusterObjectSet, wanted: &ClusterObjectSet) -> Option<String
         true => format!("its label {} is {says:?}", labels::OWNER_NAME),
         false => format!("it is controlled by {}", owners.join(", ")),
     })
-}
-
-/// Success, or an answer that means the same.
-fn ignore<T>(
-    result: Result<T, kube::Error>,
-    fine: impl Fn(&kube::core::Status) -> bool,
-) -> Result<(), kube::Error> {
-    match result {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if fine(&status) => Ok(()),
-        Err(error) => Err(error),
-    }
 }
