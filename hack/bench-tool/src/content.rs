@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -34,72 +35,15 @@ const BUNDLE_SIZE: usize = 82_000;
 /// Other bundles are as long as this, as one JSON line.
 const BUNDLE_SIZES: std::ops::Range<u64> = 15_000..20_200;
 
-const WORDS: [&str; 64] = [
-    "access",
-    "alert",
-    "backup",
-    "balance",
-    "bind",
-    "bucket",
-    "cache",
-    "capacity",
-    "certificate",
-    "channel",
-    "claim",
-    "class",
-    "cluster",
-    "compute",
-    "config",
-    "connect",
-    "controller",
-    "credential",
-    "database",
-    "deploy",
-    "device",
-    "driver",
-    "endpoint",
-    "engine",
-    "event",
-    "export",
-    "failover",
-    "gateway",
-    "grant",
-    "health",
-    "image",
-    "import",
-    "index",
-    "ingress",
-    "instance",
-    "issuer",
-    "label",
-    "lease",
-    "limit",
-    "listener",
-    "log",
-    "metric",
-    "mirror",
-    "monitor",
-    "namespace",
-    "network",
-    "node",
-    "operator",
-    "pipeline",
-    "policy",
-    "pool",
-    "probe",
-    "provider",
-    "proxy",
-    "queue",
-    "quota",
-    "recover",
-    "region",
-    "replica",
-    "restore",
-    "route",
-    "schedule",
-    "secret",
-    "storage",
-];
+static WORDS: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    "access alert backup balance bind bucket cache capacity certificate channel claim class cluster compute \
+     config connect controller credential database deploy device driver endpoint engine event export failover \
+     gateway grant health image import index ingress instance issuer label lease limit listener log metric mirror \
+     monitor namespace network node operator pipeline policy pool probe provider proxy queue quota recover region \
+     replica restore route schedule secret storage"
+        .split(' ')
+        .collect()
+});
 
 /// Numbers that look random and are the same for the same seed (splitmix64).
 pub(crate) struct Numbers(u64);
