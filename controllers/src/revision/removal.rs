@@ -86,16 +86,6 @@ pub(super) fn may_outlive(set: &ClusterObjectSet) -> bool {
     matches!(policy(set, CrdPolicy::Delete), Ok(CrdPolicy::Keep | CrdPolicy::BlockIfInUse))
 }
 
-/// How far the removal of a deleted revision is.
-enum Removal {
-    /// What is left is for garbage collection, but for these custom resources, whose finalizers nothing removes.
-    Done(Vec<String>),
-    /// Objects are being deleted, `left` of them custom resources; `found` tells one state from another.
-    Waiting { left: Vec<String>, found: String },
-    /// Users have to act.
-    Blocked(String),
-}
-
 fn waiting(left: &[String]) -> Outcome {
     match left {
         [] => Outcome::Archiving,
@@ -190,35 +180,41 @@ impl Context {
     /// One pass over a revision that is being deleted.
     pub(super) async fn delete(&self, set: &ClusterObjectSet) -> Result<Action, Failure> {
         if has_finalizer(set, finalizers::TEARDOWN) {
-            match self.tear_down(set).await {
-                Removal::Done(left) if left.is_empty() => {}
-                Removal::Done(left) => self.report(set, &left).await?,
-                Removal::Waiting { left, found } => {
+            let result = self.tear_down(set).await;
+            match &result {
+                Ok(done) if done.is_complete() && done.terminating.is_empty() => {}
+                Ok(done) if done.is_complete() => self.report(set, &done.terminating).await?,
+                Ok(held) if !held.blocked.is_empty() => {
+                    let again = self.next_poll(set, IN_USE_RETRY, held);
+                    self.write(set, &Outcome::Blocked(blocked(held)), None, None).await?;
+                    return Ok(Action::requeue(again));
+                }
+                _ => {
+                    let left = result.as_ref().map_or(&[][..], |result| &result.terminating);
                     // The status of a removal without custom resources is not worth a write.
                     if !left.is_empty() || has_waited(set) {
-                        self.write(set, &waiting(&left), None, None).await?;
+                        self.write(set, &waiting(left), None, None).await?;
                     }
-                    let age = self.time_since_deletion(set);
-                    if age >= self.pace.teardown {
-                        return Ok(Action::requeue(TEARDOWN_RETRY));
-                    }
-                    let limits =
-                        [self.pace.operator, self.pace.teardown].map(|limit| limit.saturating_sub(age));
-                    let ahead = limits.into_iter().filter_map(|left| Duration::try_from(left).ok());
-                    let next = ahead.filter(|left| !left.is_zero()).min();
-                    let again = self.next_poll(set, TEARDOWN_RETRY, &found);
-                    return Ok(Action::requeue(next.map_or(again, |next| next.min(again))));
-                }
-                Removal::Blocked(message) => {
-                    let again = self.next_poll(set, IN_USE_RETRY, &message);
-                    self.write(set, &Outcome::Blocked(message), None, None).await?;
-                    return Ok(Action::requeue(again));
+                    return Ok(Action::requeue(self.next_attempt(set, &result)));
                 }
             }
         }
         self.forget(set);
         self.remove_finalizer(set).await?;
         Ok(Action::await_change())
+    }
+
+    /// Delay until the next attempt of a removal that waits: at the latest when one of its deadlines ends.
+    fn next_attempt(&self, set: &ClusterObjectSet, result: &Result<TeardownResult, String>) -> Duration {
+        let age = self.time_since_deletion(set);
+        if age >= self.pace.teardown {
+            return TEARDOWN_RETRY;
+        }
+        let limits = [self.pace.operator, self.pace.teardown].map(|limit| limit.saturating_sub(age));
+        let ahead = limits.into_iter().filter_map(|left| Duration::try_from(left).ok());
+        let next = ahead.filter(|left| !left.is_zero()).min();
+        let again = self.next_poll(set, TEARDOWN_RETRY, result);
+        next.map_or(again, |next| next.min(again))
     }
 
     /// Reports custom resources that outlive the revision. Under foreground deletion the revision waits for them.
@@ -235,31 +231,35 @@ impl Context {
         self.write(set, &Outcome::Blocked(note), None, None).await.map(drop)
     }
 
-    /// Removes the objects in order, until nothing more is to be done that way.
-    async fn tear_down(&self, set: &ClusterObjectSet) -> Removal {
+    /// Removes the objects in order. The result is complete when the rest is for garbage collection, but for custom resources
+    /// whose finalizers nothing removes.
+    ///
+    /// # Errors
+    /// The attempt failed and is to be repeated.
+    async fn tear_down(&self, set: &ClusterObjectSet) -> Result<TeardownResult, String> {
         let (revision, age) = (set.name_any(), self.time_since_deletion(set));
         let is_late = age >= self.pace.teardown;
         if has_finalizer(set, ORPHAN) {
-            return Removal::Done(Vec::new());
+            return Ok(TeardownResult::default());
         }
         // As long as the extension lives, a revision that goes must not take custom resources with it.
         let lives_on = !self.siblings(set).is_empty();
         let default = if lives_on { CrdPolicy::SpareIfInUse } else { CrdPolicy::Delete };
         let crds = match policy(set, default) {
             Ok(crds) => crds,
-            Err(message) => return Removal::Blocked(message),
+            Err(message) => return Ok(TeardownResult::blocked(message)),
         };
         let heirs = match self.heirs(set).await {
             Ok(heirs) => heirs,
             Err(Unusable::Unreachable(error)) => {
                 tracing::warn!(revision, error, "removing objects");
-                return Removal::Waiting { left: Vec::new(), found: error };
+                return Err(error);
             }
-            Err(unknown) => return Removal::Blocked(unknown.why()),
+            Err(unknown) => return Ok(TeardownResult::blocked(unknown.why())),
         };
         // Its CRDs may be those of a newer revision, whose custom resources need the operator of this one.
         if let Some(newer) = self.newer_in_removal(set).filter(|_| !is_late) {
-            return Removal::Waiting { left: Vec::new(), found: newer };
+            return Err(format!("waiting for the removal of revision {newer}"));
         }
         let mut options = TeardownOptions { heirs, crds, is_final: true, abandons: is_late };
         let removed = async {
@@ -276,19 +276,11 @@ impl Context {
                 }
             }
         };
-        match removed.await {
-            Ok(result) if result.is_complete() => Removal::Done(result.terminating),
-            Ok(result) if !result.blocked.is_empty() => Removal::Blocked(blocked(&result)),
-            Ok(result) => Removal::Waiting { found: format!("{result:?}"), left: result.terminating },
-            Err(error) => {
-                tracing::warn!(revision, error, "removing objects");
-                let is_hopeless = is_late && crds == CrdPolicy::Delete && !lives_on;
-                match is_late {
-                    true if is_hopeless => Removal::Done(Vec::new()),
-                    true => Removal::Blocked(error),
-                    false => Removal::Waiting { left: Vec::new(), found: error },
-                }
-            }
+        let removed = removed.await.inspect_err(|error| tracing::warn!(revision, error, "removing objects"));
+        match removed {
+            Err(_) if is_late && crds == CrdPolicy::Delete && !lives_on => Ok(TeardownResult::default()),
+            Err(error) if is_late => Ok(TeardownResult::blocked(error)),
+            removed => removed,
         }
     }
 

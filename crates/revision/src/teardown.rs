@@ -78,6 +78,11 @@ pub struct TeardownResult {
 }
 
 impl TeardownResult {
+    /// Nothing is removed before users resolve this.
+    pub fn blocked(message: String) -> Self {
+        Self { blocked: vec![message], ..Self::default() }
+    }
+
     /// Nothing of the revision is left that must go.
     pub fn is_complete(&self) -> bool {
         self.waiting.is_empty() && self.blocked.is_empty()
