@@ -1,6 +1,7 @@
 //! All ClusterObjectSets of the cluster: one reflector with an index by extension, shared by the controllers of the process.
 
 use std::collections::{BTreeSet, HashMap};
+use std::future::ready;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -140,6 +141,24 @@ impl RevisionCache {
         }
         state.subscribers.push(to);
         UnboundedReceiverStream::new(changes)
+    }
+
+    /// What `project` makes of each ClusterObjectSet, with its name, whenever that changes; `None` once it is deleted.
+    pub(crate) fn project<T: Clone + PartialEq>(
+        &self,
+        project: impl Fn(&ClusterObjectSet) -> Option<T>,
+    ) -> impl Stream<Item = (String, Option<T>)> {
+        let mut known = HashMap::new();
+        let changes = self.subscribe().map(move |change| {
+            let name = change.set().name_any();
+            let next = change.applied().and_then(|set| project(&set));
+            let before = match &next {
+                Some(next) => known.insert(name.clone(), next.clone()),
+                None => known.remove(&name),
+            };
+            (before != next).then_some((name, next))
+        });
+        changes.filter_map(ready)
     }
 
     /// The store behind the cache, for the controller of ClusterObjectSets.

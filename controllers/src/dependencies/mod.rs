@@ -37,7 +37,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::failure::Failure;
 use crate::revision_cache::RevisionCache;
-use changes::Changes;
+use changes::changes;
 use served::{ReadError, Told};
 
 /// How long an answer of the API server is good for.
@@ -123,10 +123,9 @@ impl Dependencies {
     /// Calls `announce` when another bundle is installed, or one is no longer installed, after the first question:
     /// extensions that wait for a dependency must resolve again. Does not end by itself.
     pub(crate) async fn follow_installed(&self, announce: impl Fn()) {
-        let mut changes = Changes::default();
-        let mut revisions = pin!(self.revisions.subscribe());
-        while let Some(change) = revisions.next().await {
-            if changes.notice(&change) && self.asked.is_cancelled() {
+        let mut changes = pin!(changes(&self.revisions));
+        while changes.next().await.is_some() {
+            if self.asked.is_cancelled() {
                 self.changed();
                 announce();
             }

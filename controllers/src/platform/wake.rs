@@ -7,17 +7,16 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
-use kube::{Api, Client, ResourceExt};
-use olm_api::{ClusterObjectSet, labels};
+use kube::{Api, Client};
 use olm_platform::Revision;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use crate::revision_cache::{Change, RevisionCache};
+use crate::revision_cache::RevisionCache;
 
 /// Wakes the controller; any number of reasons before it looks are one.
 #[derive(Debug, Default)]
@@ -65,40 +64,24 @@ impl Revisions {
 
     /// Follows the ClusterObjectSets for ever. While the watch is broken, what was known stays.
     pub(crate) async fn follow(&self, cache: &RevisionCache, wake: &Wake) {
-        let mut changes = pin!(cache.subscribe());
+        let mut changes = pin!(cache.project(|set| Revision::of(set).map(Arc::new)));
         cache.listed().cancelled().await;
         let mut known = BTreeMap::new();
-        cache.all().iter().for_each(|set| _ = put(&mut known, set));
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
-        wake.wake();
-        while let Some(change) = changes.next().await {
-            let changed = match change {
-                Change::Applied(set) => self.change(|known| put(known, &set)),
-                Change::Deleted(set) => self.change(|known| known.remove(&set.name_any()).is_some()),
+        loop {
+            let change = match changes.next().now_or_never() {
+                Some(change) => change,
+                None => {
+                    *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(known.clone());
+                    wake.wake();
+                    changes.next().await
+                }
             };
-            if changed {
-                wake.wake();
+            match change {
+                Some((name, Some(revision))) => drop(known.insert(name, revision)),
+                Some((name, None)) => drop(known.remove(&name)),
+                None => return,
             }
         }
-    }
-
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Arc<Revision>>) -> bool) -> bool {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).as_mut().is_some_and(change)
-    }
-}
-
-/// Notes what a ClusterObjectSet says now; tells whether that is new.
-fn put(known: &mut BTreeMap<String, Arc<Revision>>, set: &ClusterObjectSet) -> bool {
-    let name = set.name_any();
-    let of_extension =
-        set.labels().get(labels::OWNER_KIND).is_some_and(|kind| kind == labels::OWNER_KIND_EXTENSION);
-    match Revision::of(set).filter(|_| of_extension) {
-        Some(revision) if known.get(&name).is_some_and(|known| **known == revision) => false,
-        Some(revision) => {
-            known.insert(name, Arc::new(revision));
-            true
-        }
-        None => known.remove(&name).is_some(),
     }
 }
 
