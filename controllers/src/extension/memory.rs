@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
-use olm_api::ClusterObjectSet;
+use olm_api::{ClusterObjectSet, annotations};
 use tokio::time::Instant;
 
 use super::decide::RevisionInputs;
@@ -47,9 +47,8 @@ impl Newest {
     pub(super) fn of(set: &ClusterObjectSet) -> Self {
         let mut hasher = DefaultHasher::new();
         set.labels().hash(&mut hasher);
-        for entry in set.annotations().iter().filter(|(key, _)| !MIRRORED.contains(&key.as_str())) {
-            entry.hash(&mut hasher);
-        }
+        let is_decided = |key: &str| key != annotations::EXT_OBJECTS && !MIRRORED.contains(&key);
+        set.annotations().iter().filter(|(key, _)| is_decided(key)).for_each(|entry| entry.hash(&mut hasher));
         for owner in set.owner_references() {
             let OwnerReference { api_version, kind, name, uid, controller, block_owner_deletion } = owner;
             (api_version, kind, name, uid, controller, block_owner_deletion).hash(&mut hasher);

@@ -20,7 +20,7 @@ use crate::content::{ContentPhase, same_content};
 use crate::packing::{PackError, pack};
 use crate::phases::{Marks, Phase, phases};
 use crate::probes::default_probes;
-use crate::record::{MAX_ANNOTATION_BYTES, record, size_with};
+use crate::record::{MAX_ANNOTATION_BYTES, size_with};
 
 /// Longest label value.
 const MAX_LABEL_VALUE: usize = 63;
@@ -123,8 +123,7 @@ impl Draft {
         if phases.len() > MAX_PHASES {
             return Err(GenerateError::TooManyPhases(phases.len()));
         }
-        let objects = phases.iter().map(|phase| (phase.name.as_str(), phase.objects.iter().collect()));
-        let (annotations, warning) = revision_annotations(bundle, record(objects));
+        let (annotations, warning) = revision_annotations(bundle);
         Ok(Self { extension, annotations, phases, warning })
     }
 
@@ -224,7 +223,7 @@ impl Draft {
 }
 
 /// The annotations that a draft decides.
-const REVISION_ANNOTATIONS: [&str; 10] = [
+const REVISION_ANNOTATIONS: [&str; 9] = [
     annotations::BUNDLE_NAME,
     annotations::PACKAGE_NAME,
     annotations::BUNDLE_VERSION,
@@ -234,13 +233,9 @@ const REVISION_ANNOTATIONS: [&str; 10] = [
     annotations::EXT_MAX_OPENSHIFT_VERSION,
     annotations::EXT_CATALOG_PROPERTIES,
     annotations::EXT_SERVICE_ACCOUNT,
-    annotations::EXT_OBJECTS,
 ];
 
-fn revision_annotations(
-    bundle: &BundleIdentity,
-    record: Option<String>,
-) -> (BTreeMap<String, String>, Option<String>) {
+fn revision_annotations(bundle: &BundleIdentity) -> (BTreeMap<String, String>, Option<String>) {
     let mut map: BTreeMap<String, String> = [
         (annotations::BUNDLE_NAME, &bundle.name),
         (annotations::PACKAGE_NAME, &bundle.package),
@@ -257,7 +252,6 @@ fn revision_annotations(
     // In this order: what the reference writes has the first claim on the space.
     for (key, value) in [
         (annotations::PROPERTIES, &bundle.properties),
-        (annotations::EXT_OBJECTS, &record),
         (annotations::EXT_MAX_OPENSHIFT_VERSION, &bundle.max_openshift_version),
         (annotations::EXT_CATALOG_PROPERTIES, &bundle.catalog_properties),
     ] {
@@ -406,12 +400,11 @@ pub fn migrated(
     objects: Vec<Value>,
     system_namespace: &str,
 ) -> Result<NumberedRevision, GenerateError> {
-    let mut draft = Draft::marked(extension, bundle, objects, bundle.release.as_deref())?;
+    let draft = Draft::marked(extension, bundle, objects, bundle.release.as_deref())?;
     let size: usize = draft.phases.iter().flat_map(|phase| &phase.objects).map(|o| o.to_string().len()).sum();
     let mut revision = if size > MAX_INLINE_BYTES {
         draft.number(1, system_namespace)?
     } else {
-        draft.annotations.remove(annotations::EXT_OBJECTS);
         let name = names::revision_name(&draft.extension.name, 1);
         let phases = draft.phases.iter().map(inline).collect();
         NumberedRevision { set: draft.set(&name, 1, phases), secrets: Vec::new() }

@@ -11,40 +11,31 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use olm_api::{ClusterObjectSet, annotations};
 use serde_json::{Value, json};
 
-use crate::content::ContentPhase;
+use crate::content::{ContentObject, ContentPhase};
 use crate::object::ObjectKey;
 use crate::packing::{gzip, unpack};
 
 /// The API server accepts this many bytes of annotations; keys count too.
 pub(crate) const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 
-/// The record of these phases, each with its name and objects; `None` where there are none, which may still come.
-pub(crate) fn record<'a>(phases: impl Iterator<Item = (&'a str, Vec<&'a Value>)>) -> Option<String> {
-    let identity = |object: &Value| ObjectKey::of(object).to_object();
-    let phases: Vec<Value> = phases
-        .map(|(name, objects)| {
-            json!({"name": name, "objects": objects.into_iter().map(identity).collect::<Vec<_>>()})
-        })
-        .collect();
-    let packed = gzip(json!({ "phases": phases }).to_string().as_bytes()).ok()?;
-    (!phases.is_empty()).then(|| BASE64_URL_SAFE_NO_PAD.encode(packed))
-}
-
-/// The record that `set` lacks, for these phases; `None` where it has one, needs none because all content is inline, or has
-/// no room for it.
+/// The record of these phases that `set` lacks; `None` where it has it, needs none because all content is inline, or has no
+/// room for it. One of other objects, as on a copied revision, is replaced.
 pub fn missing(set: &ClusterObjectSet, phases: &[ContentPhase]) -> Option<String> {
     let mut objects = set.spec.iter().flat_map(|spec| &spec.phases).flat_map(|phase| &phase.objects);
-    if objects.all(|object| object.ref_.is_none()) || recorded(set).is_some() {
+    if objects.all(|object| object.ref_.is_none()) || phases.is_empty() {
         return None;
     }
-    let record =
-        record(phases.iter().map(|phase| {
-            (phase.name.as_str(), phase.objects.iter().map(|content| &content.object).collect())
-        }))?;
+    let identity = |content: &ContentObject| ObjectKey::of(&content.object).to_object();
+    let phase = |phase: &ContentPhase| {
+        json!({"name": phase.name, "objects": phase.objects.iter().map(identity).collect::<Vec<_>>()})
+    };
+    let record = json!({"phases": phases.iter().map(phase).collect::<Vec<_>>()});
+    let record = BASE64_URL_SAFE_NO_PAD.encode(gzip(record.to_string().as_bytes()).ok()?);
     let none = BTreeMap::new();
-    let size =
-        size_with(set.metadata.annotations.as_ref().unwrap_or(&none), annotations::EXT_OBJECTS, &record);
-    (size <= MAX_ANNOTATION_BYTES).then_some(record)
+    let annotations = set.metadata.annotations.as_ref().unwrap_or(&none);
+    let size = size_with(annotations, annotations::EXT_OBJECTS, &record);
+    let is_missing = annotations.get(annotations::EXT_OBJECTS) != Some(&record);
+    (is_missing && size <= MAX_ANNOTATION_BYTES).then_some(record)
 }
 
 /// Phases and objects as recorded on `set`, with nothing but their identity; `None` without a readable record.
@@ -113,9 +104,11 @@ mod tests {
     }
 
     #[test]
-    fn record_is_made_only_where_it_is_missing_and_fits() {
+    fn record_is_made_where_it_is_missing_and_fits() {
         let value = missing(&set(json!({})), &maps(1)).unwrap();
-        assert_eq!(missing(&set(json!({ annotations::EXT_OBJECTS: value })), &maps(1)), None);
+        let recorded = set(json!({ annotations::EXT_OBJECTS: value }));
+        assert_eq!(missing(&recorded, &maps(1)), None);
+        assert_eq!(missing(&recorded, &maps(2)), missing(&set(json!({})), &maps(2)), "it was copied");
         assert_eq!(missing(&set(json!({})), &[]), None, "phases may be added to an empty revision");
         let mut inline = set(json!({}));
         inline.spec.as_mut().unwrap().phases.clear();
