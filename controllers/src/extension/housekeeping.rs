@@ -1,12 +1,11 @@
-//! What is looked at from time to time, without an event: content that nobody needs any more, and extensions whose trouble
-//! may have ended unseen (spec 01 §12 W26, spec 05 §18.21).
+//! What is looked at from time to time, without an event: content that nobody needs any more (spec 01 §12 W26, spec 05
+//! §18.21).
 
 use std::time::Duration;
 
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use olm_api::ClusterExtension;
-use olm_api::conditions::{self, reasons, types};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
@@ -19,8 +18,6 @@ pub(super) type Wake = mpsc::UnboundedSender<ObjectRef<ClusterExtension>>;
 const ROUND: Duration = Duration::from_secs(5);
 /// In every so manieth round content is looked through on disk.
 const CONTENT_ROUNDS: u32 = 12;
-/// In every so manieth round blocked extensions are looked at again.
-const BLOCKED_ROUNDS: u32 = 120;
 
 impl Context {
     /// Keeps house. Does not end by itself.
@@ -33,9 +30,6 @@ impl Context {
             self.tidy(wake).await;
             if number % CONTENT_ROUNDS == 0 {
                 self.parts.bundles.sweep(self.staying()).await;
-            }
-            if number % BLOCKED_ROUNDS == 0 {
-                self.wake_blocked(wake);
             }
         }
     }
@@ -59,17 +53,6 @@ impl Context {
                 send(wake, &extension);
             } else if let Err(error) = self.ref_secrets.sweep(&extension).await {
                 tracing::warn!(extension, %error, "Secrets that no revision refers to stay");
-            }
-        }
-    }
-
-    fn wake_blocked(&self, wake: &Wake) {
-        for extension in self.extensions_in_store.state() {
-            let status = extension.status.as_ref();
-            let progressing =
-                status.and_then(|status| conditions::find(&status.conditions, types::PROGRESSING));
-            if progressing.is_some_and(|condition| condition.reason == reasons::BLOCKED) {
-                send(wake, &extension.name_any());
             }
         }
     }

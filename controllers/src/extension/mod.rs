@@ -40,6 +40,7 @@ mod world;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::future::join4;
 use futures::{FutureExt, StreamExt};
 use kube::runtime::reflector::Store;
 use kube::runtime::reflector::store::Writer;
@@ -220,17 +221,17 @@ async fn follow(
 
 /// Starts what runs beside the passes until `stop`; who is to be looked at goes to `wake`.
 fn keep_watch(context: &Arc<Context>, wake: &Wake, stop: &CancellationToken) {
-    let (definitions, woken) = (Arc::clone(&context.dependencies), Arc::clone(&context.parts.catalogs));
-    let ended = stop.clone();
+    let (context, wake, ended) = (Arc::clone(context), wake.clone(), stop.clone());
     tokio::spawn(async move {
-        let installed = definitions.follow_installed(|| woken.announce());
-        let crds = definitions.follow_definitions(|| woken.announce());
-        ended.run_until_cancelled(futures::future::join(installed, crds)).await
+        let announce = || context.parts.catalogs.announce();
+        let all = join4(
+            context.dependencies.follow_installed(announce),
+            context.dependencies.follow_definitions(announce),
+            context.follow_secrets(&wake),
+            context.keep_house(&wake),
+        );
+        ended.run_until_cancelled(all).await
     });
-    let (follower, to, ended) = (Arc::clone(context), wake.clone(), stop.clone());
-    tokio::spawn(async move { ended.run_until_cancelled(follower.follow_secrets(&to)).await });
-    let (keeper, to, ended) = (Arc::clone(context), wake.clone(), stop.clone());
-    tokio::spawn(async move { ended.run_until_cancelled(keeper.keep_house(&to)).await });
 }
 
 /// What is behind the lock, whatever became of who held it last.

@@ -31,6 +31,8 @@ use crate::preflight::CrdVerdict;
 
 /// How long an extension awaits the content of a catalog before its status says so.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How often a blocked extension is reconciled: what blocks it may end without an event.
+const BLOCKED_RETRY: Duration = Duration::from_secs(600);
 
 impl Context {
     /// Brings one extension to what its spec says, or removes it.
@@ -196,7 +198,9 @@ impl Context {
             }
             Err(Failure { class: Class::Retry, message }) => Err(Attempt::retry(message)),
             Err(Failure { class: Class::Pulling, .. }) => Err(Attempt::pending(RESYNC)),
-            Err(failure) => Err(Attempt::terminal(failure)),
+            Err(failure) => {
+                Err(Attempt::terminal(failure).no_later_than(Some(Instant::now() + BLOCKED_RETRY)))
+            }
         }
     }
 
