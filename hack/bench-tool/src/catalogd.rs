@@ -1,6 +1,6 @@
 //! The cases of catalogd: what performance asks of it, beside what the Go reference reached.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
