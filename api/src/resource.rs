@@ -16,7 +16,7 @@ pub(crate) struct Wire<'a, S, T> {
     pub(crate) status: Option<&'a T>,
 }
 
-/// Implements `kube::Resource`, `Serialize` and `new` for a cluster-scoped root struct with the fields
+/// Implements `kube::Resource`, `Serialize`, `new` and the lookup of conditions for a cluster-scoped root struct with the fields
 /// `metadata`, `spec` (plain or optional) and `status` (optional).
 ///
 /// `kube`'s own derive is not used because its root struct always demands a `spec`, while the API server
@@ -65,6 +65,16 @@ macro_rules! cluster_resource {
         }
 
         impl $kind {
+            /// Its condition of this type.
+            pub fn condition(&self, type_: &str) -> Option<&$crate::Condition> {
+                $crate::conditions::find(&self.status.as_ref()?.conditions, type_)
+            }
+
+            /// Whether it has the condition of this type with status `True`.
+            pub fn is_true(&self, type_: &str) -> bool {
+                self.status.as_ref().is_some_and(|status| $crate::conditions::is_true(&status.conditions, type_))
+            }
+
             /// An object with this name and desired state, and nothing else.
             pub fn new(name: &str, spec: $spec) -> Self {
                 Self {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use olm_api::cluster_catalog::{AvailabilityMode, CatalogSourceType, ImageSource};
-use olm_api::conditions::{self, reasons, types};
+use olm_api::conditions::{reasons, types};
 use olm_api::{ClusterCatalog, annotations, finalizers, labels};
 use tokio::time::Instant;
 
@@ -115,9 +115,8 @@ fn follow(catalog: &ClusterCatalog, held: Option<&str>) -> Decision {
 
 /// The digest reference that the status says is served.
 pub fn served_reference(catalog: &ClusterCatalog) -> Option<&str> {
-    let status = catalog.status.as_ref()?;
-    let reference = &status.resolved_source.as_ref()?.image.ref_;
-    conditions::is_true(&status.conditions, types::SERVING).then_some(reference.as_str())
+    let reference = &catalog.status.as_ref()?.resolved_source.as_ref()?.image.ref_;
+    catalog.is_true(types::SERVING).then_some(reference.as_str())
 }
 
 /// Whether the current generation was resolved to the held image: by this process, or by one before it, as
@@ -126,10 +125,8 @@ fn is_resolved_for_generation(catalog: &ClusterCatalog, held: &str, record: Opti
     if let Some(record) = record {
         return Some(record.generation) == catalog.metadata.generation;
     }
-    let progressing =
-        catalog.status.as_ref().and_then(|status| conditions::find(&status.conditions, types::PROGRESSING));
     served_reference(catalog) == Some(held)
-        && progressing.is_some_and(|condition| {
+        && catalog.condition(types::PROGRESSING).is_some_and(|condition| {
             condition.reason == reasons::SUCCEEDED
                 && condition.observed_generation == catalog.metadata.generation
         })

@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use kube::runtime::reflector;
 use olm_api::ClusterCatalog;
 use olm_api::cluster_catalog::AvailabilityMode;
-use olm_api::conditions::{self, types};
+use olm_api::conditions::types;
 use olm_service::metrics::Metrics;
 use olm_service::samples::{Labels, gauges};
 use prometheus_client::collector::Collector;
@@ -60,7 +60,7 @@ fn encode(
     let modes = counts.map(|(mode, count)| ([("availability_mode", mode.to_string())], count as f64));
     gauges(encoder, "catalogd_catalogs", "Number of ClusterCatalogs", modes)?;
     let named = |name: String| -> Labels<1> { [("catalog", name)] };
-    let serving = catalogs.iter().map(|catalog| (named(catalog.name_any()), serves(catalog)));
+    let serving = catalogs.iter().map(|catalog| (named(catalog.name_any()), f64::from(catalog.is_true(types::SERVING))));
     let help = "1 where the content of the catalog is served";
     gauges(encoder, "catalogd_catalog_serving", help, serving)?;
     let bytes = held.iter().map(|(name, size)| (named(name.clone()), *size as f64));
@@ -73,14 +73,10 @@ fn encode(
     gauges(encoder, "catalog_source_count", "Number of ClusterCatalogs", count)?;
     let ready = catalogs
         .iter()
-        .map(|catalog| ([("namespace", String::new()), ("name", catalog.name_any())], serves(catalog)));
+        .map(|catalog| ([("namespace", String::new()), ("name", catalog.name_any())], f64::from(catalog.is_true(types::SERVING))));
     gauges(encoder, "catalogsource_ready", "1 where the content of the catalog is served", ready)
 }
 
-fn serves(catalog: &ClusterCatalog) -> f64 {
-    let conditions = catalog.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    f64::from(conditions::is_true(conditions, types::SERVING))
-}
 
 #[cfg(test)]
 mod tests {

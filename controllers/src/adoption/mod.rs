@@ -97,12 +97,11 @@ impl Adoption {
     /// what it takes over would be somebody else's to the successor.
     async fn settle(&self, revisions: &[Arc<ClusterObjectSet>]) -> Result<Migrated, Failure> {
         let Some(first) = revisions.iter().find(|set| is_migrated(set)) else { return Ok(Migrated::Settled) };
-        let has = |type_: &str| conditions::find(conditions_of(first), type_).is_some();
-        if !conditions::is_true(conditions_of(first), types::SUCCEEDED) {
+        if !first.is_true(types::SUCCEEDED) {
             self.mark(&first.name_any()).await?;
             return Ok(Migrated::Awaited(None));
         }
-        let is_seen = revisions.len() > 1 || has(types::PROGRESSING);
+        let is_seen = revisions.len() > 1 || first.condition(types::PROGRESSING).is_some();
         Ok(if is_seen { Migrated::Settled } else { Migrated::Awaited(None) })
     }
 
@@ -167,10 +166,10 @@ impl Adoption {
             let set = set.map_err(|error| {
                 Failure::api(&error).context("getting existing revision for status check")
             })?;
-            let mut status = set.status.clone().unwrap_or_default();
-            if conditions::is_true(&status.conditions, types::SUCCEEDED) {
+            if set.is_true(types::SUCCEEDED) {
                 return Ok(());
             }
+            let mut status = set.status.clone().unwrap_or_default();
             conditions::set(
                 &mut status.conditions,
                 types::SUCCEEDED,
@@ -196,10 +195,6 @@ impl Adoption {
 fn is_migrated(set: &ClusterObjectSet) -> bool {
     let is_marked = set.labels().get(labels::MIGRATED_FROM_HELM).is_some_and(|value| value == "true");
     is_marked && olm_revision::generate::number_of(set) == 1
-}
-
-fn conditions_of(set: &ClusterObjectSet) -> &[olm_api::Condition] {
-    set.status.as_ref().map_or(&[], |status| &status.conditions)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use olm_api::cluster_extension::{BundleMetadata, CatalogFilter};
-use olm_api::conditions::{self, reasons, types};
+use olm_api::conditions::{reasons, types};
 use olm_api::{ClusterExtension, ClusterExtensionStatus, ClusterObjectSet};
 use olm_extension::ExtensionRules;
 use olm_revision::generate::BundleIdentity;
@@ -111,8 +111,7 @@ impl<'a> Observed<'a> {
 
     /// Whether the status says that an attempt on the present spec failed and is retried.
     pub(super) fn is_retrying(&self) -> bool {
-        let all = self.status().map(|status| status.conditions.as_slice()).unwrap_or_default();
-        conditions::find(all, types::PROGRESSING).is_some_and(|condition| {
+        self.extension.condition(types::PROGRESSING).is_some_and(|condition| {
             condition.reason == reasons::RETRYING
                 && condition.observed_generation == self.extension.metadata.generation
         })
@@ -157,10 +156,8 @@ pub(super) fn decide(
 
 /// Whether a revision is rolling out or has rolled out, or has said nothing yet.
 fn is_well(set: &ClusterObjectSet) -> bool {
-    let conditions = set.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let progressing =
-        conditions::find(conditions, types::PROGRESSING).map(|condition| condition.reason.as_str());
-    matches!(progressing, None | Some(reasons::ROLLING_OUT | reasons::SUCCEEDED))
+    let reason = set.condition(types::PROGRESSING).map(|condition| condition.reason.as_str());
+    matches!(reason, None | Some(reasons::ROLLING_OUT | reasons::SUCCEEDED))
 }
 
 /// The revision with the highest number, archived ones included.

@@ -1,4 +1,4 @@
-use olm_api::conditions::Status;
+use olm_api::conditions::{self, Status};
 use serde_json::json;
 
 use super::super::findings::Findings;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures::future::join_all;
 use kube::ResourceExt;
 use olm_api::cluster_extension::CatalogFilter;
-use olm_api::conditions::{self, types};
+use olm_api::conditions::types;
 use olm_api::{ClusterCatalog, ClusterExtension};
 use olm_extension::{Around, ExtensionRules, is_switched_on, priority};
 use olm_resolve::{AssessedRequirement, Catalog, Indexing, missing_packages, satisfiers};
@@ -126,10 +126,9 @@ fn not_installed(
 ) -> Vec<String> {
     let wants = |extension: &&Arc<ClusterExtension>| {
         let filter = extension.spec.as_ref().and_then(|spec| spec.source.catalog.as_ref());
-        let status = extension.status.as_ref();
         extension.name_any() != except
             && filter.is_some_and(|filter| packages.contains(filter.package_name.as_str()))
-            && !status.is_some_and(|status| conditions::is_true(&status.conditions, types::INSTALLED))
+            && !extension.is_true(types::INSTALLED)
     };
     let mut names: Vec<String> =
         extensions.iter().filter(wants).map(|extension| extension.name_any()).collect();

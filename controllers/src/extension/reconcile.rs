@@ -7,7 +7,7 @@ use futures::FutureExt;
 use jiff::Timestamp;
 use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
-use olm_api::conditions::{self, types};
+use olm_api::conditions::types;
 use olm_api::{ClusterExtension, ClusterExtensionStatus};
 use olm_extension::ExtensionRules;
 use olm_service::reconcile::{Failure as Attempt, RESYNC};
@@ -243,9 +243,7 @@ impl Context {
     /// Whether the extension was edited since a revision was last made or kept for it. Of what was before our time only
     /// the status tells: what it says about progress is honoured if it is what a revision says.
     fn is_edited(&self, extension: &ClusterExtension, states: &RevisionStates) -> bool {
-        let status = extension.status.as_ref();
-        let seen = status.and_then(|status| conditions::find(&status.conditions, types::PROGRESSING));
-        let seen = match seen {
+        let seen = match extension.condition(types::PROGRESSING) {
             Some(seen) if states.say(seen) => seen.observed_generation,
             Some(_) => None,
             None => extension.metadata.generation,
@@ -257,10 +255,7 @@ impl Context {
     /// The generation that a status may claim while nothing is applied.
     fn applied_generation(&self, extension: &ClusterExtension) -> Option<i64> {
         let applied = self.memories.with(&extension.name_any(), |memory| memory.applied_generation).flatten();
-        let told = |status: &ClusterExtensionStatus| {
-            conditions::find(&status.conditions, types::PROGRESSING)?.observed_generation
-        };
-        let told = || extension.status.as_ref().and_then(told);
+        let told = || extension.condition(types::PROGRESSING)?.observed_generation;
         applied.or_else(told).or(extension.metadata.generation)
     }
 

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use olm_api::ClusterObjectSet;
-use olm_api::conditions::{Status, types};
+use olm_api::conditions::{self, Status, types};
 use serde_json::{Value, json};
 
 use super::super::world::{DONE, Release, World, installed, line, version};

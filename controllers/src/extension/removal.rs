@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
-use olm_api::conditions::{self, reasons, types};
+use olm_api::conditions::{reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations, finalizers};
 use olm_extension::UninstallPolicy;
 use olm_resolve::{DependencyMode, Dependent, Surroundings, Verdict};
@@ -171,7 +171,7 @@ impl Context {
 /// What the removal of a revision waits for.
 fn waits_of(set: &ClusterObjectSet) -> Option<Failure> {
     set.metadata.deletion_timestamp.as_ref()?;
-    let progressing = conditions::find(&set.status.as_ref()?.conditions, types::PROGRESSING)?;
+    let progressing = set.condition(types::PROGRESSING)?;
     match progressing.reason.as_str() {
         reasons::RETRYING => Some(Failure::retry(&progressing.message)),
         reasons::BLOCKED => Some(Failure::blocked(&progressing.message)),

@@ -5,7 +5,7 @@
 use jiff::{SignedDuration, Timestamp};
 use olm_api::ClusterObjectSet;
 use olm_api::cluster_object_set::LifecycleState;
-use olm_api::conditions::{self, reasons, types};
+use olm_api::conditions::{reasons, types};
 
 use super::is_paused;
 
@@ -37,12 +37,11 @@ impl Deadline {
 pub(crate) fn of(set: &ClusterObjectSet, minute: SignedDuration) -> Option<Deadline> {
     let spec = set.spec.as_ref()?;
     let minutes = spec.progress_deadline_minutes.filter(|minutes| *minutes > 0)?;
-    let conditions = set.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let has_run_out = || {
-        conditions::find(conditions, types::PROGRESSING)
+        set.condition(types::PROGRESSING)
             .is_some_and(|progressing| progressing.reason == reasons::PROGRESS_DEADLINE_EXCEEDED)
     };
-    if conditions::is_true(conditions, types::SUCCEEDED)
+    if set.is_true(types::SUCCEEDED)
         || is_paused(set) && !has_run_out()
         || spec.lifecycle_state != LifecycleState::Active
         || set.metadata.deletion_timestamp.is_some()

@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
-use olm_api::conditions::{self, types};
+use olm_api::conditions::types;
 use olm_api::{ClusterObjectSet, labels};
 use olm_revision::object::ObjectKey;
 use olm_revision::result::{Action, RevisionResult};
@@ -36,8 +36,7 @@ impl Corrections {
 
     /// Tells what a pass has corrected. `set` is the revision as it was before.
     pub(super) fn tell(&self, set: &ClusterObjectSet, result: &RevisionResult) {
-        let conditions = set.status.as_ref().map_or(&[][..], |status| &status.conditions);
-        if !conditions::is_true(conditions, types::SUCCEEDED) {
+        if !set.is_true(types::SUCCEEDED) {
             return;
         }
         let (Some(note), Some(extension)) = (note(&set.name_any(), result), extension_of(set)) else {

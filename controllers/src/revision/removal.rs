@@ -17,7 +17,7 @@ use kube::api::{ListParams, PartialObjectMeta};
 use kube::core::GroupVersionKind;
 use kube::runtime::controller::Action;
 use kube::{Api, Resource, ResourceExt};
-use olm_api::conditions::{self, reasons, types};
+use olm_api::conditions::{reasons, types};
 use olm_api::names::KEEPER;
 use olm_api::{ClusterObjectSet, annotations, finalizers, labels};
 use olm_revision::engine::Revision;
@@ -48,19 +48,14 @@ const ORPHAN: &str = "orphan";
 
 /// Whether the revision says that it is archived and holds nothing any more.
 pub(super) fn is_done(set: &ClusterObjectSet) -> bool {
-    let progressing =
-        set.status.as_ref().and_then(|status| conditions::find(&status.conditions, types::PROGRESSING));
-    let is_current = progressing
+    let is_current = set
+        .condition(types::PROGRESSING)
         .is_some_and(|c| c.reason == reasons::ARCHIVED && c.observed_generation == set.metadata.generation);
     is_current && !has_finalizer(set, finalizers::TEARDOWN)
 }
 
 pub(super) fn has_finalizer(set: &ClusterObjectSet, name: &str) -> bool {
     set.finalizers().iter().any(|finalizer| finalizer == name)
-}
-
-fn has_succeeded(set: &ClusterObjectSet) -> bool {
-    set.status.as_ref().is_some_and(|status| conditions::is_true(&status.conditions, types::SUCCEEDED))
 }
 
 /// What becomes of definitions: as the revision's annotation says, else `default`.
@@ -94,9 +89,7 @@ fn waiting(left: &[String]) -> Outcome {
 }
 
 fn has_waited(set: &ClusterObjectSet) -> bool {
-    let progressing =
-        set.status.as_ref().and_then(|status| conditions::find(&status.conditions, types::PROGRESSING));
-    progressing.is_some_and(|condition| condition.message.starts_with(WAITING))
+    set.condition(types::PROGRESSING).is_some_and(|condition| condition.message.starts_with(WAITING))
 }
 
 fn blocked(result: &TeardownResult) -> String {
@@ -170,7 +163,7 @@ impl Context {
         for sibling in self.siblings(set).iter().rev() {
             let listed = self.listed(sibling).await.map_err(|error| error.of(&sibling.name_any()))?;
             heirs.push(Heir::new(owner(sibling), &listed.phases));
-            if has_succeeded(sibling) {
+            if sibling.is_true(types::SUCCEEDED) {
                 break;
             }
         }

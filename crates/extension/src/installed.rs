@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use olm_api::cluster_extension::BundleMetadata;
 use olm_api::cluster_object_set::LifecycleState;
-use olm_api::conditions::{self, types};
+use olm_api::conditions::types;
 use olm_api::{ClusterObjectSet, annotations, labels};
 use olm_fbc::Property;
 use olm_resolve::Requirement;
@@ -49,9 +49,7 @@ pub fn owner(set: &ClusterObjectSet) -> Option<&str> {
 /// The extension whose installed bundle this revision may be: it has succeeded, is not archived, and stays.
 pub fn installs(set: &ClusterObjectSet) -> Option<&str> {
     let active = set.spec.as_ref().is_some_and(|spec| spec.lifecycle_state != LifecycleState::Archived);
-    let succeeded =
-        set.status.as_ref().is_some_and(|status| conditions::is_true(&status.conditions, types::SUCCEEDED));
-    owner(set).filter(|_| active && succeeded && set.metadata.deletion_timestamp.is_none())
+    owner(set).filter(|_| active && set.is_true(types::SUCCEEDED) && set.metadata.deletion_timestamp.is_none())
 }
 
 /// The revision of each extension that its installed bundle is read from.
