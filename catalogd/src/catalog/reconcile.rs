@@ -291,7 +291,7 @@ impl Controller {
     ) -> Result<ClusterCatalog, Failure> {
         let status = next(catalog, outcome, now());
         let written = write_status(&self.api, catalog, &status).await;
-        let written = written.map_err(|error| Failure::status_write(&error))?;
+        let written = written.map_err(|error| Failure::write("error updating status", &error))?;
         self.tell(catalog, &status);
         Ok(written.unwrap_or_else(|| catalog.clone()))
     }
@@ -322,7 +322,7 @@ impl Controller {
             Ok(_) => Ok(()),
             // Gone already: there is nothing left to hold on to.
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(Failure::retry(format!("error updating finalizers: {error}"))),
+            Err(error) => Err(Failure::write("error updating finalizers", &error)),
         }
     }
 }

@@ -270,7 +270,7 @@ impl Context {
         let old = extension.status.clone().unwrap_or_default();
         let next = status::next(&old, generation, states, outcome, Timestamp::now());
         let written = write_status(&self.extensions, extension, &next).await;
-        written.map(|_| next).map_err(|error| Attempt::status_write(&error))
+        written.map(|_| next).map_err(|error| Attempt::write("error updating status", &error))
     }
 
     /// Whether an extension awaits the content of a catalog and has not done so for long.

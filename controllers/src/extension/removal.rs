@@ -13,7 +13,7 @@ use olm_api::conditions::{reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations, finalizers};
 use olm_extension::UninstallPolicy;
 use olm_resolve::{DependencyMode, Dependent, Surroundings, Verdict};
-use olm_service::cluster::{describe, within_deadline};
+use olm_service::cluster::within_deadline;
 use olm_service::reconcile::Failure as Attempt;
 use serde_json::json;
 
@@ -163,7 +163,7 @@ impl Context {
         {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            Err(error) => Err(Attempt::retry(format!("error updating finalizers: {}", describe(&error)))),
+            Err(error) => Err(Attempt::write("error updating finalizers", &error)),
         }
     }
 }

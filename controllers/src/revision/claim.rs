@@ -31,9 +31,8 @@ impl Context {
         if let Some(record) = record {
             metadata["annotations"] = json!({ annotations::EXT_OBJECTS: record });
         }
-        let stored = self.patch_metadata(set, metadata).await.map_err(|error| {
-            Failure::retry(format!("error ensuring teardown finalizer: {}", describe(&error)))
-        })?;
+        let stored = self.patch_metadata(set, metadata).await;
+        let stored = stored.map_err(|error| Failure::write("error ensuring teardown finalizer", &error))?;
         self.note_write(&stored);
         Ok(stored)
     }
@@ -52,9 +51,7 @@ impl Context {
             current.finalizers().iter().filter(|name| *name != finalizers::TEARDOWN).collect();
         match self.patch_metadata(&current, json!({ "finalizers": left })).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            Err(error) => {
-                Err(Failure::retry(format!("error removing teardown finalizer: {}", describe(&error))))
-            }
+            Err(error) => Err(Failure::write("error removing teardown finalizer", &error)),
             Ok(_) => Ok(()),
         }
     }

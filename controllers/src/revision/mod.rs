@@ -289,7 +289,7 @@ impl Context {
         }
         let next = status::next(&old, set.metadata.generation, version, outcome, exceeded, Timestamp::now());
         let written = write_status(&self.sets, set, &next).await;
-        let written = written.map_err(|error| Failure::status_write(&error))?;
+        let written = written.map_err(|error| Failure::write("error updating status", &error))?;
         if let Some(written) = written {
             self.note_write(&written);
         }

@@ -69,11 +69,11 @@ impl Failure {
         Self { class: Class::Pending(after), ..Self::retry("pending") }
     }
 
-    /// A status write that failed.
-    pub fn status_write(error: &kube::Error) -> Self {
+    /// A write that failed, such as `error updating status`.
+    pub fn write(what: &str, error: &kube::Error) -> Self {
         let is_conflict = matches!(error, kube::Error::Api(status) if status.is_conflict());
         let class = if is_conflict { Class::Conflict } else { Class::Retry };
-        Self { class, ..Self::retry(format!("error updating status: {}", describe(error))) }
+        Self { class, ..Self::retry(format!("{what}: {}", describe(error))) }
     }
 
     /// The same failure, retried no later than `by`. A time that has passed sets no limit.
@@ -299,7 +299,7 @@ mod tests {
         let _logging = tracing::subscriber::set_default(subscriber);
         let reconciles = Reconciles::new("c", "K", 1, Arc::new(Metrics::new()));
         let conflict = kube::core::Status::failure("x", "Conflict").with_code(409);
-        let conflict = Failure::status_write(&kube::Error::Api(Box::new(conflict)));
+        let conflict = Failure::write("error updating status", &kube::Error::Api(Box::new(conflict)));
         let outcomes = [
             (Err(Failure::terminal("x")), true),
             (Err(Failure::terminal("x")), false),
