@@ -17,7 +17,7 @@ use tokio::task::block_in_place;
 use super::Context;
 use super::apply::{Applied, invalid};
 use super::choice::ChosenBundle;
-use super::decide::{Observed, RevisionInputs, newest};
+use super::decide::{Observed, RevisionInputs};
 use super::memory::{self, Newest};
 use super::revisions::{self, PULLING, Revision};
 use crate::bundles::{Rendered, Unusable, Wishes};
@@ -40,20 +40,8 @@ pub(super) struct Installation {
     pub warnings: Vec<String>,
     /// What is missing may come any time.
     pub look_again: bool,
-    /// What is known of the Secrets of the newest revision.
-    pub content: Content,
-}
-
-/// What an installation found out about the Secrets of the newest revision.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Content {
-    /// Nothing.
-    #[default]
-    Unknown,
-    /// They exist and have their owner.
-    Verified,
-    /// Writing them broke off. The next attempt reuses what exists.
-    Unfinished,
+    /// Writing Secrets of the newest revision broke off. The next attempt reuses what exists.
+    pub unfinished: bool,
 }
 
 /// A revision that was made.
@@ -71,8 +59,8 @@ impl Installation {
     }
 
     pub(super) fn unchanged(definitions: CrdVerdict) -> Self {
-        let (warnings, content) = (Vec::new(), Content::Unknown);
-        Self { applied: Ok(()), made: None, definitions, warnings, look_again: false, content }
+        let warnings = Vec::new();
+        Self { applied: Ok(()), made: None, definitions, warnings, look_again: false, unfinished: false }
     }
 }
 
@@ -157,11 +145,10 @@ impl Context {
             Ok(applied) => applied,
             Err(failure) => {
                 self.memories.content_lost(&name);
-                return Ok(Installation { content: Content::Unfinished, ..Installation::failed(failure) });
+                return Ok(Installation { unfinished: true, ..Installation::failed(failure) });
             }
         };
         let Applied { created, set } = applied;
-        installation.content = Content::Verified;
         let (newest, definitions) = (Newest::of(&set), installation.definitions.clone());
         if created {
             self.preflight.forget(&name);
@@ -189,22 +176,15 @@ impl Context {
     }
 
     /// Verifies that every Secret of every active revision exists and has its owner. Lost ones are made again; where the
-    /// extension was edited since, there is nothing to make them from. `is_newest_verified`: the newest revision was.
+    /// extension was edited since, there is nothing to make them from.
     ///
     /// # Errors
     /// Not every Secret exists.
-    pub(super) async fn verify_content(
-        &self,
-        observed: &Observed<'_>,
-        is_newest_verified: bool,
-    ) -> Result<(), Failure> {
-        let newest = newest(&observed.sets).and_then(ResourceExt::uid);
-        let is_open = |set: &&Arc<ClusterObjectSet>| {
-            !revisions::is_archived(set)
-                && set.metadata.deletion_timestamp.is_none()
-                && !(is_newest_verified && set.uid() == newest)
+    pub(super) async fn verify_content(&self, observed: &Observed<'_>) -> Result<(), Failure> {
+        let is_active = |set: &&Arc<ClusterObjectSet>| {
+            !revisions::is_archived(set) && set.metadata.deletion_timestamp.is_none()
         };
-        for set in observed.sets.iter().filter(is_open) {
+        for set in observed.sets.iter().filter(is_active) {
             let target = ChosenBundle::of_revision(&Revision::of(set), &observed.rules);
             let inputs = observed.inputs(&target);
             let draft = async || {

@@ -7,7 +7,7 @@ use olm_extension::ExtensionRules;
 use super::choice::{Choice, Refusal};
 use super::decide::Observed;
 use super::findings::Findings;
-use super::install::{Content, Installation, Made};
+use super::install::{Installation, Made};
 use super::milestones;
 use super::notices::{self, Notice};
 use super::revisions::Revision;
@@ -27,15 +27,15 @@ pub(super) struct Outcome {
     pub made: Option<ClusterObjectSet>,
     /// It depends on the rest of the cluster.
     pub look_again: bool,
-    /// What is known of the Secrets of the newest revision.
-    pub content: Content,
+    /// Writing Secrets of the newest revision broke off.
+    pub unfinished: bool,
 }
 
 impl Outcome {
     /// A bundle was chosen, and this came of it.
     pub(super) fn chosen(choice: Choice, installation: Installation, observed: &Observed<'_>) -> Self {
         let Observed { rules, states, edited, .. } = observed;
-        let (old, content) = (observed.status(), installation.content);
+        let (old, unfinished) = (observed.status(), installation.unfinished);
         let Choice { target, deprecation, mut findings, mut notices, look_again } = choice;
         findings.add_definitions(&installation.definitions, &target.bundle, rules, states);
         let mut over = vec![notices::RESOLUTION_FAILED];
@@ -60,7 +60,7 @@ impl Outcome {
             notices.extend(milestones::started(&made, installed, before.as_ref(), *edited));
             set
         });
-        Self { pass: Pass { applied, deprecation, findings }, notices, over, made, look_again, content }
+        Self { pass: Pass { applied, deprecation, findings }, notices, over, made, look_again, unfinished }
     }
 
     /// It broke before a bundle could be chosen.
@@ -68,7 +68,7 @@ impl Outcome {
         let (deprecation, findings) = (Knowledge::Unchanged, Findings::unchanged(rules));
         let pass = Pass { applied: Err(failure), deprecation, findings };
         let (notices, over) = (Vec::new(), Vec::new());
-        Self { pass, notices, over, made: None, look_again: false, content: Content::Unknown }
+        Self { pass, notices, over, made: None, look_again: false, unfinished: false }
     }
 
     /// No bundle was chosen.
@@ -79,7 +79,7 @@ impl Outcome {
         let notices = told.into_iter().flatten().collect();
         let pass = Pass { applied: Err(failure), deprecation, findings };
         let over = vec![notices::RESOLVED, notices::OVERRIDE_USED];
-        Self { pass, notices, over, made: None, look_again, content: Content::Unknown }
+        Self { pass, notices, over, made: None, look_again, unfinished: false }
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::choice::Refusal;
 use super::decide::{Decision, Observed, decide, newest};
 use super::findings::{self, Finding};
-use super::install::{Content, Installation};
+use super::install::Installation;
 use super::memory::ExtensionMemory;
 use super::mirroring::mirror;
 use super::notices::{self, Notice};
@@ -141,7 +141,7 @@ impl Context {
 
     /// Writes the status, publishes Events, and returns when to reconcile again.
     async fn conclude(&self, mut observed: Observed<'_>, outcome: Outcome) -> Result<Action, Attempt> {
-        let Outcome { pass, mut notices, mut over, made, mut look_again, content } = outcome;
+        let Outcome { pass, mut notices, mut over, made, mut look_again, unfinished } = outcome;
         observed.states.rolling_out.extend(made.as_ref().map(Revision::of));
         let Observed { extension, name, rules, states, .. } = &observed;
         let result = pass.applied.clone();
@@ -172,12 +172,12 @@ impl Context {
         self.publish(extension, &over, notices);
         // The pull of another bundle would take the place of the one that goes on.
         let is_pulling = result.as_ref().is_err_and(|failure| failure.class == Class::Pulling);
-        let is_verified = is_pulling || self.verify(&observed, content, made.is_some()).await;
+        let is_verified = is_pulling || self.verify(&observed, unfinished).await;
         if let Some(set) = &made {
             // Until then the revision would look lost to another reconcile.
             self.parts.cache.shows(set).await;
         } else if is_verified
-            && content != Content::Unfinished
+            && !unfinished
             && let Err(error) = self.ref_secrets.sweep(name).await
         {
             tracing::warn!(extension = name, %error, "Secrets without owner stay as they are");
@@ -206,9 +206,9 @@ impl Context {
 
     /// Verifies the content of the active revisions, unless it was verified before and none was lost since. Answers whether
     /// there is no need to verify it again.
-    async fn verify(&self, observed: &Observed<'_>, content: Content, is_made: bool) -> bool {
+    async fn verify(&self, observed: &Observed<'_>, unfinished: bool) -> bool {
         // While paused nothing is written, and what broke off is retried anyway.
-        if observed.rules.paused || content == Content::Unfinished {
+        if observed.rules.paused || unfinished {
             return true;
         }
         // A Secret that is lost from here on counts again.
@@ -216,8 +216,7 @@ impl Context {
         if self.memories.with(&observed.name, verified) {
             return true;
         }
-        let is_newest_verified = content == Content::Verified && !is_made;
-        match self.verify_content(observed, is_newest_verified).boxed().await {
+        match self.verify_content(observed).boxed().await {
             Ok(()) => true,
             Err(error) => {
                 self.memories.content_lost(&observed.name);

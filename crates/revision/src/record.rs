@@ -26,9 +26,7 @@ pub fn missing(set: &ClusterObjectSet, phases: &[ContentPhase]) -> Option<String
         return None;
     }
     let identity = |content: &ContentObject| ObjectKey::of(&content.object).to_object();
-    let phase = |phase: &ContentPhase| {
-        json!({"name": phase.name, "objects": phase.objects.iter().map(identity).collect::<Vec<_>>()})
-    };
+    let phase = |phase: &ContentPhase| json!({"name": phase.name, "objects": phase.objects.iter().map(identity).collect::<Vec<_>>()});
     let record = json!({"phases": phases.iter().map(phase).collect::<Vec<_>>()});
     let record = BASE64_URL_SAFE_NO_PAD.encode(gzip(record.to_string().as_bytes()).ok()?);
     let none = BTreeMap::new();
