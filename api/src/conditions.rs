@@ -109,6 +109,8 @@ pub mod reasons {
     pub const AS_EXPECTED: &str = "AsExpected";
 }
 
+/// Begins the message of `Progressing` while an extension waits for the pull of a bundle image.
+pub const PULLING: &str = "pulling ";
 /// Longest condition message, in bytes. The API counts characters, of which there are never more.
 pub const MAX_MESSAGE_BYTES: usize = 32768;
 /// End of a message that was cut.

@@ -1,7 +1,7 @@
 //! What is remembered of each revision. Pure.
 
 use olm_api::ClusterObjectSet;
-use olm_api::conditions::{self, reasons, types};
+use olm_api::conditions::{reasons, types};
 use serde::Serialize;
 
 use crate::status::observe::is_in_force;
@@ -149,8 +149,7 @@ fn outcome(state: &RevisionState, is_installed: bool) -> Outcome {
 }
 
 fn archived(set: &ClusterObjectSet) -> Option<String> {
-    let status = set.status.as_ref()?;
-    let progressing = conditions::find(&status.conditions, types::PROGRESSING)?;
+    let progressing = set.condition(types::PROGRESSING)?;
     let is_archived = progressing.reason == reasons::ARCHIVED;
     is_archived.then(|| progressing.last_transition_time.0.to_string())
 }

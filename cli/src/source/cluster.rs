@@ -229,8 +229,7 @@ fn select(catalogs: &[ClusterCatalog], wanted: Option<&str>) -> Result<Vec<Strin
 
 /// Whether the catalog's condition Serving is True.
 pub(crate) fn is_served(catalog: &ClusterCatalog) -> bool {
-    let mut conditions = catalog.status.iter().flat_map(|status| &status.conditions);
-    conditions.any(|condition| condition.type_ == "Serving" && condition.status == "True")
+    catalog.is_true(olm_api::conditions::types::SERVING)
 }
 
 fn status_code(error: &kube::Error) -> Option<u16> {

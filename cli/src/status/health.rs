@@ -2,7 +2,7 @@
 //!
 //! Pure: read from its conditions and annotations only (spec 05 §3.7, §3.10).
 
-use olm_api::conditions::{self, Status, reasons, types};
+use olm_api::conditions::{PULLING, Status, reasons, types};
 use olm_api::{ClusterExtension, Condition, annotations};
 use serde::Serialize;
 
@@ -38,15 +38,14 @@ pub(crate) enum Health {
 impl Health {
     /// Reads the conditions.
     pub(crate) fn of(extension: &ClusterExtension) -> Self {
-        let status = extension.status.as_ref();
-        let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
-        let progress = conditions::find(conditions, types::PROGRESSING);
+        let progress = extension.condition(types::PROGRESSING);
         let reason = progress.map(|condition| condition.reason.as_str()).unwrap_or_default();
-        let installed = conditions::is_true(conditions, types::INSTALLED);
-        let available = conditions::find(conditions, types::AVAILABLE);
+        let installed = extension.is_true(types::INSTALLED);
+        let available = extension.condition(types::AVAILABLE);
         let is_broken =
             available.is_some_and(|condition| condition.status == Status::False.as_str()) && installed;
-        let revisions = status.map_or(0, |status| status.active_revisions.len());
+        let is_pulling = progress.is_some_and(|condition| condition.message.starts_with(PULLING));
+        let revisions = extension.status.as_ref().map_or(0, |status| status.active_revisions.len());
         match reason {
             _ if extension.metadata.deletion_timestamp.is_some() => Self::Deleting,
             reasons::RETRYING => Self::Retrying,
@@ -55,7 +54,7 @@ impl Health {
             reasons::BLOCKED => Self::Blocked,
             reasons::SUCCEEDED if is_broken => Self::Degraded,
             reasons::SUCCEEDED if installed => Self::Healthy,
-            reasons::ROLLING_OUT if installed && revisions > 1 => Self::Upgrading,
+            reasons::ROLLING_OUT if installed && (is_pulling || revisions > 1) => Self::Upgrading,
             reasons::ROLLING_OUT if is_broken => Self::Degraded,
             reasons::ROLLING_OUT if installed => Self::Repairing,
             reasons::ROLLING_OUT => Self::Installing,
@@ -102,8 +101,7 @@ impl Hold {
                 annotations::EXT_PAUSED
             ),
         });
-        let conditions = extension.status.as_ref().map(|status| status.conditions.as_slice());
-        let held = conditions.and_then(|conditions| conditions::find(conditions, types::UPGRADE_AVAILABLE));
+        let held = extension.condition(types::UPGRADE_AVAILABLE);
         let of_condition =
             |condition: &Condition| Self { by: condition.reason.clone(), message: condition.message.clone() };
         let held = held.filter(|condition| condition.status == Status::True.as_str()).map(of_condition);

@@ -313,22 +313,21 @@ fn held(definition: &str, found: &Instances) -> String {
 /// How far a deletion is.
 fn still_there(name: &str, extension: Option<&ClusterExtension>, sets: &[&ClusterObjectSet]) -> Arrival {
     // What is in the way is said where deleting does not go on by itself.
-    let said = |conditions: &[olm_api::Condition]| {
-        let progressing =
-            conditions.iter().find(|one| one.type_ == types::PROGRESSING && one.reason != "Succeeded");
+    let said = |progressing: Option<&olm_api::Condition>| {
+        let progressing = progressing.filter(|one| one.reason != "Succeeded");
         progressing.map(|one| format!(": {}", one.message)).unwrap_or_default()
     };
     if let Some(extension) = extension {
-        let conditions = extension.status.as_ref().map_or(&[][..], |status| &status.conditions);
-        return Arrival::Underway(format!("being deleted{}", said(conditions)));
+        let said = said(extension.condition(types::PROGRESSING));
+        return Arrival::Underway(format!("being deleted{said}"));
     }
     match sets {
         [] => Arrival::Arrived(format!("{name} is uninstalled")),
         [first, ..] => {
-            let conditions = first.status.as_ref().map_or(&[][..], |status| &status.conditions);
+            let said = said(first.condition(types::PROGRESSING));
             let (count, set) = (sets.len(), first.name_any());
             let revisions = counted(count, "revision");
-            Arrival::Underway(format!("{revisions} to be deleted, such as {set}{}", said(conditions)))
+            Arrival::Underway(format!("{revisions} to be deleted, such as {set}{said}"))
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use kube::ResourceExt;
+use olm_api::conditions::PULLING;
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
 use olm_bundle::rights::Rights;
 use olm_extension::CrdCheck;
@@ -19,7 +20,7 @@ use super::apply::{Applied, invalid};
 use super::choice::ChosenBundle;
 use super::decide::{Observed, RevisionInputs};
 use super::memory::{self, Newest};
-use super::revisions::{self, PULLING, Revision};
+use super::revisions::{self, Revision};
 use crate::bundles::{Rendered, Unusable, Wishes};
 use crate::failure::{Class, Failure};
 use crate::preflight::{CrdVerdict, crd_check, refuse_obstacles};

@@ -4,11 +4,8 @@ use std::sync::Arc;
 
 use olm_api::cluster_extension::BundleMetadata;
 use olm_api::cluster_object_set::LifecycleState;
-use olm_api::conditions::{self, reasons, types};
+use olm_api::conditions::{self, PULLING, reasons, types};
 use olm_api::{ClusterObjectSet, Condition, annotations, labels, names};
-
-/// Begins the message about the pull of a bundle, which no revision reports.
-pub(crate) const PULLING: &str = "pulling ";
 
 /// A revision that is in force.
 #[derive(Clone, Debug, PartialEq)]

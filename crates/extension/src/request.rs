@@ -2,7 +2,7 @@
 
 use olm_api::cluster_catalog::AvailabilityMode;
 use olm_api::cluster_extension::{BundleMetadata, CatalogFilter, UpgradeConstraintPolicy};
-use olm_api::conditions::{self, types};
+use olm_api::conditions::types;
 use olm_api::{ClusterCatalog, LabelSelector};
 use olm_resolve::{
     CatalogError, CatalogSelector, ClusterFacts, Dependent, Expression, Installed, Request, Rules,
@@ -94,10 +94,8 @@ pub fn priority(catalog: &ClusterCatalog) -> i32 {
 /// It serves none: the text of spec 03 §1.3.
 pub fn served_image(catalog: &ClusterCatalog) -> Result<&str, CatalogError> {
     let name = || catalog.metadata.name.clone().unwrap_or_default();
-    let status = catalog.status.as_ref().ok_or_else(|| CatalogError::NotServing(name()))?;
-    if !conditions::is_true(&status.conditions, types::SERVING) {
-        return Err(CatalogError::NotServing(name()));
-    }
+    let status = catalog.status.as_ref().filter(|_| catalog.is_true(types::SERVING));
+    let status = status.ok_or_else(|| CatalogError::NotServing(name()))?;
     let source = status.resolved_source.as_ref().ok_or_else(|| CatalogError::NoResolvedSource(name()))?;
     Ok(&source.image.ref_)
 }
