@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{ArgAction, Parser};
 use olm_oci::{Config, Limits};
 use olm_service::Component;
+use olm_service::command_line::Command;
 use olm_service::flags::{ServiceFlags, heading};
 use olm_service::gates::{Gate, Stage};
 use olm_service::go_value;
@@ -57,19 +58,6 @@ pub struct Flags {
     /// Instead of running
     #[command(subcommand)]
     pub command: Option<Command>,
-}
-
-/// What catalogd does instead of running.
-#[derive(clap::Subcommand, Clone, Copy, Debug)]
-pub enum Command {
-    /// Print the version
-    Version,
-    /// Print a script that completes command lines in a shell
-    Completion {
-        /// The shell
-        #[arg(value_enum)]
-        shell: clap_complete::Shell,
-    },
 }
 
 impl Flags {

@@ -2,11 +2,9 @@
 
 use std::process::ExitCode;
 
-use catalogd::flags::{Command, Flags, GATES};
+use catalogd::flags::{Flags, GATES};
 use catalogd::serve::serve;
-use clap::CommandFactory;
 use olm_service::command_line::{from_command_line, refuse};
-use olm_service::component::version_text;
 use olm_service::gates::FeatureGates;
 use olm_service::{Component, run};
 
@@ -15,17 +13,8 @@ fn main() -> ExitCode {
         Ok(flags) => flags,
         Err(code) => return code,
     };
-    match flags.command {
-        Some(Command::Version) => {
-            println!("{:?}", version_text());
-            return ExitCode::SUCCESS;
-        }
-        Some(Command::Completion { shell }) => {
-            let name = Component::Catalogd.name();
-            clap_complete::generate(shell, &mut Flags::command(), name, &mut std::io::stdout());
-            return ExitCode::SUCCESS;
-        }
-        None => {}
+    if let Some(command) = flags.command {
+        return command.run::<Flags>(Component::Catalogd);
     }
     let gates = FeatureGates::parse(&GATES, &flags.service.feature_gates);
     match gates.and_then(|gates| flags.check().map(|()| gates)) {

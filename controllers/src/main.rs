@@ -25,13 +25,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 use olm_oci::policy::PolicySource;
 use olm_oci::{Config, Limits, Proxies, Puller};
 use olm_resolve::DependencyMode;
 use olm_service::ca_pool::{CaPool, CaSources};
-use olm_service::command_line::{from_command_line, refuse};
-use olm_service::component::version_text;
+use olm_service::command_line::{Command, from_command_line, refuse};
 use olm_service::events::Events;
 use olm_service::flags::ServiceFlags;
 use olm_service::gates::FeatureGates;
@@ -73,19 +72,6 @@ struct Flags {
     command: Option<Command>,
 }
 
-/// What operator-controller does instead of running.
-#[derive(clap::Subcommand, Clone, Copy, Debug)]
-enum Command {
-    /// Print the version
-    Version,
-    /// Print a script that completes command lines in a shell
-    Completion {
-        /// The shell
-        #[arg(value_enum)]
-        shell: clap_complete::Shell,
-    },
-}
-
 impl Flags {
     /// Checks what concerns several flags at once.
     fn check(&self) -> Result<(), String> {
@@ -110,17 +96,8 @@ fn main() -> ExitCode {
         Ok(flags) => flags,
         Err(code) => return code,
     };
-    match flags.command {
-        Some(Command::Version) => {
-            println!("{}", version_text());
-            return ExitCode::SUCCESS;
-        }
-        Some(Command::Completion { shell }) => {
-            let name = Component::OperatorController.name();
-            clap_complete::generate(shell, &mut Flags::command(), name, &mut std::io::stdout());
-            return ExitCode::SUCCESS;
-        }
-        None => {}
+    if let Some(command) = flags.command {
+        return command.run::<Flags>(Component::OperatorController);
     }
     // What is wrong with flags may be logged.
     olm_service::logs::start(&flags.service);
@@ -203,6 +180,7 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
     tasks.spawn(following);
     tasks.spawn(extensions);
     tasks.spawn(revision::run(
+        revision::Pace::default(),
         client.clone(),
         cache.clone(),
         service.namespace.clone(),

@@ -7,6 +7,7 @@ use olm_service::metrics::Metrics;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::revision::{self, Pace};
 use crate::revision_cache::RevisionCache;
 
 /// A running controller, ended by [`Running::stop`].
@@ -30,7 +31,9 @@ impl Running {
         let (cache, namespace) = (RevisionCache::new(), system_namespace.to_owned());
         Self::start(|metrics, stop| async move {
             let following = cache.follow(client.clone(), stop.clone());
-            tokio::join!(following, crate::revision::run(client, cache.clone(), namespace, metrics, stop));
+            let pace = Pace::default();
+            let running = revision::run(pace, client, cache.clone(), namespace, metrics, stop);
+            tokio::join!(following, running);
         })
     }
 

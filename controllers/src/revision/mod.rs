@@ -70,7 +70,7 @@ const STALE_RETRY: Duration = Duration::from_millis(20);
 
 /// Times that only tests change.
 #[derive(Clone, Copy, Debug)]
-struct Pace {
+pub(crate) struct Pace {
     /// What counts as a minute of a progress deadline.
     minute: SignedDuration,
     /// Longest wait after a failure: what mends it, such as a webhook that answers again, is in no event.
@@ -146,16 +146,6 @@ fn version_of(set: &ClusterObjectSet) -> Option<u64> {
 
 /// Runs the controller until `stop`.
 pub(crate) async fn run(
-    client: Client,
-    cache: RevisionCache,
-    system_namespace: String,
-    metrics: Arc<Metrics>,
-    stop: CancellationToken,
-) {
-    run_at(Pace::default(), client, cache, system_namespace, metrics, stop).await;
-}
-
-async fn run_at(
     pace: Pace,
     client: Client,
     cache: RevisionCache,

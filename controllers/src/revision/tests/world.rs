@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::revision::{NAME, Pace, run_at};
+use crate::revision::{NAME, Pace, run};
 use crate::revision_cache::RevisionCache;
 
 pub(super) const SYSTEM: &str = "olmv1-system";
@@ -62,7 +62,7 @@ impl Running {
             let client = cluster::client(&config, &of_run).unwrap();
             let cache = RevisionCache::new();
             let following = cache.follow(client.clone(), stopped.clone());
-            let running = run_at(pace, client, cache.clone(), SYSTEM.to_owned(), of_run, stopped);
+            let running = run(pace, client, cache.clone(), SYSTEM.to_owned(), of_run, stopped);
             tokio::join!(following, running);
         });
         Self { stop, task, metrics }
