@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::future::ready;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
@@ -13,6 +13,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch_objects};
 use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterObjectSet, labels};
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -83,7 +84,7 @@ impl RevisionCache {
 
     /// Follows the ClusterObjectSets of the cluster until `stop`. Returns at once where another call does so.
     pub(crate) async fn follow(&self, client: Client, stop: CancellationToken) {
-        let Some(writer) = lock(&self.0.writer).take() else { return };
+        let Some(writer) = self.0.writer.lock().take() else { return };
         let events = watch_objects(Api::all(client), watcher::Config::default()).default_backoff();
         stop.run_until_cancelled(self.take_in(writer, events)).await;
     }
@@ -108,7 +109,7 @@ impl RevisionCache {
         }
         let Shared { store, listed, state, events, .. } = &*self.0;
         // Whoever subscribes meanwhile gets either the old state and these changes, or the new state.
-        let mut state = lock(state);
+        let mut state = state.lock();
         let before = if matches!(event, Event::InitDone) { store.state() } else { Vec::new() };
         writer.apply_watcher_event(&event);
         let changes = match event {
@@ -129,13 +130,13 @@ impl RevisionCache {
     /// Takes in an event in place of [`Self::follow`].
     #[cfg(test)]
     pub(crate) fn see(&self, event: Event<ClusterObjectSet>) {
-        self.apply(lock(&self.0.writer).as_mut().unwrap(), event);
+        self.apply(self.0.writer.lock().as_mut().unwrap(), event);
     }
 
     /// All changes from now on, after one for each ClusterObjectSet that exists.
     pub(crate) fn subscribe(&self) -> impl Stream<Item = Change> + Send + use<> {
         let (to, changes) = mpsc::unbounded_channel();
-        let mut state = lock(&self.0.state);
+        let mut state = self.0.state.lock();
         for set in self.all() {
             let _ = to.send(Change::Applied(set));
         }
@@ -178,7 +179,7 @@ impl RevisionCache {
 
     /// The ClusterObjectSets whose label names this extension, in the order of their names.
     pub(crate) fn labeled(&self, extension: &str) -> Vec<Arc<ClusterObjectSet>> {
-        let state = lock(&self.0.state);
+        let state = self.0.state.lock();
         let found = state.names.get(extension).into_iter().flatten();
         found
             .filter_map(|name| self.0.store.get(&ObjectRef::new(name)))
@@ -237,10 +238,6 @@ fn relisted(before: Vec<Arc<ClusterObjectSet>>, store: &Store<ClusterObjectSet>)
 
 fn extension_label(set: &ClusterObjectSet) -> Option<&str> {
     set.labels().get(labels::OWNER_NAME).map(String::as_str)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
@@ -19,6 +19,7 @@ use olm_service::background::Background;
 use olm_service::cluster::{announce_listed, stopped_unlisted};
 use olm_service::events::Events;
 use olm_service::reconcile::{RESYNC, Reconciles};
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
@@ -49,7 +50,7 @@ pub struct Controller {
     leading: AtomicBool,
     reconciles: Reconciles,
     /// By catalog: the image by digest, and what is remembered of it.
-    records: Mutex<HashMap<String, (String, Record)>>,
+    pub(super) records: Mutex<HashMap<String, (String, Record)>>,
     /// By catalog.
     refusals: Mutex<HashMap<String, Refusal>>,
     /// By catalog.
@@ -147,11 +148,11 @@ impl Controller {
 
     /// What is remembered of the catalog, if it is about the content of this image.
     pub(super) fn record(&self, name: &str, canonical: &str) -> Option<Record> {
-        self.records().get(name).filter(|(image, _)| image == canonical).map(|(_, record)| record.clone())
-    }
-
-    pub(super) fn records(&self) -> MutexGuard<'_, HashMap<String, (String, Record)>> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+        self.records
+            .lock()
+            .get(name)
+            .filter(|(image, _)| image == canonical)
+            .map(|(_, record)| record.clone())
     }
 
     /// What is to be brought here: for a follower, what the leader says is served.
@@ -176,30 +177,26 @@ impl Controller {
     /// Why the content of this image was refused, if it was and nothing changed since.
     pub(super) fn refusal(&self, catalog: &ClusterCatalog, canonical: &str) -> Option<Refused> {
         let cause = self.cause(catalog);
-        let refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        let refusals = self.refusals.lock();
         let known = refusals.get(&catalog.name_any())?;
         (known.canonical == canonical && known.cause == cause).then(|| known.error.clone())
     }
 
     pub(super) fn refuse(&self, catalog: &ClusterCatalog, canonical: &str, error: Refused) {
         let refusal = Refusal { canonical: canonical.to_owned(), cause: self.cause(catalog), error };
-        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refusals = self.refusals.lock();
         refusals.insert(catalog.name_any(), refusal);
     }
 
     pub(super) fn forget(&self, name: &str) {
-        self.records().remove(name);
-        self.refusals.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
-        self.settled().remove(name);
-    }
-
-    fn settled(&self) -> MutexGuard<'_, HashMap<String, Settled>> {
-        self.settled.lock().unwrap_or_else(PoisonError::into_inner)
+        self.records.lock().remove(name);
+        self.refusals.lock().remove(name);
+        self.settled.lock().remove(name);
     }
 
     /// How long nothing has to be done for `catalog`, because this very object was brought to where it belongs.
     fn rest(&self, catalog: &ClusterCatalog) -> Option<Duration> {
-        let settled = self.settled();
+        let settled = self.settled.lock();
         let known = settled.get(&catalog.name_any())?;
         let is_same = catalog.metadata.resource_version.as_ref() == Some(&known.resource_version)
             && known.epoch == self.epoch.load(Ordering::Acquire);
@@ -222,7 +219,7 @@ impl Controller {
         let epoch = self.epoch.load(Ordering::Acquire);
         let attempt = async {
             let done = self.reconcile(&catalog).await?;
-            let mut settled = self.settled();
+            let mut settled = self.settled.lock();
             match done.resource_version {
                 Some(resource_version) => {
                     let due = Instant::now() + done.again.unwrap_or(RESYNC);
@@ -294,7 +291,7 @@ pub async fn run(
         }
     });
     let events = events.touched_objects();
-    let woken = controller.woken.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let woken = controller.woken.lock().take();
     let woken = woken.unwrap_or_else(|| mpsc::channel(1).1);
     let handler = Arc::clone(&controller);
     kube::runtime::Controller::for_stream(events, reader)

@@ -182,7 +182,7 @@ impl Controller {
             last_poll: last_poll.or_else(|| before.and_then(|record| record.last_poll)),
             refresh: refresh_requested(catalog).map(str::to_owned),
         };
-        self.records().insert(name, (held, record.clone()));
+        self.records.lock().insert(name, (held, record.clone()));
         record
     }
 

@@ -2,10 +2,10 @@
 //! sending. Bounded memory.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use olm_fbc::Selector;
+use parking_lot::Mutex;
 
 use crate::http::Encoding;
 
@@ -29,7 +29,7 @@ struct Remembered {
 impl Answers {
     /// The answer to `selector` in this encoding (`None`: plain), if it was remembered.
     pub fn get(&self, selector: &Selector, encoding: Option<Encoding>) -> Option<Bytes> {
-        self.lock().answers.get(&key(selector, encoding)).cloned()
+        self.0.lock().answers.get(&key(selector, encoding)).cloned()
     }
 
     /// Remembers an answer unless it is longer than [`LONGEST`].
@@ -39,17 +39,13 @@ impl Answers {
         }
         let key = key(selector, encoding);
         let size = answer.len() + key.0.iter().map(String::len).sum::<usize>();
-        let mut remembered = self.lock();
+        let mut remembered = self.0.lock();
         if remembered.total + size > TOTAL {
             *remembered = Remembered::default();
         }
         if remembered.answers.insert(key, answer).is_none() {
             remembered.total += size;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Remembered> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -71,7 +67,7 @@ mod tests {
             answers.insert(&selector(number), None, Bytes::from(vec![0; longest]));
             assert!(answers.get(&selector(number), None).is_some());
             assert_eq!(answers.get(&selector(number), Some(Encoding::Gzip)), None);
-            assert!(answers.lock().answers.len() <= TOTAL / longest);
+            assert!(answers.0.lock().answers.len() <= TOTAL / longest);
         }
         assert_eq!(answers.get(&selector(0), None), None);
         answers.insert(&selector(0), None, Bytes::from(vec![0; longest + 1]));

@@ -11,10 +11,11 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use olm_fbc::{Limits, Meta, load};
+use parking_lot::RwLock;
 
 use super::snapshot::CONTENT;
 use super::{Observer, Snapshot, UnpackedFolder, WriteError, Writer};
@@ -83,12 +84,12 @@ impl Store {
 
     /// The content of a catalog, if any is held.
     pub fn get(&self, catalog: &str) -> Option<Arc<Snapshot>> {
-        self.held.read().unwrap_or_else(PoisonError::into_inner).get(catalog).cloned()
+        self.held.read().get(catalog).cloned()
     }
 
     /// Catalogs that have content here.
     pub fn names(&self) -> Vec<String> {
-        self.held.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+        self.held.read().keys().cloned().collect()
     }
 
     /// Where the next image of `catalog` may be unpacked to; nothing is there yet, also nothing of an attempt
@@ -128,7 +129,7 @@ impl Store {
             let _ = std::fs::remove_dir(&directory);
         }
         let snapshot = Arc::new(written?);
-        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.write();
         held.insert(catalog.to_owned(), Arc::clone(&snapshot));
         Ok(snapshot)
     }
@@ -138,7 +139,7 @@ impl Store {
     /// # Errors
     /// The content is no longer served but could not be removed from disk.
     pub fn remove(&self, catalog: &str) -> io::Result<()> {
-        self.held.write().unwrap_or_else(PoisonError::into_inner).remove(catalog);
+        self.held.write().remove(catalog);
         remove(&self.catalogs.join(catalog))?;
         remove(&self.unpack.join(catalog))
     }
@@ -162,7 +163,7 @@ impl Store {
                     swept.later = true;
                     continue;
                 }
-                self.held.write().unwrap_or_else(PoisonError::into_inner).remove(&name);
+                self.held.write().remove(&name);
                 match remove(&entry.path()) {
                     Ok(()) => swept.removed.push(name),
                     Err(error) => swept.failed.push((name, error)),

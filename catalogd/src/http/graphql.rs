@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, to_bytes};
@@ -14,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use olm_fbc::Meta;
 use olm_graphql::{CatalogSchema, Discovery, Executor, Objects, Query, SchemaError, refusal};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
@@ -88,7 +89,7 @@ impl GraphQl {
 
     /// Where the schema of `snapshot` is kept; those of contents that are gone are forgotten.
     fn slot(&self, catalog: &str, snapshot: &Arc<Snapshot>) -> Slot {
-        let mut schemas = self.schemas.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut schemas = self.schemas.lock();
         let known = schemas.get(catalog).filter(|(of, _)| std::ptr::eq(of.as_ptr(), Arc::as_ptr(snapshot)));
         if let Some((_, slot)) = known {
             return Arc::clone(slot);
@@ -120,7 +121,7 @@ fn run(
 
 /// The schema of `snapshot`, made now unless that was done before. Blocks.
 fn built(catalog: &str, snapshot: &Snapshot, slot: &Slot) -> io::Result<Arc<Built>> {
-    let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut slot = slot.lock();
     if let Some(built) = &*slot {
         return Ok(Arc::clone(built));
     }

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use parking_lot::Mutex;
 
 use super::{Files, kept};
 
@@ -40,17 +40,17 @@ impl Images {
 
     /// The extension needs these digests, and no other ones any more.
     pub(super) fn need(&self, extension: &str, digests: BTreeSet<String>) {
-        self.needs().insert(extension.to_owned(), digests);
+        self.needs.lock().insert(extension.to_owned(), digests);
     }
 
     /// The extension needs this digest too.
     pub(super) fn need_also(&self, extension: &str, digest: &str) {
-        self.needs().entry(extension.to_owned()).or_default().insert(digest.to_owned());
+        self.needs.lock().entry(extension.to_owned()).or_default().insert(digest.to_owned());
     }
 
     /// The extension needs nothing any more.
     pub(super) fn need_nothing(&self, extension: &str) {
-        self.needs().remove(extension);
+        self.needs.lock().remove(extension);
     }
 
     /// Removes what none of these extensions needs. Does nothing while one of them has not said what it needs: after a
@@ -59,7 +59,7 @@ impl Images {
         // What is needed from now on is not here yet, or was needed before.
         let found: Vec<PathBuf> =
             fs::read_dir(&self.directory)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
-        let needs = self.needs();
+        let needs = self.needs.lock();
         if !extensions.all(|extension| needs.contains_key(extension)) {
             return Ok(());
         }
@@ -73,10 +73,6 @@ impl Images {
 
     fn place(&self, digest: &str) -> PathBuf {
         self.directory.join(digest.replace(':', "-"))
-    }
-
-    fn needs(&self) -> MutexGuard<'_, HashMap<String, BTreeSet<String>>> {
-        self.needs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

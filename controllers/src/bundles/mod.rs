@@ -26,13 +26,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::UNIX_EPOCH;
 
 use olm_oci::{BUNDLE_FOLDERS, CanonicalRef, Class, PullError, Puller, Reference};
 use olm_service::background::{Background, Pending};
 use olm_service::component::version_text;
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
@@ -152,7 +153,7 @@ impl Bundles {
         let digest = image.digest().to_string();
         self.images.need_also(extension, &digest);
         let key = wishes.key(&digest, &self.program);
-        if let Some((_, failure)) = self.faults().get(extension).filter(|(faulty, _)| *faulty == key) {
+        if let Some((_, failure)) = self.faults.lock().get(extension).filter(|(faulty, _)| *faulty == key) {
             return Some(Err(Unusable::Faulty(failure.clone())));
         }
         let permit = self.rendering.acquire().await;
@@ -176,7 +177,7 @@ impl Bundles {
         });
         drop(permit);
         if let Some(Err(Unusable::Faulty(failure))) = &made {
-            self.faults().insert(extension.to_owned(), (key, failure.clone()));
+            self.faults.lock().insert(extension.to_owned(), (key, failure.clone()));
         }
         made
     }
@@ -184,17 +185,13 @@ impl Bundles {
     /// Forgets what was kept for the extension; files that it alone needed go with the next [`sweep`](Self::sweep).
     pub(crate) async fn remove(&self, extension: &str) -> io::Result<()> {
         self.pulls.end(extension).await;
-        self.faults().remove(extension);
+        self.faults.lock().remove(extension);
         self.images.need_nothing(extension);
         let folder = self.directory.join(extension);
         match blocking(move || fs::remove_dir_all(folder)).await.flatten() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             result => result,
         }
-    }
-
-    fn faults(&self) -> MutexGuard<'_, HashMap<String, (String, Failure)>> {
-        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

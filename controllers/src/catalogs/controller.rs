@@ -1,7 +1,7 @@
 //! Follows the ClusterCatalogs: which content they serve, and what else a resolution looks at (spec 03 §§1.2, 1.6).
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt, stream};
@@ -54,7 +54,7 @@ pub(super) fn follow(
         follower.see(&event).await;
         Some((event, (events, follower)))
     });
-    let wishes = catalogs.wishes.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let wishes = catalogs.wishes.lock().take();
     let wishes = stream::unfold(wishes, async |wishes| {
         let mut wishes = wishes?;
         let name = wishes.recv().await?;

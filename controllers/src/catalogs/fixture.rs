@@ -331,9 +331,9 @@ impl Side {
     pub(super) async fn settled(&self, catalogd: &Catalogd) {
         let marker = catalogd.catalog("marker", "r.example/marker@sha256:1");
         self.apply(&marker);
-        until("the marker", async || self.catalogs.known().contains_key("marker")).await;
+        until("the marker", async || self.catalogs.known.lock().contains_key("marker")).await;
         self.delete(&marker);
-        until("its end", async || !self.catalogs.known().contains_key("marker")).await;
+        until("its end", async || !self.catalogs.known.lock().contains_key("marker")).await;
     }
 }
 

@@ -11,10 +11,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use olm_resolve::{Indexing, PackageIndex};
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -153,10 +154,6 @@ impl Generation {
         }
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// `status.resolvedSource.image.ref` of the catalog.
     pub(super) fn reference(&self) -> &str {
         &self.reference
@@ -181,7 +178,7 @@ impl Generation {
 
     /// Notes that somebody asks for the package.
     pub(super) fn ask(&self, package: &str) -> Prepared {
-        let mut books = self.books();
+        let mut books = self.books.lock();
         let package = books.packages.entry(package.to_owned()).or_default();
         package.asked = true;
         Arc::clone(&package.prepared)
@@ -189,7 +186,7 @@ impl Generation {
 
     /// Where the package is. Who is told of trouble here hears of its end.
     pub(super) fn place(&self, package: &str) -> Place {
-        let mut books = self.books();
+        let mut books = self.books.lock();
         if let Some(content) = &books.whole {
             return Place::Whole(Arc::clone(content));
         }
@@ -209,7 +206,7 @@ impl Generation {
 
     /// Says whether the package is still not here; who is told so here hears when it is.
     pub(super) fn is_missing(&self, package: &str) -> bool {
-        let mut books = self.books();
+        let mut books = self.books.lock();
         let is_missing = !books.has(package);
         if is_missing {
             books.packages.entry(package.to_owned()).or_default().unanswered = true;
@@ -220,7 +217,7 @@ impl Generation {
     /// Says whether anything that was asked for is not here. Where all is, trouble is over: nobody tries again to see
     /// whether it is.
     pub(super) fn lacks_anything(&self) -> bool {
-        let mut books = self.books();
+        let mut books = self.books.lock();
         let lacks_anything = books.packages.keys().any(|package| !books.has(package));
         if !lacks_anything {
             books.trouble = None;
@@ -230,30 +227,30 @@ impl Generation {
 
     /// Packages that were asked for and are not here.
     pub(super) fn missing(&self) -> Vec<String> {
-        let books = self.books();
+        let books = self.books.lock();
         books.packages.keys().filter(|package| !books.has(package)).cloned().collect()
     }
 
     /// Whether any content is here.
     pub(super) fn is_in_use(&self) -> bool {
-        let books = self.books();
+        let books = self.books.lock();
         books.whole.is_some() || !books.files.is_empty()
     }
 
     /// Whether catalogd gives single packages of this reference, if that is known.
     pub(super) fn has_singles(&self) -> Option<bool> {
-        self.books().singles
+        self.books.lock().singles
     }
 
     /// Takes over what was asked of `before`, whose place this one takes. Says whether there is anything to fetch:
     /// then the extensions are told of the new content when the attempt to fetch it has ended.
     pub(super) fn succeed(&self, before: &Self) -> bool {
         let asked: Vec<String> = {
-            let before = before.books();
+            let before = before.books.lock();
             let asked = before.packages.iter().filter(|(_, package)| package.asked || before.untold);
             asked.map(|(name, _)| name.clone()).collect()
         };
-        let mut books = self.books();
+        let mut books = self.books.lock();
         for name in asked {
             books.packages.entry(name).or_default();
         }
@@ -263,7 +260,7 @@ impl Generation {
 
     /// The package is here. Says whether somebody is to be told.
     pub(super) fn keep(&self, package: &str) -> bool {
-        let mut books = self.books();
+        let mut books = self.books.lock();
         books.files.insert(file_name(package));
         books.singles = Some(true);
         books.trouble = None;
@@ -273,7 +270,7 @@ impl Generation {
 
     /// Everything is here. Says whether somebody is to be told.
     pub(super) fn keep_whole(&self, content: Content) -> bool {
-        let mut books = self.books();
+        let mut books = self.books.lock();
         books.whole = Some(Arc::new(content));
         books.singles = Some(false);
         books.trouble = None;
@@ -287,7 +284,7 @@ impl Generation {
 
     /// Nothing, or nothing of one package, can be fetched. Says whether somebody is to be told.
     pub(super) fn suffer(&self, package: Option<&str>, trouble: Trouble) -> bool {
-        let mut books = self.books();
+        let mut books = self.books.lock();
         let Books { packages, trouble: all, .. } = &mut *books;
         let is_told = matches!(trouble, Trouble::Told(_));
         let (mine, is_awaited) = match package {
@@ -304,7 +301,7 @@ impl Generation {
 
     /// Counts one more fetch that found catalogd serving another digest.
     pub(super) fn count_apart(&self) -> u32 {
-        let mut books = self.books();
+        let mut books = self.books.lock();
         books.apart = books.apart.saturating_add(1);
         books.apart
     }
@@ -312,12 +309,12 @@ impl Generation {
     /// An attempt to fetch what was asked for has ended. Says whether the extensions still had to be told of this
     /// generation.
     pub(super) fn conclude(&self) -> bool {
-        std::mem::take(&mut self.books().untold)
+        std::mem::take(&mut self.books.lock().untold)
     }
 
     /// Forgets the package's file at `place`, which cannot be read, so that it is fetched again.
     pub(super) fn discard(&self, package: &str, place: &Place) {
-        let mut books = self.books();
+        let mut books = self.books.lock();
         let name = match (place, &books.whole) {
             (Place::Whole(content), Some(current)) if Arc::ptr_eq(content, current) => {
                 books.whole = None;
@@ -332,7 +329,7 @@ impl Generation {
 
     /// Drops from memory what nobody has asked for since this was called last; what is on disk stays.
     pub(super) fn forget_unasked(&self) {
-        self.books().packages.retain(|_, package| std::mem::take(&mut package.asked));
+        self.books.lock().packages.retain(|_, package| std::mem::take(&mut package.asked));
     }
 }
 

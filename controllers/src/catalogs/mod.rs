@@ -26,14 +26,15 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use olm_api::ClusterCatalog;
 use olm_extension::served_image;
 use olm_resolve::{CatalogError, Indexing, PackageIndex};
 use olm_service::ca_pool::CaPool;
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, timeout_at};
@@ -235,7 +236,7 @@ impl Catalogs {
             return false;
         };
         // Nobody else changes which reference is known.
-        let before = self.known().get(name).cloned();
+        let before = self.known.lock().get(name).cloned();
         if before.as_ref().is_some_and(|before| before.reference() == reference) {
             return false;
         }
@@ -252,14 +253,14 @@ impl Catalogs {
             before.ended.cancel();
             next.succeed(&before)
         });
-        self.known().insert(name.to_owned(), Arc::new(next));
+        self.known.lock().insert(name.to_owned(), Arc::new(next));
         self.stir();
         is_to_fetch
     }
 
     /// Forgets a catalog and its files.
     fn drop_catalog(&self, name: &str) {
-        if let Some(generation) = self.known().remove(name) {
+        if let Some(generation) = self.known.lock().remove(name) {
             generation.ended.cancel();
         }
         self.fetches.forget(name);
@@ -269,7 +270,8 @@ impl Catalogs {
 
     /// Forgets every catalog that is not among `names`, and the files of those that were deleted while nobody looked.
     fn retain(&self, names: &[String]) {
-        let gone: Vec<String> = self.known().keys().filter(|name| !names.contains(name)).cloned().collect();
+        let gone: Vec<String> =
+            self.known.lock().keys().filter(|name| !names.contains(name)).cloned().collect();
         gone.iter().for_each(|name| self.drop_catalog(name));
         for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
             let name = entry.file_name();
@@ -296,20 +298,16 @@ impl Catalogs {
 
     /// Drops from memory what nobody asks for any more: an announcement makes all extensions ask.
     fn forget_unasked(&self) {
-        let mut forgot = self.forgot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut forgot = self.forgot.lock();
         if forgot.elapsed() >= UNASKED {
             *forgot = Instant::now();
-            self.known().values().for_each(|generation| generation.forget_unasked());
+            self.known.lock().values().for_each(|generation| generation.forget_unasked());
         }
-    }
-
-    fn known(&self) -> MutexGuard<'_, HashMap<String, Arc<Generation>>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The catalog's content, if that is of `reference`.
     fn generation(&self, name: &str, reference: &str) -> Option<Arc<Generation>> {
-        self.known().get(name).filter(|generation| generation.reference() == reference).cloned()
+        self.known.lock().get(name).filter(|generation| generation.reference() == reference).cloned()
     }
 
     /// Makes all who wait look again.

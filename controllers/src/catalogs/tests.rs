@@ -250,7 +250,7 @@ async fn many_who_ask_make_one_request() {
     let side = Side::start(cache.path(), &[&catalog]);
     let all = futures::future::join_all((0..100).map(|_| side.package(&catalog, "a")));
     let release = async {
-        until("a request", async || !side.catalogs.known().is_empty()).await;
+        until("a request", async || !side.catalogs.known.lock().is_empty()).await;
         release.send(true).unwrap();
     };
     let (answers, ()) = tokio::join!(all, release);
@@ -309,7 +309,7 @@ async fn what_nobody_asks_for_goes_from_memory() {
     let second = get(wide).await;
     assert!(!Arc::ptr_eq(&first, &second), "more was asked for");
     assert!(Arc::ptr_eq(&second, &get(Indexing::default()).await), "that is enough for all");
-    let generation = Arc::clone(&side.catalogs.known()["main"]);
+    let generation = Arc::clone(&side.catalogs.known.lock()["main"]);
     drop(first);
     generation.forget_unasked();
     assert_eq!(Arc::strong_count(&second), 2);

@@ -20,7 +20,7 @@ mod tests;
 mod watching;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -40,6 +40,7 @@ use olm_revision::content::{resolve_as_is, secrets as content_secrets};
 use olm_revision::generate::number_of;
 use olm_service::cluster::within_deadline;
 use olm_service::events::Events;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -167,17 +168,13 @@ impl WebhookCertificates {
 }
 
 impl Provider {
-    fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn is_known(&self, extension: &str) -> bool {
-        self.known().contains_key(extension)
+        self.known.lock().contains_key(extension)
     }
 
     /// Reads or changes what is known of an extension; of one that had its name before, nothing is.
     fn with_known<T>(&self, owner: &Owner, change: impl FnOnce(&mut Known) -> T) -> T {
-        let mut all = self.known();
+        let mut all = self.known.lock();
         let known = all.entry(owner.name.clone()).or_default();
         if known.uid != owner.uid {
             *known = Known { uid: owner.uid.clone(), ..Known::default() };
@@ -214,7 +211,7 @@ impl Provider {
                 failures.extend(self.remove_unneeded(secret, &wanted).await.err());
             }
             if wanted == Wanted::default() && existing.is_empty() {
-                let mut known = self.known();
+                let mut known = self.known.lock();
                 if known.get(&owner.name).is_some_and(|known| known.expected.is_empty()) {
                     known.remove(&owner.name);
                 }

@@ -333,7 +333,7 @@ async fn one_failing_extension_delays_no_other() {
     })
     .await;
     let carried: Vec<usize> =
-        provider.0.known()["blind"].carried.values().map(|carried| count(&carried.bundle)).collect();
+        provider.0.known.lock()["blind"].carried.values().map(|carried| count(&carried.bundle)).collect();
     assert!(carried.iter().all(|count| *count == 1), "{carried:?}: not known of the bundle with both");
     assert_eq!(world.pair("f-service-cert").await.unwrap().0, first);
     keeping.stop().await;
@@ -357,7 +357,7 @@ async fn providers_take_turns() {
     // cert-manager issues for the next revision, which is not there to be upset by us.
     provider.ensure(&extension, &needed(&theirs)).await.unwrap();
     world.revise(&extension, 2, &theirs).await;
-    eventually("it is seen", async || (provider.0.known()["demo"].read.len() == 2).then_some(())).await;
+    eventually("it is seen", async || (provider.0.known.lock()["demo"].read.len() == 2).then_some(())).await;
     let (mut pair, _) = world.pair(LEAF).await.unwrap();
     pair.certificate = b"of cert-manager".to_vec();
     let passed = async || {

@@ -144,7 +144,7 @@ impl Provider {
                         name.into_iter().filter(|name| is_ours || provider.is_known(name)).collect()
                     }
                     // What vanished while the watch was broken is in no event.
-                    Ok(Event::InitDone) => provider.known().keys().cloned().collect(),
+                    Ok(Event::InitDone) => provider.known.lock().keys().cloned().collect(),
                     Ok(Event::Init) => Vec::new(),
                     Err(error) => {
                         tracing::warn!(%error, kind = %K::kind(&()), "watching for webhook certificates");
@@ -157,7 +157,7 @@ impl Provider {
     }
 
     fn forget(&self, extension: &Extension) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let name = extension.name_any();
         if known.get(&name).is_some_and(|known| Some(&known.uid) == extension.metadata.uid.as_ref()) {
             known.remove(&name);

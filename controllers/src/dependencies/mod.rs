@@ -18,8 +18,8 @@ mod tests;
 
 use std::collections::{BTreeSet, HashMap};
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex as SyncMutex, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -31,6 +31,7 @@ use kube::{Api, Client, ResourceExt};
 use olm_api::ClusterObjectSet;
 use olm_extension::{Installed, newest, owner, surroundings};
 use olm_resolve::{ClusterFacts, Dependent, Surroundings};
+use parking_lot::Mutex as SyncMutex;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -195,7 +196,7 @@ impl Dependencies {
 
     /// What each extension has installed, by name; what has been read of a revision is kept while it does not change.
     fn installed(&self, sets: &[Arc<ClusterObjectSet>]) -> Vec<Arc<Installed>> {
-        let mut known = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.read.lock();
         let mut kept = HashMap::new();
         let mut installed = Vec::new();
         for set in newest(sets.iter().map(Arc::as_ref)).into_values() {

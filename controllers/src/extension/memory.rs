@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Mutex, PoisonError};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use olm_api::{ClusterObjectSet, annotations};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::decide::RevisionInputs;
@@ -64,13 +64,13 @@ pub(super) struct Memories(Mutex<HashMap<String, ExtensionMemory>>);
 impl Memories {
     /// Reads or changes the memory of an extension.
     pub(super) fn with<T>(&self, extension: &str, change: impl FnOnce(&mut ExtensionMemory) -> T) -> T {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         change(all.entry(extension.to_owned()).or_default())
     }
 
     /// Forgets that the content of an extension was verified.
     pub(super) fn content_lost(&self, extension: &str) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         if let Some(memory) = all.get_mut(extension) {
             memory.content_verified = false;
         }
@@ -78,6 +78,6 @@ impl Memories {
 
     /// Forgets an extension.
     pub(super) fn forget(&self, extension: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(extension);
+        self.0.lock().remove(extension);
     }
 }

@@ -37,7 +37,7 @@ mod status;
 #[cfg(test)]
 mod world;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join4;
@@ -232,11 +232,6 @@ fn keep_watch(context: &Arc<Context>, wake: &Wake, stop: &CancellationToken) {
         );
         ended.run_until_cancelled(all).await
     });
-}
-
-/// What is behind the lock, whatever became of who held it last.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What gates and flags say about the rules of all extensions.

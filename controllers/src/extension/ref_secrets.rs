@@ -4,7 +4,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::pin::pin;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -17,10 +16,10 @@ use olm_api::{ClusterObjectSet, labels, names};
 use olm_revision::content::secrets;
 use olm_revision::generate::secret_owner;
 use olm_service::cluster::within_deadline;
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::lock;
 use crate::failure::Failure;
 
 /// A Secret of this age that has no owner is not of a revision that is just being made.
@@ -83,7 +82,7 @@ impl RefSecrets {
 
     /// Takes note of an event, and returns what it shows to be lost.
     fn notice(&self, event: &Event<PartialObjectMeta<Secret>>, listing: &mut BTreeSet<String>) -> Vec<Kept> {
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         match event {
             Event::Init => listing.clear(),
             Event::InitApply(secret) | Event::Apply(secret) => {
@@ -116,7 +115,7 @@ impl RefSecrets {
     /// Extensions with Secrets that may have been left behind. An extension that stays removes them in a pass of its own:
     /// it is returned once for each Secret, others until the Secret is gone.
     pub(super) fn abandoned(&self, stays: impl Fn(&str) -> bool) -> BTreeSet<String> {
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         let abandoned = known.values_mut().filter(|kept| self.is_abandoned(kept)).filter_map(|kept| {
             let is_known = stays(&kept.extension) && std::mem::replace(&mut kept.is_announced, true);
             (!is_known).then(|| kept.extension.clone())
@@ -130,14 +129,16 @@ impl RefSecrets {
     /// # Errors
     /// The API server did not answer.
     pub(super) async fn sweep(&self, extension: &str) -> Result<(), Failure> {
-        let abandoned: BTreeMap<String, Kept> = lock(&self.known)
+        let abandoned: BTreeMap<String, Kept> = self
+            .known
+            .lock()
             .iter()
             .filter(|(_, kept)| kept.extension == extension && self.is_abandoned(kept))
             .map(|(name, kept)| (name.clone(), kept.clone()))
             .collect();
         for (name, kept) in abandoned {
             let settled = self.settle(&name, &kept).await;
-            if let Some(kept) = lock(&self.known).get_mut(&name).filter(|_| !matches!(settled, Ok(true))) {
+            if let Some(kept) = self.known.lock().get_mut(&name).filter(|_| !matches!(settled, Ok(true))) {
                 kept.is_announced = false;
             }
             settled.map_err(|failure| failure.context(format!("settling ref Secret {name:?}")))?;
@@ -169,7 +170,7 @@ impl RefSecrets {
             // That it goes is no loss.
             within_deadline(self.api.delete(name, &params))
                 .await
-                .map(|_| drop(lock(&self.known).remove(name)))
+                .map(|_| drop(self.known.lock().remove(name)))
         };
         match answer {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(true),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -15,6 +15,7 @@ use olm_api::conditions::{self, Status, reasons, types};
 use olm_api::{ClusterExtension, labels};
 use olm_service::metrics::Metrics;
 use olm_service::samples::{Labels, counters, gauges};
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 use prometheus_client::metrics::family::Family;
@@ -156,7 +157,7 @@ impl ExtensionMetrics {
 
     /// Takes note of an event, after the store has.
     pub(crate) fn notice(&self, event: &Event<ClusterExtension>) {
-        let mut seen = self.seen();
+        let mut seen = self.seen.lock();
         match event {
             Event::Init => {}
             Event::InitApply(extension) | Event::Apply(extension) => {
@@ -195,10 +196,6 @@ impl ExtensionMetrics {
         let age = |made: Timestamp| now.duration_since(made).as_secs().max(0) as f64;
         newest.into_iter().map(|(name, (_, made))| (name, age(made))).collect()
     }
-
-    fn seen(&self) -> MutexGuard<'_, BTreeMap<String, Seen>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// The metrics as a scrape sees them.
@@ -211,7 +208,7 @@ struct Exposition {
 impl Collector for Exposition {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut ages = self.of.ages();
-        let seen = self.of.seen();
+        let seen = self.of.seen.lock();
         ages.retain(|name, _| seen.contains_key(name));
         let count = [([], seen.len() as f64)];
         gauges(&mut encoder, "operator_controller_extensions", "Number of ClusterExtensions", count)?;

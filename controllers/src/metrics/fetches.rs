@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use olm_service::samples::counters;
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
@@ -22,7 +23,7 @@ struct Attempts {
 impl Fetches {
     /// Counts an attempt.
     pub(crate) fn count(&self, catalog: &str, is_success: bool) {
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         let attempts = all.entry(catalog.to_owned()).or_default();
         let ended = if is_success { &mut attempts.success } else { &mut attempts.error };
         *ended += 1;
@@ -30,17 +31,13 @@ impl Fetches {
 
     /// Forgets a catalog that is gone.
     pub(crate) fn forget(&self, catalog: &str) {
-        self.lock().remove(catalog);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Attempts>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().remove(catalog);
     }
 }
 
 impl Collector for Fetches {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let all = self.lock();
+        let all = self.0.lock();
         let series = all.iter().flat_map(|(catalog, attempts)| {
             [("success", attempts.success), ("error", attempts.error)]
                 .map(|(result, count)| ([("catalog", catalog.clone()), ("result", result.to_owned())], count))

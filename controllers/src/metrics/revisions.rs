@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use kube::core::GroupVersionKind;
 use olm_service::samples::{Labels, counters};
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
@@ -28,7 +29,7 @@ impl RevisionMetrics {
     /// Counts an object that was set right after its revision had rolled out.
     pub(crate) fn corrected(&self, extension: &str, gvk: &GroupVersionKind) {
         let label = format!("{}, Kind={}", gvk.api_version(), gvk.kind);
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         let corrections = &mut all.entry(extension.to_owned()).or_default().corrections;
         let is_known = corrections.contains_key(&label) || corrections.len() < KINDS;
         *corrections.entry(if is_known { label } else { OTHER.to_owned() }).or_default() += 1;
@@ -37,23 +38,19 @@ impl RevisionMetrics {
     /// Counts warnings about objects that were written.
     pub(crate) fn warned(&self, extension: &str, warnings: usize) {
         if warnings > 0 {
-            self.lock().entry(extension.to_owned()).or_default().warnings += warnings as u64;
+            self.0.lock().entry(extension.to_owned()).or_default().warnings += warnings as u64;
         }
     }
 
     /// Forgets the extensions that are gone.
     pub(crate) fn retain(&self, is_alive: impl Fn(&str) -> bool) {
-        self.lock().retain(|extension, _| is_alive(extension));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Counts>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().retain(|extension, _| is_alive(extension));
     }
 }
 
 impl Collector for RevisionMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let all = self.lock();
+        let all = self.0.lock();
         let corrections = all.iter().flat_map(|(extension, counts)| {
             let labels =
                 |gvk: &str| -> Labels<2> { [("extension", extension.clone()), ("gvk", gvk.to_owned())] };

@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::{FutureExt, StreamExt};
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
@@ -13,6 +13,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use olm_platform::Revision;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
@@ -58,7 +59,7 @@ pub(crate) struct Revisions {
 impl Revisions {
     /// All revisions in force; `None` while they are not known.
     pub(crate) fn all(&self) -> Option<Vec<Arc<Revision>>> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.lock();
         known.as_ref().map(|known| known.values().cloned().collect())
     }
 
@@ -71,7 +72,7 @@ impl Revisions {
             let change = match changes.next().now_or_never() {
                 Some(change) => change,
                 None => {
-                    *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(known.clone());
+                    *self.known.lock() = Some(known.clone());
                     wake.wake();
                     changes.next().await
                 }

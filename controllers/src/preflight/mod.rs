@@ -18,7 +18,6 @@ mod tests;
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
@@ -31,6 +30,7 @@ use olm_api::cluster_extension::CrdUpgradeSafetyEnforcement;
 use olm_crd_safety::{LiveCheck, check, is_crd};
 use olm_extension::CrdCheck;
 use olm_service::cluster::within_deadline;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::task::block_in_place;
 use tokio::time::Instant;
@@ -115,7 +115,7 @@ impl Preflight {
 
     /// Forgets what is known of the extension.
     pub(crate) fn forget(&self, extension: &str) {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner).remove(extension);
+        self.shown.lock().remove(extension);
     }
 
     /// Those of the namespaces that do not exist, sorted.
@@ -183,7 +183,7 @@ impl Preflight {
         examined: &[Examined],
     ) -> Result<Vec<Existing>, Failure> {
         let fingerprint = fingerprint(changes);
-        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner).get(extension).cloned();
+        let shown = self.shown.lock().get(extension).cloned();
         let fresh = |shown: &Shown| shown.fingerprint == fingerprint && Instant::now() < shown.until;
         if let Some(shown) = shown.filter(fresh) {
             return Ok(shown.existing);
@@ -200,7 +200,7 @@ impl Preflight {
         }
         let until = Instant::now() + KEPT_AT_LEAST.max(start.elapsed() * KEPT_TIMES);
         let shown = Shown { fingerprint, until, existing: existing.clone() };
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner).insert(extension.to_owned(), shown);
+        self.shown.lock().insert(extension.to_owned(), shown);
         Ok(existing)
     }
 }

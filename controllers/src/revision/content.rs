@@ -1,8 +1,8 @@
 //! Reads everything that a pass over a revision works with: its Secrets, its siblings, its probes
 //! (spec 05 §6.2 steps 3–5).
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -82,7 +82,7 @@ impl Context {
     /// Content to apply: from Secrets that cannot change, and the same as when it was first seen.
     pub(super) async fn content(&self, set: &ClusterObjectSet) -> Result<Content, Unusable> {
         let uid = set.uid().unwrap_or_default();
-        self.origins().remove(&uid);
+        self.origins.lock().remove(&uid);
         let broken = |error: &dyn std::fmt::Display| Unusable::Broken(error.to_string());
         let Some(spec) = &set.spec else {
             return Err(Unusable::Blocked("spec: Required value: the revision says nothing".to_owned()));
@@ -105,7 +105,7 @@ impl Context {
             },
         };
         if let Some(origin) = self.origin(set, &found) {
-            self.origins().insert(uid, Arc::new(origin));
+            self.origins.lock().insert(uid, Arc::new(origin));
         }
         Ok(Content { revision: Revision { probes, ..self.revision(set, phases) }, to_record })
     }
@@ -133,7 +133,7 @@ impl Context {
     /// Whether the content is known to be the same as when it was last read and recorded. Secrets that are watched are
     /// not read for that, of others the metadata.
     pub(super) async fn is_content_unchanged(&self, set: &ClusterObjectSet) -> bool {
-        let origin = self.origins().get(&set.uid().unwrap_or_default()).cloned();
+        let origin = self.origins.lock().get(&set.uid().unwrap_or_default()).cloned();
         let recorded = set.status.as_ref().is_some_and(|status| !status.observed_phases.is_empty());
         let Some(origin) = origin.filter(|_| recorded) else { return false };
         if origin.generation != set.metadata.generation
@@ -156,10 +156,6 @@ impl Context {
             }
         }
         true
-    }
-
-    pub(super) fn origins(&self) -> MutexGuard<'_, HashMap<String, Arc<Origin>>> {
-        self.origins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the revision lists, for a removal: as recorded, else as its Secrets say, were they changeable. A removal touches

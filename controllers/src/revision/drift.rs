@@ -1,7 +1,6 @@
 //! Says when a revision that had rolled out had to be set right (spec 07 §4.15).
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -12,6 +11,7 @@ use olm_api::{ClusterObjectSet, labels};
 use olm_revision::object::ObjectKey;
 use olm_revision::result::{Action, RevisionResult};
 use olm_service::events::Events;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::metrics::revisions::RevisionMetrics;
@@ -46,7 +46,7 @@ impl Corrections {
             self.measures.corrected(extension.name.as_deref().unwrap_or_default(), &key.gvk);
         }
         let uid = extension.uid.clone().unwrap_or_default();
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.lock();
         told.retain(|_, at| at.elapsed() < PAUSE);
         if told.contains_key(&uid) {
             return;

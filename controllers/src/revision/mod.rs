@@ -19,7 +19,7 @@ mod watches;
 
 use std::collections::HashMap;
 use std::future::ready;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{FutureExt, Stream, StreamExt};
@@ -43,6 +43,7 @@ use olm_service::events::Events;
 use olm_service::metrics::Metrics;
 use olm_service::reconcile::{Failure, Reconciles};
 use olm_service::status::write_status;
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
@@ -219,9 +220,9 @@ impl Context {
         let uid = set.uid().unwrap_or_default();
         self.watches.release(&set.name_any());
         self.engine.forget(&uid);
-        self.origins().remove(&uid);
+        self.origins.lock().remove(&uid);
         self.waits.forget(&uid);
-        self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
+        self.written.lock().remove(&uid);
     }
 
     /// [`Self::reconcile`], with the warnings of the API server counted.
@@ -288,7 +289,7 @@ impl Context {
 
     fn note_write(&self, set: &ClusterObjectSet) {
         if let (Some(uid), Some(version)) = (set.uid(), version_of(set)) {
-            let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut written = self.written.lock();
             written.insert(uid, (version, Instant::now()));
         }
     }
@@ -296,7 +297,7 @@ impl Context {
     /// Whether the store does not know our own last write yet: to decide from what was before would only end in a
     /// conflict.
     fn is_stale(&self, set: &ClusterObjectSet) -> bool {
-        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = self.written.lock();
         let last = set.metadata.uid.as_ref().and_then(|uid| written.get(uid));
         last.zip(version_of(set))
             .is_some_and(|((version, at), seen)| seen < *version && at.elapsed() < STALE_LIMIT)

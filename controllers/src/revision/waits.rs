@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::fmt::Debug;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Longest delay between two polls of one unchanged state.
@@ -26,7 +26,7 @@ struct Wait {
 impl Waits {
     /// Age of `since`, a time that the API server wrote. The wall clock counts only when `since` is first seen.
     pub(super) fn age(&self, uid: &str, since: Timestamp, wall: Timestamp, now: Instant) -> SignedDuration {
-        let mut waits = self.lock();
+        let mut waits = self.0.lock();
         let age = &mut waits.entry(uid.to_owned()).or_default().age;
         let (_, at_first, seen) = match *age {
             Some(known) if known.0 == since => known,
@@ -42,7 +42,7 @@ impl Waits {
     /// Delay until the next poll: at least `first`, and a quarter of the time that polls have found the same.
     pub(super) fn next_poll(&self, uid: &str, first: Duration, found: &impl Debug, now: Instant) -> Duration {
         let found = format!("{found:?}");
-        let mut waits = self.lock();
+        let mut waits = self.0.lock();
         let last = &mut waits.entry(uid.to_owned()).or_default().found;
         let since = match last {
             Some((same, since)) if *same == found => *since,
@@ -53,11 +53,7 @@ impl Waits {
 
     /// Forgets a revision.
     pub(super) fn forget(&self, uid: &str) {
-        self.lock().remove(uid);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Wait>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().remove(uid);
     }
 }
 

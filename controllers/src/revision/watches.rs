@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -21,6 +21,7 @@ use olm_revision::cluster::{ClusterError, Reason};
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::sightings::{Sighting, Sightings};
 use olm_service::cluster::{describe, with_causes};
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -130,13 +131,13 @@ impl Watches {
     /// What is being watched.
     #[cfg(test)]
     pub(crate) fn kinds(&self) -> Vec<String> {
-        let mut kinds: Vec<String> = lock(&self.running).keys().map(|gvk| gvk.kind.clone()).collect();
+        let mut kinds: Vec<String> = self.running.lock().keys().map(|gvk| gvk.kind.clone()).collect();
         kinds.sort();
         kinds
     }
 
     fn join(&self, revision: &str, kind: &GroupVersionKind) -> Option<watch::Receiver<State>> {
-        joined(&lock(&self.running), revision, kind)
+        joined(&self.running.lock(), revision, kind)
     }
 
     fn start(
@@ -145,7 +146,7 @@ impl Watches {
         kind: &GroupVersionKind,
         resource: ApiResource,
     ) -> watch::Receiver<State> {
-        let mut running = lock(&self.running);
+        let mut running = self.running.lock();
         // Another revision may have been faster.
         if let Some(state) = joined(&running, revision, kind) {
             return state;
@@ -176,8 +177,8 @@ impl Watches {
 
     /// Changes who uses what, and ends the watches that nobody uses.
     fn sift(&self, change: impl Fn(&GroupVersionKind, &mut HashSet<String>)) {
-        lock(&self.running).retain(|kind, watch| {
-            let mut users = lock(&watch.users);
+        self.running.lock().retain(|kind, watch| {
+            let mut users = watch.users.lock();
             change(kind, &mut users);
             if users.is_empty() {
                 self.sightings.forget(kind);
@@ -194,7 +195,7 @@ fn joined(
     kind: &GroupVersionKind,
 ) -> Option<watch::Receiver<State>> {
     let watch = running.get(kind).filter(|watch| !watch.task.is_finished())?;
-    let mut users = lock(&watch.users);
+    let mut users = watch.users.lock();
     if !users.contains(revision) {
         users.insert(revision.to_owned());
     }
@@ -205,10 +206,6 @@ fn joined(
 fn failed(code: u16, message: String) -> State {
     let reason = if code == 403 { Reason::NotPermitted } else { Reason::Unavailable };
     State::Failed(ClusterError { reason, message })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The watch on one kind.
@@ -329,7 +326,7 @@ impl Watch {
     }
 
     fn wake_users(&self) {
-        let users: Vec<String> = lock(&self.users).iter().cloned().collect();
+        let users: Vec<String> = self.users.lock().iter().cloned().collect();
         self.wake(users);
     }
 

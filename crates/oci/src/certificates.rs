@@ -7,9 +7,10 @@ use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
+use parking_lot::Mutex;
 use rustls::RootCertStore;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -172,7 +173,7 @@ impl SystemRoots {
             (path.clone(), length, metadata.and_then(|metadata| metadata.modified().ok()))
         };
         let fingerprint: Fingerprint = files.iter().map(identify).collect();
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.lock();
         if let Some((_, roots)) = current.as_ref().filter(|(known, _)| *known == fingerprint) {
             return Arc::clone(roots);
         }

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use reqwest::header::{AUTHORIZATION, LOCATION};
 use reqwest::redirect::Policy;
 use reqwest::{Method, Request, RequestBuilder, Response, Url};
@@ -146,7 +147,7 @@ impl Clients {
     pub(crate) fn client(&self, host: &str, insecure: bool) -> Result<Client, String> {
         let kind = Kind { folder: self.folder(host)?, insecure };
         let system = self.system.load();
-        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut built = self.built.lock();
         let known = built.iter().find(|built| built.kind == kind && Arc::ptr_eq(&built.system, &system));
         let http = match known {
             Some(built) => built.http.clone(),

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// Sizes are bytes. A field's key in messages and in `--image-limits` is its name with dashes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,13 +96,13 @@ pub struct LimitCounts(Arc<Mutex<BTreeMap<&'static str, u64>>>);
 
 impl LimitCounts {
     pub(crate) fn count(&self, key: &'static str) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default() += 1;
+        *self.0.lock().entry(key).or_default() += 1;
     }
 
     /// Key and count of each limit that was exceeded, sorted.
     #[must_use]
     pub fn all(&self) -> Vec<(&'static str, u64)> {
-        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = self.0.lock();
         counts.iter().map(|(key, count)| (*key, *count)).collect()
     }
 }

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
@@ -191,7 +192,7 @@ impl Puller {
     }
 
     fn turns(&self, host: &str) -> Arc<[Semaphore; 2]> {
-        let mut by_registry = self.by_registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_registry = self.by_registry.lock();
         let new = || Arc::new([SEARCHES, self.config.concurrency_per_registry].map(Semaphore::new));
         Arc::clone(by_registry.entry(host.to_owned()).or_insert_with(new))
     }

@@ -11,9 +11,10 @@ mod look;
 mod settle;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use kube::core::GroupVersionKind;
+use parking_lot::Mutex;
 
 use crate::cluster::Cluster;
 use crate::content::ContentPhase;
@@ -47,7 +48,7 @@ pub struct Engine<C> {
     cluster: C,
     sightings: Arc<Sightings>,
     /// By UID of the owner.
-    memories: Arc<Mutex<HashMap<String, Memory>>>,
+    pub(crate) memories: Arc<Mutex<HashMap<String, Memory>>>,
     /// UID of the keeper that CustomResourceDefinitions get as a second owner.
     keeper: Option<String>,
 }
@@ -105,7 +106,7 @@ impl<C: Cluster> Engine<C> {
         if result.validation_error.is_some() {
             return result;
         }
-        let mut memory = self.memories().remove(&owner.uid).unwrap_or_default();
+        let mut memory = self.memories.lock().remove(&owner.uid).unwrap_or_default();
         memory.removed.clear();
         memory.compare_siblings(&revision.siblings);
         memory.phase_count = revision.phases.len();
@@ -126,7 +127,7 @@ impl<C: Cluster> Engine<C> {
                 }
             }
         }
-        self.memories().insert(owner.uid.clone(), memory);
+        self.memories.lock().insert(owner.uid.clone(), memory);
         result
     }
 
@@ -177,11 +178,7 @@ impl<C: Cluster> Engine<C> {
 
     /// Forgets what was found of a revision; for revisions that are archived or gone.
     pub fn forget(&self, owner_uid: &str) {
-        self.memories().remove(owner_uid);
-    }
-
-    pub(crate) fn memories(&self) -> MutexGuard<'_, HashMap<String, Memory>> {
-        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memories.lock().remove(owner_uid);
     }
 }
 

@@ -32,7 +32,7 @@ impl Fake {
     }
 
     fn call(&self, verb: &str, name: &str) -> Result<(), ClusterError> {
-        let mut state = self.0.lock().unwrap();
+        let mut state = self.0.lock();
         let call = format!("{verb} {name}");
         let failure = state.failures.iter().position(|(failing, _)| *failing == call);
         state.calls.push(call);
@@ -43,7 +43,7 @@ impl Fake {
     }
 
     fn store(&self, object: &Value) -> Value {
-        let mut state = self.0.lock().unwrap();
+        let mut state = self.0.lock();
         state.version += 1;
         let mut object = object.clone();
         object["metadata"]["resourceVersion"] = json!(state.version.to_string());
@@ -56,7 +56,7 @@ impl Fake {
 impl Cluster for Fake {
     async fn get(&self, key: &ObjectKey) -> Result<Option<Value>, ClusterError> {
         self.call("get", &key.name)?;
-        Ok(self.0.lock().unwrap().objects.get(key).cloned())
+        Ok(self.0.lock().objects.get(key).cloned())
     }
 
     async fn create(&self, object: &Value) -> Result<Value, ClusterError> {
@@ -71,12 +71,12 @@ impl Cluster for Fake {
 
     async fn merge(&self, key: &ObjectKey, _: &Value) -> Result<Value, ClusterError> {
         self.call("merge", &key.name)?;
-        Ok(self.0.lock().unwrap().objects[key].clone())
+        Ok(self.0.lock().objects[key].clone())
     }
 
     async fn delete(&self, key: &ObjectKey, _: &str, _: &str) -> Result<(), ClusterError> {
         self.call("delete", &key.name)?;
-        self.0.lock().unwrap().objects.remove(key);
+        self.0.lock().objects.remove(key);
         Ok(())
     }
 
@@ -112,7 +112,7 @@ async fn run(
 }
 
 fn writes(engine: &Engine<Fake>) -> Vec<String> {
-    let calls = std::mem::take(&mut engine.cluster.0.lock().unwrap().calls);
+    let calls = std::mem::take(&mut engine.cluster.0.lock().calls);
     calls.into_iter().filter(|call| !call.starts_with("get ") && !call.starts_with("dry-run ")).collect()
 }
 

@@ -5,7 +5,7 @@
 //! in the name of somebody else, whom the API server then asks for the right to do it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
@@ -14,6 +14,7 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind, Request, Resource
 use kube::discovery::{Scope, pinned_kind};
 use kube::{Client, Error};
 use olm_api::names::REVISION_ENGINE_MANAGER;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, ClusterError, Instances, Reason};
@@ -49,7 +50,7 @@ impl KubeCluster {
 
     /// The resource and scope of a kind; error with [`Reason::UnknownKind`] if the server has no such kind.
     pub async fn discover(&self, gvk: &GroupVersionKind) -> Result<(ApiResource, Scope), ClusterError> {
-        let known = self.kinds.lock().unwrap_or_else(PoisonError::into_inner).get(gvk).cloned();
+        let known = self.kinds.lock().get(gvk).cloned();
         if let Some(known) = known {
             return Ok(known);
         }
@@ -60,13 +61,13 @@ impl KubeCluster {
             Err(failure) => return Err(classify(failure)),
         };
         let found = (resource, capabilities.scope);
-        self.kinds.lock().unwrap_or_else(PoisonError::into_inner).insert(gvk.clone(), found.clone());
+        self.kinds.lock().insert(gvk.clone(), found.clone());
         Ok(found)
     }
 
     /// Asks the server again when the kind is needed next: it may be gone, or served otherwise.
     pub fn forget(&self, gvk: &GroupVersionKind) {
-        self.kinds.lock().unwrap_or_else(PoisonError::into_inner).remove(gvk);
+        self.kinds.lock().remove(gvk);
     }
 
     async fn request(&self, key: &ObjectKey) -> Result<Request, ClusterError> {

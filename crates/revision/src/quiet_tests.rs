@@ -19,7 +19,7 @@ fn tell(engine: &Engine<Fake>, key: &ObjectKey, object: &Value, tell: impl Fn(&S
 
 /// The watches list what exists.
 fn list(engine: &Engine<Fake>) {
-    let objects = engine.cluster.0.lock().unwrap().objects.clone();
+    let objects = engine.cluster.0.lock().objects.clone();
     for gvk in [ObjectKey::of(&config_map("")).gvk, ObjectKey::of(&deployment("")).gvk] {
         engine.sightings().begin(&gvk);
         for (key, object) in objects.iter().filter(|(key, _)| key.gvk == gvk) {
@@ -33,7 +33,7 @@ fn list(engine: &Engine<Fake>) {
 
 /// Somebody changes an object, and the watch tells.
 fn change(engine: &Engine<Fake>, object: &Value, pointer: &str, value: Value) {
-    let mut live = engine.cluster.0.lock().unwrap().objects[&ObjectKey::of(object)].clone();
+    let mut live = engine.cluster.0.lock().objects[&ObjectKey::of(object)].clone();
     let (parent, member) = pointer.rsplit_once('/').unwrap();
     live.pointer_mut(parent).unwrap()[member] = value;
     let live = engine.cluster.store(&live);
@@ -42,7 +42,7 @@ fn change(engine: &Engine<Fake>, object: &Value, pointer: &str, value: Value) {
 }
 
 fn calls(engine: &Engine<Fake>) -> Vec<String> {
-    std::mem::take(&mut engine.cluster.0.lock().unwrap().calls)
+    std::mem::take(&mut engine.cluster.0.lock().calls)
 }
 
 async fn glance(engine: &Engine<Fake>, revision: &Revision) -> Option<RevisionResult> {
@@ -100,7 +100,7 @@ async fn drift_needs_the_content() {
     assert_eq!(calls(&engine), ["get x", "dry-run x", "apply x"]);
 
     let key = ObjectKey::of(&config_map("y"));
-    let gone = engine.cluster.0.lock().unwrap().objects.remove(&key).unwrap();
+    let gone = engine.cluster.0.lock().objects.remove(&key).unwrap();
     tell(&engine, &key, &gone, |sightings, sighting| sightings.lost(&key.gvk, sighting));
     assert_eq!(glance(&engine, &revision).await, None);
     calls(&engine);
@@ -113,7 +113,7 @@ async fn drift_needs_the_content() {
 async fn a_read_that_fails_is_no_answer() {
     let (engine, revision) = settled(&[("a", &["x"])]).await;
     change(&engine, &config_map("x"), "/status", json!({}));
-    engine.cluster.0.lock().unwrap().failures.push(("get x", Reason::Unavailable));
+    engine.cluster.0.lock().failures.push(("get x", Reason::Unavailable));
     assert_eq!(glance(&engine, &revision).await, None);
     assert!(glance(&engine, &revision).await.is_some());
 }

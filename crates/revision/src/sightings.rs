@@ -5,9 +5,9 @@
 //! the cluster: then an event follows, which is a reason to look again.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kube::core::GroupVersionKind;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::object::{ObjectKey, resource_version, uid};
@@ -89,7 +89,7 @@ impl Sighting<'_> {
 impl Sightings {
     /// A watch begins to list its kind anew.
     pub fn begin(&self, gvk: &GroupVersionKind) {
-        let mut kinds = self.lock();
+        let mut kinds = self.0.lock();
         let view = kinds.views.entry(gvk.clone()).or_insert_with(|| View {
             list: 0,
             reached: 0,
@@ -101,7 +101,7 @@ impl Sightings {
 
     /// An object of that list. Answers whether this is news.
     pub fn list(&self, gvk: &GroupVersionKind, object: &Sighting<'_>) -> bool {
-        let mut kinds = self.lock();
+        let mut kinds = self.0.lock();
         let Some(view) = kinds.views.get_mut(gvk) else { return true };
         let (place, state) = (object.place(), object.state());
         let is_news = view.objects.get(&place) != Some(&state);
@@ -111,7 +111,7 @@ impl Sightings {
 
     /// The list is complete. Answers whether something has vanished since the one before.
     pub fn complete(&self, gvk: &GroupVersionKind) -> bool {
-        let mut kinds = self.lock();
+        let mut kinds = self.0.lock();
         kinds.lists += 1;
         let list = kinds.lists;
         let Some(view) = kinds.views.get_mut(gvk) else { return true };
@@ -125,7 +125,7 @@ impl Sightings {
 
     /// The watch tells of an object that is new or has changed.
     pub fn saw(&self, gvk: &GroupVersionKind, object: &Sighting<'_>) {
-        if let Some(view) = self.lock().views.get_mut(gvk) {
+        if let Some(view) = self.0.lock().views.get_mut(gvk) {
             let state = object.state();
             view.reached = view.reached.max(state.version);
             view.objects.insert(object.place(), state);
@@ -134,7 +134,7 @@ impl Sightings {
 
     /// The watch tells of an object that is gone, or no longer among those that it watches.
     pub fn lost(&self, gvk: &GroupVersionKind, object: &Sighting<'_>) {
-        if let Some(view) = self.lock().views.get_mut(gvk) {
+        if let Some(view) = self.0.lock().views.get_mut(gvk) {
             view.reached = view.reached.max(object.state().version);
             view.objects.remove(&object.place());
         }
@@ -142,7 +142,7 @@ impl Sightings {
 
     /// The watch has ended: nothing is known of the kind any more.
     pub fn forget(&self, gvk: &GroupVersionKind) {
-        self.lock().views.remove(gvk);
+        self.0.lock().views.remove(gvk);
     }
 
     /// The stamp of a live object. `None` where its version is no number: then it can never be vouched for.
@@ -153,7 +153,7 @@ impl Sightings {
     /// As [`Self::stamp`], from the object's UID and resource version.
     pub fn stamp_of(&self, gvk: &GroupVersionKind, uid: &str, resource_version: &str) -> Option<Stamp> {
         let version = resource_version.parse().ok()?;
-        let list = self.lock().views.get(gvk).map(|view| view.list);
+        let list = self.0.lock().views.get(gvk).map(|view| view.list);
         Some(Stamp { uid: uid.to_owned(), version, list })
     }
 
@@ -162,17 +162,13 @@ impl Sightings {
     /// Only for objects that the watch selects: of others there is never an event. Resource versions are compared as numbers. They grow, and one that the watch has not reached is ahead of it: such
     /// is what was read or written a moment ago.
     pub fn vouches(&self, key: &ObjectKey, stamp: &Stamp) -> bool {
-        let kinds = self.lock();
+        let kinds = self.0.lock();
         let Some(view) = kinds.views.get(&key.gvk).filter(|view| view.list > 0) else { return false };
         let place = Place { namespace: key.namespace.as_str().into(), name: key.name.as_str().into() };
         match view.objects.get(&place) {
             Some(seen) => *seen.uid == *stamp.uid && seen.version <= stamp.version,
             None => stamp.list == Some(view.list) && view.reached < stamp.version,
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Kinds> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

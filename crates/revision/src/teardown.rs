@@ -109,9 +109,9 @@ impl<C: Cluster> Engine<C> {
         options: &TeardownOptions,
     ) -> Result<TeardownResult, EngineError> {
         let uid = &revision.owner.uid;
-        let mut removed = self.memories().remove(uid).unwrap_or_default().removed;
+        let mut removed = self.memories.lock().remove(uid).unwrap_or_default().removed;
         let result = self.remove_left(revision, options, &mut removed).await;
-        self.memories().insert(uid.clone(), Memory { removed, ..Memory::default() });
+        self.memories.lock().insert(uid.clone(), Memory { removed, ..Memory::default() });
         result
     }
 

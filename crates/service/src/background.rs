@@ -6,13 +6,14 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, resume_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use futures::{FutureExt, Stream, stream};
 use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -63,7 +64,7 @@ impl<W: Clone + PartialEq + Send + 'static, T: Send + 'static> Background<W, T> 
     pub fn wakes<K: Resource<DynamicType: Default + Eq + Hash>>(
         &self,
     ) -> impl Stream<Item = ObjectRef<K>> + Send + use<K, W, T> {
-        stream::unfold(lock(&self.wakes).take(), async |wakes| {
+        stream::unfold(self.wakes.lock().take(), async |wakes| {
             let mut wakes = wakes?;
             let key = wakes.recv().await?;
             Some((ObjectRef::new(&key), Some(wakes)))
@@ -84,7 +85,7 @@ impl<W: Clone + PartialEq + Send + 'static, T: Send + 'static> Background<W, T> 
         let slot = self.waiting.try_acquire();
         loop {
             let (ended, deadline) = {
-                let mut tasks = lock(&self.tasks);
+                let mut tasks = self.tasks.lock();
                 if tasks.get(key).is_some_and(|task| task.outcome.is_some())
                     && let Some(Task { outcome: Some(outcome), want: done, .. }) = tasks.remove(key)
                     && done == want
@@ -123,7 +124,7 @@ impl<W: Clone + PartialEq + Send + 'static, T: Send + 'static> Background<W, T> 
         let (key, end) = (key.to_owned(), ended.clone());
         tokio::spawn(async move {
             let outcome = work.await;
-            let mut tasks = lock(&tasks);
+            let mut tasks = tasks.lock();
             let task = tasks.get_mut(&key);
             let is_awaited = task.as_ref().is_some_and(|task| task.is_awaited);
             match task {
@@ -142,7 +143,7 @@ impl<W: Clone + PartialEq + Send + 'static, T: Send + 'static> Background<W, T> 
 
     /// Cancels the task for `key`, or drops its outcome.
     pub fn release(&self, key: &str) {
-        let mut tasks = lock(&self.tasks);
+        let mut tasks = self.tasks.lock();
         match tasks.get(key) {
             Some(task) if task.outcome.is_none() => task.cancel.cancel(),
             _ => drop(tasks.remove(key)),
@@ -151,7 +152,7 @@ impl<W: Clone + PartialEq + Send + 'static, T: Send + 'static> Background<W, T> 
 
     /// [`release`](Self::release)s the task for `key` unless it was asked for since the last call.
     pub fn release_unasked(&self, key: &str) {
-        if !lock(&self.tasks).get_mut(key).is_none_or(|task| std::mem::take(&mut task.is_asked)) {
+        if !self.tasks.lock().get_mut(key).is_none_or(|task| std::mem::take(&mut task.is_asked)) {
             self.release(key);
         }
     }
@@ -159,15 +160,11 @@ impl<W: Clone + PartialEq + Send + 'static, T: Send + 'static> Background<W, T> 
     /// [`release`](Self::release)s the task for `key` and waits for its end.
     pub async fn end(&self, key: &str) {
         self.release(key);
-        let ended = lock(&self.tasks).get(key).map(|task| task.ended.clone());
+        let ended = self.tasks.lock().get(key).map(|task| task.ended.clone());
         if let Some(ended) = ended {
             ended.cancelled().await;
         }
     }
-}
-
-fn lock<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -265,10 +262,10 @@ mod tests {
             assert!(numbers.outcome("a", "x", hanging).await.is_err());
             numbers.release_unasked("a");
         }
-        assert!(!lock(&numbers.tasks)["a"].cancel.is_cancelled());
+        assert!(!numbers.tasks.lock()["a"].cancel.is_cancelled());
         numbers.release_unasked("a");
         numbers.end("a").await;
-        assert!(lock(&numbers.tasks).is_empty());
+        assert!(numbers.tasks.lock().is_empty());
         numbers.end("a").await;
     }
 

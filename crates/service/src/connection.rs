@@ -6,12 +6,13 @@ use std::future::Future;
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum_server::accept::Accept;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -65,7 +66,7 @@ struct Clients {
 impl Clients {
     /// One more connection of `address`, until what is returned is dropped; `None` where it has too many.
     fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Client> {
-        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connected = self.connected.lock();
         let of_address = connected.entry(address).or_default();
         if *of_address >= self.most {
             return None;
@@ -84,7 +85,7 @@ struct Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        let mut connected = self.clients.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connected = self.clients.connected.lock();
         if let Some(of_address) = connected.get_mut(&self.address) {
             *of_address -= 1;
             if *of_address == 0 {
@@ -153,10 +154,6 @@ impl Deadlines {
     fn new(reading: Reading) -> Self {
         Self(Arc::new(Mutex::new(Exchange { reading, write_by: Instant::now() + WRITE_TIMEOUT })))
     }
-
-    fn exchange(&self) -> MutexGuard<'_, Exchange> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// A connection's service: each request ends the time of its head and begins the time of its response.
@@ -169,7 +166,7 @@ pub(crate) struct Timed<S> {
 impl<S> Timed<S> {
     /// The next byte is the first of a request head.
     pub(crate) fn expect_head(&self) {
-        self.deadlines.exchange().reading = Reading::Idle;
+        self.deadlines.0.lock().reading = Reading::Idle;
     }
 }
 
@@ -184,12 +181,12 @@ impl<S: Service<R, Future: Send + 'static>, R> Service<R> for Timed<S> {
 
     fn call(&mut self, request: R) -> Self::Future {
         let write_by = Instant::now() + WRITE_TIMEOUT;
-        *self.deadlines.exchange() = Exchange { reading: Reading::Unlimited, write_by };
+        *self.deadlines.0.lock() = Exchange { reading: Reading::Unlimited, write_by };
         let response = self.service.call(request);
         let deadlines = self.deadlines.clone();
         Box::pin(async move {
             let response = response.await;
-            deadlines.exchange().reading = Reading::Idle;
+            deadlines.0.lock().reading = Reading::Idle;
             response
         })
     }
@@ -222,7 +219,7 @@ impl<T> TimedStream<T> {
         if progress.is_ready() {
             return progress;
         }
-        let deadline = self.deadlines.exchange().write_by;
+        let deadline = self.deadlines.0.lock().write_by;
         expire(&mut self.write_timer, deadline, cx)
     }
 }
@@ -235,7 +232,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for TimedStream<T> {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let progress = Pin::new(&mut self.stream).poll_read(cx, buf);
-        let mut exchange = self.deadlines.exchange();
+        let mut exchange = self.deadlines.0.lock();
         if exchange.reading == Reading::Idle && buf.filled().len() > before {
             exchange.reading = Reading::Head(Instant::now() + HEAD_TIMEOUT);
         }

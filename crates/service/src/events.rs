@@ -7,12 +7,13 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use crate::Component;
@@ -60,12 +61,12 @@ impl Events {
 
     /// What was last said about the object under this reason holds no longer: the same note is news when it comes again.
     pub fn over(&self, object: &ObjectReference, reason: &'static str) {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = self.said.lock();
         said.forget(id(object), reason);
     }
 
     fn say(&self, type_: EventType, object: ObjectReference, reason: &'static str, note: String) {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = self.said.lock();
         let digest = said.digest(&note);
         let last = said.last(id(&object), reason);
         if *last == Some(digest) {
@@ -230,7 +231,7 @@ mod tests {
             events.normal(object(&number.to_string()), "CatalogUpdated", "a".into());
         }
         assert_eq!(events.queue.capacity(), 0);
-        let mut said = events.said.lock().unwrap();
+        let mut said = events.said.lock();
         let digest = said.digest("a");
         assert_eq!(*said.last(&(QUEUE - 1).to_string(), "CatalogUpdated"), Some(digest));
         assert_eq!(*said.last(&QUEUE.to_string(), "CatalogUpdated"), None);

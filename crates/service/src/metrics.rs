@@ -3,9 +3,9 @@
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
@@ -249,18 +249,14 @@ impl Metrics {
         &self.workers
     }
 
-    fn registry(&self) -> std::sync::MutexGuard<'_, Registry> {
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a metric of a server's own; counters get `_total` appended to their name.
     pub fn register(&self, name: impl Into<String>, help: &str, metric: impl Metric) {
-        self.registry().register(name, help, metric);
+        self.registry.lock().register(name, help, metric);
     }
 
     /// Adds metrics that are made at each scrape.
     pub fn register_collector(&self, collector: impl Collector) {
-        self.registry().register_collector(Box::new(collector));
+        self.registry.lock().register_collector(Box::new(collector));
     }
 
     /// Exports how often images were refused, by the key of the limit that they exceed (spec 06 §10.4), and whether there
@@ -358,7 +354,7 @@ impl Metrics {
     pub fn openmetrics(&self) -> String {
         let mut out = String::new();
         // Writing to a String cannot fail.
-        let _ = text::encode(&mut out, &self.registry());
+        let _ = text::encode(&mut out, &self.registry.lock());
         out
     }
 

@@ -2,7 +2,7 @@
 //! client certificate, and allows (SubjectAccessReview on the path). Answers are remembered briefly (spec 06 §4.2).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -18,6 +18,7 @@ use k8s_openapi::api::authorization::v1::{
 use kube::Client;
 use kube::api::{Api, PostParams};
 use kube::core::ObjectMeta;
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 use crate::client_authority::user_of;
@@ -186,12 +187,12 @@ fn digest(bytes: &[u8]) -> [u8; 32] {
 }
 
 fn recall<K: Eq + std::hash::Hash, V: Clone>(memory: &Remembered<K, V>, key: &K) -> Option<V> {
-    let memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
+    let memory = memory.lock();
     memory.get(key).filter(|(until, _)| Instant::now() < *until).map(|(_, value)| value.clone())
 }
 
 fn remember<K: Eq + std::hash::Hash, V>(memory: &Remembered<K, V>, key: K, believed: Duration, value: V) {
-    let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut memory = memory.lock();
     if memory.len() >= MEMORY_LIMIT {
         memory.clear();
     }

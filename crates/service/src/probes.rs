@@ -1,7 +1,7 @@
 //! `/healthz` and `/readyz` (spec 06 §4.4).
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -9,6 +9,7 @@ use axum::extract::{Path, RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use parking_lot::Mutex;
 
 use crate::workers::Workers;
 
@@ -33,14 +34,14 @@ impl Readiness {
     }
 
     fn set(&self, check: &'static str, reason: Option<&'static str>) {
-        let before = self.checks.lock().unwrap_or_else(PoisonError::into_inner).insert(check, reason);
+        let before = self.checks.lock().insert(check, reason);
         if let (Some(reason), true) = (reason, before != Some(reason)) {
             tracing::debug!(check, reason, "readiness check fails");
         }
     }
 
     fn snapshot(&self) -> BTreeMap<&'static str, Option<&'static str>> {
-        self.checks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.checks.lock().clone()
     }
 }
 

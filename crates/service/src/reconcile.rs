@@ -7,11 +7,12 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use kube::runtime::controller::Action;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;
@@ -142,7 +143,7 @@ impl Reconciles {
     /// How long the object `name` still has to wait because this very `generation` failed; `None` where an
     /// attempt is due, which [`Self::run`] is to make next.
     pub fn waiting(&self, name: &str, generation: Option<i64>) -> Option<Action> {
-        let mut failing = self.failing();
+        let mut failing = self.failing.lock();
         let left =
             failing.due.get(name).filter(|(failed, _)| *failed == generation).and_then(|(_, due)| {
                 due.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
@@ -155,7 +156,7 @@ impl Reconciles {
 
     /// Lets every failing object try again at once, because something that all depend on changed.
     pub fn forget_failures(&self) {
-        let mut failing = self.failing();
+        let mut failing = self.failing.lock();
         *failing = Failing { logged: std::mem::take(&mut failing.logged), ..Failing::default() };
     }
 
@@ -191,7 +192,7 @@ impl Reconciles {
                     Class::Retry => (self.retry(name, failure.by, None), ReconcileResult::Error),
                     Class::Conflict => (self.retry(name, failure.by, None), ReconcileResult::RequeueAfter),
                     Class::Pending(after) => {
-                        self.failing().due.remove(name);
+                        self.failing.lock().due.remove(name);
                         (Action::requeue(after), ReconcileResult::RequeueAfter)
                     }
                 }
@@ -217,14 +218,14 @@ impl Reconciles {
             Class::Terminal => "reconcile failed for good",
             Class::Retry => "reconcile failed",
         };
-        let logged = self.failing().logged.insert(name.to_owned(), message.clone());
+        let logged = self.failing.lock().logged.insert(name.to_owned(), message.clone());
         if logged.as_ref() != Some(message) {
             tracing::error!(controller, name, error = message, "{outcome}");
         }
     }
 
     fn retry(&self, name: &str, by: Option<Instant>, after: Option<Duration>) -> Action {
-        let mut failing = self.failing();
+        let mut failing = self.failing.lock();
         let delay = after.unwrap_or_else(|| failing.backoff.next(name.to_owned()).min(self.longest_delay));
         let left = by.and_then(|by| by.checked_duration_since(Instant::now())).filter(|left| !left.is_zero());
         let delay = left.map_or(delay, |left| delay.min(left));
@@ -234,15 +235,11 @@ impl Reconciles {
     }
 
     fn reset(&self, name: &str) {
-        let mut failing = self.failing();
+        let mut failing = self.failing.lock();
         failing.backoff.reset(name);
         failing.due.remove(name);
         failing.attempted.remove(name);
         failing.logged.remove(name);
-    }
-
-    fn failing(&self) -> MutexGuard<'_, Failing> {
-        self.failing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -281,7 +278,7 @@ mod tests {
 
     impl std::io::Write for Lines {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
+            self.0.lock().extend_from_slice(bytes);
             Ok(bytes.len())
         }
 
@@ -312,10 +309,10 @@ mod tests {
         ];
         for (step, (outcome, is_error)) in outcomes.into_iter().enumerate() {
             reconciles.forget_failures();
-            lines.0.lock().unwrap().clear();
+            lines.0.lock().clear();
             let is_conflict = outcome == Err(conflict.clone());
             let Ok(_) = reconciles.run("a", async { outcome }).await;
-            let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+            let text = String::from_utf8(lines.0.lock().clone()).unwrap();
             assert_eq!(text.contains(" ERROR "), is_error, "{step}: {text}");
             assert_eq!(text.contains("requeued after conflict"), is_conflict, "{step}: {text}");
         }

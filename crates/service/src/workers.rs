@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use tokio::time::Instant;
@@ -28,12 +29,12 @@ struct Running {
 impl Workers {
     /// Makes the series of a controller exist before its first attempt.
     pub(crate) fn know(&self, controller: &'static str) {
-        self.running().started.entry(controller).or_default();
+        self.running.lock().started.entry(controller).or_default();
     }
 
     /// An attempt begins; it ends when what is returned is dropped.
     pub(crate) fn begin(&self, controller: &'static str) -> Busy {
-        let mut running = self.running();
+        let mut running = self.running.lock();
         running.last += 1;
         let number = running.last;
         running.started.entry(controller).or_default().insert(number, Instant::now());
@@ -42,13 +43,9 @@ impl Workers {
 
     /// How long the oldest of the running attempts has been running.
     pub fn longest(&self) -> Duration {
-        let running = self.running();
+        let running = self.running.lock();
         let oldest = running.started.values().flat_map(BTreeMap::values).min();
         oldest.map(Instant::elapsed).unwrap_or_default()
-    }
-
-    fn running(&self) -> MutexGuard<'_, Running> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -62,7 +59,7 @@ pub(crate) struct Busy {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        if let Some(started) = self.workers.running().started.get_mut(self.controller) {
+        if let Some(started) = self.workers.running.lock().started.get_mut(self.controller) {
             started.remove(&self.number);
         }
     }
@@ -71,7 +68,7 @@ impl Drop for Busy {
 impl Collector for Workers {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let seconds: Vec<(&'static str, Vec<f64>)> = {
-            let running = self.running();
+            let running = self.running.lock();
             let elapsed = |started: &BTreeMap<u64, Instant>| {
                 started.values().map(|at| at.elapsed().as_secs_f64()).collect()
             };

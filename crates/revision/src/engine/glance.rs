@@ -20,10 +20,10 @@ impl<C: Cluster> Engine<C> {
         siblings: &[String],
         probes: &Probes,
     ) -> Option<RevisionResult> {
-        let mut memory = self.memories().remove(&owner.uid)?;
+        let mut memory = self.memories.lock().remove(&owner.uid)?;
         memory.compare_siblings(siblings);
         let result = self.glance_at(&mut memory, owner, siblings, probes).await;
-        self.memories().insert(owner.uid.clone(), memory);
+        self.memories.lock().insert(owner.uid.clone(), memory);
         result
     }
 
