@@ -24,10 +24,6 @@ pub const WEBHOOK_CERTIFICATES_MANAGER: &str = "olm.operatorframework.io/webhook
 
 /// Type of the immutable Secrets that hold a revision's objects.
 pub const OBJECT_DATA_SECRET_TYPE: &str = "olm.operatorframework.io/object-data";
-/// Type of a Helm release's index Secret; read for adoption only.
-pub const HELM_INDEX_SECRET_TYPE: &str = "operatorframework.io/index.v1";
-/// Type of a Helm release's chunk Secret; read for adoption only.
-pub const HELM_CHUNK_SECRET_TYPE: &str = "operatorframework.io/chunk.v1";
 
 /// Name of the only ClusterUpgradeStatus (spec 06 §9.7).
 pub const CLUSTER_UPGRADE_STATUS_NAME: &str = "cluster";

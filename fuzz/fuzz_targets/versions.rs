@@ -20,7 +20,6 @@ fuzz_target!(|input: (&str, &str)| {
     }
     for pointer in [
         Version::fault_in(first),
-        Version::tolerant_fault_in(first),
         Release::fault_in(first),
         Constraint::fault_in(first),
         Range::fault_in(first),

@@ -1,7 +1,5 @@
 //! Which metas a filtered query returns (spec 02 §D3, §D6).
 
-use crate::Meta;
-
 /// Exact, case-sensitive values of the three fields that a query may name; empty means any.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selector {
@@ -27,11 +25,6 @@ impl Selector {
                 && wanted(&self.schema, schema)
                 && wanted(&self.package, package)
                 && wanted(&self.name, name)
-    }
-
-    /// [`Self::matches`] for a meta.
-    pub fn matches_meta(&self, meta: &Meta) -> bool {
-        self.matches(&meta.schema, &meta.package, &meta.name)
     }
 }
 

@@ -146,7 +146,8 @@ fn check_content(folder: &Path, case: &Value, metas: &[Meta]) -> Result<(), Stri
 }
 
 fn text(metas: &[Meta], selector: &Selector) -> Vec<u8> {
-    metas.iter().filter(|meta| selector.matches_meta(meta)).flat_map(|meta| meta.blob.clone()).collect()
+    let is_selected = |meta: &&Meta| selector.matches(&meta.schema, &meta.package, &meta.name);
+    metas.iter().filter(is_selected).flat_map(|meta| meta.blob.clone()).collect()
 }
 
 /// A query string as the server reads it: pairs with `;` or a bad escape are dropped, the first of equal names counts.

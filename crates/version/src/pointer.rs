@@ -99,12 +99,6 @@ impl Rewritten {
         &self.text
     }
 
-    /// Appends a piece of the original that starts there at `at`.
-    pub(crate) fn push(&mut self, piece: &str, at: usize) {
-        self.text.push_str(piece);
-        self.origins.extend(at..at + piece.len());
-    }
-
     /// Appends what the original does not have; it counts as the byte `at`.
     pub(crate) fn push_new(&mut self, piece: &str, at: usize) {
         self.text.push_str(piece);

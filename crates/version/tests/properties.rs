@@ -30,7 +30,6 @@ fn parse_everything(text: &str) {
     let _ = quote(text);
     let faults = [
         (Version::fault_in(text), Version::parse(text).is_ok()),
-        (Version::tolerant_fault_in(text), Version::parse_tolerant(text).is_ok()),
         (Release::fault_in(text), Release::parse(text).is_ok()),
         (Constraint::fault_in(text), Constraint::parse(text).is_ok()),
         (Range::fault_in(text), Range::parse(text).is_ok()),

@@ -55,11 +55,6 @@ impl Provider {
         &self.bundle
     }
 
-    /// True if this is an API without a known bundle.
-    pub fn is_external(&self) -> bool {
-        self.external
-    }
-
     /// The package of the bundle.
     pub fn package(&self) -> Option<&str> {
         self.packages.first().map(|(name, _)| name.as_str())

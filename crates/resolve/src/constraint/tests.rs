@@ -191,7 +191,7 @@ fn fields_are_read_as_go_reads_them() {
     let several =
         json!({ "cel": { "rule": "no rule" }, "not": { "constraints": [] }, "all": null, "gvk": api("G") });
     assert_eq!(constraint(&several).fault(), None);
-    assert_eq!(constraint(&several).mentioned_gvks().collect::<Vec<_>>(), [&gvk("G")]);
+    assert!(matches!(constraint(&several).verdict(&around([], &[gvk("G")])), Verdict::Met { .. }));
 }
 
 #[test]
@@ -347,7 +347,6 @@ fn samples_of_the_product_are_accepted() {
     let absent = constraint(&certified);
     assert_eq!(absent.verdict(&Surroundings::default()), Verdict::Unmet { wide: false });
     assert_eq!(absent.failure_message(), Some("require to have \"certified\""));
-    assert_eq!(constraint(&any).mentioned_gvks().count(), 3);
     // spec 08 S0-6, after the mapping of dependencies.yaml
     let prometheus =
         requirement("olm.package.required", r#"{"packageName":"prometheus","versionRange":">0.27.0"}"#);
@@ -361,7 +360,7 @@ fn providers_tell_who_they_are() {
     let unreadable = property("olm.gvk", "5");
     let identity = property("olm.package", r#"{"packageName":"a","version":"1.0.0+2","release":"?"}"#);
     let provider = Provider::new(None, "a.v1".to_owned(), vec![unreadable, identity]);
-    assert_eq!((provider.package(), provider.extension(), provider.is_external()), (Some("a"), None, false));
+    assert_eq!((provider.package(), provider.extension()), (Some("a"), None));
     assert_eq!(provider.version().unwrap().version().to_string(), "1.0.0");
     assert_eq!((provider.gvks().count(), provider.properties().len()), (0, 2));
     let any = constraint(&json!({ "all": {} }));
