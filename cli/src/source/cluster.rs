@@ -9,6 +9,7 @@ use kube::api::{Api, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config, ResourceExt};
 use olm_api::ClusterCatalog;
+use olm_service::cluster::list_all;
 use tokio::time::timeout;
 
 use super::{Sink, accept};
@@ -97,19 +98,12 @@ impl Cluster {
     where
         K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
     {
-        let api: Api<K> = Api::all(self.client.clone());
-        let mut objects = Vec::new();
-        let mut page = ListParams::default().limit(PAGE);
-        loop {
+        let api: &Api<K> = &Api::all(self.client.clone());
+        let list = |page| async move {
             let failed = |error| list_failure(&self.server, kinds, plural, &error);
-            let list = async { within(api.list(&page)).await.map_err(failed) };
-            let list = session.unless_interrupted(list).await?;
-            objects.extend(list.items);
-            match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = page.continue_token(&token),
-                None => break,
-            }
-        }
+            session.unless_interrupted(async { within(api.list(&page)).await.map_err(failed) }).await
+        };
+        let mut objects = list_all(ListParams::default().limit(PAGE), list).await?;
         objects.sort_by_key(ResourceExt::name_any);
         Ok(objects)
     }

@@ -8,6 +8,7 @@ use kube::core::{GroupVersionKind, NotUsed, Object};
 use olm_api::{ClusterExtension, ClusterObjectSet, labels};
 use olm_extension::{DefinitionSpec, Served};
 use olm_resolve::Gvk;
+use olm_service::cluster::list_all;
 use olm_version::quote;
 
 use super::cluster::Cluster;
@@ -80,18 +81,12 @@ impl Cluster {
     async fn owned(&self, session: &Session) -> Result<BTreeMap<String, BTreeSet<Gvk>>, Failure> {
         let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
         let resource = ApiResource::from_gvk_with_plural(&kind, "customresourcedefinitions");
-        let api: Api<Definition> = Api::all_with(self.client().clone(), &resource);
+        let api: &Api<Definition> = &Api::all_with(self.client().clone(), &resource);
         let selector = format!("{}={}", labels::OWNER_KIND, labels::OWNER_KIND_EXTENSION);
-        let mut page = ListParams::default().labels(&selector).limit(PAGE);
-        let mut all: Vec<Definition> = Vec::new();
-        loop {
-            let list = self.call("the kinds that extensions define", api.list(&page), session).await?;
-            all.extend(list.items);
-            match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = page.continue_token(&token),
-                None => break,
-            }
-        }
+        let list = |page| async move {
+            self.call("the kinds that extensions define", api.list(&page), session).await
+        };
+        let all = list_all(ListParams::default().labels(&selector).limit(PAGE), list).await?;
         Ok(olm_extension::owned(all.iter().map(|definition| (&definition.metadata, &definition.spec))))
     }
 }

@@ -24,7 +24,7 @@ use olm_revision::engine::Revision;
 use olm_revision::generate::number_of;
 use olm_revision::object::ObjectKey;
 use olm_revision::teardown::{CrdPolicy, Heir, TeardownOptions, TeardownResult};
-use olm_service::cluster::{describe, within_deadline};
+use olm_service::cluster::{describe, list_all, within_deadline};
 use olm_service::reconcile::Failure;
 use tokio::time::Instant;
 
@@ -92,10 +92,6 @@ fn has_waited(set: &ClusterObjectSet) -> bool {
     set.condition(types::PROGRESSING).is_some_and(|condition| condition.message.starts_with(WAITING))
 }
 
-fn blocked(result: &TeardownResult) -> String {
-    result.blocked.join("; ")
-}
-
 impl Context {
     /// UID of the second owner that the revision's CustomResourceDefinitions need, if any.
     pub(super) async fn keeper(&self, set: &ClusterObjectSet) -> Result<Option<String>, Failure> {
@@ -143,7 +139,7 @@ impl Context {
             }
             Ok(result) if !result.blocked.is_empty() => {
                 let again = self.next_poll(set, IN_USE_RETRY, &result);
-                Pass::of(Outcome::Blocked(blocked(&result)), Some(again))
+                Pass::of(Outcome::Blocked(result.blocked.join("; ")), Some(again))
             }
             Ok(result) => {
                 let again = self.next_poll(set, ARCHIVAL_RETRY, &result);
@@ -179,7 +175,7 @@ impl Context {
                 Ok(done) if done.is_complete() => self.report(set, &done.terminating).await?,
                 Ok(held) if !held.blocked.is_empty() => {
                     let again = self.next_poll(set, IN_USE_RETRY, held);
-                    self.write(set, &Outcome::Blocked(blocked(held)), None, None).await?;
+                    self.write(set, &Outcome::Blocked(held.blocked.join("; ")), None, None).await?;
                     return Ok(Action::requeue(again));
                 }
                 _ => {
@@ -322,17 +318,9 @@ impl Context {
     /// The definitions that name the revision as an owner, should nothing else be known. Labels are not asked for: what a
     /// definition takes with it is worth a look at all of them.
     async fn definitions(&self, revision_uid: &str) -> Result<Vec<ObjectKey>, kube::Error> {
-        let api: Api<CustomResourceDefinition> = Api::all(self.client.clone());
-        let mut all = Vec::new();
-        let mut page = ListParams::default().limit(PAGE);
-        loop {
-            let list = within_deadline(api.list_metadata(&page)).await?;
-            all.extend(list.items);
-            match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                None => break,
-                Some(token) => page = page.continue_token(&token),
-            }
-        }
+        let api: &Api<CustomResourceDefinition> = &Api::all(self.client.clone());
+        let list = |page| async move { within_deadline(api.list_metadata(&page)).await };
+        let all = list_all(ListParams::default().limit(PAGE), list).await?;
         let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
         let key = |name| ObjectKey { gvk: gvk.clone(), namespace: String::new(), name };
         let is_owned = |definition: &&PartialObjectMeta<CustomResourceDefinition>| {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::{Stream, TryStreamExt};
 use http::{Request, Response};
+use kube::api::{ListParams, ObjectList};
 use kube::client::ClientBuilder;
 use kube::client::retry::RetryPolicy;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -209,6 +210,25 @@ pub async fn within_deadline<T>(
     call: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<T, kube::Error> {
     within(CALL_DEADLINE, call).await
+}
+
+/// All items of a list, asked for page by page.
+///
+/// # Errors
+/// That of the first page that fails.
+pub async fn list_all<K: Clone, E, F: Future<Output = Result<ObjectList<K>, E>>>(
+    mut page: ListParams,
+    list: impl Fn(ListParams) -> F,
+) -> Result<Vec<K>, E> {
+    let mut all = Vec::new();
+    loop {
+        let part = list(page.clone()).await?;
+        all.extend(part.items);
+        match part.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => return Ok(all),
+        }
+    }
 }
 
 /// Waits for one API call, at most `limit`.
