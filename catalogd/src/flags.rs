@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{ArgAction, Parser};
 use olm_oci::{Config, Limits};
 use olm_service::Component;
-use olm_service::command_line::Command;
+use olm_service::command_line::ServerCommand;
 use olm_service::flags::{ServiceFlags, heading};
 use olm_service::gates::{Gate, Stage};
 use olm_service::go_value;
@@ -57,7 +57,7 @@ pub struct Flags {
     pub service: ServiceFlags,
     /// Instead of running
     #[command(subcommand)]
-    pub command: Option<Command>,
+    pub command: Option<ServerCommand>,
 }
 
 impl Flags {
@@ -138,7 +138,10 @@ mod tests {
             let checked = flags(arguments).and_then(|flags| flags.check());
             assert_eq!(checked, expect.map_err(str::to_owned), "{arguments:?}");
         }
-        assert!(matches!(flags(&["completion", "bash"]).unwrap().command, Some(Command::Completion { .. })));
+        assert!(matches!(
+            flags(&["completion", "bash"]).unwrap().command,
+            Some(ServerCommand::Completion { .. })
+        ));
         let limited = flags(&["--image-limits=files=3", "--require-signature-policy"]).unwrap();
         assert!(limited.service.require_signature_policy);
         assert_eq!(limited.service.image_limits, "files=3");

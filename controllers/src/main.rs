@@ -30,7 +30,7 @@ use olm_oci::policy::PolicySource;
 use olm_oci::{Config, Limits, Proxies, Puller};
 use olm_resolve::DependencyMode;
 use olm_service::ca_pool::{CaPool, CaSources};
-use olm_service::command_line::{Command, from_command_line, refuse};
+use olm_service::command_line::{ServerCommand, from_command_line, refuse};
 use olm_service::events::Events;
 use olm_service::flags::ServiceFlags;
 use olm_service::gates::FeatureGates;
@@ -69,7 +69,7 @@ struct Flags {
     service: ServiceFlags,
     /// Instead of running
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<ServerCommand>,
 }
 
 impl Flags {

@@ -3,14 +3,14 @@
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, FromArgMatches};
+use clap::{Command, CommandFactory, FromArgMatches};
 
 use crate::component::{Component, version_text};
 use crate::gates::{Gate, Stage};
 
 /// Commands of a server.
 #[derive(clap::Subcommand, Clone, Copy, Debug)]
-pub enum Command {
+pub enum ServerCommand {
     /// Print the version
     Version,
     /// Print a script that completes command lines in a shell
@@ -21,7 +21,7 @@ pub enum Command {
     },
 }
 
-impl Command {
+impl ServerCommand {
     /// Runs the command of the server with the flags `P`.
     pub fn run<P: CommandFactory>(self, server: Component) -> ExitCode {
         match self {
@@ -70,7 +70,7 @@ pub fn refuse<P: CommandFactory>(error: &str) -> ExitCode {
 }
 
 /// The command whose help of `--feature-gates` lists the gates; settled ones can be set and are not listed.
-fn with_gates(command: clap::Command, gates: &[Gate]) -> clap::Command {
+fn with_gates(command: Command, gates: &[Gate]) -> Command {
     let unsettled = gates.iter().filter(|gate| gate.stage != Stage::Ga);
     let lines: Vec<String> = unsettled
         .map(|gate| format!("\n  {}=true|false ({} - default={})", gate.name, gate.stage, gate.default))
@@ -89,7 +89,7 @@ pub fn parse<P: CommandFactory + FromArgMatches>(arguments: &[String]) -> Result
     parse_with(P::command(), arguments)
 }
 
-fn parse_with<P: FromArgMatches>(command: clap::Command, arguments: &[String]) -> Result<Invocation<P>, String> {
+fn parse_with<P: FromArgMatches>(command: Command, arguments: &[String]) -> Result<Invocation<P>, String> {
     let command = command.args_override_self(true).disable_version_flag(true).no_binary_name(true);
     let name = command.get_name().to_owned();
     let parsed = command.try_get_matches_from(arguments).and_then(|matches| P::from_arg_matches(&matches));
