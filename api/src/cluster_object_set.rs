@@ -35,6 +35,13 @@ cluster_resource!(
     PLURAL
 );
 
+impl ClusterObjectSet {
+    /// Whether its lifecycle state is `Archived`.
+    pub fn is_archived(&self) -> bool {
+        self.spec.as_ref().is_some_and(|spec| spec.lifecycle_state == LifecycleState::Archived)
+    }
+}
+
 /// Desired state of a ClusterObjectSet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -72,7 +72,7 @@ macro_rules! cluster_resource {
 
             /// Whether it has the condition of this type with status `True`.
             pub fn is_true(&self, type_: &str) -> bool {
-                self.status.as_ref().is_some_and(|status| $crate::conditions::is_true(&status.conditions, type_))
+                self.condition(type_).is_some_and(|condition| condition.status == "True")
             }
 
             /// An object with this name and desired state, and nothing else.

@@ -4,12 +4,12 @@
 //! the extension alone does not tell whether a rollout or a failure is the new one's.
 
 use kube::ResourceExt;
-use olm_api::cluster_object_set::LifecycleState;
 use olm_api::conditions::{reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, Condition, annotations};
 use olm_extension::{ExtensionRules, Settings};
 
 use super::Target;
+use crate::status::observe::is_in_force;
 
 /// How far a change is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub(super) fn judge(
     if fresh.is_empty() {
         return Arrival::Underway("operator-controller has not looked at it yet".to_owned());
     }
-    let mut active: Vec<&ClusterObjectSet> = revisions.iter().filter(|set| is_active(set)).collect();
+    let mut active: Vec<&ClusterObjectSet> = revisions.iter().filter(|set| is_in_force(set)).collect();
     active.sort_by_key(|set| set.spec.as_ref().map_or(0, |spec| spec.revision));
     let newest = active.last().copied();
     let progressing = find(types::PROGRESSING);
@@ -84,11 +84,6 @@ pub(super) fn judge(
         }
         progressing => Arrival::Underway(underway(target, progressing, newest, obstacle)),
     }
-}
-
-fn is_active(set: &ClusterObjectSet) -> bool {
-    set.spec.as_ref().is_some_and(|spec| spec.lifecycle_state != LifecycleState::Archived)
-        && set.metadata.deletion_timestamp.is_none()
 }
 
 /// Name of the revision's bundle.

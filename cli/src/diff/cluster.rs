@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt};
-use olm_api::cluster_object_set::{CollisionProtection, LifecycleState};
+use olm_api::cluster_object_set::CollisionProtection;
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
 use olm_bundle::{BUILTIN_CA_ANNOTATION, Bundle, Certificates, distinct};
 use olm_revision::canonical::Numbers;
@@ -23,6 +23,7 @@ use super::report::Side;
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::source::Cluster;
+use crate::status::observe::is_in_force;
 
 /// Reads and dry runs that are under way at a time.
 const CONCURRENT_CALLS: usize = 8;
@@ -113,11 +114,6 @@ pub(super) async fn installed(
 
 fn number(set: &ClusterObjectSet) -> i64 {
     set.spec.as_ref().map_or(0, |spec| spec.revision)
-}
-
-fn is_in_force(set: &ClusterObjectSet) -> bool {
-    let archived = set.spec.as_ref().is_none_or(|spec| spec.lifecycle_state == LifecycleState::Archived);
-    !archived && set.metadata.deletion_timestamp.is_none()
 }
 
 /// The objects of a revision.

@@ -9,7 +9,6 @@ use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
-use olm_api::cluster_object_set::LifecycleState;
 use olm_api::{ClusterExtension, ClusterObjectSet, labels};
 use olm_revision::cluster::{Cluster as _, Reason};
 use olm_revision::content::{ContentObject, ContentPhase, SecretKey, resolve_as_is, secrets};
@@ -156,8 +155,7 @@ pub(crate) fn number(set: &ClusterObjectSet) -> i64 {
 
 /// Whether the revision is neither archived nor being deleted.
 pub(crate) fn is_in_force(set: &ClusterObjectSet) -> bool {
-    let archived = set.spec.as_ref().is_none_or(|spec| spec.lifecycle_state == LifecycleState::Archived);
-    !archived && set.metadata.deletion_timestamp.is_none()
+    set.spec.is_some() && !set.is_archived() && set.metadata.deletion_timestamp.is_none()
 }
 
 /// What a revision holds, as it is stored; the text tells why it cannot be read.

@@ -2,7 +2,6 @@
 //!
 //! Pure. Whether an object is ready, and whose it is, come from the functions that operator-controller calls.
 
-use olm_api::cluster_object_set::LifecycleState;
 use olm_api::conditions::{self, reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, Condition, annotations, labels, names};
 use olm_extension::{ExtensionRules, Settings};
@@ -297,12 +296,11 @@ impl Stage {
     fn of(set: &ClusterObjectSet, conditions: &[Condition]) -> Self {
         let progressing = conditions::find(conditions, types::PROGRESSING);
         let reason = progressing.map(|condition| condition.reason.as_str()).unwrap_or_default();
-        let archived = set.spec.as_ref().is_some_and(|spec| spec.lifecycle_state == LifecycleState::Archived);
         match reason {
             _ if set.metadata.deletion_timestamp.is_some() => Self::Deleting,
-            reasons::ARCHIVED if archived => Self::Archived,
+            reasons::ARCHIVED if set.is_archived() => Self::Archived,
             reasons::BLOCKED => Self::Blocked,
-            _ if archived => Self::Archiving,
+            _ if set.is_archived() => Self::Archiving,
             reasons::RETRYING => Self::Retrying,
             reasons::PROGRESS_DEADLINE_EXCEEDED => Self::DeadlineExceeded,
             reasons::SUCCEEDED => Self::Succeeded,

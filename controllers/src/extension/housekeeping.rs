@@ -9,7 +9,7 @@ use olm_api::ClusterExtension;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::{Context, revisions};
+use super::Context;
 
 /// Takes extensions that are to be looked at.
 pub(super) type Wake = mpsc::UnboundedSender<ObjectRef<ClusterExtension>>;
@@ -66,7 +66,7 @@ impl Context {
                 let is_needed = self.revisions_of(extension).iter().any(|set| {
                     set.name_any() == revision
                         && set.metadata.deletion_timestamp.is_none()
-                        && !revisions::is_archived(set)
+                        && !set.is_archived()
                 });
                 if is_needed {
                     send(wake, extension);

@@ -20,7 +20,7 @@ use super::apply::{Applied, invalid};
 use super::choice::ChosenBundle;
 use super::decide::{Observed, RevisionInputs};
 use super::memory::{self, Newest};
-use super::revisions::{self, Revision};
+use super::revisions::Revision;
 use crate::bundles::{Rendered, Unusable, Wishes};
 use crate::failure::{Class, Failure};
 use crate::preflight::{CrdVerdict, crd_check, refuse_obstacles};
@@ -182,9 +182,8 @@ impl Context {
     /// # Errors
     /// Not every Secret exists.
     pub(super) async fn verify_content(&self, observed: &Observed<'_>) -> Result<(), Failure> {
-        let is_active = |set: &&Arc<ClusterObjectSet>| {
-            !revisions::is_archived(set) && set.metadata.deletion_timestamp.is_none()
-        };
+        let is_active =
+            |set: &&Arc<ClusterObjectSet>| !set.is_archived() && set.metadata.deletion_timestamp.is_none();
         for set in observed.sets.iter().filter(is_active) {
             let target = ChosenBundle::of_revision(&Revision::of(set), &observed.rules);
             let inputs = observed.inputs(&target);

@@ -8,7 +8,6 @@ use olm_extension::ExtensionRules;
 use olm_service::cluster::within_deadline;
 use serde_json::{Map, Value, json};
 
-use super::revisions;
 use crate::failure::Failure;
 
 /// The annotations that are copied.
@@ -46,7 +45,7 @@ pub(super) async fn mirror(
 /// Pausing is for active revisions; the policy also for those whose removal has not ended, as it may be the policy that
 /// they wait for. Another account is for the latter alone: the newest one gets it once it may do what it has to.
 fn patch(set: &ClusterObjectSet, rules: &ExtensionRules, account: Option<&str>) -> Option<Value> {
-    let is_active = !revisions::is_archived(set);
+    let is_active = !set.is_archived();
     let is_leaving = set.finalizers().iter().any(|name| name == finalizers::TEARDOWN);
     let paused = (rules.paused && is_active).then_some("true");
     let policy = rules.uninstall_policy.filter(|_| is_active || is_leaving).map(|policy| policy.as_str());

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use olm_api::cluster_extension::BundleMetadata;
-use olm_api::cluster_object_set::LifecycleState;
 use olm_api::conditions::{self, PULLING, reasons, types};
 use olm_api::{ClusterObjectSet, Condition, annotations, labels, names};
 
@@ -43,7 +42,7 @@ impl Revision {
             package: annotation(annotations::PACKAGE_NAME).unwrap_or_default(),
             image: annotation(annotations::BUNDLE_REFERENCE).unwrap_or_default(),
             catalog_properties: annotation(annotations::EXT_CATALOG_PROPERTIES),
-            is_active: !is_archived(set),
+            is_active: !set.is_archived(),
             conditions: set.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default(),
         }
     }
@@ -100,14 +99,9 @@ pub(crate) fn is_of(set: &ClusterObjectSet, extension: &str) -> bool {
     })
 }
 
-/// Whether the revision is archived.
-pub(crate) fn is_archived(set: &ClusterObjectSet) -> bool {
-    set.spec.as_ref().is_some_and(|spec| spec.lifecycle_state == LifecycleState::Archived)
-}
-
 /// Reads the states from all revisions of one extension, in any order. Archived ones do not count.
 pub(crate) fn states(sets: &[Arc<ClusterObjectSet>]) -> RevisionStates {
-    let mut active: Vec<&Arc<ClusterObjectSet>> = sets.iter().filter(|set| !is_archived(set)).collect();
+    let mut active: Vec<&Arc<ClusterObjectSet>> = sets.iter().filter(|set| !set.is_archived()).collect();
     active.sort_by_key(|set| number(set));
     let mut states = RevisionStates::default();
     for set in active {

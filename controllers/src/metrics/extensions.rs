@@ -10,7 +10,6 @@ use kube::ResourceExt;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Event;
 use olm_api::cluster_extension::BundleMetadata;
-use olm_api::cluster_object_set::LifecycleState;
 use olm_api::conditions::{self, Status, reasons, types};
 use olm_api::{ClusterExtension, labels};
 use olm_service::metrics::Metrics;
@@ -183,7 +182,7 @@ impl ExtensionMetrics {
     fn ages(&self) -> BTreeMap<String, f64> {
         let mut newest: BTreeMap<String, (i64, Timestamp)> = BTreeMap::new();
         for set in self.revisions.all() {
-            let spec = set.spec.as_ref().filter(|spec| spec.lifecycle_state != LifecycleState::Archived);
+            let spec = set.spec.as_ref().filter(|_| !set.is_archived());
             let owner = set.labels().get(labels::OWNER_NAME);
             let made = set.metadata.creation_timestamp.as_ref();
             if let (Some(spec), Some(owner), Some(made)) = (spec, owner, made) {

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, HashSet};
 
 use olm_api::cluster_extension::BundleMetadata;
-use olm_api::cluster_object_set::LifecycleState;
 use olm_api::conditions::types;
 use olm_api::{ClusterObjectSet, annotations, labels};
 use olm_fbc::Property;
@@ -48,8 +47,9 @@ pub fn owner(set: &ClusterObjectSet) -> Option<&str> {
 
 /// The extension whose installed bundle this revision may be: it has succeeded, is not archived, and stays.
 pub fn installs(set: &ClusterObjectSet) -> Option<&str> {
-    let active = set.spec.as_ref().is_some_and(|spec| spec.lifecycle_state != LifecycleState::Archived);
-    owner(set).filter(|_| active && set.is_true(types::SUCCEEDED) && set.metadata.deletion_timestamp.is_none())
+    let active = set.spec.is_some() && !set.is_archived();
+    owner(set)
+        .filter(|_| active && set.is_true(types::SUCCEEDED) && set.metadata.deletion_timestamp.is_none())
 }
 
 /// The revision of each extension that its installed bundle is read from.
@@ -143,6 +143,8 @@ fn normal_form(value: &RawValue) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use olm_api::cluster_object_set::LifecycleState;
+
     use super::*;
 
     /// An active revision of `extension` that has succeeded, of the bundle `<extension>.v<number>`.

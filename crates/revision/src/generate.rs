@@ -385,11 +385,8 @@ pub fn number_of(set: &ClusterObjectSet) -> i64 {
 pub fn outdated(existing: &[ClusterObjectSet]) -> Vec<&ClusterObjectSet> {
     let mut sorted: Vec<&ClusterObjectSet> = existing.iter().collect();
     sorted.sort_by_key(|set| number_of(set));
-    let is_archived = |set: &&ClusterObjectSet| {
-        set.spec.as_ref().is_some_and(|s| s.lifecycle_state == LifecycleState::Archived)
-    };
     let surplus = sorted.len().saturating_sub(ARCHIVED_REVISIONS_KEPT);
-    sorted.into_iter().take(surplus).filter(is_archived).collect()
+    sorted.into_iter().take(surplus).filter(|set| set.is_archived()).collect()
 }
 
 /// Revision 1 of an extension taken over from a Helm release: everything that exists is adopted (spec 05 §16.3). Its
