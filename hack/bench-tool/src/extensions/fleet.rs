@@ -11,8 +11,8 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
+use olm_api::ClusterExtension;
 use olm_api::conditions::{self, types};
-use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_image::Image;
 use serde_json::json;
 
@@ -167,16 +167,6 @@ impl Fleet {
         let all = self.extensions.list(&ListParams::default()).await?;
         if let Some(stuck) = all.iter().find(|extension| !is_done(extension, version)) {
             eprintln!("{}: {}", stuck.name_any(), serde_json::to_string(&stuck.status)?);
-            let sets: Api<ClusterObjectSet> = Api::all(self.client());
-            for set in sets
-                .list(
-                    &ListParams::default()
-                        .labels(&format!("olm.operatorframework.io/owner-name={}", stuck.name_any())),
-                )
-                .await?
-            {
-                eprintln!("{}: {}", set.name_any(), serde_json::to_string(&set.status)?);
-            }
         }
         Ok(())
     }

@@ -41,8 +41,8 @@ pub(super) async fn measure(
     let rolled_out = ["rollout", "status", "deployment", "--timeout=300s", &namespace];
     let install = apply(kubeconfig, first, &wait).await?;
     let upgrade = apply(kubeconfig, second, &rolled_out).await?;
-    let delete = ["delete", "-f", first, "-f", second, "--ignore-not-found", "--wait", "--timeout=300s"];
-    kubectl(kubeconfig, &delete).await?;
+    kubectl(kubeconfig, &["delete", "-f", first, "-f", second, "--ignore-not-found", "--wait=false"]).await?;
+    kubectl(kubeconfig, &["wait", "-f", first, "-f", second, "--for=delete", "--timeout=300s"]).await?;
     kubectl(kubeconfig, &["wait", "pod", "--all", "--for=delete", "--timeout=300s", &namespace]).await?;
     Ok(Limit { install, upgrade })
 }

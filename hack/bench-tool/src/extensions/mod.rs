@@ -86,14 +86,8 @@ async fn pods(table: &mut Table, arguments: &ControllerArguments) -> Result<()> 
     eprintln!("the limit: kubectl apply of the objects of {} extensions", PODS - 1);
     let limit = limit::measure(&fleet, kubeconfig, 1..PODS, &arguments.operand).await?;
     let started = fleet.start_controller(arguments).await?;
-    table.rows.push(row(
-        "start, nothing installed: memory",
-        started,
-        Unit::Megabytes,
-        None,
-        Bar::Limit(40.0),
-        "",
-    ));
+    let case = "start, nothing installed: memory";
+    table.rows.push(row(case, started, Unit::Megabytes, None, Bar::Limit(40.0), ""));
 
     eprintln!("one install");
     let one = fleet.install(0..1).await?;
@@ -109,9 +103,8 @@ async fn pods(table: &mut Table, arguments: &ControllerArguments) -> Result<()> 
     let many = fleet.install(1..PODS).await?;
     let case = "49 installs at once";
     spent(table, case, &many, [46.0, 25.0, 134.0], (0.55, 48.0));
-    let against =
-        row(case, many.time, Unit::Seconds, Some(limit.install), Bar::TimesAtMost(1.25), "against kubectl apply");
-    table.rows.push(against);
+    let (bar, limited) = (Bar::TimesAtMost(1.25), Some(limit.install));
+    table.rows.push(row(case, many.time, Unit::Seconds, limited, bar, "against kubectl apply"));
     idle(table, &fleet, 50, (0.06, 40.0), None).await?;
     eprintln!("{PODS} upgrades at once");
     let upgraded = fleet.upgrade(0..PODS).await?;
@@ -193,17 +186,18 @@ async fn growth(table: &mut Table, arguments: &ControllerArguments) -> Result<()
 async fn hanging(table: &mut Table, arguments: &ControllerArguments) -> Result<()> {
     // Connections wait in its backlog.
     let registry = TcpListener::bind("127.0.0.1:0")?;
-    let elsewhere = Some((3, registry.local_addr()?.to_string()));
-    let mut fleet = Fleet::on(arguments, None, 3 + HANGING, None, elsewhere).await?;
+    let elsewhere = Some((7, registry.local_addr()?.to_string()));
+    let mut fleet = Fleet::on(arguments, None, 7 + HANGING, None, elsewhere).await?;
     fleet.start_controller(arguments).await?;
-    eprintln!("one install, quiet and beside {HANGING} on a registry that never answers");
+    eprintln!("three installs, quiet and beside {HANGING} on a registry that never answers");
     fleet.install(0..1).await?;
-    let quiet = fleet.install(1..2).await?.time;
-    fleet.create(3..3 + HANGING).await?;
-    let beside = fleet.install(2..3).await?.time;
-    let case = format!("beside {HANGING} hanging pulls: one install");
+    let quiet = fleet.install(1..4).await?.time;
+    fleet.create(7..7 + HANGING).await?;
+    fleet.settle().await?;
+    let beside = fleet.install(4..7).await?.time;
+    let case = format!("beside {HANGING} hanging pulls: three installs");
     let bar = Bar::TimesAtMost(1.2);
-    table.rows.push(row(&case, beside, Unit::Seconds, Some(quiet), bar, "against a quiet one"));
+    table.rows.push(row(&case, beside, Unit::Seconds, Some(quiet), bar, "against quiet ones"));
     let case = format!("beside {HANGING} hanging pulls: SIGTERM");
     table.rows.push(row(&case, fleet.stop_controller()?, Unit::Seconds, None, Bar::Limit(3.0), ""));
     Ok(())
@@ -226,22 +220,10 @@ async fn idle(
     let used = processor_time(pid)? - processor;
     let written = writes::count(fleet.client()).await? - written;
     let name = |what: &str| format!("idle, {extensions} extensions: {what}");
-    table.rows.push(row(
-        &name("processor a minute"),
-        used,
-        Unit::Seconds,
-        Some(reference),
-        Bar::TimesAtMost(1.0),
-        "",
-    ));
-    table.rows.push(row(
-        &name("memory"),
-        memory(pid, "RssAnon")?,
-        Unit::Megabytes,
-        None,
-        Bar::Limit(limit),
-        "",
-    ));
+    let bar = Bar::TimesAtMost(1.0);
+    table.rows.push(row(&name("processor a minute"), used, Unit::Seconds, Some(reference), bar, ""));
+    let memory = memory(pid, "RssAnon")?;
+    table.rows.push(row(&name("memory"), memory, Unit::Megabytes, None, Bar::Limit(limit), ""));
     if let Some(note) = quiet {
         table.rows.push(row(&name("writes"), written, Unit::Count, None, Bar::Limit(0.0), note));
     }
