@@ -42,6 +42,7 @@ use olm_service::cluster::within_deadline;
 use olm_service::events::Events;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
 use crate::failure::Failure;
@@ -57,6 +58,9 @@ const FAILED: &str = "WebhookCertificatesFailed";
 /// Steps towards the end of one look at a Service; others who write the same Secrets cost some of them.
 const MOST_STEPS: usize = 12;
 
+/// Wake-ups that a controller has not received yet, at most.
+const MOST_UNBLOCKED: usize = 64;
+
 /// Makes and keeps the certificates. A handle that is cheap to clone.
 #[derive(Clone)]
 pub(crate) struct WebhookCertificates(Arc<Provider>);
@@ -71,6 +75,10 @@ struct Provider {
     needed: CancellationToken,
     /// By name of the extension: those that need certificates, or did.
     known: Mutex<HashMap<String, Known>>,
+    /// Name of an extension and UID of a Secret that blocks it, which is watched.
+    blocking: Mutex<BTreeSet<(String, String)>>,
+    /// Name of each extension whose blocking Secret has changed.
+    unblocked: broadcast::Sender<String>,
 }
 
 /// What is remembered of an extension. All but `expected` can be found out again.
@@ -127,6 +135,8 @@ impl WebhookCertificates {
             times,
             needed: CancellationToken::new(),
             known: Mutex::default(),
+            blocking: Mutex::default(),
+            unblocked: broadcast::Sender::new(MOST_UNBLOCKED),
         }))
     }
 
@@ -183,7 +193,7 @@ impl Provider {
     }
 
     /// Brings everything about an extension in order, as far as it can be now; says when to look again.
-    async fn pass(&self, owner: &Owner) -> Result<Timestamp, Failure> {
+    async fn pass(self: &Arc<Self>, owner: &Owner) -> Result<Timestamp, Failure> {
         // Comes first: what exists now was expected before it was made.
         let existing = self.existing(owner).await?;
         let (revisions, unread) = self.revisions(owner).await;
@@ -269,7 +279,7 @@ impl Provider {
 
     /// Serves one Service: Secrets in order, and the bundle in every object.
     async fn serve(
-        &self,
+        self: &Arc<Self>,
         owner: &Owner,
         serving: &Serving,
         targets: Targets<'_>,
@@ -297,7 +307,12 @@ impl Provider {
     }
 
     /// Takes one step after the other until there is none for now.
-    async fn keep(&self, owner: &Owner, serving: &Serving, issued_by_others: bool) -> Result<Kept, Failure> {
+    async fn keep(
+        self: &Arc<Self>,
+        owner: &Owner,
+        serving: &Serving,
+        issued_by_others: bool,
+    ) -> Result<Kept, Failure> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &serving.namespace);
         let get = async |name: &str| {
             let secret = within_deadline(secrets.get_opt(name)).await;
@@ -308,7 +323,11 @@ impl Provider {
         for _ in 0..MOST_STEPS {
             let (ca, leaf) = (get(&ca_secret(serving)).await?, get(&serving.secret).await?);
             let found = Found { owner, serving, issued_by_others, ca, leaf };
-            found.check().map_err(Failure::retry)?;
+            if let Err(refusal) = found.check() {
+                let read = [&found.ca, &found.leaf].into_iter().flatten();
+                read.for_each(|secret| self.wake_on_change(owner, secret));
+                return Err(Failure::retry(refusal));
+            }
             let now = Timestamp::now();
             let bundle = found.bundle(now);
             let carried_for = self.with_known(owner, |known| {

@@ -2,17 +2,20 @@
 
 mod world;
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
+use futures::StreamExt;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, PostParams};
-use olm_api::labels;
 use olm_api::names::{REVISION_ENGINE_MANAGER, WEBHOOK_CERTIFICATES_MANAGER};
+use olm_api::{ClusterExtension, labels};
 use olm_bundle::{InjectionKind, Serving};
 use olm_service::certificate::PemPair;
 use olm_service::issue::{count, is_accepted};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::needs::dns_names;
 use super::plan::Times;
@@ -260,7 +263,9 @@ async fn secrets_of_others() {
     let refused = provider.ensure(&extension, &injections).await.unwrap_err().to_string();
     assert!(refused.starts_with("Secret ns/d-service-cert exists and is not one of OLM: "), "{refused}");
     assert_eq!(world.pair(CA).await, None, "nothing is made beside it");
+    let mut unblocked = pin!(provider.unblocked::<ClusterExtension>());
     world.remove_secret(LEAF).await;
+    assert_eq!(timeout(Duration::from_secs(30), unblocked.next()).await.unwrap().unwrap().name, "demo");
     // That of an extension which is gone: nobody collects it here.
     let owners = json!([{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
         "name": "demo", "uid": "before"}]);

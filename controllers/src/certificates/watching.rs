@@ -16,7 +16,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ListParams, PartialObjectMeta};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
-use kube::runtime::watcher::{self, Event, watcher as watch};
+use kube::runtime::watcher::{self, Event, watch_object, watcher as watch};
 use kube::runtime::{Controller, WatchStreamExt, reflector};
 use kube::{Api, Resource, ResourceExt};
 use olm_api::{ClusterExtension, labels};
@@ -25,6 +25,8 @@ use olm_service::cluster::{announce_listed, describe, within_deadline};
 use olm_service::metrics::Metrics;
 use olm_service::reconcile::{Failure as Attempt, RESYNC, Reconciles};
 use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+use tokio_stream::wrappers::BroadcastStream;
 use tokio_util::sync::CancellationToken;
 
 use super::secrets::Owner;
@@ -83,6 +85,14 @@ impl WebhookCertificates {
             })
             .await;
     }
+
+    /// Extensions whose blocking Secret has changed.
+    pub(crate) fn unblocked<K: Resource<DynamicType = ()>>(
+        &self,
+    ) -> impl Stream<Item = ObjectRef<K>> + Send + use<K> {
+        BroadcastStream::new(self.0.unblocked.subscribe())
+            .filter_map(|name| ready(name.ok().map(|name| ObjectRef::new(&name))))
+    }
 }
 
 impl Provider {
@@ -109,6 +119,30 @@ impl Provider {
         }
     }
 
+    /// Wakes the extension when `secret`, which blocks it, is not as it was read any more, or after the longest delay.
+    pub(super) fn wake_on_change(self: &Arc<Self>, owner: &Owner, secret: &Secret) {
+        let key = (owner.name.clone(), secret.uid().unwrap_or_default());
+        if !self.blocking.lock().insert(key.clone()) {
+            return;
+        }
+        let (name, read) = (secret.name_any(), secret.resource_version());
+        let namespace = secret.namespace().unwrap_or_default();
+        let api: Api<PartialObjectMeta<Secret>> = Api::namespaced(self.client.clone(), &namespace);
+        let provider = Arc::clone(self);
+        tokio::spawn(async move {
+            let is_changed = |state: Result<Option<PartialObjectMeta<Secret>>, _>| {
+                ready(state.is_ok_and(|state| state.is_none_or(|secret| secret.resource_version() != read)))
+            };
+            let states = pin!(watch_object(api, &name).default_backoff());
+            let changed = states.any(is_changed);
+            // Late or not: the extension has to be attempted again.
+            let _ = timeout(LONGEST_RETRY, changed).await;
+            provider.blocking.lock().remove(&key);
+            // Fails without a controller, and then there is nothing to wake.
+            let _ = provider.unblocked.send(key.0);
+        });
+    }
+
     /// Extensions to look at because something that belongs to them changed.
     fn reasons(self: &Arc<Self>) -> impl Stream<Item = ObjectRef<Extension>> + Send + use<> {
         let provider = Arc::clone(self);
@@ -118,6 +152,7 @@ impl Provider {
         });
         stream::select_all([
             revisions.boxed(),
+            WebhookCertificates(Arc::clone(self)).unblocked().boxed(),
             self.follow::<Secret>(labels::EXT_WEBHOOK_CERTIFICATE),
             self.follow::<ValidatingWebhookConfiguration>(labels::OWNER_NAME),
             self.follow::<MutatingWebhookConfiguration>(labels::OWNER_NAME),
@@ -164,7 +199,7 @@ impl Provider {
         }
     }
 
-    async fn reconcile(&self, extension: &Extension) -> Result<Action, Attempt> {
+    async fn reconcile(self: &Arc<Self>, extension: &Extension) -> Result<Action, Attempt> {
         let owner = Owner::of(extension);
         if is_collected(extension) {
             return Ok(Action::await_change());

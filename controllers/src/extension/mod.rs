@@ -209,6 +209,7 @@ async fn follow(
         .owns_shared_stream(revisions)
         .reconcile_on(UnboundedReceiverStream::new(woken))
         .reconcile_on(context.parts.bundles.pulls.wakes())
+        .reconcile_on(context.parts.certificates.unblocked())
         .reconcile_all_on(catalogs);
     let listed = context.extensions_listed.clone();
     reconciles
