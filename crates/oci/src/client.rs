@@ -14,7 +14,7 @@ use rustls::RootCertStore;
 
 use crate::certificates::{Folder, SystemRoots};
 use crate::denied::GuardedResolver;
-use crate::proxies::Proxies;
+use crate::proxies::{Proxies, authority, refusal_of_connect};
 use crate::refusal::RequestError;
 use crate::verifier::tls_config;
 use crate::{DeniedNetworks, Places};
@@ -49,13 +49,16 @@ impl Client {
         url: &str,
     ) -> Result<Response, RequestError> {
         let mut url = url.to_owned();
-        let mut request = request.build().map_err(|error| self.failed(method, &url, &error))?;
+        let mut request =
+            request.build().map_err(|error| RequestError::network(method, &url, &error, None))?;
         for _ in 0..=MAX_REDIRECTS {
             let allowed = self.denied.check_url(&url);
             allowed.map_err(|denied| RequestError::refused(method, &url, &denied))?;
             let same = request.try_clone();
-            let response =
-                self.http.execute(request).await.map_err(|error| self.failed(method, &url, &error))?;
+            let response = match self.http.execute(request).await {
+                Ok(response) => response,
+                Err(error) => return Err(self.failed(method, &url, &error).await),
+            };
             match same.and_then(|same| redirected(same, &response)) {
                 None => return Ok(response),
                 Some(next) => request = next,
@@ -65,10 +68,16 @@ impl Client {
         Err(RequestError::redirects(method, &url, MAX_REDIRECTS))
     }
 
-    fn failed(&self, method: &Method, url: &str, error: &reqwest::Error) -> RequestError {
+    async fn failed(&self, method: &Method, url: &str, error: &reqwest::Error) -> RequestError {
         let target = Url::parse(url).ok();
         let proxy = target.as_ref().and_then(|url| self.proxies.proxy_for(url));
-        RequestError::network(method, url, error, proxy)
+        let failed = RequestError::network(method, url, error, proxy);
+        match (proxy, &target) {
+            (Some(proxy), Some(target)) if failed.is_without_tunnel() => {
+                failed.with_status_of_proxy(refusal_of_connect(proxy, &authority(target)).await)
+            }
+            _ => failed,
+        }
     }
 }
 

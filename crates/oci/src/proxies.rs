@@ -4,10 +4,19 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::LazyLock;
+use std::time::Duration;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use reqwest::Url;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use crate::refusal;
+
+/// Time limit of the question why a proxy makes no tunnel.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 /// Which requests go through which proxy. [`Proxies::default`] has none.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -193,6 +202,29 @@ fn address(value: &str) -> Option<Url> {
 pub(crate) fn authority(proxy: &Url) -> String {
     let port = proxy.port_or_known_default().unwrap_or(1080);
     format!("{}:{port}", proxy.host_str().unwrap_or_default())
+}
+
+/// Status other than 200 with which an `http` proxy answers CONNECT to `target`; `None` without such an answer, or where
+/// its login is percent-encoded.
+pub(crate) async fn refusal_of_connect(proxy: &Url, target: &str) -> Option<u16> {
+    let login = format!("{}:{}", proxy.username(), proxy.password().unwrap_or_default());
+    if proxy.scheme() != "http" || login.contains('%') {
+        return None;
+    }
+    let mut head = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n");
+    if login != ":" {
+        head += &format!("Proxy-Authorization: Basic {}\r\n", BASE64_STANDARD.encode(login));
+    }
+    head += "\r\n";
+    let ask = async {
+        let address = (proxy.host_str()?, proxy.port_or_known_default()?);
+        let mut stream = TcpStream::connect(address).await.ok()?;
+        stream.write_all(head.as_bytes()).await.ok()?;
+        let mut answer = *b"HTTP/1.1 200";
+        stream.read_exact(&mut answer).await.ok()?;
+        str::from_utf8(&answer).ok()?.rsplit(' ').next()?.parse().ok()
+    };
+    timeout(CONNECT_LIMIT, ask).await.ok().flatten().filter(|status| *status != 200)
 }
 
 #[cfg(test)]

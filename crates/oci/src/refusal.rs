@@ -17,6 +17,8 @@ use crate::proxies::authority;
 /// Largest error text read from a registry; of it only the first [`EXCERPT`] characters are shown.
 const MAX_ERROR: u64 = 1 << 20;
 const EXCERPT: usize = 256;
+/// Ends the text about a proxy that makes no tunnel. The client library keeps any other status than 407 to itself.
+const NO_TUNNEL: &str = " with 200";
 
 /// A failed request.
 #[derive(Debug)]
@@ -61,6 +63,17 @@ impl RequestError {
     /// The same error, said to have happened while doing `what`.
     pub(crate) fn within(mut self, what: &str) -> Self {
         self.text = format!("{what}: {}", self.text);
+        self
+    }
+
+    /// True if a proxy refused a tunnel with a status that is not known.
+    pub(crate) fn is_without_tunnel(&self) -> bool {
+        self.text.ends_with(NO_TUNNEL)
+    }
+
+    /// The same error, with the status that the proxy refuses a tunnel with.
+    pub(crate) fn with_status_of_proxy(mut self, status: Option<u16>) -> Self {
+        self.text.extend(status.map(|status| format!(" but with {status}")));
         self
     }
 
@@ -223,8 +236,7 @@ pub(crate) fn cause(error: &reqwest::Error, url: &str, proxy: Option<&Url>) -> (
         Some(why) => {
             let [proxy, target] = [proxy, target.as_ref()].map(|url| url.map(authority).unwrap_or_default());
             let why = match why {
-                // The client library keeps any other status to itself.
-                "unsuccessful" => format!("it did not answer CONNECT {target} with 200"),
+                "unsuccessful" => format!("it did not answer CONNECT {target}{NO_TUNNEL}"),
                 "proxy authorization required" => format!("it answered CONNECT {target} with 407"),
                 why => plain(why),
             };

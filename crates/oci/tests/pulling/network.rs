@@ -257,7 +257,10 @@ async fn registries_are_reached_through_a_proxy() {
     let ping = "error creating image source: fetching manifest v1 in registry.test:5000/a/cat: pinging container registry \
                 registry.test:5000: Get \"https://registry.test:5000/v2/\": ";
     for (answer, refusal) in [
-        ("HTTP/1.1 502 Bad Gateway\r\n\r\n", "it did not answer CONNECT registry.test:5000 with 200"),
+        (
+            "HTTP/1.1 502 Bad Gateway\r\n\r\n",
+            "it did not answer CONNECT registry.test:5000 with 200 but with 502",
+        ),
         ("HTTP/1.1 407 No\r\n\r\n", "it answered CONNECT registry.test:5000 with 407"),
     ] {
         let (refusing, _) = proxy(target, answer).await;
