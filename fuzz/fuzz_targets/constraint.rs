@@ -21,7 +21,7 @@ fuzz_target!(|text: &str| {
 fn judge(property: Property) {
     let Some(requirement) = Requirement::parse(&property) else { return };
     let provider = Provider::new(None, "a".to_owned(), vec![property]);
-    let served = provider.gvks().cloned().chain([Gvk::default()]).collect();
+    let served = requirement.mentioned_gvks().cloned().chain([Gvk::default()]).collect();
     let _ = (requirement.to_string(), requirement.is_met_by(&provider));
     assert!(!requirement.is_met_by(&provider) || requirement.fault().is_none());
     let _ = requirement.verdict(&Surroundings { providers: vec![provider], served });

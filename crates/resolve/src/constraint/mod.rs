@@ -133,6 +133,11 @@ impl Requirement {
         self.0.predicate.as_ref().into_iter().flat_map(Predicate::packages)
     }
 
+    /// The APIs that the requirement names and decides by, each as often as it is named.
+    pub fn mentioned_gvks(&self) -> impl Iterator<Item = &Gvk> {
+        self.0.predicate.as_ref().into_iter().flat_map(Predicate::gvks)
+    }
+
     /// True if this one bundle meets the requirement (spec 03 §6.2 rule 4).
     pub fn is_met_by(&self, provider: &Provider) -> bool {
         self.0.predicate.as_ref().is_ok_and(|predicate| predicate.holds(predicate.values(provider)))
