@@ -15,7 +15,7 @@ use kube::{Api, Client};
 use olm_platform::Revision;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, unconstrained};
 
 use crate::revision_cache::RevisionCache;
 
@@ -67,22 +67,23 @@ impl Revisions {
     pub(crate) async fn follow(&self, cache: &RevisionCache, wake: &Wake) {
         let mut changes = pin!(cache.project(|set| Revision::of(set).map(Arc::new)));
         cache.listed().cancelled().await;
-        let mut known = BTreeMap::new();
-        loop {
-            let change = match changes.next().now_or_never() {
-                Some(change) => change,
-                None => {
-                    *self.known.lock() = Some(known.clone());
-                    wake.wake();
-                    changes.next().await
-                }
-            };
-            match change {
-                Some((name, Some(revision))) => drop(known.insert(name, revision)),
-                Some((name, None)) => drop(known.remove(&name)),
-                None => return,
-            }
+        let mut listed = BTreeMap::new();
+        while let Some(Some(change)) = unconstrained(changes.next()).now_or_never() {
+            put(&mut listed, change);
         }
+        *self.known.lock() = Some(listed);
+        wake.wake();
+        while let Some(change) = changes.next().await {
+            put(self.known.lock().get_or_insert_default(), change);
+            wake.wake();
+        }
+    }
+}
+
+fn put(known: &mut BTreeMap<String, Arc<Revision>>, (name, revision): (String, Option<Arc<Revision>>)) {
+    match revision {
+        Some(revision) => drop(known.insert(name, revision)),
+        None => drop(known.remove(&name)),
     }
 }
 
