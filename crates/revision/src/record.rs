@@ -26,24 +26,33 @@ pub fn missing(set: &ClusterObjectSet, phases: &[ContentPhase]) -> Option<String
         return None;
     }
     let identity = |content: &ContentObject| ObjectKey::of(&content.object).to_object();
-    let phase = |phase: &ContentPhase| json!({"name": phase.name, "objects": phase.objects.iter().map(identity).collect::<Vec<_>>()});
+    let phase = |phase: &ContentPhase| -> Value {
+        let objects: Vec<Value> = phase.objects.iter().map(identity).collect();
+        json!({"name": phase.name, "objects": objects})
+    };
     let record = json!({"phases": phases.iter().map(phase).collect::<Vec<_>>()});
+    if read(set).as_ref() == Some(&record) {
+        return None;
+    }
     let record = BASE64_URL_SAFE_NO_PAD.encode(gzip(record.to_string().as_bytes()).ok()?);
     let none = BTreeMap::new();
     let annotations = set.metadata.annotations.as_ref().unwrap_or(&none);
     let size = size_with(annotations, annotations::EXT_OBJECTS, &record);
-    let is_missing = annotations.get(annotations::EXT_OBJECTS) != Some(&record);
-    (is_missing && size <= MAX_ANNOTATION_BYTES).then_some(record)
+    (size <= MAX_ANNOTATION_BYTES).then_some(record)
 }
 
 /// Phases and objects as recorded on `set`, with nothing but their identity; `None` without a readable record.
 pub fn recorded(set: &ClusterObjectSet) -> Option<Vec<ContentPhase>> {
-    let value = set.metadata.annotations.as_ref()?.get(annotations::EXT_OBJECTS)?;
-    let record = unpack(&BASE64_URL_SAFE_NO_PAD.decode(value).ok()?, "", "").ok()?;
+    let record = read(set)?;
     let phase = |phase: &Value| {
         Some(ContentPhase::inline(phase["name"].as_str()?, phase["objects"].as_array()?.clone()))
     };
     record["phases"].as_array()?.iter().map(phase).collect()
+}
+
+fn read(set: &ClusterObjectSet) -> Option<Value> {
+    let value = set.metadata.annotations.as_ref()?.get(annotations::EXT_OBJECTS)?;
+    unpack(&BASE64_URL_SAFE_NO_PAD.decode(value).ok()?, "", "").ok()
 }
 
 /// Bytes of `annotations` with `key` added.
