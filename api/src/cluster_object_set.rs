@@ -36,7 +36,7 @@ cluster_resource!(
 );
 
 impl ClusterObjectSet {
-    /// Whether its lifecycle state is `Archived`.
+    /// True if its lifecycle state is `Archived`.
     pub fn is_archived(&self) -> bool {
         self.spec.as_ref().is_some_and(|spec| spec.lifecycle_state == LifecycleState::Archived)
     }

@@ -16,8 +16,8 @@ pub(crate) struct Wire<'a, S, T> {
     pub(crate) status: Option<&'a T>,
 }
 
-/// Implements `kube::Resource`, `Serialize`, `new` and the lookup of conditions for a cluster-scoped root struct with the fields
-/// `metadata`, `spec` (plain or optional) and `status` (optional).
+/// Implements `kube::Resource`, `Serialize`, `new` and the lookup of conditions for a cluster-scoped root struct with the
+/// fields `metadata`, `spec` (plain or optional) and `status` (optional).
 ///
 /// `kube`'s own derive is not used because its root struct always demands a `spec`, while the API server
 /// admits extensions and object sets without one (spec 01 §1).
@@ -70,9 +70,11 @@ macro_rules! cluster_resource {
                 $crate::conditions::find(&self.status.as_ref()?.conditions, type_)
             }
 
-            /// Whether it has the condition of this type with status `True`.
+            /// True if it has the condition of this type with status `True`.
             pub fn is_true(&self, type_: &str) -> bool {
-                self.condition(type_).is_some_and(|condition| condition.status == "True")
+                self.status
+                    .as_ref()
+                    .is_some_and(|status| $crate::conditions::is_true(&status.conditions, type_))
             }
 
             /// An object with this name and desired state, and nothing else.

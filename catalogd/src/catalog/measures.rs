@@ -60,9 +60,8 @@ fn encode(
     let modes = counts.map(|(mode, count)| ([("availability_mode", mode.to_string())], count as f64));
     gauges(encoder, "catalogd_catalogs", "Number of ClusterCatalogs", modes)?;
     let named = |name: String| -> Labels<1> { [("catalog", name)] };
-    let serving = catalogs
-        .iter()
-        .map(|catalog| (named(catalog.name_any()), f64::from(catalog.is_true(types::SERVING))));
+    let serves = |catalog: &ClusterCatalog| f64::from(catalog.is_true(types::SERVING));
+    let serving = catalogs.iter().map(|catalog| (named(catalog.name_any()), serves(catalog)));
     let help = "1 where the content of the catalog is served";
     gauges(encoder, "catalogd_catalog_serving", help, serving)?;
     let bytes = held.iter().map(|(name, size)| (named(name.clone()), *size as f64));
@@ -73,12 +72,8 @@ fn encode(
     }
     let count = [([], catalogs.len() as f64)];
     gauges(encoder, "catalog_source_count", "Number of ClusterCatalogs", count)?;
-    let ready = catalogs.iter().map(|catalog| {
-        (
-            [("namespace", String::new()), ("name", catalog.name_any())],
-            f64::from(catalog.is_true(types::SERVING)),
-        )
-    });
+    let classic_name = |name: String| [("namespace", String::new()), ("name", name)];
+    let ready = catalogs.iter().map(|catalog| (classic_name(catalog.name_any()), serves(catalog)));
     gauges(encoder, "catalogsource_ready", "1 where the content of the catalog is served", ready)
 }
 

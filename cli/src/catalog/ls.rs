@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use clap::Args;
 use kube::ResourceExt;
 use olm_api::ClusterCatalog;
+use olm_api::conditions::types;
 use olm_fbc::{Meta, SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_DEPRECATIONS, SCHEMA_PACKAGE};
 use olm_resolve::Indexing;
 use serde::Serialize;
@@ -15,7 +16,7 @@ use super::package::CatalogPackage;
 use crate::failure::Failure;
 use crate::output::{FormatArgs, Table};
 use crate::session::Session;
-use crate::source::{Access, SourceArgs, is_served};
+use crate::source::{Access, SourceArgs};
 
 /// Arguments of `olm catalog ls`.
 #[derive(Debug, Args)]
@@ -81,7 +82,7 @@ fn catalog_row(catalog: &ClusterCatalog) -> CatalogSummary {
         name: catalog.name_any(),
         image: image.map(|image| image.ref_.clone()).unwrap_or_default(),
         digest: digest.map(|(_, digest)| digest.to_owned()),
-        serving: is_served(catalog),
+        serving: catalog.is_true(types::SERVING),
         last_unpacked: status.and_then(|status| status.last_unpacked.as_ref()).map(|time| time.0.to_string()),
         priority: catalog.spec.priority.unwrap_or_default(),
     }

@@ -9,6 +9,7 @@ use kube::api::{Api, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config, ResourceExt};
 use olm_api::ClusterCatalog;
+use olm_api::conditions::types;
 use olm_service::cluster::list_all;
 use tokio::time::timeout;
 
@@ -195,7 +196,7 @@ fn select(catalogs: &[ClusterCatalog], wanted: Option<&str>) -> Result<Vec<Strin
     };
     let Some(wanted) = wanted else {
         let served: Vec<_> =
-            catalogs.iter().filter(|one| is_served(one)).map(ResourceExt::name_any).collect();
+            catalogs.iter().filter(|one| one.is_true(types::SERVING)).map(ResourceExt::name_any).collect();
         return if served.is_empty() {
             let all = names(&mut catalogs.iter());
             Err(Failure::no_candidate(format!("no catalog of the cluster is served; catalogs: {all}")))
@@ -208,7 +209,7 @@ fn select(catalogs: &[ClusterCatalog], wanted: Option<&str>) -> Result<Vec<Strin
             let all = names(&mut catalogs.iter());
             Err(Failure::no_candidate(format!("there is no ClusterCatalog {wanted:?}; catalogs: {all}")))
         }
-        Some(catalog) if !is_served(catalog) => {
+        Some(catalog) if !catalog.is_true(types::SERVING) => {
             let conditions = catalog.status.iter().flat_map(|status| &status.conditions);
             let said: Vec<_> = conditions
                 .filter(|condition| !condition.message.is_empty())
@@ -219,11 +220,6 @@ fn select(catalogs: &[ClusterCatalog], wanted: Option<&str>) -> Result<Vec<Strin
         }
         Some(_) => Ok(vec![wanted.to_owned()]),
     }
-}
-
-/// Whether the catalog's condition Serving is True.
-pub(crate) fn is_served(catalog: &ClusterCatalog) -> bool {
-    catalog.is_true(olm_api::conditions::types::SERVING)
 }
 
 fn status_code(error: &kube::Error) -> Option<u16> {

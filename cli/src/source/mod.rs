@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use olm_fbc::Meta;
 
-pub(crate) use cluster::{Cluster, ClusterArgs, is_served};
+pub(crate) use cluster::{Cluster, ClusterArgs};
 pub(crate) use directory::DirectoryFolder;
 pub(crate) use image::ImageArgs;
 

@@ -1,4 +1,4 @@
-//! Notices when what is installed changes (spec 07 A-23). Pure.
+//! Notices when what is installed changes.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -21,7 +21,7 @@ const TOLD_BY: [&str; 6] = [
 
 /// The changes of what the revisions have installed.
 pub(super) fn changes(revisions: &RevisionCache) -> impl Stream<Item = ()> {
-    // Properties are large.
+    // Of the properties, which are large, only a digest is kept.
     let hasher = RandomState::new();
     let digest = move |set: &ClusterObjectSet| {
         let told = TOLD_BY.map(|key| set.annotations().get(key));

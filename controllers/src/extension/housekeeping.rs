@@ -1,5 +1,4 @@
-//! What is looked at from time to time, without an event: content that nobody needs any more (spec 01 §12 W26, spec 05
-//! §18.21).
+//! Removes content that no extension needs, and requeues extensions with Secrets that are left behind, at intervals.
 
 use std::time::Duration;
 
