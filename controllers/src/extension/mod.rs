@@ -54,6 +54,7 @@ use olm_service::events::Events;
 use olm_service::metrics::Metrics;
 use olm_service::probes::Readiness;
 use olm_service::reconcile::Reconciles;
+use olm_service::status::Writes;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{UnboundedReceiverStream, WatchStream};
 use tokio_util::sync::CancellationToken;
@@ -125,13 +126,19 @@ struct Context {
     preflight: Preflight,
     measures: Arc<ExtensionMetrics>,
     memories: Memories,
+    writes: Writes,
 }
 
 impl Context {
     fn new(parts: Parts, extensions_in_store: Store<ClusterExtension>) -> Self {
         let (client, namespace) = (parts.client.clone(), &parts.system_namespace);
         Self {
-            settings: settings(parts.features, parts.dependency_mode),
+            settings: Settings {
+                dependencies: parts.dependency_mode,
+                best_effort: parts.features.best_effort,
+                cluster_constraints: parts.features.cluster_constraints,
+                releases: parts.features.releases,
+            },
             extensions: Api::all(client.clone()),
             measures: Arc::new(ExtensionMetrics::new(extensions_in_store.clone(), parts.cache.clone())),
             extensions_in_store,
@@ -143,12 +150,11 @@ impl Context {
             adoption: Adoption::new(client.clone(), namespace),
             preflight: Preflight::new(client),
             memories: Memories::default(),
+            writes: Writes::default(),
             parts,
         }
     }
-}
 
-impl Context {
     /// The revisions of an extension, in no order.
     fn revisions_of(&self, extension: &str) -> Vec<Arc<ClusterObjectSet>> {
         let mut sets = self.parts.cache.labeled(extension);
@@ -233,16 +239,6 @@ fn keep_watch(context: &Arc<Context>, wake: &Wake, stop: &CancellationToken) {
         );
         ended.run_until_cancelled(all).await
     });
-}
-
-/// What gates and flags say about the rules of all extensions.
-fn settings(features: Features, dependencies: DependencyMode) -> Settings {
-    Settings {
-        dependencies,
-        best_effort: features.best_effort,
-        cluster_constraints: features.cluster_constraints,
-        releases: features.releases,
-    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use olm_api::conditions::types;
 use olm_api::{ClusterExtension, ClusterExtensionStatus};
 use olm_extension::ExtensionRules;
 use olm_service::reconcile::{Failure as Attempt, RESYNC};
-use olm_service::status::write_status;
+use olm_service::status::{STALE_RETRY, write_status};
 use tokio::time::Instant;
 
 use super::choice::Refusal;
@@ -37,6 +37,9 @@ const BLOCKED_RETRY: Duration = Duration::from_secs(600);
 impl Context {
     /// Brings one extension to what its spec says, or removes it.
     pub(super) async fn reconcile(&self, extension: &ClusterExtension) -> Result<Action, Attempt> {
+        if self.writes.is_stale(extension) {
+            return Err(Attempt::pending(STALE_RETRY));
+        }
         if extension.metadata.deletion_timestamp.is_some() {
             return self.finalize(extension).await;
         }
@@ -269,7 +272,9 @@ impl Context {
         let old = extension.status.clone().unwrap_or_default();
         let next = status::next(&old, generation, states, outcome, Timestamp::now());
         let written = write_status(&self.extensions, extension, &next).await;
-        written.map(|_| next).map_err(|error| Attempt::write("error updating status", &error))
+        let written = written.map_err(|error| Attempt::write("error updating status", &error))?;
+        written.iter().for_each(|written| self.writes.note(written));
+        Ok(next)
     }
 
     /// Whether an extension awaits the content of a catalog and has not done so for long.

@@ -5,7 +5,7 @@ use kube::api::{Patch, PatchParams};
 use olm_api::{ClusterObjectSet, annotations, finalizers};
 use olm_revision::content::ContentPhase;
 use olm_revision::record;
-use olm_service::cluster::{describe, within_deadline};
+use olm_service::cluster::within_deadline;
 use olm_service::reconcile::Failure;
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ impl Context {
         }
         let stored = self.patch_metadata(set, metadata).await;
         let stored = stored.map_err(|error| Failure::write("error ensuring teardown finalizer", &error))?;
-        self.note_write(&stored);
+        self.writes.note(&stored);
         Ok(stored)
     }
 
@@ -41,18 +41,15 @@ impl Context {
         if !has_finalizer(set, finalizers::TEARDOWN) {
             return Ok(());
         }
-        // Our own status write, or another controller, may have changed the revision since `set` was read.
-        let current = within_deadline(self.sets.get_opt(&set.name_any())).await;
-        let current = current.map_err(|error| Failure::retry(describe(&error)))?;
-        let Some(current) = current.filter(|current| current.metadata.uid == set.metadata.uid) else {
-            return Ok(());
-        };
         let left: Vec<&String> =
-            current.finalizers().iter().filter(|name| *name != finalizers::TEARDOWN).collect();
-        match self.patch_metadata(&current, json!({ "finalizers": left })).await {
+            set.finalizers().iter().filter(|name| *name != finalizers::TEARDOWN).collect();
+        match self.patch_metadata(set, json!({ "finalizers": left })).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             Err(error) => Err(Failure::write("error removing teardown finalizer", &error)),
-            Ok(_) => Ok(()),
+            Ok(stored) => {
+                self.writes.note(&stored);
+                Ok(())
+            }
         }
     }
 

@@ -28,9 +28,10 @@ use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
 use kube::runtime::{Controller, Predicate, predicates};
 use kube::{Api, Client, ResourceExt};
-use olm_api::cluster_object_set::{LifecycleState, ObservedPhase};
+use olm_api::cluster_object_set::ObservedPhase;
+use olm_api::conditions::types;
 use olm_api::limits::{ARCHIVAL_RETRY, COLLISION_RETRY};
-use olm_api::{ClusterObjectSet, ClusterObjectSetStatus, annotations, finalizers, labels};
+use olm_api::{ClusterObjectSet, annotations, finalizers, labels};
 use olm_revision::engine::Engine;
 use olm_revision::generate::number_of;
 use olm_revision::kube_cluster::KubeCluster;
@@ -42,7 +43,7 @@ use olm_service::cluster::{describe, within_deadline};
 use olm_service::events::Events;
 use olm_service::metrics::Metrics;
 use olm_service::reconcile::{Failure, Reconciles};
-use olm_service::status::write_status;
+use olm_service::status::{STALE_RETRY, Writes, write_status};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::OnceCell;
@@ -65,9 +66,6 @@ const CONCURRENCY: u16 = 32;
 const BLOCKED_RETRY: Duration = Duration::from_secs(10);
 /// How soon a revision is reconciled again after a conflict (409).
 const CONFLICT_RETRY: Duration = Duration::from_millis(200);
-/// How long a pass waits for the store to catch up with our own last write, and how often it looks.
-const STALE_LIMIT: Duration = Duration::from_secs(5);
-const STALE_RETRY: Duration = Duration::from_millis(20);
 
 /// Times that only tests change.
 #[derive(Clone, Copy, Debug)]
@@ -107,8 +105,7 @@ struct Context {
     keeper: OnceCell<String>,
     /// By UID of the revision.
     origins: Mutex<HashMap<String, Arc<Origin>>>,
-    /// Resource version and time of our last write, by UID of the revision.
-    written: Mutex<HashMap<String, (u64, Instant)>>,
+    writes: Writes,
     waits: Waits,
     system_namespace: String,
     pace: Pace,
@@ -141,10 +138,6 @@ fn is_paused(set: &ClusterObjectSet) -> bool {
     set.annotations().get(annotations::EXT_PAUSED).is_some_and(|value| value == "true")
 }
 
-fn version_of(set: &ClusterObjectSet) -> Option<u64> {
-    set.metadata.resource_version.as_ref()?.parse().ok()
-}
-
 /// Runs the controller until `stop`.
 pub(crate) async fn run(
     pace: Pace,
@@ -171,7 +164,7 @@ pub(crate) async fn run(
         events,
         keeper: OnceCell::new(),
         origins: Mutex::default(),
-        written: Mutex::default(),
+        writes: Writes::default(),
         waits: Waits::default(),
         system_namespace,
         pace,
@@ -222,7 +215,7 @@ impl Context {
         self.engine.forget(&uid);
         self.origins.lock().remove(&uid);
         self.waits.forget(&uid);
-        self.written.lock().remove(&uid);
+        self.writes.forget(&uid);
     }
 
     /// [`Self::reconcile`], with the warnings of the API server counted.
@@ -238,18 +231,24 @@ impl Context {
     }
 
     async fn reconcile(&self, set: &ClusterObjectSet) -> Result<Action, Failure> {
-        if self.is_stale(set) {
+        if self.writes.is_stale(set) {
             return Ok(Action::requeue(STALE_RETRY));
         }
         if set.metadata.deletion_timestamp.is_some() {
             return self.delete(set).await;
+        }
+        let is_superseded = set.is_true(types::SUCCEEDED) && !set.is_archived() && !self.is_newest(set);
+        if is_superseded
+            && let Some(left) = self.waits.next_pass(&set.uid().unwrap_or_default(), Instant::now())
+        {
+            return Ok(Action::requeue(left));
         }
         let deadline = deadline::of(set, self.pace.minute);
         let (set, pass) = self.pass(set).await?;
         // As late as can be: a deadline that passes during the pass has passed.
         let age = deadline.map_or(SignedDuration::ZERO, |deadline| self.age(&set, deadline.since));
         let exceeded = deadline.and_then(|deadline| deadline.exceeded(age));
-        let next = self.write(&set, &pass.outcome, pass.observed, exceeded).await?;
+        let set = self.write(&set, &pass.outcome, pass.observed, exceeded).await?;
         match pass.outcome {
             Outcome::Complete if !is_paused(&set) && !self.archive_previous(&set).await? => {
                 return Ok(Action::requeue(CONFLICT_RETRY));
@@ -261,18 +260,19 @@ impl Context {
             return Err(Failure::retry(failure));
         }
         // An open deadline must be noticed when it passes, whatever else happens.
-        let remaining = deadline.and_then(|deadline| deadline.remaining(age)).filter(|_| next_is_open(&next));
+        let is_open = !set.is_true(types::SUCCEEDED);
+        let remaining = deadline.and_then(|deadline| deadline.remaining(age)).filter(|_| is_open);
         Ok(pass.again.into_iter().chain(remaining).min().map_or_else(Action::await_change, Action::requeue))
     }
 
-    /// Writes the status that follows from the outcome, if it is another.
+    /// Writes the status that follows from the outcome, if it is another. Returns the revision as last stored.
     async fn write(
         &self,
         set: &ClusterObjectSet,
         outcome: &Outcome,
         observed: Option<Vec<ObservedPhase>>,
         exceeded: Option<i32>,
-    ) -> Result<ClusterObjectSetStatus, Failure> {
+    ) -> Result<ClusterObjectSet, Failure> {
         let version = set.annotations().get(annotations::BUNDLE_VERSION).map_or("", String::as_str);
         let mut old = set.status.clone().unwrap_or_default();
         if let Some(observed) = observed {
@@ -281,31 +281,13 @@ impl Context {
         let next = status::next(&old, set.metadata.generation, version, outcome, exceeded, Timestamp::now());
         let written = write_status(&self.sets, set, &next).await;
         let written = written.map_err(|error| Failure::write("error updating status", &error))?;
-        if let Some(written) = written {
-            self.note_write(&written);
-        }
-        Ok(next)
-    }
-
-    fn note_write(&self, set: &ClusterObjectSet) {
-        if let (Some(uid), Some(version)) = (set.uid(), version_of(set)) {
-            let mut written = self.written.lock();
-            written.insert(uid, (version, Instant::now()));
-        }
-    }
-
-    /// Whether the store does not know our own last write yet: to decide from what was before would only end in a
-    /// conflict.
-    fn is_stale(&self, set: &ClusterObjectSet) -> bool {
-        let written = self.written.lock();
-        let last = set.metadata.uid.as_ref().and_then(|uid| written.get(uid));
-        last.zip(version_of(set))
-            .is_some_and(|((version, at), seen)| seen < *version && at.elapsed() < STALE_LIMIT)
+        written.iter().for_each(|written| self.writes.note(written));
+        Ok(written.unwrap_or_else(|| set.clone()))
     }
 
     /// One pass over a revision that is not being deleted. Returns the revision as last stored.
     async fn pass(&self, set: &ClusterObjectSet) -> Result<(ClusterObjectSet, Pass), Failure> {
-        if set.spec.as_ref().is_some_and(|spec| spec.lifecycle_state == LifecycleState::Archived) {
+        if set.is_archived() {
             let pass = if removal::is_done(set) {
                 Pass::of(Outcome::Archived, None)
             } else {
@@ -394,7 +376,8 @@ impl Context {
     async fn archive_previous(&self, set: &ClusterObjectSet) -> Result<bool, Failure> {
         let mut is_done = true;
         for previous in self.siblings(set).iter().filter(|other| number_of(other) < number_of(set)) {
-            let metadata = json!({"uid": previous.uid(), "resourceVersion": previous.resource_version()});
+            // Its status may change at any time, and does not matter.
+            let metadata = json!({"uid": previous.uid()});
             let patch = Patch::Merge(json!({"metadata": metadata, "spec": {"lifecycleState": "Archived"}}));
             let name = previous.name_any();
             match within_deadline(self.sets.patch(&name, &PatchParams::default(), &patch)).await {
@@ -413,9 +396,4 @@ impl Context {
     fn age(&self, set: &ClusterObjectSet, since: Timestamp) -> SignedDuration {
         self.waits.age(&set.uid().unwrap_or_default(), since, Timestamp::now(), Instant::now())
     }
-}
-
-/// Whether a deadline still matters after this status.
-fn next_is_open(status: &ClusterObjectSetStatus) -> bool {
-    !olm_api::conditions::is_true(&status.conditions, olm_api::conditions::types::SUCCEEDED)
 }

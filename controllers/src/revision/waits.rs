@@ -11,6 +11,9 @@ use tokio::time::Instant;
 /// Longest delay between two polls of one unchanged state.
 const LONGEST_POLL: Duration = Duration::from_secs(60);
 
+/// Shortest time between two passes over a superseded revision.
+const SUPERSEDED: Duration = Duration::from_secs(5);
+
 /// Waits by UID of the revision.
 #[derive(Debug, Default)]
 pub(super) struct Waits(Mutex<HashMap<String, Wait>>);
@@ -21,6 +24,8 @@ struct Wait {
     age: Option<(Timestamp, SignedDuration, Instant)>,
     /// What the last poll found, and since when.
     found: Option<(String, Instant)>,
+    /// The last pass while the revision was superseded.
+    passed: Option<Instant>,
 }
 
 impl Waits {
@@ -49,6 +54,18 @@ impl Waits {
             _ => last.insert((found, now)).1,
         };
         (now.duration_since(since) / 4).clamp(first, LONGEST_POLL)
+    }
+
+    /// Delay of the next pass over a superseded revision, `None` if that is due: every step of its successor changes an
+    /// object of it.
+    pub(super) fn next_pass(&self, uid: &str, now: Instant) -> Option<Duration> {
+        let mut waits = self.0.lock();
+        let passed = &mut waits.entry(uid.to_owned()).or_default().passed;
+        let due = passed.map_or(now, |passed| passed + SUPERSEDED);
+        if now >= due {
+            *passed = Some(now);
+        }
+        Some(due.duration_since(now)).filter(|left| !left.is_zero())
     }
 
     /// Forgets a revision.
@@ -94,5 +111,13 @@ mod tests {
         assert_eq!(waits.next_poll("b", first, &2, now), first);
         waits.forget("a");
         assert_eq!(waits.next_poll("a", first, &1, now), first);
+    }
+
+    #[test]
+    fn superseded_revision_passes_at_intervals() {
+        let (waits, start) = (Waits::default(), Instant::now());
+        let at =
+            |seconds| waits.next_pass("a", start + Duration::from_secs(seconds)).map(|left| left.as_secs());
+        assert_eq!([0, 1, 4, 5, 6].map(at), [None, Some(4), Some(1), None, Some(4)]);
     }
 }

@@ -1,12 +1,49 @@
 //! Writes a status only when it changed (spec 01 §7.1 rule 9).
 
+use std::collections::HashMap;
+use std::time::Duration;
+
 use kube::api::{Api, PostParams};
 use kube::core::object::HasStatus;
 use kube::{Resource, ResourceExt};
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use crate::cluster::within_deadline;
+
+/// Longest wait for a cache to show our own last write.
+const STALE_LIMIT: Duration = Duration::from_secs(5);
+/// Interval at which it is looked at.
+pub const STALE_RETRY: Duration = Duration::from_millis(20);
+
+/// Our own last writes, by UID. A decision from a state before them would only end in a conflict.
+#[derive(Debug, Default)]
+pub struct Writes(Mutex<HashMap<String, (u64, Instant)>>);
+
+impl Writes {
+    /// Remembers an object as it was written.
+    pub fn note(&self, object: &impl ResourceExt) {
+        if let (Some(uid), Some(version)) = (object.uid(), version_of(object)) {
+            let mut writes = self.0.lock();
+            writes.retain(|_, (_, at)| at.elapsed() < STALE_LIMIT);
+            writes.insert(uid, (version, Instant::now()));
+        }
+    }
+
+    /// True if this state of an object is older than our last write.
+    pub fn is_stale(&self, object: &impl ResourceExt) -> bool {
+        let writes = self.0.lock();
+        let last = object.meta().uid.as_ref().and_then(|uid| writes.get(uid));
+        last.zip(version_of(object))
+            .is_some_and(|((version, at), seen)| seen < *version && at.elapsed() < STALE_LIMIT)
+    }
+}
+
+fn version_of(object: &impl ResourceExt) -> Option<u64> {
+    object.meta().resource_version.as_ref()?.parse().ok()
+}
 
 /// Replaces the status of `observed` by `next` when the two differ; the write carries the resource version
 /// of `observed`, so it fails with a conflict where somebody else wrote in between.

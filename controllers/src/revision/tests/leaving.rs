@@ -268,10 +268,10 @@ pub(super) async fn finalizer_that_is_added_during_a_removal_stays(world: &World
     let map = config_map(ns, "a", json!({}));
     let name = world.revision(ns, 1, json!([phase("a", &[&map])]), plain).await;
     world.succeeds(&name).await;
-    // What is read to remove our finalizer is read late, and the watch is later still.
+    // The removal of our finalizer arrives late.
     let path = format!("/clusterobjectsets/{name}");
     let slow = Rule::new(Fault::Delay(Duration::from_secs(2)), move |call| {
-        call.method == http::Method::GET && call.path.ends_with(&path)
+        call.method == http::Method::PATCH && call.path.ends_with(&path)
     });
     let slow = proxy.add(slow);
     world.patch(&name, json!({"spec": {"lifecycleState": "Archived"}})).await;
