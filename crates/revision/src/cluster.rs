@@ -33,13 +33,13 @@ pub trait Cluster: Send + Sync {
         patch: &Value,
     ) -> impl Future<Output = Result<Value, ClusterError>> + Send;
 
-    /// Deletes exactly the object with this UID and resource version.
+    /// Deletes exactly the object with this UID and resource version: `true` if it is gone, `false` if finalizers hold it.
     fn delete(
         &self,
         key: &ObjectKey,
         uid: &str,
         resource_version: &str,
-    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+    ) -> impl Future<Output = Result<bool, ClusterError>> + Send;
 
     /// The objects of the kind in all namespaces; `None` if there are none.
     fn instances(

@@ -74,10 +74,9 @@ impl Cluster for Fake {
         Ok(self.0.lock().objects[key].clone())
     }
 
-    async fn delete(&self, key: &ObjectKey, _: &str, _: &str) -> Result<(), ClusterError> {
+    async fn delete(&self, key: &ObjectKey, _: &str, _: &str) -> Result<bool, ClusterError> {
         self.call("delete", &key.name)?;
-        self.0.lock().objects.remove(key);
-        Ok(())
+        Ok(self.0.lock().objects.remove(key).is_some())
     }
 
     async fn instances(&self, _: &GroupVersionKind) -> Result<Option<Instances>, ClusterError> {

@@ -145,14 +145,17 @@ impl Cluster for KubeCluster {
         self.send(&key.gvk, request).await
     }
 
-    async fn delete(&self, key: &ObjectKey, uid: &str, resource_version: &str) -> Result<(), ClusterError> {
+    async fn delete(&self, key: &ObjectKey, uid: &str, resource_version: &str) -> Result<bool, ClusterError> {
         // A Job would keep its pods by default.
         let params = DeleteParams::background().preconditions(Preconditions {
             uid: Some(uid.to_owned()),
             resource_version: Some(resource_version.to_owned()),
         });
         let request = self.request(key).await?.delete(&key.name, &params);
-        self.send(&key.gvk, request).await.map(drop)
+        // One that stays for a while is answered as it is.
+        self.send(&key.gvk, request)
+            .await
+            .map(|answer| answer["apiVersion"] == "v1" && answer["kind"] == "Status")
     }
 
     async fn instances(&self, gvk: &GroupVersionKind) -> Result<Option<Instances>, ClusterError> {

@@ -20,6 +20,23 @@ fn is_ours(entry: &Value) -> bool {
         && text(entry, "/subresource").is_empty()
 }
 
+/// The fields of `object` that we own, but for owner references: another writer that changes such a field takes it over.
+/// `None` where none was applied by us.
+pub(crate) fn owned(object: &Value) -> Option<Vec<Value>> {
+    entries(object).iter().find(|entry| is_ours(entry))?;
+    let ours = entries(object).iter().filter(|entry| text(entry, "/manager") == REVISION_ENGINE_MANAGER);
+    let mut ours: Vec<Value> = ours.cloned().collect();
+    for entry in ours.iter_mut().filter_map(Value::as_object_mut) {
+        entry.remove("time");
+        if let Some(Value::Object(metadata)) =
+            entry.get_mut("fieldsV1").and_then(|all| all.get_mut("f:metadata"))
+        {
+            metadata.remove("f:ownerReferences");
+        }
+    }
+    Some(ours)
+}
+
 /// The managedFields of `object` with all plain updates of `managers` turned into our server-side apply,
 /// so that we alone own those fields and can drop them. `None` if there is no such entry.
 pub(crate) fn taken_over(object: &Value, managers: &[&str]) -> Option<Vec<Value>> {

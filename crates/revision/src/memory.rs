@@ -4,10 +4,12 @@
 use std::collections::HashSet;
 use std::io;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::object::ObjectKey;
+use crate::managed_fields::owned;
+use crate::object::{ObjectKey, uid};
+use crate::plan::{controller, is_deleting, is_keeper, owners};
 use crate::probes::ProbeResult;
 use crate::result::{Action, ObjectResult};
 use crate::sightings::{Sightings, Stamp};
@@ -39,7 +41,7 @@ pub(crate) struct Known {
     pub key: ObjectKey,
     /// Hash of what is wanted.
     pub wanted: Hash,
-    /// Hash of what was there.
+    /// [`hash_of_ours`] of what was there.
     pub found: Hash,
     /// The very state that was found.
     stamp: Option<Stamp>,
@@ -89,7 +91,7 @@ impl Known {
         Some(Self {
             key: result.key.clone(),
             wanted,
-            found: hash_of_state(live),
+            found: hash_of_ours(live),
             stamp: sightings.stamp(&result.key.gvk, live),
             action,
             probe: result.probe.clone(),
@@ -141,6 +143,18 @@ pub(crate) fn hash_of_state(object: &Value) -> Hash {
     hash.0.finalize().into()
 }
 
+/// A hash over what an apply of ours could change: the fields that we own, and whom the object belongs to. Everything that
+/// counts, where the API server does not say what we own.
+pub(crate) fn hash_of_ours(object: &Value) -> Hash {
+    match owned(object) {
+        Some(fields) => {
+            let is_kept = owners(object).iter().any(is_keeper);
+            hash(&json!([fields, uid(object), controller(object), is_kept, is_deleting(object)]))
+        }
+        None => hash_of_state(object),
+    }
+}
+
 /// Hashes what is written to it: no copy of the text is made.
 struct HashWriter(Sha256);
 
@@ -165,7 +179,7 @@ impl io::Write for HashWriter {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use olm_api::names::{KEEPER, REVISION_ENGINE_MANAGER};
 
     use super::*;
 
@@ -180,5 +194,27 @@ mod tests {
         assert_ne!(hash_of_state(&state(json!({"a": "c"}), json!({}), "1")), base);
         assert_ne!(hash_of_state(&state(json!({"a": "b"}), json!({"k": "v"}), "1")), base);
         assert_ne!(hash(&json!({"a": "bc"})), hash(&json!({"ab": "c"})));
+    }
+
+    #[test]
+    fn fields_of_other_managers_are_not_in_the_hash_of_ours() {
+        let object = |ours: Value, note: &str, owners: Value| {
+            let entry = |manager: &str, operation: &str, fields: Value| {
+                json!({"manager": manager, "operation": operation,
+                "time": note, "fieldsV1": {"f:data": fields, "f:metadata": {"f:ownerReferences": owners}}})
+            };
+            json!({"metadata": {"uid": "u", "annotations": {"note": note}, "ownerReferences": owners, "managedFields": [
+                entry(REVISION_ENGINE_MANAGER, "Apply", ours), entry("kubectl", "Update", json!({"note": note}))]}})
+        };
+        let of = |controller: bool| json!([{"uid": "r", "controller": controller}, {"uid": "s"}]);
+        let base = hash_of_ours(&object(json!({"f:a": {}}), "1", of(true)));
+        let others = json!([{"uid": "r", "controller": true}]);
+        assert_eq!(hash_of_ours(&object(json!({"f:a": {}}), "2", others)), base);
+        assert_ne!(hash_of_ours(&object(json!({}), "1", of(true))), base, "a field was taken over");
+        assert_ne!(hash_of_ours(&object(json!({"f:a": {}}), "1", of(false))), base, "it has no controller");
+        let keeper = json!([{"uid": "r", "controller": true}, {"apiVersion": "v1", "kind": "Namespace", "name": KEEPER}]);
+        assert_ne!(hash_of_ours(&object(json!({"f:a": {}}), "1", keeper)), base, "it has a keeper");
+        let unmanaged = json!({"data": {"a": "b"}});
+        assert_eq!(hash_of_ours(&unmanaged), hash_of_state(&unmanaged));
     }
 }

@@ -153,7 +153,7 @@ pub(crate) fn keep(desired: &mut Value, keeper_uid: &str) {
     }
 }
 
-fn is_keeper(reference: &Value) -> bool {
+pub(crate) fn is_keeper(reference: &Value) -> bool {
     let is = |pointer: &str, value: &str| text(reference, pointer) == value;
     is("/apiVersion", "v1") && is("/kind", "Namespace") && is("/name", names::KEEPER)
 }

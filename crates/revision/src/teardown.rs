@@ -327,7 +327,7 @@ impl<'a, C: Cluster> Removal<'a, C> {
             Err(error) if error.reason == Reason::NotFound => Ok(false),
             // 409: the next pass reads it again.
             Err(error) if error.reason == Reason::Conflict => Ok(true),
-            other => other.map(|()| true),
+            deleted => deleted.map(|is_gone| !is_gone),
         }
     }
 

@@ -5,7 +5,7 @@ use olm_api::cluster_object_set::CollisionProtection;
 use super::Engine;
 use super::settle::probed;
 use crate::cluster::Cluster;
-use crate::memory::{Known, Memory, hash_of_state};
+use crate::memory::{Known, Memory, hash_of_ours};
 use crate::object::is_crd;
 use crate::plan::{Owner, Plan, plan};
 use crate::probes::Probes;
@@ -65,7 +65,7 @@ impl<C: Cluster> Engine<C> {
         // What protects from collisions plays no part in an object that is ours or a sibling's.
         let protection = CollisionProtection::Prevent;
         let action = match plan(Some(&actual), owner, siblings, &protection) {
-            Plan::Repair if known.found == hash_of_state(&actual) => Action::Idle,
+            Plan::Repair if known.found == hash_of_ours(&actual) => Action::Idle,
             Plan::AwaitDeletion if !is_crd(&known.key.gvk) => Action::Idle,
             Plan::Leave => Action::Progressed,
             _ => return None,

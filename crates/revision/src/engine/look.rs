@@ -10,8 +10,8 @@ use super::{Engine, Revision};
 use crate::cluster::{Cluster, ClusterError, Reason};
 use crate::content::{ContentObject, ContentPhase};
 use crate::failure::{EngineError, ObjectError};
-use crate::managed_fields::taken_over;
-use crate::memory::{Hash, Known, hash, hash_of_state};
+use crate::managed_fields::{conflicts, taken_over};
+use crate::memory::{Hash, Known, hash, hash_of_ours, hash_of_state};
 use crate::object::ObjectKey;
 use crate::plan::{Plan, check_body, desired, keep, plan, superseded_managers};
 use crate::result::ObjectResult;
@@ -145,6 +145,8 @@ impl<C: Cluster> Engine<C> {
                     let superseded = superseded_managers(actual, &revision.owner);
                     hash_of_state(actual) == hash_of_state(&outcome)
                         && taken_over(actual, superseded).is_none()
+                        // A field that another manager alone holds may change unnoticed.
+                        && conflicts(&observed.desired, actual).is_empty()
                 };
                 if observed.plan == Plan::Repair && observed.actual.as_ref().is_some_and(is_settled) {
                     observed.plan = Plan::Keep;
@@ -157,7 +159,7 @@ impl<C: Cluster> Engine<C> {
         }
     }
 
-    /// `found` is the hash of the state in which the object agreed with `desired`.
+    /// `found` is [`hash_of_ours`] of the state in which the object agreed with `desired`.
     pub(super) async fn observed(
         &self,
         revision: &Revision,
@@ -175,7 +177,7 @@ impl<C: Cluster> Engine<C> {
         let mut plan =
             plan(actual.as_ref(), &revision.owner, &revision.siblings, &content.collision_protection);
         if let (Plan::Repair, Some(actual)) = (&plan, &actual)
-            && found == Some(hash_of_state(actual))
+            && found == Some(hash_of_ours(actual))
         {
             plan = Plan::Keep;
         }

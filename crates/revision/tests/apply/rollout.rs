@@ -86,6 +86,17 @@ pub(crate) async fn drift_is_repaired_and_foreign_fields_are_kept(world: &World)
     assert_eq!(live["spec"]["template"]["spec"]["containers"][0]["image"], "example.test/op:v1");
     assert_eq!(our_managers(&live), ["Apply"]);
 
+    // Changed back before a reconcile: the field is the user's until it is applied again.
+    let mut set_image = async |image: &str| {
+        containers[0]["image"] = json!(image);
+        world.edit(&op, json!({"spec": {"template": {"spec": {"containers": containers}}}})).await;
+    };
+    set_image("example.test/other").await;
+    set_image("example.test/op:v1").await;
+    assert_eq!(actions(&world.complete(&revision).await), [Action::Recovered]);
+    set_image("example.test/other").await;
+    assert_eq!(actions(&world.complete(&revision).await), [Action::Recovered]);
+
     world.delete(&op).await;
     assert_eq!(actions(&world.complete(&revision).await), [Action::Created]);
 }

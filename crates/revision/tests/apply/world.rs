@@ -56,7 +56,7 @@ impl<C: Cluster> Cluster for Recorder<C> {
         self.inner.merge(key, patch).await
     }
 
-    async fn delete(&self, key: &ObjectKey, uid: &str, resource_version: &str) -> Result<(), ClusterError> {
+    async fn delete(&self, key: &ObjectKey, uid: &str, resource_version: &str) -> Result<bool, ClusterError> {
         self.record("delete", &key.name);
         self.inner.delete(key, uid, resource_version).await
     }
