@@ -9,8 +9,10 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Client};
 use olm_api::ClusterCatalog;
 use olm_image::Image;
+use olm_image::registry;
 use olm_servers::{Answer, Call, Fault, Programs, Rule, RuleId, Server, When, World};
 use serde_json::json;
+use tokio::sync::watch;
 
 use crate::recorder::Recorder;
 use crate::resolving::catalog_name;
@@ -35,6 +37,8 @@ pub(crate) struct Stage {
     /// its length does not.
     pub(crate) left: AtomicUsize,
     troubles: Mutex<BTreeMap<String, Vec<RuleId>>>,
+    /// What keeps the registry from answering, by extension.
+    held: Mutex<BTreeMap<String, watch::Sender<()>>>,
     /// Images of the catalogs that there are, by name.
     images: Mutex<BTreeMap<String, String>>,
     _catalogd: Server,
@@ -56,6 +60,7 @@ impl Stage {
             steps: AtomicUsize::new(0),
             left: AtomicUsize::new(count),
             troubles: Mutex::default(),
+            held: Mutex::default(),
             images: Mutex::default(),
             _catalogd: catalogd,
         }
@@ -172,6 +177,7 @@ impl Stage {
             Trouble::Throttling => (Fault::Answer(Answer::too_many_requests(1)), When::Before, false),
             Trouble::Slowness => (Fault::Delay(Duration::from_millis(300)), When::Before, false),
             Trouble::Lost => (Fault::Cut, When::After, true),
+            Trouble::Registry => return self.hold_pulls(name),
         };
         let (about, count) = (name.to_owned(), AtomicUsize::new(0));
         let strikes = move |call: &Call| {
@@ -184,8 +190,19 @@ impl Stage {
         self.troubles.lock().unwrap().entry(name.to_owned()).or_default().push(rule);
     }
 
+    fn hold_pulls(&self, name: &str) {
+        let (held, until) = watch::channel(());
+        let fault = registry::Fault::Held(until);
+        self.world.registry.add_fault(&format!("/v2/{}/", package(name)), usize::MAX, fault);
+        self.held.lock().unwrap().insert(name.to_owned(), held);
+    }
+
     /// Everything about the extension goes well again.
     pub(crate) fn calm(&self, name: &str) {
+        if self.held.lock().unwrap().remove(name).is_some() {
+            // Those of others as well: a rule that has ended would come before a new one.
+            self.world.registry.clear_faults();
+        }
         let rules = self.troubles.lock().unwrap().remove(name).unwrap_or_default();
         for rule in rules {
             self.world.proxy.remove(rule);

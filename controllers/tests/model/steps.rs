@@ -47,7 +47,7 @@ pub(crate) enum Foreign {
     Marked,
 }
 
-/// What goes wrong between operator-controller and API server for a while.
+/// What goes wrong between operator-controller and API server or registry for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Trouble {
     Conflicts,
@@ -55,6 +55,8 @@ pub(crate) enum Trouble {
     Throttling,
     Slowness,
     Lost,
+    /// The registry of bundles accepts connections and does not answer.
+    Registry,
 }
 
 /// What may happen.
@@ -239,8 +241,14 @@ fn everywhere(random: &mut Random) -> Vec<(usize, Step)> {
     let cascade = *random.one(&[Cascade::Background, Cascade::Background, Cascade::Orphan]);
     let taken = [Stripped::Labels, Stripped::Owners, Stripped::Annotations, Stripped::Everything];
     let others = [Foreign::Bare, Foreign::Controlled, Foreign::Marked];
-    let troubles =
-        [Trouble::Conflicts, Trouble::ServerErrors, Trouble::Throttling, Trouble::Slowness, Trouble::Lost];
+    let troubles = [
+        Trouble::Conflicts,
+        Trouble::ServerErrors,
+        Trouble::Throttling,
+        Trouble::Slowness,
+        Trouble::Lost,
+        Trouble::Registry,
+    ];
     vec![
         (10, Step::Remove(removed)),
         (8, Step::Spoil(spoiled)),

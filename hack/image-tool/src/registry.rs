@@ -20,6 +20,7 @@ use futures::{StreamExt, stream};
 use http::{HeaderMap, Method, StatusCode, header};
 use oci_distribution::manifest::OCI_IMAGE_MEDIA_TYPE;
 use serde_json::json;
+use tokio::sync::watch;
 
 use crate::{Image, digest_of};
 
@@ -53,6 +54,8 @@ pub enum Fault {
     Endless,
     /// No answer at all.
     Hang,
+    /// The answer comes once the sender is dropped.
+    Held(watch::Receiver<()>),
     /// No `Docker-Content-Digest` header.
     NoDigestHeader,
     /// The whole blob, though a part of it was asked for.
@@ -352,6 +355,10 @@ async fn spoil(response: Response, fault: Fault) -> Response {
             Response::from_parts(parts, Body::from_stream(endless))
         }
         Fault::Hang => std::future::pending().await,
+        Fault::Held(mut until) => {
+            while until.changed().await.is_ok() {}
+            Response::from_parts(parts, Body::from(body))
+        }
         Fault::Whole => Response::from_parts(parts, Body::from(body)),
         Fault::NoDigestHeader => {
             parts.headers.remove("docker-content-digest");
