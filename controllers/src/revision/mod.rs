@@ -77,7 +77,7 @@ pub(crate) struct Pace {
     /// How long an ordered removal may take before the rest is left to garbage collection.
     teardown: SignedDuration,
     /// How long a removal waits for custom resources without a running operator.
-    operator: SignedDuration,
+    operator: Duration,
 }
 
 impl Default for Pace {
@@ -86,7 +86,7 @@ impl Default for Pace {
             minute: SignedDuration::from_mins(1),
             longest_retry: Duration::from_secs(60),
             teardown: SignedDuration::from_mins(2),
-            operator: SignedDuration::from_secs(10),
+            operator: Duration::from_secs(10),
         }
     }
 }

@@ -193,17 +193,14 @@ impl Context {
         Ok(Action::await_change())
     }
 
-    /// Delay until the next attempt of a removal that waits: at the latest when one of its deadlines ends.
+    /// Delay until the next attempt of a removal that waits: at the latest at its deadline.
     fn next_attempt(&self, set: &ClusterObjectSet, result: &Result<TeardownResult, String>) -> Duration {
         let age = self.time_since_deletion(set);
         if age >= self.pace.teardown {
             return TEARDOWN_RETRY;
         }
-        let limits = [self.pace.operator, self.pace.teardown].map(|limit| limit.saturating_sub(age));
-        let ahead = limits.into_iter().filter_map(|left| Duration::try_from(left).ok());
-        let next = ahead.filter(|left| !left.is_zero()).min();
-        let again = self.next_poll(set, TEARDOWN_RETRY, result);
-        next.map_or(again, |next| next.min(again))
+        let left = Duration::try_from(self.pace.teardown.saturating_sub(age)).unwrap_or_default();
+        self.next_poll(set, TEARDOWN_RETRY, result).min(left)
     }
 
     /// Reports custom resources that outlive the revision. Under foreground deletion the revision waits for them.
@@ -254,7 +251,9 @@ impl Context {
         let removed = async {
             match self.listed(set).await {
                 Ok(listed) if !is_late => {
-                    options.abandons = age >= self.pace.operator && !self.engine.has_operator(&listed).await;
+                    let (uid, has_operator) = (&listed.owner.uid, self.engine.has_operator(&listed).await);
+                    let unattended = self.waits.unattended(uid, has_operator, Instant::now());
+                    options.abandons = !has_operator && unattended >= self.pace.operator;
                     self.engine_of(set)?.teardown(&listed, &options).await.map_err(|error| error.to_string())
                 }
                 Ok(listed) => self.save(set, Some(listed), &options).await,

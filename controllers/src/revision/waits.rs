@@ -26,6 +26,8 @@ struct Wait {
     found: Option<(String, Instant)>,
     /// The last pass while the revision was superseded.
     passed: Option<Instant>,
+    /// Since when no operator is ready.
+    unattended: Option<Instant>,
 }
 
 impl Waits {
@@ -66,6 +68,14 @@ impl Waits {
             *passed = Some(now);
         }
         Some(due.duration_since(now)).filter(|left| !left.is_zero())
+    }
+
+    /// How long no operator has been ready; one that comes back in between ends that.
+    pub(super) fn unattended(&self, uid: &str, has_operator: bool, now: Instant) -> Duration {
+        let mut waits = self.0.lock();
+        let since = &mut waits.entry(uid.to_owned()).or_default().unattended;
+        *since = if has_operator { None } else { since.or(Some(now)) };
+        since.map_or(Duration::ZERO, |since| now.duration_since(since))
     }
 
     /// Forgets a revision.
@@ -111,6 +121,15 @@ mod tests {
         assert_eq!(waits.next_poll("b", first, &2, now), first);
         waits.forget("a");
         assert_eq!(waits.next_poll("a", first, &1, now), first);
+    }
+
+    #[test]
+    fn operator_that_comes_back_is_waited_for_anew() {
+        let (waits, start) = (Waits::default(), Instant::now());
+        let seen = [(0, false), (8, false), (9, true), (10, false), (13, false)];
+        let lasted =
+            seen.map(|(at, has)| waits.unattended("a", has, start + Duration::from_secs(at)).as_secs());
+        assert_eq!(lasted, [0, 8, 0, 0, 3]);
     }
 
     #[test]

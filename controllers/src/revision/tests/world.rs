@@ -46,7 +46,7 @@ pub(super) const PACE: Pace = Pace {
     minute: SignedDuration::from_secs(10),
     longest_retry: Duration::from_secs(5),
     teardown: SignedDuration::from_mins(2),
-    operator: SignedDuration::from_secs(4),
+    operator: Duration::from_secs(4),
 };
 
 impl Running {
