@@ -1,5 +1,6 @@
 //! What the same objects take without an operator-controller.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::path::Path;
 use std::process::Stdio;
@@ -17,7 +18,8 @@ use super::fleet::{Fleet, INSTALL_NAMESPACE};
 pub(super) struct Limit {
     /// From `kubectl apply --server-side` of the objects of the first version to all Deployments Available.
     pub(super) install: f64,
-    /// From the same with the objects of the second version to all Deployments rolled out.
+    /// From the same with the objects of the second version to all Deployments rolled out, and the deletion of the
+    /// objects that only the first has.
     pub(super) upgrade: f64,
 }
 
@@ -29,29 +31,41 @@ pub(super) async fn measure(
     operand: &str,
 ) -> Result<Limit> {
     let namespace = format!("--namespace={INSTALL_NAMESPACE}");
-    let files = VERSIONS.map(|version| fleet.file(&format!("limit-{version}.json")).display().to_string());
-    for (version, file) in VERSIONS.iter().zip(&files) {
+    let all = |version| -> Result<Vec<Value>> {
         let all: Vec<_> =
             which.clone().map(|number| objects(number, version, operand)).collect::<Result<_>>()?;
-        let list = json!({"apiVersion": "v1", "kind": "List", "items": all.concat()});
-        std::fs::write(file, list.to_string())?;
-    }
-    let [first, second] = &files;
+        Ok(all.concat())
+    };
+    let [old, new] = VERSIONS.map(all);
+    let (old, new) = (old?, new?);
+    let identity = |object: &Value| [object["kind"].clone(), object["metadata"]["name"].clone()];
+    let kept: HashSet<_> = new.iter().map(identity).collect();
+    let stale: Vec<_> = old.iter().filter(|object| !kept.contains(&identity(object))).collect();
+    let write = |name: &str, items: Value| -> Result<String> {
+        let file = fleet.file(name);
+        std::fs::write(&file, json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())?;
+        Ok(file.display().to_string())
+    };
+    let stale = &write("limit-stale.json", json!(stale))?;
+    let (first, second) = (&write("limit-1.json", json!(old))?, &write("limit-2.json", json!(new))?);
     let wait = ["wait", "deployment", "--all", "--for=condition=Available", "--timeout=300s", &namespace];
     let rolled_out = ["rollout", "status", "deployment", "--timeout=300s", &namespace];
-    let install = apply(kubeconfig, first, &wait).await?;
-    let upgrade = apply(kubeconfig, second, &rolled_out).await?;
+    let install = timed(kubeconfig, &[&["apply", "--server-side", "-f", first], &wait]).await?;
+    let prune = ["delete", "-f", stale, "--wait=false"];
+    let upgrade =
+        timed(kubeconfig, &[&["apply", "--server-side", "-f", second], &rolled_out, &prune]).await?;
     kubectl(kubeconfig, &["delete", "-f", first, "-f", second, "--ignore-not-found", "--wait=false"]).await?;
     kubectl(kubeconfig, &["wait", "-f", first, "-f", second, "--for=delete", "--timeout=300s"]).await?;
     kubectl(kubeconfig, &["wait", "pod", "--all", "--for=delete", "--timeout=300s", &namespace]).await?;
     Ok(Limit { install, upgrade })
 }
 
-/// Seconds to apply a file and to wait with another command.
-async fn apply(kubeconfig: &Path, file: &str, wait: &[&str]) -> Result<f64> {
+/// Seconds that these commands take, one after the other.
+async fn timed(kubeconfig: &Path, commands: &[&[&str]]) -> Result<f64> {
     let started = Instant::now();
-    kubectl(kubeconfig, &["apply", "--server-side", "-f", file]).await?;
-    kubectl(kubeconfig, wait).await?;
+    for arguments in commands {
+        kubectl(kubeconfig, arguments).await?;
+    }
     Ok(started.elapsed().as_secs_f64())
 }
 
