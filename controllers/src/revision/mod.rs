@@ -29,9 +29,9 @@ use kube::runtime::controller::Action;
 use kube::runtime::{Controller, Predicate, predicates};
 use kube::{Api, Client, ResourceExt};
 use olm_api::cluster_object_set::ObservedPhase;
-use olm_api::conditions::types;
+use olm_api::conditions::{reasons, types};
 use olm_api::limits::{ARCHIVAL_RETRY, COLLISION_RETRY};
-use olm_api::{ClusterObjectSet, annotations, finalizers, labels};
+use olm_api::{ClusterObjectSet, Condition, annotations, finalizers, labels};
 use olm_revision::engine::Engine;
 use olm_revision::generate::number_of;
 use olm_revision::kube_cluster::KubeCluster;
@@ -215,7 +215,6 @@ impl Context {
         self.engine.forget(&uid);
         self.origins.lock().remove(&uid);
         self.waits.forget(&uid);
-        self.writes.forget(&uid);
     }
 
     /// [`Self::reconcile`], with the warnings of the API server counted.
@@ -232,16 +231,13 @@ impl Context {
 
     async fn reconcile(&self, set: &ClusterObjectSet) -> Result<Action, Failure> {
         if self.writes.is_stale(set) {
-            return Ok(Action::requeue(STALE_RETRY));
+            return Err(Failure::pending(STALE_RETRY));
         }
         if set.metadata.deletion_timestamp.is_some() {
             return self.delete(set).await;
         }
-        let is_superseded = set.is_true(types::SUCCEEDED) && !set.is_archived() && !self.is_newest(set);
-        if is_superseded
-            && let Some(left) = self.waits.next_pass(&set.uid().unwrap_or_default(), Instant::now())
-        {
-            return Ok(Action::requeue(left));
+        if let Some(left) = self.deferred(set) {
+            return Err(Failure::pending(left));
         }
         let deadline = deadline::of(set, self.pace.minute);
         let (set, pass) = self.pass(set).await?;
@@ -263,6 +259,22 @@ impl Context {
         let is_open = !set.is_true(types::SUCCEEDED);
         let remaining = deadline.and_then(|deadline| deadline.remaining(age)).filter(|_| is_open);
         Ok(pass.again.into_iter().chain(remaining).min().map_or_else(Action::await_change, Action::requeue))
+    }
+
+    /// Delay of a pass that is merely one of many: over a superseded revision, or a rollout that lasts.
+    fn deferred(&self, set: &ClusterObjectSet) -> Option<Duration> {
+        let rolls_out = |condition: &Condition| {
+            condition.reason == reasons::ROLLING_OUT
+                && condition.observed_generation == set.metadata.generation
+        };
+        let is_superseded = set.is_true(types::SUCCEEDED) && !self.is_newest(set);
+        let is_many = is_superseded || set.condition(types::PROGRESSING).is_some_and(rolls_out);
+        let uid = set.uid().unwrap_or_default();
+        if set.is_archived() || !is_many {
+            self.waits.end_passes(&uid);
+            return None;
+        }
+        self.waits.next_pass(&uid, is_superseded, Instant::now())
     }
 
     /// Writes the status that follows from the outcome, if it is another. Returns the revision as last stored.

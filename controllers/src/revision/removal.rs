@@ -168,11 +168,12 @@ impl Context {
 
     /// One pass over a revision that is being deleted.
     pub(super) async fn delete(&self, set: &ClusterObjectSet) -> Result<Action, Failure> {
+        let mut stored = set.clone();
         if has_finalizer(set, finalizers::TEARDOWN) {
             let result = self.tear_down(set).await;
             match &result {
                 Ok(done) if done.is_complete() && done.terminating.is_empty() => {}
-                Ok(done) if done.is_complete() => self.report(set, &done.terminating).await?,
+                Ok(done) if done.is_complete() => stored = self.report(set, &done.terminating).await?,
                 Ok(held) if !held.blocked.is_empty() => {
                     let again = self.next_poll(set, IN_USE_RETRY, held);
                     self.write(set, &Outcome::Blocked(held.blocked.join("; ")), None, None).await?;
@@ -188,23 +189,24 @@ impl Context {
                 }
             }
         }
+        self.remove_finalizer(&stored).await?;
         self.forget(set);
-        self.remove_finalizer(set).await?;
         Ok(Action::await_change())
     }
 
-    /// Delay until the next attempt of a removal that waits: at the latest at its deadline.
+    /// Delay until the next attempt of a removal that waits: at the latest at its deadline, and in time for an operator that
+    /// is lost.
     fn next_attempt(&self, set: &ClusterObjectSet, result: &Result<TeardownResult, String>) -> Duration {
         let age = self.time_since_deletion(set);
         if age >= self.pace.teardown {
             return TEARDOWN_RETRY;
         }
         let left = Duration::try_from(self.pace.teardown.saturating_sub(age)).unwrap_or_default();
-        self.next_poll(set, TEARDOWN_RETRY, result).min(left)
+        self.next_poll(set, TEARDOWN_RETRY, result).min(left).min(self.pace.operator)
     }
 
     /// Reports custom resources that outlive the revision. Under foreground deletion the revision waits for them.
-    async fn report(&self, set: &ClusterObjectSet, left: &[String]) -> Result<(), Failure> {
+    async fn report(&self, set: &ClusterObjectSet, left: &[String]) -> Result<ClusterObjectSet, Failure> {
         let (revision, left) = (set.name_any(), left.join("; "));
         let note = format!(
             "revision {revision} is removed, but custom resources are left: {left}; remove their finalizers if the \
@@ -214,7 +216,7 @@ impl Context {
         let about =
             extension_of(set).unwrap_or_else(|| ObjectReference { uid: set.uid(), ..set.object_ref(&()) });
         self.events.warning(about, CUSTOM_RESOURCES_LEFT, note.clone());
-        self.write(set, &Outcome::Blocked(note), None, None).await.map(drop)
+        self.write(set, &Outcome::Blocked(note), None, None).await
     }
 
     /// Removes the objects in order. The result is complete when the rest is for garbage collection, but for custom resources
@@ -251,8 +253,9 @@ impl Context {
         let removed = async {
             match self.listed(set).await {
                 Ok(listed) if !is_late => {
-                    let (uid, has_operator) = (&listed.owner.uid, self.engine.has_operator(&listed).await);
-                    let unattended = self.waits.unattended(uid, has_operator, Instant::now());
+                    let has_operator =
+                        listed.definitions().is_empty() || self.engine.has_operator(&listed).await;
+                    let unattended = self.waits.unattended(&listed.owner.uid, has_operator, Instant::now());
                     options.abandons = !has_operator && unattended >= self.pace.operator;
                     self.engine_of(set)?.teardown(&listed, &options).await.map_err(|error| error.to_string())
                 }

@@ -11,8 +11,18 @@ use tokio::time::Instant;
 /// Longest delay between two polls of one unchanged state.
 const LONGEST_POLL: Duration = Duration::from_secs(60);
 
-/// Shortest time between two passes over a superseded revision.
+/// Shortest time between two passes over a superseded revision: every step of its successor changes an object of it.
 const SUPERSEDED: Duration = Duration::from_secs(5);
+/// A rollout that lasts longer has its passes spread: each of them reads, and may write a status that two controllers take
+/// up.
+const QUICK_ROLLOUT: Duration = Duration::from_secs(2);
+/// Longest time between two passes over a revision that is rolling out and changes.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Shortest time between two passes over a rollout that has lasted for `age`.
+fn rollout_interval(age: Duration) -> Duration {
+    (age.saturating_sub(QUICK_ROLLOUT) / 8).min(LONGEST_INTERVAL)
+}
 
 /// Waits by UID of the revision.
 #[derive(Debug, Default)]
@@ -24,8 +34,8 @@ struct Wait {
     age: Option<(Timestamp, SignedDuration, Instant)>,
     /// What the last poll found, and since when.
     found: Option<(String, Instant)>,
-    /// The last pass while the revision was superseded.
-    passed: Option<Instant>,
+    /// The first and the last pass of those that have an interval.
+    passes: Option<(Instant, Instant)>,
     /// Since when no operator is ready.
     unattended: Option<Instant>,
 }
@@ -58,19 +68,27 @@ impl Waits {
         (now.duration_since(since) / 4).clamp(first, LONGEST_POLL)
     }
 
-    /// Delay of the next pass over a superseded revision, `None` if that is due: every step of its successor changes an
-    /// object of it.
-    pub(super) fn next_pass(&self, uid: &str, now: Instant) -> Option<Duration> {
+    /// Delay of the next pass over a revision that is superseded or rolling out, `None` if that is due.
+    pub(super) fn next_pass(&self, uid: &str, is_superseded: bool, now: Instant) -> Option<Duration> {
         let mut waits = self.0.lock();
-        let passed = &mut waits.entry(uid.to_owned()).or_default().passed;
-        let due = passed.map_or(now, |passed| passed + SUPERSEDED);
+        let passes = &mut waits.entry(uid.to_owned()).or_default().passes;
+        let (first, last) = passes.unwrap_or((now, now));
+        let interval = if is_superseded { SUPERSEDED } else { rollout_interval(last.duration_since(first)) };
+        let due = if passes.is_some() { last + interval } else { now };
         if now >= due {
-            *passed = Some(now);
+            *passes = Some((first, now));
         }
         Some(due.duration_since(now)).filter(|left| !left.is_zero())
     }
 
-    /// How long no operator has been ready; one that comes back in between ends that.
+    /// Begins the intervals of [`Self::next_pass`] anew.
+    pub(super) fn end_passes(&self, uid: &str) {
+        if let Some(wait) = self.0.lock().get_mut(uid) {
+            wait.passes = None;
+        }
+    }
+
+    /// Time since an operator was ready.
     pub(super) fn unattended(&self, uid: &str, has_operator: bool, now: Instant) -> Duration {
         let mut waits = self.0.lock();
         let since = &mut waits.entry(uid.to_owned()).or_default().unattended;
@@ -133,10 +151,20 @@ mod tests {
     }
 
     #[test]
-    fn superseded_revision_passes_at_intervals() {
+    fn passes_are_an_interval_apart() {
         let (waits, start) = (Waits::default(), Instant::now());
-        let at =
-            |seconds| waits.next_pass("a", start + Duration::from_secs(seconds)).map(|left| left.as_secs());
+        let at = |seconds| {
+            waits.next_pass("a", true, start + Duration::from_secs(seconds)).map(|left| left.as_secs())
+        };
         assert_eq!([0, 1, 4, 5, 6].map(at), [None, Some(4), Some(1), None, Some(4)]);
+        let intervals = [0, 2, 10, 60].map(|age| rollout_interval(Duration::from_secs(age)).as_millis());
+        assert_eq!(intervals, [0, 0, 1000, 2000]);
+        let rollout = |milliseconds| {
+            let left = waits.next_pass("b", false, start + Duration::from_millis(milliseconds));
+            left.map(|left| left.as_millis())
+        };
+        assert_eq!([0, 10_000, 10_500, 11_000].map(rollout), [None, None, Some(500), None]);
+        waits.end_passes("b");
+        assert_eq!([90_000, 90_001].map(rollout), [None, None], "it rolls out again");
     }
 }
