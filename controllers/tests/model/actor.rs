@@ -95,6 +95,7 @@ impl Actor {
             Step::NamespaceBack => self.namespace_back().await,
             Step::Healthy(healthy) => self.intent.healthy = *healthy,
             Step::Restart => self.stage.restart().await,
+            Step::Clock(seconds) => self.stage.step_clock(*seconds),
             Step::Trouble(trouble) => self.stage.trouble(&self.intent.name, *trouble),
             Step::Calm => self.stage.calm(&self.intent.name),
         }

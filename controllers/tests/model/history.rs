@@ -19,6 +19,8 @@ use crate::universe::{Key, VERSIONS};
 pub(crate) const MARK: &str = "model.test/mark";
 /// How old what a new revision was chosen by may be: calls are slow at times.
 const UNSEEN: SignedDuration = SignedDuration::from_secs(5);
+/// How old a custom resource may be that was not there when the product looked for it.
+const JUST_MADE: SignedDuration = SignedDuration::from_secs(2);
 /// How long ago a revision may have been deleted by which a new one was chosen. An extension that is made again at once
 /// takes the newest revision of the former one over if it can (spec 05 §12).
 const GOING: SignedDuration = SignedDuration::from_secs(60);
@@ -55,6 +57,8 @@ pub(crate) struct Instance {
     pub(crate) definition: String,
     /// The resource version that made it.
     pub(crate) since: u64,
+    /// When it was made.
+    pub(crate) made: Option<Timestamp>,
     /// The test has deleted it, or will at once.
     pub(crate) is_over: bool,
 }
@@ -382,8 +386,13 @@ impl History {
     /// Custom resources go only with an uninstallation that does not keep them.
     fn definition(&self, object: &Value, life: &Life, version: u64, deeds: &Deeds) -> Option<String> {
         let uid = text(object, "/metadata/uid");
-        let is_in_use =
-            deeds.instances.values().any(|one| one.definition == uid && one.since < version && !one.is_over);
+        let asked = text(object, "/metadata/deletionTimestamp").parse::<Timestamp>().ok();
+        let was_there = |one: &Instance| {
+            let ages = asked.zip(one.made);
+            one.since < version && ages.is_none_or(|(asked, made)| made + JUST_MADE <= asked)
+        };
+        let mut instances = deeds.instances.values();
+        let is_in_use = instances.any(|one| one.definition == uid && was_there(one) && !one.is_over);
         let state = life.last_seen(version)?;
         let mut finalizers = state["metadata"]["finalizers"].as_array().into_iter().flatten();
         if finalizers.any(|finalizer| finalizer == "foregroundDeletion")

@@ -235,7 +235,12 @@ fn paused_means_hands_off() {
 fn definitions_in_use() {
     let definition = json!({"kind": "CustomResourceDefinition", "metadata": {"name": "widgets.xm1", "uid": "d",
         "ownerReferences": [{"kind": "ClusterObjectSet", "uid": "r1", "controller": true}]}});
-    let instance = |is_over| Instance { definition: "d".to_owned(), since: 5, is_over };
+    let instance = |is_over| Instance {
+        definition: "d".to_owned(),
+        since: 5,
+        made: "2026-01-01T00:00:00Z".parse().ok(),
+        is_over,
+    };
     let deeds = |is_over| Deeds {
         instances: BTreeMap::from([("i".to_owned(), instance(is_over))]),
         ..Deeds::default()
@@ -271,6 +276,12 @@ fn definitions_in_use() {
             vec![event(4, definition.clone()), event(20, state.clone()), gone(NEW, definition.clone())];
         let expected = expected.map(|text| format!("at 100: CustomResourceDefinition /widgets.xm1: {text}"));
         assert_eq!(after(&deeds(is_over), events), expected.into_iter().collect::<Vec<_>>(), "{state}");
+    }
+    for (second, faults) in [(1, 0), (2, 1)] {
+        let mut asked = definition.clone();
+        merge(&mut asked, json!({"metadata": {"deletionTimestamp": format!("2026-01-01T00:00:0{second}Z")}}));
+        let events = vec![event(4, definition.clone()), event(20, archived(json!({}))), gone(NEW, asked)];
+        assert_eq!(after(&deeds(false), events).len(), faults, "made {second} s before");
     }
 }
 

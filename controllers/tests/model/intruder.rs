@@ -229,7 +229,8 @@ impl Actor {
         if let Ok(made) = self.instances_of(plural).create(&PostParams::default(), &object).await {
             let uid = made.metadata.uid.unwrap();
             let since = made.metadata.resource_version.unwrap().parse().unwrap();
-            self.deeds.instances.insert(uid.clone(), Instance { definition, since, is_over: false });
+            let made = made.metadata.creation_timestamp.map(|made| made.0);
+            self.deeds.instances.insert(uid.clone(), Instance { definition, since, made, is_over: false });
             self.intent.instances.insert(uid, plural.to_owned());
         }
     }

@@ -1,6 +1,8 @@
 //! What all extensions of the model share: the world, the process under test, and the images that there are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -12,6 +14,7 @@ use olm_image::Image;
 use olm_image::registry;
 use olm_servers::{Answer, Call, Fault, Programs, Rule, RuleId, Server, When, World};
 use serde_json::json;
+use tempfile::TempDir;
 use tokio::sync::watch;
 
 use crate::recorder::Recorder;
@@ -30,6 +33,7 @@ pub(crate) struct Stage {
     pub(crate) recorder: Recorder,
     pub(crate) world: World,
     controller: tokio::sync::Mutex<Server>,
+    clock: WallClock,
     restarts: AtomicU64,
     /// Steps done.
     pub(crate) steps: AtomicUsize,
@@ -51,10 +55,12 @@ impl Stage {
         let world = World::start(programs).await.unwrap();
         let catalogd = world.start_catalogd().await.unwrap();
         let recorder = Recorder::start(&world.client());
-        let controller = launch(&world).await;
+        let clock = WallClock::new();
+        let controller = launch(&world, &clock).await;
         Self {
             world,
             recorder,
+            clock,
             controller: tokio::sync::Mutex::new(controller),
             restarts: AtomicU64::new(0),
             steps: AtomicUsize::new(0),
@@ -84,7 +90,14 @@ impl Stage {
         let mut controller = self.controller.lock().await;
         controller.kill();
         self.restarts.fetch_add(1, Ordering::Relaxed);
-        *controller = launch(&self.world).await;
+        // What a new process counts from times of the API server, it has to count by the wall clock.
+        self.clock.set(0);
+        *controller = launch(&self.world, &self.clock).await;
+    }
+
+    /// Sets the process's wall clock this many seconds off.
+    pub(crate) fn step_clock(&self, seconds: i64) {
+        self.clock.set(seconds);
     }
 
     /// How often the process was replaced.
@@ -210,8 +223,36 @@ impl Stage {
     }
 }
 
-async fn launch(world: &World) -> Server {
-    let mut controller = world.launch_controller(&FLAGS).unwrap();
+/// The wall clock of a process, which libfaketime reads from a file.
+struct WallClock(TempDir);
+
+impl WallClock {
+    fn new() -> Self {
+        let clock = Self(TempDir::new().unwrap());
+        clock.set(0);
+        clock
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.path().join("offset")
+    }
+
+    fn set(&self, seconds: i64) {
+        let new = self.0.path().join("new");
+        fs::write(&new, format!("{seconds:+}")).unwrap();
+        fs::rename(new, self.file()).unwrap();
+    }
+}
+
+async fn launch(world: &World, clock: &WallClock) -> Server {
+    let file = clock.file().display().to_string();
+    let environment = [
+        ("LD_PRELOAD", "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"),
+        ("FAKETIME_TIMESTAMP_FILE", &file),
+        ("FAKETIME_CACHE_DURATION", "1"),
+        ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
+    ];
+    let mut controller = world.launch_controller_in(&environment, &FLAGS).unwrap();
     controller.ready().await.unwrap();
     controller
 }

@@ -111,6 +111,8 @@ pub(crate) enum Step {
     Healthy(bool),
     /// `kill -9`, and another process.
     Restart,
+    /// The wall clock of the process is so many seconds off.
+    Clock(i64),
     Trouble(Trouble),
     Calm,
 }
@@ -265,6 +267,7 @@ fn everywhere(random: &mut Random) -> Vec<(usize, Step)> {
         (4, Step::Instance),
         (2, Step::NoInstances),
         (1, Step::Restart),
+        (2, Step::Clock(*random.one(&[-600, 0, 3600]))),
         (2, Step::Trouble(*random.one(&troubles))),
     ]
 }
@@ -313,7 +316,7 @@ mod tests {
                 );
             }
         }
-        assert_eq!(kinds.len(), 35, "{kinds:?}");
+        assert_eq!(kinds.len(), 36, "{kinds:?}");
     }
 
     #[test]

@@ -58,6 +58,7 @@ impl Server {
         name: &'static str,
         program: &Path,
         arguments: &[String],
+        environment: &[(&str, &str)],
         log: PathBuf,
         probe_port: u16,
     ) -> Result<Self> {
@@ -65,6 +66,7 @@ impl Server {
         let child = Command::new(program)
             .args(arguments)
             .arg(format!("--health-probe-bind-address=127.0.0.1:{probe_port}"))
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output)

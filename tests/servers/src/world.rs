@@ -106,7 +106,7 @@ impl World {
         ];
         arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let (program, log) = (&self.programs.catalogd, self.file("catalogd.log"));
-        Server::spawn("catalogd", program, &arguments, log, probe_port)
+        Server::spawn("catalogd", program, &arguments, &[], log, probe_port)
     }
 
     /// Starts operator-controller behind the proxy and waits until it is ready. What an earlier process had in its cache
@@ -125,6 +125,14 @@ impl World {
     /// # Errors
     /// The program cannot be started.
     pub fn launch_controller(&self, flags: &[&str]) -> Result<Server> {
+        self.launch_controller_in(&[], flags)
+    }
+
+    /// As [`World::launch_controller`], with these variables in its environment.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn launch_controller_in(&self, environment: &[(&str, &str)], flags: &[&str]) -> Result<Server> {
         let file = |name: &str| self.file(name).display().to_string();
         let [.., probe_port] = self.ports;
         let mut arguments = vec![
@@ -138,7 +146,8 @@ impl World {
         ];
         arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let (program, log) = (&self.programs.operator_controller, self.file("operator-controller.log"));
-        let started = Server::spawn("operator-controller", program, &arguments, log, probe_port)?;
+        let started =
+            Server::spawn("operator-controller", program, &arguments, environment, log, probe_port)?;
         self.proxy.set_process(started.pid());
         Ok(started)
     }
