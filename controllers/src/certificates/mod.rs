@@ -328,6 +328,10 @@ impl Provider {
                 read.for_each(|secret| self.wake_on_change(owner, secret));
                 return Err(Failure::retry(refusal));
             }
+            // Garbage collection takes the Secrets of an extension that is gone, and its operator still uses what it has.
+            if (found.ca.is_none() || found.leaf.is_none()) && !self.exists(owner).await? {
+                return Err(Failure::retry(format!("ClusterExtension {:?} is gone", owner.name)));
+            }
             let now = Timestamp::now();
             let bundle = found.bundle(now);
             let carried_for = self.with_known(owner, |known| {
@@ -347,6 +351,13 @@ impl Provider {
         }
         let (namespace, name) = (&serving.namespace, &serving.secret);
         Err(Failure::retry(format!("Secret {namespace}/{name} changes under every write")))
+    }
+
+    async fn exists(&self, owner: &Owner) -> Result<bool, Failure> {
+        let extensions: Api<ClusterExtension> = Api::all(self.client.clone());
+        let found = within_deadline(extensions.get_metadata_opt(&owner.name)).await;
+        let found = found.map_err(|error| Failure::api(&error).context("getting ClusterExtension"))?;
+        Ok(found.is_some_and(|found| found.metadata.uid.as_ref() == Some(&owner.uid)))
     }
 
     fn announce(&self, found: &Found<'_>, step: Step, secret: &Secret) {

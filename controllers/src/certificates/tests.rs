@@ -289,6 +289,13 @@ async fn secrets_of_others() {
     elsewhere[0].serving.namespace = "nowhere".to_owned();
     let refused = provider.ensure(&other, &elsewhere).await.unwrap_err().to_string();
     assert_eq!(refused, "creating Secret nowhere/d-service-ca: namespaces \"nowhere\" not found");
+    // Garbage collection takes the Secrets of an extension that is gone.
+    world.extensions().delete("demo", &DeleteParams::default()).await.unwrap();
+    world.remove_secret(CA).await;
+    world.remove_secret(LEAF).await;
+    let refused = provider.ensure(&extension, &injections).await.unwrap_err().to_string();
+    assert_eq!(refused, "ClusterExtension \"demo\" is gone");
+    assert_eq!((world.pair(CA).await, world.pair(LEAF).await), (None, None));
 }
 
 // An extension whose Secrets cannot be kept says so, and does not hold up another.
