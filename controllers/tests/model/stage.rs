@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -204,6 +204,9 @@ impl Stage {
     }
 
     fn hold_pulls(&self, name: &str) {
+        if self.held.lock().unwrap().contains_key(name) {
+            return;
+        }
         let (held, until) = watch::channel(());
         let fault = registry::Fault::Held(until);
         self.world.registry.add_fault(&format!("/v2/{}/", package(name)), usize::MAX, fault);
@@ -213,7 +216,8 @@ impl Stage {
     /// Everything about the extension goes well again.
     pub(crate) fn calm(&self, name: &str) {
         if self.held.lock().unwrap().remove(name).is_some() {
-            // Those of others as well: a rule that has ended would come before a new one.
+            // The registry takes the first fault that fits, so one that has ended must not stay; this ends those of the
+            // other extensions too.
             self.world.registry.clear_faults();
         }
         let rules = self.troubles.lock().unwrap().remove(name).unwrap_or_default();
@@ -223,11 +227,15 @@ impl Stage {
     }
 }
 
+/// Without it the loader only warns, and no step of the clock would be one.
+const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
+
 /// The wall clock of a process, which libfaketime reads from a file.
 struct WallClock(TempDir);
 
 impl WallClock {
     fn new() -> Self {
+        assert!(Path::new(FAKETIME).exists(), "{FAKETIME} is missing: install Debian's package faketime");
         let clock = Self(TempDir::new().unwrap());
         clock.set(0);
         clock
@@ -247,7 +255,7 @@ impl WallClock {
 async fn launch(world: &World, clock: &WallClock) -> Server {
     let file = clock.file().display().to_string();
     let environment = [
-        ("LD_PRELOAD", "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"),
+        ("LD_PRELOAD", FAKETIME),
         ("FAKETIME_TIMESTAMP_FILE", &file),
         ("FAKETIME_CACHE_DURATION", "1"),
         ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),

@@ -47,7 +47,7 @@ pub(crate) enum Foreign {
     Marked,
 }
 
-/// What goes wrong between operator-controller and API server or registry for a while.
+/// A temporary fault of the calls from operator-controller to the API server or to the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Trouble {
     Conflicts,
