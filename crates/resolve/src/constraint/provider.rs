@@ -18,7 +18,7 @@ use super::{GVK_REQUIRED, Gvk, RequirementFault};
 pub struct Provider {
     extension: Option<String>,
     bundle: String,
-    external: bool,
+    pub(super) external: bool,
     packages: Vec<(String, Option<VersionRelease>)>,
     gvks: BTreeSet<Gvk>,
     properties: Vec<Property>,

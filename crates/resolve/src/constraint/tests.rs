@@ -361,7 +361,7 @@ fn providers_tell_who_they_are() {
     let unreadable = property("olm.gvk", "5");
     let identity = property("olm.package", r#"{"packageName":"a","version":"1.0.0+2","release":"?"}"#);
     let provider = Provider::new(None, "a.v1".to_owned(), vec![unreadable, identity]);
-    assert_eq!((provider.package(), provider.extension()), (Some("a"), None));
+    assert_eq!((provider.package(), provider.extension(), provider.external), (Some("a"), None, false));
     assert_eq!(provider.version().unwrap().version().to_string(), "1.0.0");
     assert_eq!((provider.gvks().count(), provider.properties().len()), (0, 2));
     let any = constraint(&json!({ "all": {} }));
