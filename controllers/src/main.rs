@@ -41,7 +41,7 @@ use tokio_util::sync::CancellationToken;
 
 use bundles::Bundles;
 use catalogs::Catalogs;
-use certificates::WebhookCertificates;
+use certificates::{Times, WebhookCertificates};
 use gates::Features;
 use revision_cache::RevisionCache;
 
@@ -153,8 +153,13 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
         stop.clone(),
     );
     let cache = RevisionCache::new();
-    let certificates =
-        WebhookCertificates::new(service.client.clone(), cache.clone(), &service.namespace, events.clone());
+    let certificates = WebhookCertificates::new(
+        service.client.clone(),
+        cache.clone(),
+        &service.namespace,
+        events.clone(),
+        Times::DEFAULT,
+    );
     let parts = extension::Parts {
         client: service.client.clone(),
         system_namespace: service.namespace.clone(),

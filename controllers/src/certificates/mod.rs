@@ -48,7 +48,8 @@ use tokio_util::sync::CancellationToken;
 use crate::failure::Failure;
 use crate::revision_cache::RevisionCache;
 use needs::{Needs, Wanted, ca_secret};
-use plan::{Cause, Step, Times, next};
+pub(crate) use plan::Times;
+use plan::{Cause, Step, next};
 use secrets::{Found, Owner, expiry};
 
 /// Reason of Events about certificates that were replaced.
@@ -75,9 +76,9 @@ struct Provider {
     needed: CancellationToken,
     /// By name of the extension: those that need certificates, or did.
     known: Mutex<HashMap<String, Known>>,
-    /// Name of an extension and UID of a Secret that blocks it, which is watched.
+    /// Watched Secrets that block an extension: name of the extension, UID of the Secret.
     blocking: Mutex<BTreeSet<(String, String)>>,
-    /// Name of each extension whose blocking Secret has changed.
+    /// Sends the name of an extension when the watch on a Secret that blocks it ends.
     unblocked: broadcast::Sender<String>,
 }
 
@@ -116,11 +117,7 @@ struct Kept {
 
 impl WebhookCertificates {
     /// The provider; revisions without a namespace of their own keep content in `system_namespace`.
-    pub(crate) fn new(client: Client, cache: RevisionCache, system_namespace: &str, events: Events) -> Self {
-        Self::with_times(client, cache, system_namespace, events, Times::DEFAULT)
-    }
-
-    fn with_times(
+    pub(crate) fn new(
         client: Client,
         cache: RevisionCache,
         system_namespace: &str,

@@ -86,7 +86,7 @@ impl WebhookCertificates {
             .await;
     }
 
-    /// Extensions whose blocking Secret has changed.
+    /// Extensions to reconcile because a Secret that blocked them has changed, or was watched for long enough.
     pub(crate) fn unblocked<K: Resource<DynamicType = ()>>(
         &self,
     ) -> impl Stream<Item = ObjectRef<K>> + Send + use<K> {
@@ -135,7 +135,7 @@ impl Provider {
             };
             let states = pin!(watch_object(api, &name).default_backoff());
             let changed = states.any(is_changed);
-            // Late or not: the extension has to be attempted again.
+            // After the time limit the extension is reconciled as well, as after any failure.
             let _ = timeout(LONGEST_RETRY, changed).await;
             provider.blocking.lock().remove(&key);
             // Fails without a controller, and then there is nothing to wake.

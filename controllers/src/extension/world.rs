@@ -28,6 +28,7 @@ use tokio::time::timeout;
 use super::*;
 use crate::bundles::fixture;
 use crate::catalogs::fixture::Catalogd;
+use crate::certificates::Times;
 use crate::revision_cache::RevisionCache;
 
 /// Namespace of our own things.
@@ -77,7 +78,7 @@ pub(super) fn parts(client: Client, cache: &Path, catalog_store: Store<ClusterCa
         catalogs: Arc::new(Catalogs::open(cache.join("catalogs"), Arc::new(pool)).unwrap()),
         catalog_store,
         bundles: fixture::open(&cache.join("unpack")),
-        certificates: WebhookCertificates::new(client, cache_of_revisions, SYSTEM, events),
+        certificates: WebhookCertificates::new(client, cache_of_revisions, SYSTEM, events, Times::DEFAULT),
         readiness: Readiness::default(),
     }
 }

@@ -84,7 +84,7 @@ impl World {
 
     pub(super) fn provider(&self, times: Times) -> WebhookCertificates {
         let events = Events::new(self.client(), Component::OperatorController);
-        WebhookCertificates::with_times(self.client(), self.cache.clone(), SYSTEM, events, times)
+        WebhookCertificates::new(self.client(), self.cache.clone(), SYSTEM, events, times)
     }
 
     /// The controller of the provider.
