@@ -220,7 +220,7 @@ impl Context {
     }
 
     /// Removes the objects in order. The result is complete when the rest is for garbage collection, but for custom resources
-    /// whose finalizers nothing removes.
+    /// that keep a finalizer.
     ///
     /// # Errors
     /// The attempt failed and is to be repeated.

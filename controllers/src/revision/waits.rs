@@ -88,7 +88,7 @@ impl Waits {
         }
     }
 
-    /// Time since an operator was ready.
+    /// Time for which every look has found no operator ready.
     pub(super) fn unattended(&self, uid: &str, has_operator: bool, now: Instant) -> Duration {
         let mut waits = self.0.lock();
         let since = &mut waits.entry(uid.to_owned()).or_default().unattended;

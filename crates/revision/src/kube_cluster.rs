@@ -152,7 +152,7 @@ impl Cluster for KubeCluster {
             resource_version: Some(resource_version.to_owned()),
         });
         let request = self.request(key).await?.delete(&key.name, &params);
-        // One that stays for a while is answered as it is.
+        // The answer is the object itself where finalizers hold it, else a Status.
         self.send(&key.gvk, request)
             .await
             .map(|answer| answer["apiVersion"] == "v1" && answer["kind"] == "Status")

@@ -1,4 +1,4 @@
-//! Writes a status only when it changed (spec 01 §7.1 rule 9).
+//! Writes a status only when it changed, and remembers writes until the cache shows them.
 
 use std::collections::HashMap;
 use std::time::Duration;
