@@ -65,25 +65,26 @@ struct Requests {
 impl Requests {
     fn new(metrics: &Metrics) -> Self {
         let latency = Family::new_with_constructor((|| Histogram::new(LATENCY_BUCKETS)) as fn() -> Histogram);
-        let new = Self {
-            total: Family::default(),
-            in_flight: Family::default(),
-            latency,
-            panics: Counter::default(),
-        };
         let name = |suffix: &str| format!("controller_runtime_webhook_{suffix}");
-        metrics.register(name("requests"), "Admission requests by status code", new.total.clone());
-        metrics.register(
-            name("requests_in_flight"),
-            "Admission requests that run now",
-            new.in_flight.clone(),
-        );
-        metrics.register(
-            name("latency_seconds"),
-            "Duration of admission requests in seconds",
-            new.latency.clone(),
-        );
-        metrics.register(name("panics"), "Admission requests broken off by a defect", new.panics.clone());
+        let (total, in_flight) = (Family::default(), Family::default());
+        let new = Self {
+            total: metrics.register(name("requests"), "Admission requests by status code", total),
+            in_flight: metrics.register(
+                name("requests_in_flight"),
+                "Admission requests that run now",
+                in_flight,
+            ),
+            latency: metrics.register(
+                name("latency_seconds"),
+                "Duration of admission requests in seconds",
+                latency,
+            ),
+            panics: metrics.register(
+                name("panics"),
+                "Admission requests broken off by a defect",
+                Counter::default(),
+            ),
+        };
         for code in [200, 500] {
             drop(new.total.get_or_create(&CodeLabels { code, webhook: PATH }));
         }

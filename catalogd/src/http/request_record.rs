@@ -30,12 +30,8 @@ impl RequestDurations {
     /// Registers the histogram.
     pub fn new(metrics: &Metrics) -> Self {
         let durations = Family::new_with_constructor((|| Histogram::new(BUCKETS)) as fn() -> Histogram);
-        metrics.register(
-            "catalogd_http_request_duration_seconds",
-            "Histogram of request duration in seconds",
-            durations.clone(),
-        );
-        Self(durations)
+        let help = "Histogram of request duration in seconds";
+        Self(metrics.register("catalogd_http_request_duration_seconds", help, durations))
     }
 
     /// Begins the record of a request.

@@ -53,34 +53,29 @@ pub(crate) struct VerdictMetrics {
 impl VerdictMetrics {
     /// Registers the metrics.
     pub(crate) fn new(metrics: &Metrics) -> Self {
-        let new = Self {
-            upgradeable: Family::default(),
-            incompatible: Family::default(),
+        Self {
+            upgradeable: metrics.register(
+                "operator_controller_cluster_upgradeable",
+                "1 for what the installed extensions say about the platform's next version",
+                Family::default(),
+            ),
+            incompatible: metrics.register(
+                "operator_controller_extension_platform_incompatible",
+                "1 for each bundle that does not support the platform's next version",
+                Family::default(),
+            ),
             shown: HashSet::new(),
-            writes: Family::default(),
-            seconds: Histogram::new(EVALUATION_BUCKETS),
-        };
-        metrics.register(
-            "operator_controller_cluster_upgradeable",
-            "1 for what the installed extensions say about the platform's next version",
-            new.upgradeable.clone(),
-        );
-        metrics.register(
-            "operator_controller_extension_platform_incompatible",
-            "1 for each bundle that does not support the platform's next version",
-            new.incompatible.clone(),
-        );
-        metrics.register(
-            "operator_controller_cluster_operator_writes",
-            "Writes to OpenShift's objects by result",
-            new.writes.clone(),
-        );
-        metrics.register(
-            "operator_controller_upgrade_status_eval_seconds",
-            "Duration of evaluations in seconds",
-            new.seconds.clone(),
-        );
-        new
+            writes: metrics.register(
+                "operator_controller_cluster_operator_writes",
+                "Writes to OpenShift's objects by result",
+                Family::default(),
+            ),
+            seconds: metrics.register(
+                "operator_controller_upgrade_status_eval_seconds",
+                "Duration of evaluations in seconds",
+                Histogram::new(EVALUATION_BUCKETS),
+            ),
+        }
     }
 
     /// Shows a verdict that took so long to find.

@@ -73,6 +73,7 @@ struct RequestLabels {
 }
 
 type ByController<M> = Family<ControllerLabel, M>;
+type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// All metrics of the process.
 #[derive(Debug)]
@@ -83,14 +84,14 @@ pub struct Metrics {
     terminal_errors: ByController<Counter>,
     panics: ByController<Counter>,
     timeouts: ByController<Counter>,
-    time: Family<ControllerLabel, Histogram, fn() -> Histogram>,
+    time: Histograms<ControllerLabel>,
     active_workers: ByController<Gauge>,
     max_concurrent: ByController<Gauge>,
     leading: Family<LeaseLabel, Gauge>,
     api_requests: Family<RequestLabels, Counter>,
     queue_adds: Family<QueueLabels, Counter>,
     queue_retries: Family<QueueLabels, Counter>,
-    queue_work: Family<QueueLabels, Histogram, fn() -> Histogram>,
+    queue_work: Histograms<QueueLabels>,
     pool_errors: Family<PoolLabel, Counter>,
     workers: Workers,
     classic_names: bool,
@@ -162,73 +163,52 @@ impl Default for Metrics {
 impl Metrics {
     /// All metrics at zero.
     pub fn new() -> Self {
-        let time: Family<ControllerLabel, Histogram, fn() -> Histogram> =
-            Family::new_with_constructor(|| Histogram::new(RECONCILE_BUCKETS));
-        let queue_work: Family<QueueLabels, Histogram, fn() -> Histogram> =
-            Family::new_with_constructor(|| Histogram::new(QUEUE_BUCKETS));
+        let mut registry = Registry::default();
+        let r = &mut registry;
+        let time: Histograms<_> = Family::new_with_constructor(|| Histogram::new(RECONCILE_BUCKETS));
+        let queue_work: Histograms<_> = Family::new_with_constructor(|| Histogram::new(QUEUE_BUCKETS));
+        let name = |suffix: &str| format!("controller_runtime_{suffix}");
         let metrics = Self {
-            registry: Mutex::new(Registry::default()),
-            reconciles: Family::default(),
-            errors: Family::default(),
-            terminal_errors: Family::default(),
-            panics: Family::default(),
-            timeouts: Family::default(),
-            time,
-            active_workers: Family::default(),
-            max_concurrent: Family::default(),
-            leading: Family::default(),
-            api_requests: Family::default(),
-            queue_adds: Family::default(),
-            queue_retries: Family::default(),
-            queue_work,
-            pool_errors: Family::default(),
+            reconciles: add(r, name("reconcile"), "Reconciles by controller and result"),
+            errors: add(r, name("reconcile_errors"), "Failed reconciles"),
+            terminal_errors: add(
+                r,
+                name("terminal_reconcile_errors"),
+                "Reconciles that only a change can help",
+            ),
+            panics: add(r, name("reconcile_panics"), "Reconciles broken off by a defect"),
+            timeouts: add(r, name("reconcile_timeouts"), "Reconciles that took too long"),
+            time: add_as(r, name("reconcile_time_seconds"), "Duration of reconciles in seconds", time),
+            active_workers: add(r, name("active_workers"), "Reconciles that run now"),
+            max_concurrent: add(r, name("max_concurrent_reconciles"), "Most reconciles at once"),
+            leading: add(r, "leader_election_master_status", "1 while this process leads"),
+            api_requests: add(r, "rest_client_requests", "Requests to the API server"),
+            certificate_reads: add(r, "certwatcher_read_certificate", "Reads of the serving certificate"),
+            certificate_read_errors: add(
+                r,
+                "certwatcher_read_certificate_errors",
+                "Reads of the serving certificate that failed",
+            ),
+            certificate_expiry: add(
+                r,
+                "certwatcher_certificate_expiry_timestamp_seconds",
+                "End of the serving certificate's validity since the Unix epoch in seconds",
+            ),
+            pool_errors: add(r, "certpool_reload_errors", "CA pools that could not be rebuilt"),
+            queue_adds: add(r, "workqueue_adds", "Reconciles taken up"),
+            queue_retries: add(r, "workqueue_retries", "Reconciles that are tried again"),
+            queue_work: add_as(
+                r,
+                "workqueue_work_duration_seconds",
+                "Duration of reconciles in seconds",
+                queue_work,
+            ),
             workers: Workers::default(),
             classic_names: false,
-            certificate_expiry: Gauge::default(),
-            certificate_reads: Counter::default(),
-            certificate_read_errors: Counter::default(),
+            registry: Mutex::new(registry),
         };
-        let m = &metrics;
-        let name = |suffix: &str| format!("controller_runtime_{suffix}");
-        m.register(name("reconcile"), "Reconciles by controller and result", m.reconciles.clone());
-        m.register(name("reconcile_errors"), "Failed reconciles", m.errors.clone());
-        m.register(
-            name("terminal_reconcile_errors"),
-            "Reconciles that only a change can help",
-            m.terminal_errors.clone(),
-        );
-        m.register(name("reconcile_panics"), "Reconciles broken off by a defect", m.panics.clone());
-        m.register(name("reconcile_timeouts"), "Reconciles that took too long", m.timeouts.clone());
-        m.register(name("reconcile_time_seconds"), "Duration of reconciles in seconds", m.time.clone());
-        m.register(name("active_workers"), "Reconciles that run now", m.active_workers.clone());
-        m.register(name("max_concurrent_reconciles"), "Most reconciles at once", m.max_concurrent.clone());
-        m.register("leader_election_master_status", "1 while this process leads", m.leading.clone());
-        m.register("rest_client_requests", "Requests to the API server", m.api_requests.clone());
-        m.register(
-            "certwatcher_read_certificate",
-            "Reads of the serving certificate",
-            m.certificate_reads.clone(),
-        );
-        m.register(
-            "certwatcher_read_certificate_errors",
-            "Reads of the serving certificate that failed",
-            m.certificate_read_errors.clone(),
-        );
-        m.register(
-            "certwatcher_certificate_expiry_timestamp_seconds",
-            "End of the serving certificate's validity since the Unix epoch in seconds",
-            m.certificate_expiry.clone(),
-        );
-        m.register("certpool_reload_errors", "CA pools that could not be rebuilt", m.pool_errors.clone());
-        m.register("workqueue_adds", "Reconciles taken up", m.queue_adds.clone());
-        m.register("workqueue_retries", "Reconciles that are tried again", m.queue_retries.clone());
-        m.register(
-            "workqueue_work_duration_seconds",
-            "Duration of reconciles in seconds",
-            m.queue_work.clone(),
-        );
-        m.register_collector(m.workers.clone());
-        m.register_collector(ProcessMetrics);
+        metrics.register_collector(metrics.workers.clone());
+        metrics.register_collector(ProcessMetrics);
         metrics
     }
 
@@ -249,9 +229,9 @@ impl Metrics {
         &self.workers
     }
 
-    /// Adds a metric of a server's own; counters get `_total` appended to their name.
-    pub fn register(&self, name: impl Into<String>, help: &str, metric: impl Metric) {
-        self.registry.lock().register(name, help, metric);
+    /// Adds a metric of a server's own, and returns it; counters get `_total` appended to their name.
+    pub fn register<M: Metric + Clone>(&self, name: impl Into<String>, help: &str, metric: M) -> M {
+        add_as(&mut self.registry.lock(), name, help, metric)
     }
 
     /// Adds metrics that are made at each scrape.
@@ -362,6 +342,15 @@ impl Metrics {
     pub fn prometheus_text(&self) -> String {
         classic_text(&self.openmetrics())
     }
+}
+
+fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: impl Into<String>, help: &str) -> M {
+    add_as(registry, name, help, M::default())
+}
+
+fn add_as<M: Metric + Clone>(registry: &mut Registry, name: impl Into<String>, help: &str, metric: M) -> M {
+    registry.register(name, help, metric.clone());
+    metric
 }
 
 /// Rewrites OpenMetrics as Prometheus text: a counter is declared under the name of its samples, and there
