@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use olm_yaml::json::write_number;
+use olm_yaml::json::{Kind, write_number};
 use serde::Serialize;
 use serde_json::ser::Formatter;
 use serde_json::{Map, Number, Serializer, Value};
@@ -61,14 +61,7 @@ fn escape(c: char) -> Option<&'static str> {
 
 /// The kind of a JSON value in the words of Go's JSON reader.
 pub(crate) fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
+    Kind::from(value).name()
 }
 
 /// The member that Go's JSON decoder takes for the field `name`: letter case does not matter, the last one counts.

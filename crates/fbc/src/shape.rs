@@ -7,9 +7,11 @@ use base64::{
     alphabet,
     engine::{DecodePaddingMode, Engine as _, GeneralPurpose, GeneralPurposeConfig},
 };
+use olm_yaml::json::Kind;
 use serde_json::value::RawValue;
 
 use crate::{json, meta::fold};
+use Shape::{Any, Bytes, Int, Int32, List, Object, Objects, Optional, Text, Texts, Truth};
 
 /// What a value may be; `null` is always allowed and leaves the value unset.
 #[derive(Debug)]
@@ -51,6 +53,10 @@ pub(crate) struct Field {
     pub(crate) always: bool,
 }
 
+const fn structure(name: &'static str, fields: &'static [Field]) -> Structure {
+    Structure { name, fields }
+}
+
 const fn always(name: &'static str, shape: Shape) -> Field {
     Field { name, shape, always: true }
 }
@@ -59,98 +65,90 @@ const fn if_any(name: &'static str, shape: Shape) -> Field {
     Field { name, shape, always: false }
 }
 
-const TEXT_LIST: Shape = Shape::List(&Shape::Text);
+const TEXT_LIST: Shape = List(&Text);
 
-const PROPERTIES: Shape = Shape::Objects(&Structure {
-    name: "property.Property",
-    fields: &[always("type", Shape::Text), always("value", Shape::Any)],
-});
+const PROPERTIES: Shape =
+    Objects(&structure("property.Property", &[always("type", Text), always("value", Any)]));
 
 /// `olm.package`.
-pub(crate) const PACKAGE: Structure = Structure {
-    name: "declcfg.Package",
-    fields: &[
-        always("schema", Shape::Text),
-        always("name", Shape::Text),
-        always("defaultChannel", Shape::Text),
+pub(crate) const PACKAGE: Structure = structure(
+    "declcfg.Package",
+    &[
+        always("schema", Text),
+        always("name", Text),
+        always("defaultChannel", Text),
         if_any(
             "icon",
-            Shape::Optional(&Structure {
-                name: "declcfg.Icon",
-                fields: &[always("base64data", Shape::Bytes), always("mediatype", Shape::Text)],
-            }),
+            Optional(&structure("declcfg.Icon", &[always("base64data", Bytes), always("mediatype", Text)])),
         ),
-        if_any("description", Shape::Text),
+        if_any("description", Text),
         if_any("properties", PROPERTIES),
     ],
-};
+);
 
 /// `olm.channel`.
-pub(crate) const CHANNEL: Structure = Structure {
-    name: "declcfg.Channel",
-    fields: &[
-        always("schema", Shape::Text),
-        always("name", Shape::Text),
-        always("package", Shape::Text),
+pub(crate) const CHANNEL: Structure = structure(
+    "declcfg.Channel",
+    &[
+        always("schema", Text),
+        always("name", Text),
+        always("package", Text),
         always(
             "entries",
-            Shape::Objects(&Structure {
-                name: "declcfg.ChannelEntry",
-                fields: &[
-                    always("name", Shape::Text),
-                    if_any("replaces", Shape::Text),
+            Objects(&structure(
+                "declcfg.ChannelEntry",
+                &[
+                    always("name", Text),
+                    if_any("replaces", Text),
                     if_any("skips", TEXT_LIST),
-                    if_any("skipRange", Shape::Text),
+                    if_any("skipRange", Text),
                 ],
-            }),
+            )),
         ),
         if_any("properties", PROPERTIES),
     ],
-};
+);
 
 /// `olm.bundle`.
-pub(crate) const BUNDLE: Structure = Structure {
-    name: "declcfg.Bundle",
-    fields: &[
-        always("schema", Shape::Text),
-        if_any("name", Shape::Text),
-        if_any("package", Shape::Text),
-        always("image", Shape::Text),
+pub(crate) const BUNDLE: Structure = structure(
+    "declcfg.Bundle",
+    &[
+        always("schema", Text),
+        if_any("name", Text),
+        if_any("package", Text),
+        always("image", Text),
         if_any("properties", PROPERTIES),
         if_any(
             "relatedImages",
-            Shape::Objects(&Structure {
-                name: "declcfg.RelatedImage",
-                fields: &[always("name", Shape::Text), always("image", Shape::Text)],
-            }),
+            Objects(&structure("declcfg.RelatedImage", &[always("name", Text), always("image", Text)])),
         ),
     ],
-};
+);
 
 /// `olm.deprecations`.
-pub(crate) const DEPRECATIONS: Structure = Structure {
-    name: "declcfg.Deprecation",
-    fields: &[
-        always("schema", Shape::Text),
-        always("package", Shape::Text),
+pub(crate) const DEPRECATIONS: Structure = structure(
+    "declcfg.Deprecation",
+    &[
+        always("schema", Text),
+        always("package", Text),
         always(
             "entries",
-            Shape::Objects(&Structure {
-                name: "declcfg.DeprecationEntry",
-                fields: &[
+            Objects(&structure(
+                "declcfg.DeprecationEntry",
+                &[
                     always(
                         "reference",
-                        Shape::Object(&Structure {
-                            name: "declcfg.PackageScopedReference",
-                            fields: &[always("schema", Shape::Text), if_any("name", Shape::Text)],
-                        }),
+                        Object(&structure(
+                            "declcfg.PackageScopedReference",
+                            &[always("schema", Text), if_any("name", Text)],
+                        )),
                     ),
-                    always("message", Shape::Text),
+                    always("message", Text),
                 ],
-            }),
+            )),
         ),
     ],
-};
+);
 
 /// The structure of a known schema.
 pub(crate) fn of_schema(schema: &str) -> Option<&'static Structure> {
@@ -163,34 +161,26 @@ pub(crate) fn of_schema(schema: &str) -> Option<&'static Structure> {
     }
 }
 
-const GVK_FIELDS: &[Field] =
-    &[always("group", Shape::Text), always("kind", Shape::Text), always("version", Shape::Text)];
+const GVK_FIELDS: &[Field] = &[always("group", Text), always("kind", Text), always("version", Text)];
 
 /// The structure of the value of a typed property.
 pub(crate) fn of_property(kind: &str) -> Option<&'static Structure> {
-    const PACKAGE: Structure = Structure {
-        name: "property.Package",
-        fields: &[
-            always("packageName", Shape::Text),
-            always("version", Shape::Text),
-            if_any("release", Shape::Text),
-        ],
-    };
-    const PACKAGE_REQUIRED: Structure = Structure {
-        name: "property.PackageRequired",
-        fields: &[always("packageName", Shape::Text), always("versionRange", Shape::Text)],
-    };
-    const CHANNEL: Structure = Structure {
-        name: "property.Channel",
-        fields: &[always("channelName", Shape::Text), always("priority", Shape::Int)],
-    };
-    const OBJECT: Structure =
-        Structure { name: "property.BundleObject", fields: &[always("data", Shape::Bytes)] };
+    const PACKAGE: Structure = structure(
+        "property.Package",
+        &[always("packageName", Text), always("version", Text), if_any("release", Text)],
+    );
+    const PACKAGE_REQUIRED: Structure =
+        structure("property.PackageRequired", &[always("packageName", Text), always("versionRange", Text)]);
+    const CHANNEL: Structure =
+        structure("property.Channel", &[always("channelName", Text), always("priority", Int)]);
+    const GVK: Structure = structure("property.GVK", GVK_FIELDS);
+    const GVK_REQUIRED: Structure = structure("property.GVKRequired", GVK_FIELDS);
+    const OBJECT: Structure = structure("property.BundleObject", &[always("data", Bytes)]);
     match kind {
         "olm.package" => Some(&PACKAGE),
         "olm.package.required" => Some(&PACKAGE_REQUIRED),
-        "olm.gvk" => Some(&Structure { name: "property.GVK", fields: GVK_FIELDS }),
-        "olm.gvk.required" => Some(&Structure { name: "property.GVKRequired", fields: GVK_FIELDS }),
+        "olm.gvk" => Some(&GVK),
+        "olm.gvk.required" => Some(&GVK_REQUIRED),
         "olm.bundle.object" => Some(&OBJECT),
         "olm.csv.metadata" => Some(&CSV_METADATA),
         "olm.channel" => Some(&CHANNEL),
@@ -198,106 +188,94 @@ pub(crate) fn of_property(kind: &str) -> Option<&'static Structure> {
     }
 }
 
-const LINK: Structure = Structure {
-    name: "v1alpha1.AppLink",
-    fields: &[if_any("name", Shape::Text), if_any("url", Shape::Text)],
-};
+const LINK: Structure = structure("v1alpha1.AppLink", &[if_any("name", Text), if_any("url", Text)]);
 
-const RESOURCES: Shape = Shape::Objects(&Structure {
-    name: "v1alpha1.APIResourceReference",
-    fields: &[always("name", Shape::Text), always("kind", Shape::Text), always("version", Shape::Text)],
-});
+const RESOURCES: Shape = Objects(&structure(
+    "v1alpha1.APIResourceReference",
+    &[always("name", Text), always("kind", Text), always("version", Text)],
+));
 
 const DESCRIPTOR_FIELDS: &[Field] = &[
-    always("path", Shape::Text),
-    if_any("displayName", Shape::Text),
-    if_any("description", Shape::Text),
+    always("path", Text),
+    if_any("displayName", Text),
+    if_any("description", Text),
     if_any("x-descriptors", TEXT_LIST),
-    if_any("value", Shape::Any),
+    if_any("value", Any),
 ];
-const STATUS_DESCRIPTORS: Shape =
-    Shape::Objects(&Structure { name: "v1alpha1.StatusDescriptor", fields: DESCRIPTOR_FIELDS });
-const SPEC_DESCRIPTORS: Shape =
-    Shape::Objects(&Structure { name: "v1alpha1.SpecDescriptor", fields: DESCRIPTOR_FIELDS });
-const ACTION_DESCRIPTORS: Shape =
-    Shape::Objects(&Structure { name: "v1alpha1.ActionDescriptor", fields: DESCRIPTOR_FIELDS });
+const STATUS_DESCRIPTORS: Shape = Objects(&structure("v1alpha1.StatusDescriptor", DESCRIPTOR_FIELDS));
+const SPEC_DESCRIPTORS: Shape = Objects(&structure("v1alpha1.SpecDescriptor", DESCRIPTOR_FIELDS));
+const ACTION_DESCRIPTORS: Shape = Objects(&structure("v1alpha1.ActionDescriptor", DESCRIPTOR_FIELDS));
 
-const API_SERVICES: Shape = Shape::Objects(&Structure {
-    name: "v1alpha1.APIServiceDescription",
-    fields: &[
-        always("name", Shape::Text),
-        always("group", Shape::Text),
-        always("version", Shape::Text),
-        always("kind", Shape::Text),
-        if_any("deploymentName", Shape::Text),
-        if_any("containerPort", Shape::Int32),
-        if_any("displayName", Shape::Text),
-        if_any("description", Shape::Text),
+const API_SERVICES: Shape = Objects(&structure(
+    "v1alpha1.APIServiceDescription",
+    &[
+        always("name", Text),
+        always("group", Text),
+        always("version", Text),
+        always("kind", Text),
+        if_any("deploymentName", Text),
+        if_any("containerPort", Int32),
+        if_any("displayName", Text),
+        if_any("description", Text),
         if_any("resources", RESOURCES),
         if_any("statusDescriptors", STATUS_DESCRIPTORS),
         if_any("specDescriptors", SPEC_DESCRIPTORS),
         if_any("actionDescriptors", ACTION_DESCRIPTORS),
     ],
-});
+));
 
-const CRDS: Shape = Shape::Objects(&Structure {
-    name: "v1alpha1.CRDDescription",
-    fields: &[
-        always("name", Shape::Text),
-        always("version", Shape::Text),
-        always("kind", Shape::Text),
-        if_any("displayName", Shape::Text),
-        if_any("description", Shape::Text),
+const CRDS: Shape = Objects(&structure(
+    "v1alpha1.CRDDescription",
+    &[
+        always("name", Text),
+        always("version", Text),
+        always("kind", Text),
+        if_any("displayName", Text),
+        if_any("description", Text),
         if_any("resources", RESOURCES),
         if_any("statusDescriptors", STATUS_DESCRIPTORS),
         if_any("specDescriptors", SPEC_DESCRIPTORS),
         if_any("actionDescriptors", ACTION_DESCRIPTORS),
     ],
-});
+));
 
-const CSV_METADATA: Structure = Structure {
-    name: "property.CSVMetadata",
-    fields: &[
-        if_any("annotations", Shape::Texts),
+const CSV_METADATA: Structure = structure(
+    "property.CSVMetadata",
+    &[
+        if_any("annotations", Texts),
         if_any(
             "apiServiceDefinitions",
-            Shape::Object(&Structure {
-                name: "v1alpha1.APIServiceDefinitions",
-                fields: &[if_any("owned", API_SERVICES), if_any("required", API_SERVICES)],
-            }),
+            Object(&structure(
+                "v1alpha1.APIServiceDefinitions",
+                &[if_any("owned", API_SERVICES), if_any("required", API_SERVICES)],
+            )),
         ),
         if_any(
             "crdDescriptions",
-            Shape::Object(&Structure {
-                name: "v1alpha1.CustomResourceDefinitions",
-                fields: &[if_any("owned", CRDS), if_any("required", CRDS)],
-            }),
+            Object(&structure(
+                "v1alpha1.CustomResourceDefinitions",
+                &[if_any("owned", CRDS), if_any("required", CRDS)],
+            )),
         ),
-        if_any("description", Shape::Text),
-        if_any("displayName", Shape::Text),
+        if_any("description", Text),
+        if_any("displayName", Text),
         if_any(
             "installModes",
-            Shape::Objects(&Structure {
-                name: "v1alpha1.InstallMode",
-                fields: &[always("type", Shape::Text), always("supported", Shape::Truth)],
-            }),
+            Objects(&structure("v1alpha1.InstallMode", &[always("type", Text), always("supported", Truth)])),
         ),
         if_any("keywords", TEXT_LIST),
-        if_any("labels", Shape::Texts),
-        if_any("links", Shape::Objects(&LINK)),
+        if_any("labels", Texts),
+        if_any("links", Objects(&LINK)),
         if_any(
             "maintainers",
-            Shape::Objects(&Structure {
-                name: "v1alpha1.Maintainer",
-                fields: &[if_any("name", Shape::Text), if_any("email", Shape::Text)],
-            }),
+            Objects(&structure("v1alpha1.Maintainer", &[if_any("name", Text), if_any("email", Text)])),
         ),
-        if_any("maturity", Shape::Text),
-        if_any("minKubeVersion", Shape::Text),
-        if_any("nativeAPIs", Shape::Objects(&Structure { name: "v1.GroupVersionKind", fields: GVK_FIELDS })),
-        if_any("provider", Shape::Object(&LINK)),
+        if_any("maturity", Text),
+        if_any("minKubeVersion", Text),
+        if_any("nativeAPIs", Objects(&structure("v1.GroupVersionKind", GVK_FIELDS))),
+        if_any("provider", Object(&LINK)),
     ],
-};
+);
 
 impl Shape {
     /// Name of the type in the reference's messages.
@@ -345,16 +323,16 @@ struct Check {
 
 impl Check {
     fn value(&mut self, value: &RawValue, shape: &Shape) -> Result<(), String> {
-        let kind = Kind::of(value);
+        let kind = Kind::of(value.get().as_bytes());
         if kind == Kind::Null {
             return Ok(());
         }
         match shape {
             Shape::Any => Ok(()),
-            Shape::Text if kind == Kind::Text => Ok(()),
-            Shape::Truth if kind == Kind::Truth => Ok(()),
-            Shape::Bytes if kind == Kind::Text => decode_base64(value).map(drop),
-            Shape::Bytes if kind == Kind::List => {
+            Shape::Text if kind == Kind::String => Ok(()),
+            Shape::Truth if kind == Kind::Bool => Ok(()),
+            Shape::Bytes if kind == Kind::String => decode_base64(value).map(drop),
+            Shape::Bytes if kind == Kind::Array => {
                 let items = json::items(value).unwrap_or_default();
                 items.iter().try_for_each(|value| self.number::<u8>(value, "uint8"))
             }
@@ -364,11 +342,11 @@ impl Check {
                 let members = json::members(value).unwrap_or_default();
                 members.iter().try_for_each(|(_, value)| self.value(value, &Shape::Text))
             }
-            Shape::List(item) if kind == Kind::List => {
+            Shape::List(item) if kind == Kind::Array => {
                 let items = json::items(value).unwrap_or_default();
                 items.iter().try_for_each(|value| self.value(value, item))
             }
-            Shape::Objects(item) if kind == Kind::List => {
+            Shape::Objects(item) if kind == Kind::Array => {
                 let items = json::items(value).unwrap_or_default();
                 items.iter().try_for_each(|value| self.object(value, item))
             }
@@ -378,7 +356,7 @@ impl Check {
     }
 
     fn number<T: FromStr>(&self, value: &RawValue, wanted: &str) -> Result<(), String> {
-        match Kind::of(value) {
+        match Kind::of(value.get().as_bytes()) {
             Kind::Null => Ok(()),
             Kind::Number if value.get().parse::<T>().is_ok() => Ok(()),
             Kind::Number => Err(self.refused(&format!("number {}", value.get()), wanted)),
@@ -388,7 +366,7 @@ impl Check {
 
     fn object(&mut self, value: &RawValue, structure: &Structure) -> Result<(), String> {
         let Some(members) = json::members(value) else {
-            return match Kind::of(value) {
+            return match Kind::of(value.get().as_bytes()) {
                 Kind::Null => Ok(()),
                 kind => Err(self.refused(kind.name(), structure.name)),
             };
@@ -422,41 +400,6 @@ impl Check {
             "json: cannot unmarshal {kind} into Go struct field {}.{path} of type {wanted}",
             self.structure
         )
-    }
-}
-
-/// Kind of a JSON value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Null,
-    Truth,
-    Number,
-    Text,
-    List,
-    Object,
-}
-
-impl Kind {
-    fn of(value: &RawValue) -> Self {
-        match value.get().as_bytes().first() {
-            Some(b'{') => Self::Object,
-            Some(b'[') => Self::List,
-            Some(b'"') => Self::Text,
-            Some(b't' | b'f') => Self::Truth,
-            Some(b'n') | None => Self::Null,
-            Some(_) => Self::Number,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Null => "null",
-            Self::Truth => "bool",
-            Self::Number => "number",
-            Self::Text => "string",
-            Self::List => "array",
-            Self::Object => "object",
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use olm_fbc::{Bundle, Property};
 use olm_version::{VersionRelease, quote};
+use olm_yaml::json::Kind;
 use serde_json::{Map, Value};
 
 /// Property that identifies a bundle's package and version.
@@ -48,13 +49,5 @@ fn text_field(fields: &Map<String, Value>, name: &str) -> Result<Option<String>,
 
 /// The wording of Go's JSON decoder, which reaches users.
 fn wrong_type(value: &Value, target: &str) -> String {
-    let kind = match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    };
-    format!("json: cannot unmarshal {kind} into Go {target}")
+    format!("json: cannot unmarshal {} into Go {target}", Kind::from(value).name())
 }

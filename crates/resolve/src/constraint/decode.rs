@@ -5,6 +5,7 @@
 //! instead of the stack.
 
 use olm_version::quote;
+use olm_yaml::json;
 
 use super::{CONSTRAINT, GVK_REQUIRED, Gvk, PACKAGE_REQUIRED, RequirementFault};
 
@@ -207,13 +208,7 @@ impl Decoder<'_> {
         if self.fault.is_some() {
             return;
         }
-        let found = match self.text[self.at..].trim_start().as_bytes().first() {
-            Some(b'{') => "object",
-            Some(b'[') => "array",
-            Some(b'"') => "string",
-            Some(b't' | b'f') => "bool",
-            _ => "number",
-        };
+        let found = json::Kind::of(self.text[self.at..].trim_start().as_bytes()).name();
         let wanted = place.type_name();
         let target = match self.open.last() {
             Some(owner) => format!("struct field {}.{}", owner.structure(), self.names.join(".")),

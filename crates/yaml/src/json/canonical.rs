@@ -5,6 +5,8 @@
 
 use std::{borrow::Cow, ops::Range};
 
+use serde_json::Value;
+
 use super::{
     lossy,
     scan::{Draft, scan},
@@ -52,14 +54,28 @@ impl Kind {
         }
     }
 
-    fn of(first: u8) -> Self {
-        match first {
-            b'{' => Self::Object,
-            b'[' => Self::Array,
-            b'"' => Self::String,
-            b't' | b'f' => Self::Bool,
-            b'n' => Self::Null,
-            _ => Self::Number,
+    /// The kind of the value that begins the JSON text, without white space before it; `Null` for an empty text.
+    pub fn of(json: &[u8]) -> Self {
+        match json.first() {
+            Some(b'{') => Self::Object,
+            Some(b'[') => Self::Array,
+            Some(b'"') => Self::String,
+            Some(b't' | b'f') => Self::Bool,
+            Some(b'n') | None => Self::Null,
+            Some(_) => Self::Number,
+        }
+    }
+}
+
+impl From<&Value> for Kind {
+    fn from(value: &Value) -> Self {
+        match value {
+            Value::Null => Self::Null,
+            Value::Bool(_) => Self::Bool,
+            Value::Number(_) => Self::Number,
+            Value::String(_) => Self::String,
+            Value::Array(_) => Self::Array,
+            Value::Object(_) => Self::Object,
         }
     }
 }
@@ -104,7 +120,7 @@ pub fn canonicalize(json: &[u8]) -> Result<Canonical, SyntaxError> {
 impl Draft {
     /// Copies the text with the members of every noted object in order.
     fn finish(mut self) -> Canonical {
-        let kind = self.out.first().map_or(Kind::Null, |first| Kind::of(*first));
+        let kind = Kind::of(&self.out);
         let outermost = if kind == Kind::Object { self.reordered.pop() } else { None };
         self.reordered.sort_unstable_by_key(|object| object.range.start);
         let Some(outermost) = outermost else {
