@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use olm_bundle::pointer::text;
 use olm_version::VersionRelease;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -182,10 +183,6 @@ fn manifests(files: &BTreeMap<String, Vec<u8>>) -> Result<Vec<Value>, BundleErro
 
 fn kind(object: &Value) -> &str {
     text(object, "/kind")
-}
-
-fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// What the bundle brings: every version of its CustomResourceDefinitions, and its aggregated APIs.

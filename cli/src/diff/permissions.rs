@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use olm_bundle::pointer::{list, text};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -397,14 +398,6 @@ fn joined<'a>(grants: impl Iterator<Item = &'a Grant>, others: &BTreeSet<Grant>)
         ..Permission::default()
     }));
     permissions
-}
-
-fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
-}
-
-fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
-    object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use olm_bundle::pointer::{list, text};
 use olm_bundle::{LoadError, Spent};
 use olm_yaml::{DecodeError, Stream, StreamError, json};
 use serde_json::Value;
@@ -82,16 +83,6 @@ impl Object {
     pub(crate) fn at_annotation(&self, key: &str) -> Place {
         self.at("metadata.annotations").key(key)
     }
-}
-
-/// The text at a JSON pointer, empty where there is none.
-pub(crate) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
-    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
-}
-
-/// The list at a JSON pointer, empty where there is none.
-pub(crate) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
-    value.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
 impl Content {

@@ -5,10 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use olm_bundle::pointer::text;
 use olm_version::quote;
 use serde_json::Value;
 
-use crate::content::{Content, Object, text};
+use crate::content::{Content, Object};
 use crate::findings::Findings;
 use crate::rule;
 

@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use olm_bundle::pointer::text;
 use olm_fbc::Property;
 use olm_resolve::{DEPENDENCY_PROPERTIES, Gvk, Requirement};
 use olm_version::{Range, Version, quote};
 use serde_json::{Value, json};
 
-use crate::content::{Content, Object, text};
+use crate::content::{Content, Object};
 use crate::findings::Findings;
 use crate::place::Place;
 use crate::properties::{Entry, listed};

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use olm_bundle::pointer::{list, text};
 use olm_version::quote;
 use serde_json::Value;
 
-use crate::content::{Content, list, text};
+use crate::content::Content;
 use crate::findings::Findings;
 use crate::place::Place;
 use crate::rule;

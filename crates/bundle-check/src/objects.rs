@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use olm_bundle::pointer::text;
 use olm_version::quote;
 
-use crate::content::{Content, text};
+use crate::content::Content;
 use crate::findings::Findings;
 use crate::rule;
 

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use olm_bundle::pointer::text;
 use olm_bundle::{
     Bundle, Certificates, Fault, InstallMode, RenderError, RenderOptions, Validator, faults, obstacles,
     render,
@@ -10,7 +11,7 @@ use olm_bundle::{
 use olm_version::quote;
 use serde_json::{Value, json};
 
-use crate::content::{Content, Object, text};
+use crate::content::{Content, Object};
 use crate::findings::Findings;
 use crate::kubernetes;
 use crate::place::Place;

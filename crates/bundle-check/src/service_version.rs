@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use olm_bundle::pointer::text;
 use olm_version::{Range, Version, VersionRelease, quote};
 use serde_json::Value;
 
-use crate::content::{Content, Object, text};
+use crate::content::{Content, Object};
 use crate::findings::Findings;
 use crate::metadata;
 use crate::names::{is_qualified_name, is_subdomain};

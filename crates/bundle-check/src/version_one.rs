@@ -1,9 +1,10 @@
 //! What this generation of the system does not do for an operator (spec 07 §7.5, spec 04 §17).
 
+use olm_bundle::pointer::{list, text};
 use olm_version::quote;
 use serde_json::Value;
 
-use crate::content::{Content, Object, list, text};
+use crate::content::{Content, Object};
 use crate::findings::Findings;
 use crate::rule;
 

@@ -1,10 +1,11 @@
 //! Webhook definitions of the ClusterServiceVersion (spec 04 §7, §17 #22). Names and deployments are the renderer's business,
 //! what the API server demands that of its obstacles.
 
+use olm_bundle::pointer::{list, text};
 use olm_version::quote;
 use serde_json::Value;
 
-use crate::content::{Content, list, text};
+use crate::content::Content;
 use crate::findings::Findings;
 use crate::place::Place;
 use crate::rule;

@@ -17,6 +17,7 @@ mod load;
 mod names;
 mod objects;
 mod obstacles;
+pub mod pointer;
 mod properties;
 mod quantity;
 mod rbac;

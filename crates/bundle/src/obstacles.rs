@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use crate::bundle::{Bundle, name_of};
 use crate::certificates::Serving;
+use crate::pointer::text;
 use crate::validate::subdomain_faults;
 
 const DEFINITION: &str = "CustomResourceDefinition";
@@ -73,14 +74,6 @@ pub(crate) fn first_of(texts: BTreeSet<String>) -> Vec<String> {
 /// Kind and name, as every text here begins.
 fn title(object: &Value) -> String {
     format!("{} {}", text(object, "/kind"), quote(name_of(object)))
-}
-
-fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
-}
-
-fn items<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
-    object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 fn group_of(object: &Value) -> &str {

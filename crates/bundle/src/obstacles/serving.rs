@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use olm_version::quote;
 use serde_json::Value;
 
-use super::{Makers, items, text, title};
+use super::{Makers, title};
 use crate::bundle::name_of;
+use crate::pointer::{list, text};
 use crate::validate::subdomain_faults;
 
 /// Longest name of a Service, and its DNS label.
@@ -18,7 +19,7 @@ const PORTS: std::ops::RangeInclusive<i64> = 1..=65535;
 pub(super) fn service(makers: &Makers<'_>, object: &Value) -> Vec<String> {
     let mut found: Vec<String> = service_name(makers, object).into_iter().collect();
     let (mut ports, mut names) = (BTreeSet::new(), BTreeSet::new());
-    for port in items(object, "/spec/ports") {
+    for port in list(object, "/spec/ports") {
         let number = port.get("port").and_then(Value::as_i64);
         if let Some(number) = number.filter(|number| !PORTS.contains(number)) {
             found.push(format!("{}: port {number} of spec.ports is not between 1 and 65535", title(object)));
@@ -80,7 +81,7 @@ pub(super) fn certificate(object: &Value) -> Option<String> {
 /// The webhooks of a configuration object.
 pub(super) fn webhooks(object: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    for (index, webhook) in items(object, "/webhooks").iter().enumerate() {
+    for (index, webhook) in list(object, "/webhooks").iter().enumerate() {
         let field = format!("webhooks.{index}");
         let name = text(webhook, "/name");
         if name.split('.').count() < 3 {

@@ -14,6 +14,7 @@ use serde_json::Value;
 pub use rule::{Right, Rule};
 
 use crate::objects::is_cluster_scoped;
+use crate::pointer::{list, text};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 /// What is done with an object that exists.
@@ -169,14 +170,6 @@ fn is_binding(object: &Value) -> bool {
 
 fn is_rbac(object: &Value) -> bool {
     text(object, "/apiVersion").split_once('/').is_some_and(|(group, _)| group == RBAC)
-}
-
-fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
-}
-
-fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
-    object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 #[cfg(test)]
