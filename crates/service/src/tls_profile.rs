@@ -30,26 +30,24 @@ pub enum Version {
     Tls13,
 }
 
-/// A cipher suite known by name.
+/// What may be asked for by name, and what this build offers under it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Suite {
+pub struct Named<T> {
     name: &'static str,
-    offered: Option<SupportedCipherSuite>,
+    offered: Option<T>,
 }
 
-/// A key exchange group known by name.
-#[derive(Clone, Copy, Debug)]
-pub struct Curve {
-    name: &'static str,
-    offered: Option<&'static dyn SupportedKxGroup>,
+/// A cipher suite.
+pub type Suite = Named<SupportedCipherSuite>;
+/// A key exchange group.
+pub type Curve = Named<&'static dyn SupportedKxGroup>;
+
+const fn offered<T: Copy>(name: &'static str, offered: T) -> Named<T> {
+    Named { name, offered: Some(offered) }
 }
 
-const fn offered(name: &'static str, suite: SupportedCipherSuite) -> Suite {
-    Suite { name, offered: Some(suite) }
-}
-
-const fn unavailable(name: &'static str) -> Suite {
-    Suite { name, offered: None }
+const fn unavailable<T>(name: &'static str) -> Named<T> {
+    Named { name, offered: None }
 }
 
 use aws_lc_rs::cipher_suite as suite;
@@ -90,14 +88,14 @@ static SUITES: [Suite; 25] = [
 ];
 
 static CURVES: [Curve; 8] = [
-    Curve { name: "X25519MLKEM768", offered: Some(group::X25519MLKEM768) },
-    Curve { name: "X25519", offered: Some(group::X25519) },
-    Curve { name: "prime256v1", offered: Some(group::SECP256R1) },
-    Curve { name: "secp256r1", offered: Some(group::SECP256R1) },
-    Curve { name: "secp384r1", offered: Some(group::SECP384R1) },
-    Curve { name: "secp521r1", offered: None },
-    Curve { name: "SecP256r1MLKEM768", offered: Some(group::SECP256R1MLKEM768) },
-    Curve { name: "SecP384r1MLKEM1024", offered: None },
+    offered("X25519MLKEM768", group::X25519MLKEM768),
+    offered("X25519", group::X25519),
+    offered("prime256v1", group::SECP256R1),
+    offered("secp256r1", group::SECP256R1),
+    offered("secp384r1", group::SECP384R1),
+    unavailable("secp521r1"),
+    offered("SecP256r1MLKEM768", group::SECP256R1MLKEM768),
+    unavailable("SecP384r1MLKEM1024"),
 ];
 
 /// Parses `--tls-profile`, case-insensitively.
@@ -132,14 +130,7 @@ pub fn version(text: &str) -> Result<Version, String> {
 /// # Errors
 /// The first unknown name.
 pub fn suites(text: &str) -> Result<Arc<[Suite]>, String> {
-    let find = |name| {
-        SUITES
-            .iter()
-            .find(|suite| suite.name == name)
-            .copied()
-            .ok_or_else(|| format!("unknown cipher {name:?}"))
-    };
-    names(text).map(find).collect()
+    find_all(&SUITES, text, "cipher")
 }
 
 /// Parses `--tls-custom-curves`.
@@ -147,18 +138,22 @@ pub fn suites(text: &str) -> Result<Arc<[Suite]>, String> {
 /// # Errors
 /// The first unknown name.
 pub fn curves(text: &str) -> Result<Arc<[Curve]>, String> {
-    let find = |name| {
-        CURVES
-            .iter()
-            .find(|curve| curve.name == name)
-            .copied()
-            .ok_or_else(|| format!("unknown curve {name:?}"))
-    };
-    names(text).map(find).collect()
+    find_all(&CURVES, text, "curve")
 }
 
-fn names(text: &str) -> impl Iterator<Item = &str> {
-    text.split(',').map(str::trim).filter(|name| !name.is_empty())
+fn find_all<T: Copy>(known: &[Named<T>], text: &str, kind: &str) -> Result<Arc<[Named<T>]>, String> {
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let find = |name| {
+        let found = known.iter().find(|known| known.name == name);
+        found.copied().ok_or_else(|| format!("unknown {kind} {name:?}"))
+    };
+    names.map(find).collect()
+}
+
+/// One sentence for each of `asked` that is not on offer.
+fn unsupported<T>(asked: &[Named<T>], kind: &'static str) -> impl Iterator<Item = String> {
+    let names = asked.iter().filter(|one| one.offered.is_none()).map(|one| one.name);
+    names.map(move |name| format!("TLS {kind} {name:?} is not supported by this build and was ignored"))
 }
 
 /// What a profile comes to in this build.
@@ -190,17 +185,8 @@ impl TlsProfile {
             ProfileName::Old => (Version::Legacy, &SUITES[..9], profile_curves),
             ProfileName::Custom => (custom_version, custom_suites, custom_curves),
         };
-        let mut warnings = Vec::new();
-        for suite in asked_suites.iter().filter(|suite| suite.offered.is_none()) {
-            warnings.push(format!(
-                "TLS cipher suite {:?} is not supported by this build and was ignored",
-                suite.name
-            ));
-        }
-        for curve in asked_curves.iter().filter(|curve| curve.offered.is_none()) {
-            warnings
-                .push(format!("TLS curve {:?} is not supported by this build and was ignored", curve.name));
-        }
+        let mut warnings: Vec<String> = unsupported(asked_suites, "cipher suite").collect();
+        warnings.extend(unsupported(asked_curves, "curve"));
         if least == Version::Legacy {
             warnings.push("TLS versions below 1.2 are not supported; using TLSv1.2".to_owned());
         }
@@ -220,9 +206,7 @@ impl TlsProfile {
         provider.kx_groups = groups;
         Ok(Self { provider: Arc::new(provider), versions, warnings })
     }
-}
 
-impl TlsProfile {
     /// Versions, suites and groups on offer, each as a list separated by commas, for the log.
     pub fn names(&self) -> (String, String, String) {
         let list = |names: Vec<String>| names.join(",");
