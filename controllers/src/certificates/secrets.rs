@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ObjectMeta;
 use kube::{Resource, ResourceExt};
-use olm_api::{ClusterExtension, annotations, labels};
+use olm_api::{annotations, labels};
 use olm_bundle::Serving;
 use olm_service::certificate::{CertificateError, PemPair};
 use olm_service::issue::{
@@ -49,6 +49,7 @@ pub(super) struct Owner {
     pub wish: Option<String>,
     /// What Events are about.
     pub about: ObjectReference,
+    reference: Option<OwnerReference>,
 }
 
 impl Owner {
@@ -59,24 +60,8 @@ impl Owner {
             name: extension.name_any(),
             uid: extension.uid().unwrap_or_default(),
             wish: wish.cloned(),
-            about: ObjectReference {
-                api_version: Some(ClusterExtension::api_version(&()).into_owned()),
-                kind: Some(ClusterExtension::kind(&()).into_owned()),
-                name: Some(extension.name_any()),
-                uid: extension.uid(),
-                ..ObjectReference::default()
-            },
-        }
-    }
-
-    fn reference(&self) -> OwnerReference {
-        OwnerReference {
-            api_version: ClusterExtension::api_version(&()).into_owned(),
-            kind: ClusterExtension::kind(&()).into_owned(),
-            name: self.name.clone(),
-            uid: self.uid.clone(),
-            controller: Some(true),
-            block_owner_deletion: None,
+            about: extension.object_ref(&()),
+            reference: extension.controller_owner_ref(&()),
         }
     }
 
@@ -268,7 +253,7 @@ impl Found<'_> {
         let mut metadata = ObjectMeta {
             name: Some(name.to_owned()),
             namespace: Some(self.serving.namespace.clone()),
-            owner_references: Some(vec![self.owner.reference()]),
+            owner_references: self.owner.reference.clone().map(|owner| vec![owner]),
             ..ObjectMeta::default()
         };
         let mut kind = "kubernetes.io/tls".to_owned();

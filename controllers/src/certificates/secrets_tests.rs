@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use olm_api::ClusterExtension;
 use serde_json::{Value, json};
 
 use super::*;
