@@ -32,9 +32,7 @@ impl Context {
             metadata["annotations"] = json!({ annotations::EXT_OBJECTS: record });
         }
         let stored = self.patch_metadata(set, metadata).await;
-        let stored = stored.map_err(|error| Failure::write("error ensuring teardown finalizer", &error))?;
-        self.writes.note(&stored);
-        Ok(stored)
+        stored.map_err(|error| Failure::write("error ensuring teardown finalizer", &error))
     }
 
     pub(super) async fn remove_finalizer(&self, set: &ClusterObjectSet) -> Result<(), Failure> {
@@ -45,10 +43,8 @@ impl Context {
             set.finalizers().iter().filter(|name| *name != finalizers::TEARDOWN).collect();
         match self.patch_metadata(set, json!({ "finalizers": left })).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            Err(error) => Err(Failure::write("error removing teardown finalizer", &error)),
-            Ok(stored) => {
-                self.writes.note(&stored);
-                Ok(())
+            stored => {
+                stored.map(drop).map_err(|error| Failure::write("error removing teardown finalizer", &error))
             }
         }
     }
@@ -62,6 +58,7 @@ impl Context {
         metadata["uid"] = json!(set.metadata.uid);
         metadata["resourceVersion"] = json!(set.metadata.resource_version);
         let patch = Patch::Merge(json!({ "metadata": metadata }));
-        within_deadline(self.sets.patch(&set.name_any(), &PatchParams::default(), &patch)).await
+        let stored = within_deadline(self.sets.patch(&set.name_any(), &PatchParams::default(), &patch)).await;
+        stored.inspect(|stored| self.writes.note(stored))
     }
 }

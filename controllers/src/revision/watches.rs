@@ -90,7 +90,7 @@ impl Watches {
     ) -> Result<(), ClusterError> {
         let mut states = Vec::with_capacity(kinds.len());
         for kind in kinds {
-            if let Some(state) = self.join(revision, kind) {
+            if let Some(state) = joined(&self.running.lock(), revision, kind) {
                 states.push((kind, state));
                 continue;
             }
@@ -136,10 +136,6 @@ impl Watches {
         kinds
     }
 
-    fn join(&self, revision: &str, kind: &GroupVersionKind) -> Option<watch::Receiver<State>> {
-        joined(&self.running.lock(), revision, kind)
-    }
-
     fn start(
         &self,
         revision: &str,
@@ -167,19 +163,13 @@ impl Watches {
         state
     }
 
+    /// Releases the kinds that do not stay, and ends the watches without users.
     fn leave(&self, revision: &str, stays: impl Fn(&GroupVersionKind) -> bool) {
-        self.sift(|kind, users| {
+        self.running.lock().retain(|kind, watch| {
+            let mut users = watch.users.lock();
             if !stays(kind) {
                 users.remove(revision);
             }
-        });
-    }
-
-    /// Changes who uses what, and ends the watches that nobody uses.
-    fn sift(&self, change: impl Fn(&GroupVersionKind, &mut HashSet<String>)) {
-        self.running.lock().retain(|kind, watch| {
-            let mut users = watch.users.lock();
-            change(kind, &mut users);
             if users.is_empty() {
                 self.sightings.forget(kind);
             }
