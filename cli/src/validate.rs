@@ -115,13 +115,17 @@ pub(crate) fn finding_line(finding: &Finding) -> String {
     format!("{}: {}", severity(finding), printable(&finding.to_string()))
 }
 
-/// `2 errors, 1 warning`
-pub(crate) fn summary(report: &Report) -> String {
-    let count = |count: usize, what: &str| match count {
+/// `2 errors`; `None` without any.
+pub(crate) fn count(count: usize, what: &str) -> Option<String> {
+    match count {
         0 => None,
         1 => Some(format!("1 {what}")),
         _ => Some(format!("{count} {what}s")),
-    };
+    }
+}
+
+/// `2 errors, 1 warning`
+pub(crate) fn summary(report: &Report) -> String {
     let parts = [count(report.errors().count(), "error"), count(report.warnings().count(), "warning")];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }

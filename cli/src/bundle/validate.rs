@@ -10,6 +10,7 @@ use crate::output::{Format, FormatArgs, Table, printable};
 use crate::progress::say;
 use crate::session::Session;
 use crate::source::ImageArgs;
+use crate::validate::count;
 
 /// The first lines of the command's help.
 pub(crate) const ABOUT: &str = "Checks a bundle before it is published
@@ -88,11 +89,6 @@ fn tell(origin: &str, report: &Report, validation: &Validation<'_>) {
 
 /// `2 errors, 1 warning`
 fn summary(validation: &Validation<'_>) -> String {
-    let count = |count: usize, what: &str| match count {
-        0 => None,
-        1 => Some(format!("1 {what}")),
-        _ => Some(format!("{count} {what}s")),
-    };
     let omitted = (validation.omitted > 0).then(|| format!("{} more not told", validation.omitted));
     let parts = [count(validation.errors, "error"), count(validation.warnings, "warning"), omitted];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")

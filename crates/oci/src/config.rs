@@ -61,9 +61,7 @@ impl Config {
             concurrency_per_registry: 2,
         }
     }
-}
 
-impl Config {
     /// Changes what the values of a server's flags `--image-limits` and `--registry-deny-cidrs` say.
     ///
     /// # Errors

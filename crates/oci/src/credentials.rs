@@ -119,9 +119,7 @@ impl Credentials {
         let known = exact.or_else(|| self.hosts.get(unalias(host)));
         known.map(|known| known.as_ref().map_err(Clone::clone)).transpose()
     }
-}
 
-impl Credentials {
     /// Reads a file of the forms that [`Credentials::parse`] knows; `None` if there is no such file.
     ///
     /// # Errors

@@ -85,13 +85,7 @@ impl PullError {
 
 impl From<ReferenceError> for PullError {
     fn from(error: ReferenceError) -> Self {
-        Self {
-            class: Class::Terminal,
-            of_the_content: false,
-            limit: None,
-            stage: "",
-            cause: error.to_string(),
-        }
+        Self { class: Class::Terminal, ..Self::retry("", error) }
     }
 }
 

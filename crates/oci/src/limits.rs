@@ -58,9 +58,7 @@ impl Limits {
         path_bytes: 4096,
         ratio: 200,
     };
-}
 
-impl Limits {
     /// Keys of `--image-limits` that are numbers.
     pub(crate) const KEYS: [&str; 9] = [
         "layers",

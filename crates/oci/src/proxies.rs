@@ -114,9 +114,7 @@ impl Proxies {
         let exempt = self.exemptions.iter().any(|exemption| exemption.covers(host, address, port));
         proxy.filter(|_| !exempt)
     }
-}
 
-impl Proxies {
     /// Whether some proxy has this host name.
     pub(crate) fn is_proxy(&self, host: &str) -> bool {
         let mut proxies = self.http.iter().chain(&self.https);

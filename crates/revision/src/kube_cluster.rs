@@ -56,8 +56,8 @@ impl KubeCluster {
         }
         let (resource, capabilities) = match deadline(pinned_kind(&self.client, gvk)).await {
             Ok(found) => found,
-            Err(Failure::Call(Error::Discovery(_))) => return Err(unknown_kind(gvk)),
-            Err(Failure::Call(Error::Api(status))) if status.code == 404 => return Err(unknown_kind(gvk)),
+            Err(Some(Error::Discovery(_))) => return Err(unknown_kind(gvk)),
+            Err(Some(Error::Api(status))) if status.code == 404 => return Err(unknown_kind(gvk)),
             Err(failure) => return Err(classify(failure)),
         };
         let found = (resource, capabilities.scope);
@@ -106,7 +106,7 @@ impl KubeCluster {
         let request =
             request.map_err(|error| ClusterError { reason: Reason::Rejected, message: error.to_string() })?;
         let answer = deadline(self.client.request::<Value>(request)).await;
-        if answer.as_ref().is_err_and(Failure::is_unknown_path) {
+        if answer.as_ref().is_err_and(is_unknown_path) {
             self.forget(gvk);
         }
         answer.map_err(classify)
@@ -178,28 +178,18 @@ impl Cluster for KubeCluster {
     }
 }
 
-/// A call without a usable answer.
-enum Failure {
-    Call(Error),
-    Deadline,
+/// True if nothing is served there any more. A missing object is named in the details.
+fn is_unknown_path(error: &Option<Error>) -> bool {
+    let Some(Error::Api(status)) = error else { return false };
+    status.code == 404 && status.details.as_ref().is_none_or(|details| details.name.is_empty())
 }
 
-impl Failure {
-    /// Nothing is served there any more. A missing object is named in the details.
-    fn is_unknown_path(&self) -> bool {
-        let Self::Call(Error::Api(status)) = self else {
-            return false;
-        };
-        status.code == 404 && status.details.as_ref().is_none_or(|details| details.name.is_empty())
-    }
-}
-
-/// The answer to `call`, if it comes in time.
-async fn deadline<T>(call: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
-    match tokio::time::timeout(DEADLINE, call).await {
-        Ok(answer) => answer.map_err(Failure::Call),
-        Err(_) => Err(Failure::Deadline),
-    }
+/// The answer to `call`.
+///
+/// # Errors
+/// The call failed, or had no answer in time: `None`.
+async fn deadline<T>(call: impl Future<Output = Result<T, Error>>) -> Result<T, Option<Error>> {
+    tokio::time::timeout(DEADLINE, call).await.map_err(|_| None)?.map_err(Some)
 }
 
 fn unknown_kind(gvk: &GroupVersionKind) -> ClusterError {
@@ -210,13 +200,13 @@ fn unknown_kind(gvk: &GroupVersionKind) -> ClusterError {
 }
 
 /// What a failure means.
-fn classify(failure: Failure) -> ClusterError {
-    match failure {
-        Failure::Call(Error::Api(status)) => {
+fn classify(error: Option<Error>) -> ClusterError {
+    match error {
+        Some(Error::Api(status)) => {
             ClusterError { reason: reason_of(&status), message: status.message.clone() }
         }
-        Failure::Call(error) => ClusterError { reason: Reason::Unavailable, message: with_causes(&error) },
-        Failure::Deadline => ClusterError {
+        Some(error) => ClusterError { reason: Reason::Unavailable, message: with_causes(&error) },
+        None => ClusterError {
             reason: Reason::Unanswered,
             message: format!("the API server did not answer within {} seconds", DEADLINE.as_secs()),
         },

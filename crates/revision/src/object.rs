@@ -114,14 +114,16 @@ pub(crate) fn map_mut<'a>(object: &'a mut Value, path: &[&str]) -> Option<&'a mu
 
 /// Sets one label.
 pub(crate) fn set_label(object: &mut Value, key: &str, value: &str) {
-    if let Some(labels) = map_mut(object, &["metadata", "labels"]) {
-        labels.insert(key.to_owned(), Value::from(value));
-    }
+    set_metadata(object, "labels", key, value);
 }
 
 /// Sets one annotation.
 pub(crate) fn set_annotation(object: &mut Value, key: &str, value: &str) {
-    if let Some(annotations) = map_mut(object, &["metadata", "annotations"]) {
-        annotations.insert(key.to_owned(), Value::from(value));
+    set_metadata(object, "annotations", key, value);
+}
+
+fn set_metadata(object: &mut Value, map: &str, key: &str, value: &str) {
+    if let Some(map) = map_mut(object, &["metadata", map]) {
+        map.insert(key.to_owned(), Value::from(value));
     }
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use kube::ResourceExt;
 use olm_api::{ClusterObjectSet, annotations};
 use serde_json::{Value, json};
 
@@ -35,9 +36,7 @@ pub fn missing(set: &ClusterObjectSet, phases: &[ContentPhase]) -> Option<String
         return None;
     }
     let record = BASE64_URL_SAFE_NO_PAD.encode(gzip(record.to_string().as_bytes()).ok()?);
-    let none = BTreeMap::new();
-    let annotations = set.metadata.annotations.as_ref().unwrap_or(&none);
-    let size = size_with(annotations, annotations::EXT_OBJECTS, &record);
+    let size = size_with(set.annotations(), annotations::EXT_OBJECTS, &record);
     (size <= MAX_ANNOTATION_BYTES).then_some(record)
 }
 

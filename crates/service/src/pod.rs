@@ -12,7 +12,7 @@ pub fn system_namespace(flag: Option<&str>) -> String {
 
 fn namespace_from(flag: Option<&str>, file: &Path) -> String {
     let flag = flag.map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned);
-    flag.or_else(|| namespace_in(file)).unwrap_or_else(|| SYSTEM_NAMESPACE.to_owned())
+    flag.or_else(|| name_in(file)).unwrap_or_else(|| SYSTEM_NAMESPACE.to_owned())
 }
 
 /// Where our own Deployment is: the pod's namespace, whatever the flag says; `system`, where this is no pod.
@@ -21,10 +21,10 @@ pub(crate) fn own_namespace(system: &str) -> String {
 }
 
 fn own_from(file: &Path, system: &str) -> String {
-    namespace_in(file).unwrap_or_else(|| system.to_owned())
+    name_in(file).unwrap_or_else(|| system.to_owned())
 }
 
-fn namespace_in(file: &Path) -> Option<String> {
+fn name_in(file: &Path) -> Option<String> {
     let text = std::fs::read_to_string(file).ok()?;
     Some(text.trim().to_owned()).filter(|name| !name.is_empty())
 }
@@ -33,14 +33,11 @@ fn namespace_in(file: &Path) -> Option<String> {
 /// Where `POD_UID` is not given, a random part makes every process its own candidate.
 pub fn lease_identity() -> String {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let name = variable("POD_NAME").or_else(|| variable("HOSTNAME")).or_else(kernel_hostname);
+    let name = variable("POD_NAME")
+        .or_else(|| variable("HOSTNAME"))
+        .or_else(|| name_in(Path::new("/proc/sys/kernel/hostname")));
     let unique = variable("POD_UID").unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
     format!("{}_{unique}", name.as_deref().unwrap_or("localhost"))
-}
-
-fn kernel_hostname() -> Option<String> {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
-    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
 #[cfg(test)]

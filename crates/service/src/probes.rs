@@ -40,8 +40,10 @@ impl Readiness {
         }
     }
 
-    fn snapshot(&self) -> BTreeMap<&'static str, Option<&'static str>> {
-        self.checks.lock().clone()
+    fn snapshot(&self) -> Checks {
+        let mut checks = self.checks.lock().clone();
+        checks.insert("readyz", None);
+        checks
     }
 }
 
@@ -67,11 +69,11 @@ async fn healthz_check(State(workers): State<Workers>, Path(check): Path<String>
 }
 
 async fn readyz(State(readiness): State<Readiness>, RawQuery(query): RawQuery) -> Response {
-    answer(&with_own(&readiness), query.as_deref())
+    answer(&readiness.snapshot(), query.as_deref())
 }
 
 async fn readyz_check(State(readiness): State<Readiness>, Path(check): Path<String>) -> Response {
-    answer_one("readyz", &with_own(&readiness), &check)
+    answer_one("readyz", &readiness.snapshot(), &check)
 }
 
 type Checks = BTreeMap<&'static str, Option<&'static str>>;
@@ -80,12 +82,6 @@ type Checks = BTreeMap<&'static str, Option<&'static str>>;
 fn liveness(workers: &Workers) -> Checks {
     let stuck = (workers.longest() >= STUCK).then_some("a reconcile has been running for 30 minutes");
     Checks::from([("healthz", None), ("workers", stuck)])
-}
-
-fn with_own(readiness: &Readiness) -> Checks {
-    let mut checks = readiness.snapshot();
-    checks.insert("readyz", None);
-    checks
 }
 
 /// Ends in the words of the reference, which are the same for both probes.

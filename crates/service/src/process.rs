@@ -5,7 +5,8 @@ use std::fs;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+
+use crate::samples::gauges;
 
 /// Clock ticks per second in `/proc`: part of the kernel's interface.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -25,7 +26,7 @@ impl Collector for ProcessMetrics {
             metric.encode(encoder.encode_descriptor("process_cpu_seconds", help, None, kind)?)?;
         }
         let memory = |field| status.as_deref().and_then(|text| kilobytes(text, field));
-        let gauges = [
+        let values = [
             ("process_resident_memory_bytes", "Resident memory in bytes", memory("VmRSS:")),
             ("process_virtual_memory_bytes", "Virtual memory in bytes", memory("VmSize:")),
             ("process_open_fds", "Open file descriptors", open_files()),
@@ -36,10 +37,9 @@ impl Collector for ProcessMetrics {
                 stat.as_deref().and_then(start_time),
             ),
         ];
-        for (name, help, value) in gauges {
+        for (name, help, value) in values {
             if let Some(value) = value {
-                let metric = ConstGauge::new(value);
-                metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)?;
+                gauges(&mut encoder, name, help, [([], value)])?;
             }
         }
         Ok(())
