@@ -77,7 +77,7 @@ pub(super) fn decode(property_type: &'static str, value: &str) -> Result<Vec<Fie
         names: Vec::new(),
         fault: None,
     };
-    if nesting(value) > NESTING_LIMIT {
+    if json::nesting(value.as_bytes()) > NESTING_LIMIT {
         return Err(decoder.fault("exceeded max depth".to_owned(), None));
     }
     // A requirement of its own type is there even where its value is null.
@@ -410,23 +410,4 @@ fn end_of_string(bytes: &[u8], mut at: usize) -> usize {
         }
     }
     bytes.len()
-}
-
-/// How deep objects and lists are nested.
-fn nesting(text: &str) -> usize {
-    let bytes = text.as_bytes();
-    let (mut at, mut depth, mut deepest) = (0, 0_usize, 0);
-    while let Some(byte) = bytes.get(at) {
-        at += 1;
-        match byte {
-            b'"' => at = end_of_string(bytes, at),
-            b'{' | b'[' => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            b'}' | b']' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    deepest
 }

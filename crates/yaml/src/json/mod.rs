@@ -98,7 +98,7 @@ pub fn to_value(json: &[u8]) -> Result<Value, Error> {
 }
 
 /// The deepest nesting of brackets, if the text is JSON.
-fn nesting(json: &[u8]) -> usize {
+pub fn nesting(json: &[u8]) -> usize {
     let (mut depth, mut deepest) = (0usize, 0);
     for byte in outside_strings(json) {
         match byte {
