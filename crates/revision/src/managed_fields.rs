@@ -101,6 +101,46 @@ pub(crate) fn conflicts(desired: &Value, actual: &Value) -> BTreeMap<String, Vec
     found
 }
 
+/// Whether we own every field of `desired` on `actual`, with the value that it shall have, so that an apply would change
+/// nothing. Of metadata nothing else may be ours; elsewhere we also own the defaults of what we created. `false` where that
+/// cannot be told without the API server.
+pub(crate) fn agrees(desired: &Value, actual: &Value) -> bool {
+    let mut fields = desired.clone();
+    for (path, names) in [("", ["apiVersion", "kind"]), ("/metadata", ["name", "namespace"])] {
+        if let Some(Value::Object(map)) = fields.pointer_mut(path) {
+            map.retain(|name, _| !names.contains(&name.as_str()));
+        }
+    }
+    let ours = entries(actual).iter().find(|entry| is_ours(entry));
+    let ours = ours.and_then(|entry| entry.get("fieldsV1")?.as_object());
+    ours.is_some_and(|ours| holds(&fields, actual, ours, false))
+}
+
+fn holds(desired: &Value, actual: &Value, ours: &Map<String, Value>, nothing_else: bool) -> bool {
+    let size = desired.as_object().map(Map::len).or_else(|| desired.as_array().map(Vec::len));
+    let mut held = 0;
+    for (step, below) in ours.iter().filter(|(step, _)| *step != ".") {
+        let Some((desired, path)) = enter(desired, step, "") else {
+            if nothing_else {
+                return false;
+            }
+            continue;
+        };
+        let Some((actual, _)) = enter(actual, step, "") else { return false };
+        let is_same = match below.as_object() {
+            Some(below) if !below.is_empty() => {
+                holds(desired, actual, below, nothing_else || path == ".metadata")
+            }
+            _ => desired == actual,
+        };
+        if !is_same {
+            return false;
+        }
+        held += 1;
+    }
+    size == Some(held)
+}
+
 fn intersect(
     desired: &Value,
     theirs: &Map<String, Value>,
@@ -198,6 +238,34 @@ mod tests {
             assert_eq!(taken_over(&object(&managed), &[OURS]), None);
         }
         assert_eq!(taken_over(&json!({}), &[OURS]), None);
+    }
+
+    #[test]
+    fn an_apply_changes_nothing_where_we_own_what_is_wanted() {
+        let wanted = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "labels": {"a": "b"}},
+            "spec": {"replicas": 1, "containers": [{"name": "m", "args": ["x", "y"], "dir": {}}], "set": ["s"]}});
+        let container = json!({".": {}, "f:name": {}, "f:args": {}, "f:dir": {}, "f:policy": {}});
+        let fields = json!({"f:metadata": {"f:labels": {".": {}, "f:a": {}}}, "f:spec": {"f:replicas": {}, "f:strategy": {},
+            "f:containers": {"k:{\"name\":\"m\"}": container}, "f:set": {".": {}, "v:\"s\"": {}}}});
+        let found = |change: &dyn Fn(&mut Value, &mut Value)| {
+            let (mut object, mut ours) = (wanted.clone(), fields.clone());
+            object["spec"]["strategy"] = json!("default");
+            object["spec"]["containers"][0]["policy"] = json!("default");
+            change(&mut object, &mut ours);
+            object["metadata"]["managedFields"] = json!([entry(OURS, "Apply", ours)]);
+            agrees(&wanted, &object)
+        };
+        assert!(found(&|_, _| {}), "defaults may be ours");
+        assert!(found(&|object, _| object["metadata"]["labels"]["c"] = json!("d")), "and others may add");
+        assert!(!found(&|object, _| object["spec"]["replicas"] = json!(2)));
+        assert!(!found(&|object, _| object["spec"]["containers"][0]["args"] = json!(["x"])));
+        assert!(
+            !found(&|_, ours| drop(ours["f:spec"].as_object_mut().unwrap().remove("f:replicas"))),
+            "taken over"
+        );
+        assert!(!found(&|_, ours| drop(ours["f:spec"]["f:set"].as_object_mut().unwrap().remove("v:\"s\""))));
+        assert!(!found(&|_, ours| ours["f:metadata"]["f:labels"]["f:old"] = json!({})), "a label to drop");
+        assert!(!agrees(&wanted, &wanted), "nothing is ours");
     }
 
     #[test]

@@ -10,10 +10,10 @@ use super::{Engine, Revision};
 use crate::cluster::{Cluster, ClusterError, Reason};
 use crate::content::{ContentObject, ContentPhase};
 use crate::failure::{EngineError, ObjectError};
-use crate::managed_fields::{conflicts, taken_over};
+use crate::managed_fields::{agrees, conflicts, taken_over};
 use crate::memory::{Hash, Known, hash, hash_of_ours, hash_of_state};
 use crate::object::ObjectKey;
-use crate::plan::{Plan, check_body, desired, keep, plan, superseded_managers};
+use crate::plan::{Owner, Plan, check_body, desired, keep, plan, superseded_managers};
 use crate::result::ObjectResult;
 
 /// Reads and dry runs of one phase that are under way at a time.
@@ -177,10 +177,15 @@ impl<C: Cluster> Engine<C> {
         let mut plan =
             plan(actual.as_ref(), &revision.owner, &revision.siblings, &content.collision_protection);
         if let (Plan::Repair, Some(actual)) = (&plan, &actual)
-            && found == Some(hash_of_ours(actual))
+            && (found == Some(hash_of_ours(actual)) || is_right(&desired, actual, &revision.owner))
         {
             plan = Plan::Keep;
         }
         Ok(Observed { desired, wanted, actual, plan })
     }
+}
+
+/// Whether an apply would neither change the object nor who manages its fields.
+fn is_right(desired: &Value, actual: &Value, owner: &Owner) -> bool {
+    agrees(desired, actual) && taken_over(actual, superseded_managers(actual, owner)).is_none()
 }
