@@ -1,7 +1,6 @@
 //! Makes the wanted content the newest revision of an extension (spec 05 §§4.4–4.6). Idempotent: every step may
 //! have been done by an attempt that ended before the next.
 
-use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Secret;
@@ -77,8 +76,22 @@ impl Revisions {
         Ok(all)
     }
 
-    /// What is to be done so that the draft becomes the newest revision.
-    pub(crate) async fn plan(&self, extension: &str, draft: &Draft) -> Result<Plan, Failure> {
+    /// What is to be done so that the draft becomes the newest revision. `known` is the newest so far as the watch shows
+    /// it: where that refers to the same content the API server is not asked.
+    pub(crate) async fn plan(
+        &self,
+        extension: &str,
+        draft: &Draft,
+        known: Option<&ClusterObjectSet>,
+    ) -> Result<Plan, Failure> {
+        if let Some(known) = known {
+            let existing = vec![known.clone()];
+            let decision =
+                tokio::task::block_in_place(|| decide(draft, &existing, None, &self.system_namespace));
+            if let decision @ Decision::Keep = decision.map_err(invalid)? {
+                return Ok(Plan { decision, existing });
+            }
+        }
         let existing = self.list(extension).await?;
         let newest = newest(&existing);
         let found = self.content(newest).await?;
@@ -100,22 +113,20 @@ impl Revisions {
         plan: Plan,
     ) -> Result<Applied, Failure> {
         let Plan { decision, existing } = plan;
-        let set = match (decision, newest(&existing)) {
-            (Decision::Keep, Some(current)) => current.clone(),
-            (Decision::Patch(set), Some(current)) => self
-                .patch(current, *set)
-                .await
-                .map_err(|error| error.context(format!("patching {} Revision", current.name_any())))?,
+        match (decision, newest(&existing)) {
+            (Decision::Keep, Some(current)) => Ok(Applied { created: false, set: current.clone() }),
+            (Decision::Patch(set), Some(current)) => {
+                let patched = self.patch(current, *set).await;
+                let context = || format!("patching {} Revision", current.name_any());
+                let set = patched.map_err(|error| error.context(context()))?;
+                Ok(Applied { created: false, set })
+            }
             (Decision::New { number }, _) => {
                 let set = self.create(extension, draft, number, &existing).await?;
-                return Ok(Applied { created: true, set });
+                Ok(Applied { created: true, set })
             }
-            (Decision::Keep | Decision::Patch(_), None) => {
-                return Err(Failure::retry("there is no revision"));
-            }
-        };
-        self.verify_content(&set, async || Ok(draft)).await?;
-        Ok(Applied { created: false, set })
+            (Decision::Keep | Decision::Patch(_), None) => Err(Failure::retry("there is no revision")),
+        }
     }
 
     /// Applies the metadata of the revision anew, its owner among them. Not for an extension that is gone or about to go: if
@@ -259,10 +270,10 @@ impl Revisions {
 
     /// Sees that every Secret of an active revision exists and is owned by it. `draft` is what the revision was made from,
     /// asked for only where a Secret is missing.
-    pub(crate) async fn verify_content<D: Borrow<Draft>>(
+    pub(crate) async fn verify_content(
         &self,
         set: &ClusterObjectSet,
-        draft: impl AsyncFnOnce() -> Result<D, Failure>,
+        draft: impl AsyncFnOnce() -> Result<Draft, Failure>,
     ) -> Result<(), Failure> {
         let mut missing = Vec::new();
         for key in self.own_secrets(set) {
@@ -282,7 +293,7 @@ impl Revisions {
         }
         let draft = draft().await?;
         for name in &missing {
-            self.restore(draft.borrow(), set, name).await?;
+            self.restore(&draft, set, name).await?;
         }
         Ok(())
     }

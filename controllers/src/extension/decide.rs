@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::choice::{Choice, ChosenBundle, Refusal};
 use super::memory::{ExtensionMemory, Newest};
-use super::revisions::{self, RevisionStates};
+use super::revisions::RevisionStates;
 use crate::failure::Failure;
 use crate::preflight::CrdVerdict;
 
@@ -158,11 +158,6 @@ pub(super) fn decide(
 fn is_well(set: &ClusterObjectSet) -> bool {
     let reason = set.condition(types::PROGRESSING).map(|condition| condition.reason.as_str());
     matches!(reason, None | Some(reasons::ROLLING_OUT | reasons::SUCCEEDED))
-}
-
-/// The revision with the highest number, archived ones included.
-pub(super) fn newest(sets: &[Arc<ClusterObjectSet>]) -> Option<&ClusterObjectSet> {
-    sets.iter().max_by_key(|set| revisions::number(set)).map(AsRef::as_ref)
 }
 
 #[cfg(test)]

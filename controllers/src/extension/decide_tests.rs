@@ -3,7 +3,7 @@ use serde_json::json;
 
 use super::super::findings::Findings;
 use super::super::memory::Made;
-use super::super::revisions::{Revision, tests::set};
+use super::super::revisions::{Revision, states, tests::set};
 use super::super::status::Knowledge;
 use super::*;
 
@@ -13,7 +13,8 @@ pub(in crate::extension) fn observed<'a>(
     rules: ExtensionRules,
     sets: &[Arc<ClusterObjectSet>],
 ) -> Observed<'a> {
-    let (sets, states) = (sets.to_vec(), revisions::states(sets));
+    let states = states(sets);
+    let sets = sets.to_vec();
     Observed { extension, name: "demo".to_owned(), rules, account: None, sets, states, edited: false }
 }
 

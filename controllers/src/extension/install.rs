@@ -9,7 +9,7 @@ use olm_api::conditions::PULLING;
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
 use olm_bundle::rights::Rights;
 use olm_extension::CrdCheck;
-use olm_revision::generate::{BundleIdentity, Draft, Extension};
+use olm_revision::generate::{BundleIdentity, Draft, Extension, newest};
 use olm_service::background::Pending;
 use olm_service::reconcile::{Failure as Attempt, RESYNC};
 use serde_json::Value;
@@ -124,7 +124,8 @@ impl Context {
         let obstacles = rendered.obstacles.clone();
         let mut warnings = rendered.warnings.clone();
         let draft = draft(&name, &inputs, rendered)?;
-        let plan = self.revisions.plan(&name, &draft).boxed().await?;
+        let sets = self.revisions_of(&name);
+        let plan = self.revisions.plan(&name, &draft, newest(&sets)).boxed().await?;
         let before = plan.newest().map(Revision::of);
         if plan.makes_revision() {
             refuse_obstacles(&obstacles)?;

@@ -251,6 +251,9 @@ async fn an_attempt_that_ended_early_is_taken_up() {
     world.restart();
     let kept = install(&world).await;
     assert_eq!((kept.applied, kept.made), (Ok(()), None));
+    let (extension, active) = (world.extension(&json!({})).await, sets.get("demo-1").await.unwrap());
+    let observed = observed(&extension, ExtensionRules::default(), &[Arc::new(active)]);
+    world.context.verify_content(&observed).await.unwrap();
     assert_eq!(secrets.get(&name).await.unwrap().owner_references(), whole.owner_references());
     assert_eq!(sets.get("demo-1").await.unwrap().metadata.generation, set.metadata.generation);
 

@@ -10,12 +10,13 @@ use kube::{Resource, ResourceExt};
 use olm_api::conditions::types;
 use olm_api::{ClusterExtension, ClusterExtensionStatus};
 use olm_extension::ExtensionRules;
+use olm_revision::generate::newest;
 use olm_service::reconcile::{Failure as Attempt, RESYNC};
 use olm_service::status::{STALE_RETRY, write_status};
 use tokio::time::Instant;
 
 use super::choice::Refusal;
-use super::decide::{Decision, Observed, decide, newest};
+use super::decide::{Decision, Observed, decide};
 use super::findings::{self, Finding};
 use super::install::Installation;
 use super::memory::ExtensionMemory;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use olm_api::cluster_extension::BundleMetadata;
 use olm_api::conditions::{self, PULLING, reasons, types};
 use olm_api::{ClusterObjectSet, Condition, annotations, labels, names};
+use olm_revision::generate::number_of;
 
 /// A revision that is in force.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,7 +34,7 @@ impl Revision {
         let annotation = |key: &str| set.metadata.annotations.as_ref().and_then(|all| all.get(key)).cloned();
         Self {
             name: set.metadata.name.clone().unwrap_or_default(),
-            number: number(set),
+            number: number_of(set),
             bundle: BundleMetadata {
                 name: annotation(annotations::BUNDLE_NAME).unwrap_or_default(),
                 version: annotation(annotations::BUNDLE_VERSION).unwrap_or_default(),
@@ -83,11 +84,6 @@ impl RevisionStates {
     }
 }
 
-/// Number of a revision; 0 for one without a spec.
-pub(crate) fn number(set: &ClusterObjectSet) -> i64 {
-    set.spec.as_ref().map_or(0, |spec| spec.revision)
-}
-
 /// Whether a ClusterObjectSet that is labelled as this extension's may be its: no controller owns it, or an extension of
 /// that name, be it the one that was deleted without its revisions and made again (spec 05 §§12, 18.24).
 pub(crate) fn is_of(set: &ClusterObjectSet, extension: &str) -> bool {
@@ -102,7 +98,7 @@ pub(crate) fn is_of(set: &ClusterObjectSet, extension: &str) -> bool {
 /// Reads the states from all revisions of one extension, in any order. Archived ones do not count.
 pub(crate) fn states(sets: &[Arc<ClusterObjectSet>]) -> RevisionStates {
     let mut active: Vec<&Arc<ClusterObjectSet>> = sets.iter().filter(|set| !set.is_archived()).collect();
-    active.sort_by_key(|set| number(set));
+    active.sort_by_key(|set| number_of(set));
     let mut states = RevisionStates::default();
     for set in active {
         let revision = Revision::of(set);

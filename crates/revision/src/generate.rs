@@ -3,6 +3,7 @@
 //! Pure. [`Draft`] is what the extension wants; [`decide`] compares it with the newest existing revision;
 //! [`Draft::number`] gives the ClusterObjectSet and Secrets to write.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Secret;
@@ -371,8 +372,8 @@ pub fn decide(
 }
 
 /// The revision with the highest number.
-pub fn newest(revisions: &[ClusterObjectSet]) -> Option<&ClusterObjectSet> {
-    revisions.iter().max_by_key(|set| number_of(set))
+pub fn newest<S: Borrow<ClusterObjectSet>>(revisions: &[S]) -> Option<&ClusterObjectSet> {
+    revisions.iter().map(Borrow::borrow).max_by_key(|set| number_of(set))
 }
 
 /// `spec.revision`, 0 where there is no spec.

@@ -193,7 +193,7 @@ impl World {
         };
         let draft = Draft::new(owner, &bundle, objects.to_vec()).unwrap();
         let revisions = Revisions::new(self.client(), SYSTEM);
-        let plan = revisions.plan(&name, &draft).await.unwrap();
+        let plan = revisions.plan(&name, &draft, None).await.unwrap();
         Ok(revisions.carry_out(&name, &draft, plan).await?.created)
     }
 }
