@@ -12,7 +12,7 @@ use kube::{Api, Client};
 use olm_api::ClusterCatalog;
 use olm_image::Image;
 use olm_image::registry;
-use olm_servers::{Answer, Call, Fault, Programs, Rule, RuleId, Server, When, World};
+use olm_servers::{Answer, Call, Converter, Fault, Programs, Rule, RuleId, Server, When, World};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -34,6 +34,8 @@ pub(crate) struct Stage {
     pub(crate) world: World,
     controller: tokio::sync::Mutex<Server>,
     clock: WallClock,
+    /// Converts the Gadgets of all extensions.
+    converter: Converter,
     restarts: AtomicU64,
     /// Steps done.
     pub(crate) steps: AtomicUsize,
@@ -61,6 +63,7 @@ impl Stage {
             world,
             recorder,
             clock,
+            converter: Converter::start().await.unwrap(),
             controller: tokio::sync::Mutex::new(controller),
             restarts: AtomicU64::new(0),
             steps: AtomicUsize::new(0),
@@ -126,9 +129,9 @@ impl Stage {
 
     /// Makes what an extension of this name may install.
     pub(crate) fn publish(&self, name: &str) {
-        let registry = &self.world.registry;
+        let (registry, conversion) = (&self.world.registry, self.converter.conversion(name));
         for version in &VERSIONS {
-            let image = Image::bundle(&bundle(name, version)).unwrap();
+            let image = Image::bundle(&bundle(name, version, &conversion)).unwrap();
             registry.add_image(&package(name), version.text, &image);
         }
     }
@@ -191,6 +194,7 @@ impl Stage {
             Trouble::Slowness => (Fault::Delay(Duration::from_millis(300)), When::Before, false),
             Trouble::Lost => (Fault::Cut, When::After, true),
             Trouble::Registry => return self.hold_pulls(name),
+            Trouble::Conversion => return self.converter.fail(name, true),
         };
         let (about, count) = (name.to_owned(), AtomicUsize::new(0));
         let strikes = move |call: &Call| {
@@ -215,6 +219,7 @@ impl Stage {
 
     /// Everything about the extension goes well again.
     pub(crate) fn calm(&self, name: &str) {
+        self.converter.fail(name, false);
         if self.held.lock().unwrap().remove(name).is_some() {
             // The registry takes the first fault that fits, so one that has ended must not stay; this ends those of the
             // other extensions too.

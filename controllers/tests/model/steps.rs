@@ -47,7 +47,7 @@ pub(crate) enum Foreign {
     Marked,
 }
 
-/// A temporary fault of the calls from operator-controller to the API server or to the registry.
+/// A temporary fault of what operator-controller depends on: the API server, the registry, a conversion webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Trouble {
     Conflicts,
@@ -57,6 +57,8 @@ pub(crate) enum Trouble {
     Lost,
     /// The registry of bundles accepts connections and does not answer.
     Registry,
+    /// Custom resources cannot be converted.
+    Conversion,
 }
 
 /// What may happen.
@@ -250,6 +252,7 @@ fn everywhere(random: &mut Random) -> Vec<(usize, Step)> {
         Trouble::Slowness,
         Trouble::Lost,
         Trouble::Registry,
+        Trouble::Conversion,
     ];
     vec![
         (10, Step::Remove(removed)),

@@ -21,6 +21,8 @@ pub(crate) struct Version {
     pub(crate) widgets: Option<usize>,
     /// Fields of its Gadgets, where it defines them.
     pub(crate) gadgets: Option<usize>,
+    /// The version in which Gadgets are stored; a webhook converts them.
+    pub(crate) stored: &'static str,
 }
 
 /// All versions, ascending.
@@ -37,14 +39,23 @@ pub(crate) const VERSIONS: [Version; 5] = [
         priority_class: true,
         widgets: None,
         gadgets: Some(1),
+        stored: "v1beta1",
         ..plain("1.2.0")
     },
-    // Takes a field away that 1.1.0 has.
+    // Takes a field away that 1.1.0 has, and stores Gadgets in another version than 1.2.0.
     Version { configs: &["common"], gadgets: Some(1), ..plain("2.0.0") },
 ];
 
 const fn plain(text: &'static str) -> Version {
-    Version { text, configs: &[], service: false, priority_class: false, widgets: Some(1), gadgets: None }
+    Version {
+        text,
+        configs: &[],
+        service: false,
+        priority_class: false,
+        widgets: Some(1),
+        gadgets: None,
+        stored: "v1",
+    }
 }
 
 /// The plurals of the kinds that versions define.
@@ -117,7 +128,11 @@ pub(crate) fn objects(name: &str, version: &Version, env: Option<&str>) -> BTree
     for (plural, fields) in [("widgets", version.widgets), ("gadgets", version.gadgets)] {
         if let Some(fields) = fields {
             let key = Key::new("CustomResourceDefinition", "", &format!("{plural}.{}", group(name)));
-            objects.insert(key, definition(name, plural, fields));
+            let mut definition = definition(name, plural, fields);
+            if plural == "gadgets" {
+                serve_twice(&mut definition["spec"]["versions"], version.stored);
+            }
+            objects.insert(key, definition);
         }
     }
     let container =
@@ -147,14 +162,25 @@ pub(crate) fn definition(name: &str, plural: &str, fields: usize) -> Value {
     })
 }
 
+/// Adds `v1beta1` to the versions of a definition, and says which one is stored.
+fn serve_twice(versions: &mut Value, stored: &str) {
+    let mut beta = versions[0].clone();
+    beta["name"] = "v1beta1".into();
+    let versions = versions.as_array_mut().unwrap();
+    versions.push(beta);
+    for version in versions {
+        version["storage"] = (version["name"] == stored).into();
+    }
+}
+
 /// How many fields a definition has below `spec`.
 pub(crate) fn fields(definition: &Value) -> usize {
     let properties = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
     definition.pointer(properties).and_then(Value::as_object).map_or(0, serde_json::Map::len)
 }
 
-/// The files of a bundle image.
-pub(crate) fn bundle(name: &str, version: &Version) -> Files {
+/// The files of a bundle image. Gadgets have this `spec.conversion`.
+pub(crate) fn bundle(name: &str, version: &Version, conversion: &Value) -> Files {
     let annotations = json!({"annotations": {
         "operators.operatorframework.io.bundle.mediatype.v1": "registry+v1",
         "operators.operatorframework.io.bundle.manifests.v1": "manifests/",
@@ -178,6 +204,9 @@ pub(crate) fn bundle(name: &str, version: &Version) -> Files {
         let mut manifest =
             json!({"apiVersion": api_version, "kind": key.kind, "metadata": {"name": key.name}});
         manifest.as_object_mut().unwrap().extend(content.as_object().unwrap().clone());
+        if key.name.starts_with("gadgets.") {
+            manifest["spec"]["conversion"] = conversion.clone();
+        }
         files.insert(format!("manifests/{number}.yaml"), manifest.to_string().into_bytes());
     }
     files

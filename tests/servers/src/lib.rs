@@ -25,6 +25,6 @@ pub use catalog::{Catalog, Published};
 pub use olm_control_plane::{PATIENCE, eventually};
 pub use process::{Programs, Server};
 pub use proxy::{Answer, Call, Fault, Proxy, Rule, RuleId, When};
-pub use webhook::{Verdict, Webhook};
+pub use webhook::{Converter, Verdict, Webhook};
 pub use workloads::Workloads;
 pub use world::{NAMESPACE, World, extension};

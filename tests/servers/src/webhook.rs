@@ -1,10 +1,11 @@
-//! An admission webhook of somebody else.
+//! Webhooks of somebody else: one for admission, one for conversion.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::routing::post;
 use axum::{Json, Router};
 use axum_server::tls_rustls::RustlsConfig;
@@ -24,10 +25,22 @@ pub enum Verdict {
 
 /// A running webhook; gone when dropped.
 pub struct Webhook {
+    verdict: Arc<Mutex<Verdict>>,
+    server: Server,
+}
+
+/// A running webhook that converts custom resources by their `apiVersion` alone; gone when dropped.
+pub struct Converter {
+    /// Whose conversions fail.
+    failing: Arc<Mutex<BTreeSet<String>>>,
+    server: Server,
+}
+
+/// An HTTPS server on a free port of 127.0.0.1; gone when dropped.
+struct Server {
     certificate: String,
     port: u16,
-    verdict: Arc<Mutex<Verdict>>,
-    server: axum_server::Handle<std::net::SocketAddr>,
+    running: axum_server::Handle<SocketAddr>,
 }
 
 impl Webhook {
@@ -36,18 +49,9 @@ impl Webhook {
     /// # Errors
     /// No port or no certificate could be had.
     pub async fn start(verdict: Verdict) -> Result<Self> {
-        let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?;
-        let (certificate, key) = (certified.cert.pem(), certified.signing_key.serialize_pem());
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        listener.set_nonblocking(true)?;
-        let port = listener.local_addr()?.port();
-        let tls = RustlsConfig::from_pem(certificate.clone().into(), key.into()).await?;
         let verdict = Arc::new(Mutex::new(verdict));
         let app = Router::new().route("/", post(review)).with_state(Arc::clone(&verdict));
-        let server = axum_server::Handle::new();
-        let running = axum_server::from_tcp_rustls(listener, tls)?.handle(server.clone());
-        tokio::spawn(running.serve(app.into_make_service()));
-        Ok(Self { certificate, port, verdict, server })
+        Ok(Self { verdict, server: Server::start(app).await? })
     }
 
     /// What it says from now on.
@@ -69,17 +73,83 @@ impl Webhook {
                 "name": format!("{name}.servers.example"), "sideEffects": "None", "timeoutSeconds": 1,
                 "admissionReviewVersions": ["v1"], "failurePolicy": "Fail", "rules": [rule],
                 "namespaceSelector": selector,
-                "clientConfig": {"url": format!("https://127.0.0.1:{}/", self.port),
-                    "caBundle": ByteString(self.certificate.clone().into_bytes())},
+                "clientConfig": self.server.client_config(""),
             }],
         })
     }
 }
 
-impl Drop for Webhook {
-    fn drop(&mut self) {
-        self.server.shutdown();
+impl Converter {
+    /// Starts it on a free port of 127.0.0.1.
+    ///
+    /// # Errors
+    /// No port or no certificate could be had.
+    pub async fn start() -> Result<Self> {
+        let failing = Arc::default();
+        let app = Router::new().route("/{about}", post(convert)).with_state(Arc::clone(&failing));
+        Ok(Self { failing, server: Server::start(app).await? })
     }
+
+    /// `spec.conversion` of a CustomResourceDefinition that it converts for; `about` is a word of the caller's.
+    #[must_use]
+    pub fn conversion(&self, about: &str) -> Value {
+        let client_config = self.server.client_config(about);
+        json!({"strategy": "Webhook",
+            "webhook": {"clientConfig": client_config, "conversionReviewVersions": ["v1"]}})
+    }
+
+    /// Whether conversions fail from now on that are about this.
+    pub fn fail(&self, about: &str, fails: bool) {
+        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        if fails {
+            failing.insert(about.to_owned());
+        } else {
+            failing.remove(about);
+        }
+    }
+}
+
+impl Server {
+    async fn start(app: Router) -> Result<Self> {
+        let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?;
+        let (certificate, key) = (certified.cert.pem(), certified.signing_key.serialize_pem());
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
+        let port = listener.local_addr()?.port();
+        let tls = RustlsConfig::from_pem(certificate.clone().into(), key.into()).await?;
+        let running = axum_server::Handle::new();
+        let server = axum_server::from_tcp_rustls(listener, tls)?.handle(running.clone());
+        tokio::spawn(server.serve(app.into_make_service()));
+        Ok(Self { certificate, port, running })
+    }
+
+    /// How the API server reaches this path.
+    fn client_config(&self, path: &str) -> Value {
+        json!({"url": format!("https://127.0.0.1:{}/{path}", self.port),
+            "caBundle": ByteString(self.certificate.clone().into_bytes())})
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.running.shutdown();
+    }
+}
+
+async fn convert(
+    State(failing): State<Arc<Mutex<BTreeSet<String>>>>,
+    Path(about): Path<String>,
+    Json(review): Json<Value>,
+) -> Json<Value> {
+    let request = &review["request"];
+    let fails = failing.lock().unwrap_or_else(PoisonError::into_inner).contains(&about);
+    let result = if fails { json!({"status": "Failure"}) } else { json!({"status": "Success"}) };
+    let mut objects = request["objects"].as_array().cloned().unwrap_or_default();
+    for object in &mut objects {
+        object["apiVersion"] = request["desiredAPIVersion"].clone();
+    }
+    let response = json!({"uid": request["uid"], "result": result, "convertedObjects": objects});
+    Json(json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "response": response}))
 }
 
 async fn review(State(verdict): State<Arc<Mutex<Verdict>>>, Json(review): Json<Value>) -> Json<Value> {
