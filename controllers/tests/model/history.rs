@@ -238,6 +238,13 @@ impl History {
         };
         let installed = |seen| succeeded(seen, None).last().and_then(|newest| version(newest));
         let mut views = vec![installed(None), installed(made.map(|made| made - UNSEEN))];
+        // What was archived since the last rest may not have been seen to be.
+        let archived = self.lives.values().filter_map(|life| {
+            let state = life.before(self.rested + 1).filter(|state| is_active(state))?;
+            let is_archived = life.before(event.version).is_some_and(|now| !is_active(now));
+            (is_archived && has_succeeded(state, None)).then(|| version(state))
+        });
+        views.extend(archived);
         // Several may have gone, some of them with a former extension.
         let going = succeeded(None, made.map(|made| made - GOING));
         views.extend(going.iter().filter(|state| is_deleting(state)).map(|state| version(state)));

@@ -312,6 +312,32 @@ fn what_has_just_succeeded_may_not_have_been_seen() {
 }
 
 #[test]
+fn what_has_just_been_archived_may_not_have_been_seen() {
+    let chosen = |rests: bool| {
+        let status = json!({"conditions": [{"type": "Succeeded", "status": "True"}]});
+        let metadata = json!({"annotations": {"olm.operatorframework.io/bundle-version": VERSIONS[0].text}});
+        let first = |state: &str| {
+            let spec = json!({"revision": 1, "lifecycleState": state});
+            revision(1, json!({"metadata": metadata, "status": status, "spec": spec}))
+        };
+        let follows = |installed: Option<usize>, _| installed == Some(0);
+        let mut history = History::default();
+        history.record(event(1, first("Active")));
+        history.judge(&Deeds::default(), follows);
+        history.record(event(2, first("Archived")));
+        if rests {
+            history.judge(&Deeds::default(), follows);
+        }
+        let metadata = json!({"annotations": {"olm.operatorframework.io/bundle-version": VERSIONS[1].text}});
+        history.record(event(3, revision(2, json!({"metadata": metadata}))));
+        history.judge(&Deeds::default(), follows)
+    };
+    assert_eq!(chosen(false), Vec::<String>::new());
+    let late = chosen(true);
+    assert!(matches!(&late[..], [fault] if fault.contains("must not follow")), "{late:?}");
+}
+
+#[test]
 fn what_has_just_been_deleted_may_be_taken_over() {
     let chosen = |deleted: &str| {
         let succeeded = json!({"conditions": [{"type": "Succeeded", "status": "True"}]});
