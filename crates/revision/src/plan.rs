@@ -82,7 +82,10 @@ pub fn plan(
         Some(reference) if owner.is(reference) && is_deleting(actual) => Plan::AwaitDeletion,
         Some(reference) if owner.is(reference) => Plan::Repair,
         Some(reference) if siblings.iter().any(|uid| uid == text(reference, "/uid")) => {
-            match revision_of(actual).cmp(&owner.number) {
+            match number_of_sibling(reference, owner)
+                .unwrap_or_else(|| revision_of(actual))
+                .cmp(&owner.number)
+            {
                 std::cmp::Ordering::Greater => Plan::Leave,
                 std::cmp::Ordering::Less => Plan::Adopt,
                 std::cmp::Ordering::Equal => Plan::Collide,
@@ -104,6 +107,12 @@ pub fn plan(
             CollisionProtection::Prevent | CollisionProtection::Other(_) => Plan::Collide,
         },
     }
+}
+
+/// The number in the name of a sibling that controls an object. Anybody may change the one on the object, and where it is too
+/// high, nobody would set it right.
+fn number_of_sibling(reference: &Value, owner: &Owner) -> Option<i64> {
+    text(reference, "/name").strip_prefix(&owner.extension)?.strip_prefix('-')?.parse().ok()
 }
 
 /// An object without controller but with our mark may be about to be collected together with its former
@@ -163,12 +172,11 @@ pub(crate) fn without_keeper(mut references: Vec<Value>) -> Vec<Value> {
     references
 }
 
-/// Whether garbage collection has taken `owner` off an object that it controlled, and left it to the keeper.
+/// Whether garbage collection has taken the revision that controlled an object off it, and left it to the keeper.
 pub(crate) fn is_left_to_keeper(actual: &Value, owner: &Owner) -> bool {
     controller(actual).is_none()
         && owners(actual).iter().any(is_keeper)
         && label(actual, labels::OWNER_NAME) == Some(&owner.extension)
-        && revision_of(actual) == owner.number
 }
 
 pub(crate) fn is_deleting(object: &Value) -> bool {
