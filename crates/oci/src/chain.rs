@@ -1,44 +1,57 @@
-//! Who issued a server's certificate that is a CA's as well (basicConstraints `CA:TRUE`).
+//! A server's certificate that is a CA's as well (basicConstraints `CA:TRUE`), issued by a CA of the administrator's.
 //!
 //! rustls refuses such a leaf for that alone (`CaUsedAsEndEntity`); Go programs accept it, and registries show it, for
-//! instance where the certificate was requested with `isCA`. Nothing else is looser than there: every signature, validity,
-//! purpose, length of path and critical extension counts. Name constraints are not evaluated: who has them vouches for no
-//! such leaf. The server's name is checked by the caller.
+//! instance where the certificate was requested with `isCA`. It is accepted here only where its very issuer is in the CA
+//! directory: no intermediates, no roots of the system. Nothing else is looser than there: both signatures' algorithms,
+//! validity, purpose, key usage and critical extensions count. Name constraints are not evaluated: who has them vouches for
+//! no such leaf. The server's name is checked by the caller.
 
+use rustls::CertificateError;
 use rustls::crypto::WebPkiSupportedAlgorithms;
-use rustls::{CertificateError, RootCertStore};
 use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_parser::asn1_rs::{Any, BitString};
 use x509_parser::prelude::{ASN1Time, FromDer, ParsedExtension, X509Certificate};
 
-/// Longest chain, without leaf and root.
-const MAX_INTERMEDIATES: usize = 6;
-/// Signatures checked for one connection, whatever the server sends.
-const MAX_SIGNATURES: usize = 100;
-
-/// Whether `leaf` is a CA's certificate, so that [`check`] has to decide about it.
-pub(crate) fn is_authority(leaf: &CertificateDer<'_>) -> bool {
-    X509Certificate::from_der(leaf).is_ok_and(|(_, certificate)| certificate.is_ca())
+/// The certificates of `authorities` that may have issued `leaf`, if that is a CA's: those of its issuer's name. Where there
+/// is any, [`check`] has to decide about the leaf.
+pub(crate) fn issuers<'a>(
+    leaf: &CertificateDer<'_>,
+    authorities: &'a [CertificateDer<'_>],
+) -> Vec<X509Certificate<'a>> {
+    let Some(leaf) = parse(leaf).ok().filter(|leaf| leaf.is_ca()) else { return Vec::new() };
+    let is_issuer = |authority: &X509Certificate<'_>| authority.subject().as_raw() == leaf.issuer().as_raw();
+    // One that cannot be read has issued nothing.
+    authorities.iter().filter_map(|authority| parse(authority).ok()).filter(is_issuer).collect()
 }
 
-/// Checks that `leaf` may serve TLS now and that a chain of `intermediates` leads from it to one of `roots`.
+/// Whether a certificate is a CA's.
+pub(crate) fn is_authority(certificate: &CertificateDer<'_>) -> bool {
+    parse(certificate).is_ok_and(|certificate| certificate.is_ca())
+}
+
+/// Checks that `leaf` may serve TLS now and that one of `issuers` signed it and may do so.
 ///
 /// # Errors
-/// What is wrong with the leaf, else with the last chain that was tried.
+/// What is wrong with the leaf, else with the last issuer.
 pub(crate) fn check(
     leaf: &CertificateDer<'_>,
-    intermediates: &[CertificateDer<'_>],
-    roots: &RootCertStore,
+    issuers: &[X509Certificate<'_>],
     algorithms: WebPkiSupportedAlgorithms,
     now: UnixTime,
 ) -> Result<(), CertificateError> {
     let leaf = parse(leaf)?;
     let now = time(now)?;
     check_use(&leaf, now)?;
-    // One that cannot be read leads nowhere.
-    let intermediates = intermediates.iter().filter_map(|certificate| parse(certificate).ok()).collect();
-    let mut search = Search { roots, intermediates, algorithms, now, signatures_left: MAX_SIGNATURES };
-    search.issuer_of(&leaf, 0)
+    let mut found = Err(CertificateError::UnknownIssuer);
+    for issuer in issuers {
+        if is_signed(&leaf, issuer, algorithms)? {
+            found = check_use(issuer, now).and_then(|()| check_issuing(issuer));
+            if found.is_ok() {
+                break;
+            }
+        }
+    }
+    found
 }
 
 /// Checks that `certificate` is valid now.
@@ -92,74 +105,30 @@ fn check_use(certificate: &X509Certificate<'_>, now: ASN1Time) -> Result<(), Cer
     Ok(())
 }
 
-/// Checks that `certificate` may issue others, with `below` intermediates between it and the leaf.
-fn check_issuing(certificate: &X509Certificate<'_>, below: usize) -> Result<(), CertificateError> {
-    let refused = || CertificateError::InvalidPurpose;
-    let constraints = certificate.basic_constraints().map_err(|_| CertificateError::BadEncoding)?;
-    let constraints = constraints.ok_or_else(refused)?.value;
-    let is_too_long = constraints
-        .path_len_constraint
-        .is_some_and(|most| usize::try_from(most).is_ok_and(|most| below > most));
+/// Checks that `certificate` may issue others.
+fn check_issuing(certificate: &X509Certificate<'_>) -> Result<(), CertificateError> {
     let usage = certificate.key_usage().map_err(|_| CertificateError::BadEncoding)?;
-    if !constraints.ca || is_too_long || usage.is_some_and(|usage| !usage.value.key_cert_sign()) {
-        return Err(refused());
-    }
-    Ok(())
+    let may_sign = usage.is_none_or(|usage| usage.value.key_cert_sign());
+    if certificate.is_ca() && may_sign { Ok(()) } else { Err(CertificateError::InvalidPurpose) }
 }
 
-/// The search for a chain.
-struct Search<'a> {
-    roots: &'a RootCertStore,
-    intermediates: Vec<X509Certificate<'a>>,
+/// Whether `issuer`'s key signed `certificate`.
+fn is_signed(
+    certificate: &X509Certificate<'_>,
+    issuer: &X509Certificate<'_>,
     algorithms: WebPkiSupportedAlgorithms,
-    now: ASN1Time,
-    signatures_left: usize,
-}
-
-impl Search<'_> {
-    /// Finds who issued `certificate`, which stands above `below` intermediates, and so on up to a root.
-    fn issuer_of(&mut self, certificate: &X509Certificate<'_>, below: usize) -> Result<(), CertificateError> {
-        let name = certificate.issuer().as_raw();
-        let roots = self.roots;
-        for root in &roots.roots {
-            let is_it = root.name_constraints.is_none() && content(name) == Some(root.subject.as_ref());
-            if is_it && self.is_signed(certificate, &root.subject_public_key_info)? {
-                return Ok(());
-            }
-        }
-        let mut failure = CertificateError::UnknownIssuer;
-        if below == MAX_INTERMEDIATES {
-            return Err(failure);
-        }
-        for index in 0..self.intermediates.len() {
-            let Some(issuer) = self.intermediates.get(index).cloned() else { continue };
-            let key = content(issuer.public_key().raw).unwrap_or_default();
-            if issuer.subject().as_raw() != name || !self.is_signed(certificate, key)? {
-                continue;
-            }
-            let checked = check_use(&issuer, self.now).and_then(|()| check_issuing(&issuer, below));
-            match checked.and_then(|()| self.issuer_of(&issuer, below + 1)) {
-                Ok(()) => return Ok(()),
-                Err(error) => failure = error,
-            }
-        }
-        Err(failure)
+) -> Result<bool, CertificateError> {
+    if certificate.tbs_certificate.signature != certificate.signature_algorithm {
+        return Ok(false);
     }
-
-    /// Whether the owner of the key, the content of a SubjectPublicKeyInfo, signed `certificate`.
-    fn is_signed(&mut self, certificate: &X509Certificate<'_>, key: &[u8]) -> Result<bool, CertificateError> {
-        self.signatures_left = self.signatures_left.checked_sub(1).ok_or(CertificateError::UnknownIssuer)?;
-        if certificate.tbs_certificate.signature != certificate.signature_algorithm {
-            return Ok(false);
-        }
-        let signed = signature(certificate.as_raw()).ok_or(CertificateError::BadEncoding)?;
-        let Some((key_algorithm, key)) = algorithm_and_bits(key) else { return Ok(false) };
-        Ok(self.algorithms.all.iter().any(|algorithm| {
-            algorithm.signature_alg_id().as_ref() == signed.algorithm
-                && algorithm.public_key_alg_id().as_ref() == key_algorithm
-                && algorithm.verify_signature(&key, signed.message, &signed.signature).is_ok()
-        }))
-    }
+    let signed = signature(certificate.as_raw()).ok_or(CertificateError::BadEncoding)?;
+    let key = content(issuer.public_key().raw).and_then(algorithm_and_bits);
+    let Some((key_algorithm, key)) = key else { return Ok(false) };
+    Ok(algorithms.all.iter().any(|algorithm| {
+        algorithm.signature_alg_id().as_ref() == signed.algorithm
+            && algorithm.public_key_alg_id().as_ref() == key_algorithm
+            && algorithm.verify_signature(&key, signed.message, &signed.signature).is_ok()
+    }))
 }
 
 struct Signed<'a> {
@@ -207,12 +176,10 @@ mod tests {
     const NOW: Duration = Duration::from_secs(1_800_000_000);
     const ANY_LENGTH: IsCa = IsCa::Ca(BasicConstraints::Unconstrained);
 
-    /// Makes certificates, each signed by the one made before; the first is the root.
-    struct Line {
-        roots: RootCertStore,
+    /// A CA of the administrator's.
+    struct Authority {
+        certificate: CertificateDer<'static>,
         issuer: Issuer<'static, KeyPair>,
-        /// The nearest to the root comes last.
-        intermediates: Vec<CertificateDer<'static>>,
     }
 
     fn params(name: &str) -> CertificateParams {
@@ -226,22 +193,12 @@ mod tests {
         params
     }
 
-    impl Line {
+    impl Authority {
         fn new(change: impl FnOnce(&mut CertificateParams)) -> Self {
             let (mut params, key) = (params("root"), KeyPair::generate().unwrap());
             change(&mut params);
-            let mut roots = RootCertStore::empty();
-            roots.add(params.self_signed(&key).unwrap().der().clone()).unwrap();
-            Self { roots, issuer: Issuer::new(params, key), intermediates: Vec::new() }
-        }
-
-        fn through(mut self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Self {
-            let (mut params, key) = (params(name), KeyPair::generate().unwrap());
-            change(&mut params);
-            let certificate = params.signed_by(&key, &self.issuer).unwrap();
-            self.intermediates.insert(0, certificate.der().clone());
-            self.issuer = Issuer::new(params, key);
-            self
+            let certificate = params.self_signed(&key).unwrap().der().clone();
+            Self { certificate, issuer: Issuer::new(params, key) }
         }
 
         /// What is said of a leaf, which as the field has them has no name of its own.
@@ -256,18 +213,25 @@ mod tests {
         }
 
         fn says_of(&self, leaf: &CertificateDer<'_>) -> Result<(), CertificateError> {
-            assert!(is_authority(leaf));
-            let algorithms = rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms;
-            let now = UnixTime::since_unix_epoch(NOW);
-            check(leaf, &self.intermediates, &self.roots, algorithms, now)
+            says_of(leaf, std::slice::from_ref(&self.certificate))
         }
+    }
+
+    fn says_of(
+        leaf: &CertificateDer<'_>,
+        authorities: &[CertificateDer<'_>],
+    ) -> Result<(), CertificateError> {
+        let algorithms = rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms;
+        let found = issuers(leaf, authorities);
+        assert!(!found.is_empty());
+        check(leaf, &found, algorithms, UnixTime::since_unix_epoch(NOW))
     }
 
     fn same(_: &mut CertificateParams) {}
 
     #[test]
     fn leaves() {
-        let line = Line::new(same);
+        let line = Authority::new(same);
         let purposes = |purposes: &[ExtendedKeyUsagePurpose]| {
             let purposes = purposes.to_vec();
             line.leaf(move |leaf| leaf.extended_key_usages = purposes)
@@ -321,82 +285,67 @@ mod tests {
     }
 
     #[test]
-    fn issuers() {
-        let bound = |length| {
-            move |params: &mut CertificateParams| {
-                params.is_ca = IsCa::Ca(BasicConstraints::Constrained(length));
-            }
-        };
+    fn of_issuers() {
         let usages = |usage| move |params: &mut CertificateParams| params.key_usages = vec![usage];
         let named = |params: &mut CertificateParams| {
             let permitted_subtrees = vec![GeneralSubtree::DnsName("registry.test".to_owned())];
             params.name_constraints = Some(NameConstraints { permitted_subtrees, excluded_subtrees: vec![] });
         };
         let refused = Err(CertificateError::InvalidPurpose);
-        for (what, line, expected) in [
-            ("one between", Line::new(same).through("a", same), Ok(())),
-            ("two between", Line::new(same).through("a", bound(1)).through("b", bound(0)), Ok(())),
-            ("path too long", Line::new(same).through("a", bound(0)).through("b", same), refused.clone()),
+        for (what, authority, expected) in [
+            ("may sign", Authority::new(usages(KeyUsagePurpose::KeyCertSign)), Ok(())),
             (
-                "no CA",
-                Line::new(same).through("a", |params| params.is_ca = IsCa::ExplicitNoCa),
-                refused.clone(),
+                "no length of path",
+                Authority::new(|params| params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0))),
+                Ok(()),
             ),
-            (
-                "not said to be a CA",
-                Line::new(same).through("a", |params| params.is_ca = IsCa::NoCa),
-                refused.clone(),
-            ),
-            ("may sign", Line::new(same).through("a", usages(KeyUsagePurpose::KeyCertSign)), Ok(())),
-            ("may not sign", Line::new(same).through("a", usages(KeyUsagePurpose::CrlSign)), refused.clone()),
+            ("no CA", Authority::new(|params| params.is_ca = IsCa::ExplicitNoCa), refused.clone()),
+            ("not said to be a CA", Authority::new(|params| params.is_ca = IsCa::NoCa), refused.clone()),
+            ("may not sign", Authority::new(usages(KeyUsagePurpose::CrlSign)), refused.clone()),
             (
                 "for clients",
-                Line::new(same).through("a", |params| {
-                    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+                Authority::new(|params| {
+                    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth]
                 }),
                 refused,
             ),
             (
                 "expired",
-                Line::new(same).through("a", |params| params.not_after = date_time_ymd(2026, 1, 1)),
+                Authority::new(|params| params.not_after = date_time_ymd(2026, 1, 1)),
                 Err(CertificateError::Expired),
             ),
-            ("named", Line::new(same).through("a", named), Err(CertificateError::UnhandledCriticalExtension)),
-            ("root named", Line::new(named), Err(CertificateError::UnknownIssuer)),
-            (
-                "too many",
-                (0..=MAX_INTERMEDIATES).fold(Line::new(same), |line, n| line.through(&n.to_string(), same)),
-                Err(CertificateError::UnknownIssuer),
-            ),
+            ("named", Authority::new(named), Err(CertificateError::UnhandledCriticalExtension)),
         ] {
-            assert_eq!(line.leaf(same), expected, "{what}");
+            assert_eq!(authority.leaf(same), expected, "{what}");
         }
     }
 
     #[test]
-    fn only_a_chain_of_signatures_counts() {
+    fn only_the_issuers_signature_counts() {
         let unknown = Err(CertificateError::UnknownIssuer);
-        let line = Line::new(same).through("a", same);
-        let leaf = line.make_leaf(same);
-        // Others of the same names.
-        let others = Line::new(same).through("a", same);
-        assert_eq!(others.says_of(&leaf), unknown);
-        let mut missing = Line::new(same);
-        missing.roots = line.roots.clone();
-        assert_eq!(missing.says_of(&leaf), unknown);
-        // Signed by itself, which the sender adds as its issuer.
-        let (params, key) = (params("root"), KeyPair::generate().unwrap());
-        let own = params.self_signed(&key).unwrap().der().clone();
-        missing.intermediates = vec![own.clone(); 200];
-        assert_eq!(missing.says_of(&own), unknown);
+        let (authority, other) = (Authority::new(same), Authority::new(same));
+        let leaf = authority.make_leaf(same);
+        assert_eq!(other.says_of(&leaf), unknown, "another of the same name");
+        let both = [other.certificate.clone(), authority.certificate.clone()];
+        assert_eq!(says_of(&leaf, &both), Ok(()));
         // Changed after it was signed: in the signature, and in the name.
         let mut bytes = leaf.to_vec();
         *bytes.last_mut().unwrap() ^= 1;
-        assert_eq!(line.says_of(&bytes.into()), unknown);
+        assert_eq!(authority.says_of(&bytes.into()), unknown);
         let mut bytes = leaf.to_vec();
         let at = bytes.windows(8).position(|part| part == b"registry").unwrap();
         bytes[at] ^= 1;
-        assert_eq!(line.says_of(&bytes.into()), unknown);
-        assert_eq!(line.says_of(&leaf), Ok(()));
+        assert_eq!(authority.says_of(&bytes.into()), unknown);
+    }
+
+    #[test]
+    fn it_is_about_leaves_of_cas_whose_issuer_is_given() {
+        let authority = Authority::new(same);
+        let given = std::slice::from_ref(&authority.certificate);
+        assert_eq!(issuers(&authority.make_leaf(same), given).len(), 1);
+        assert!(issuers(&authority.make_leaf(|leaf| leaf.is_ca = IsCa::NoCa), given).is_empty());
+        assert!(issuers(&authority.make_leaf(same), &[]).is_empty());
+        let elsewhere = Authority::new(|params| params.distinguished_name.push(DnType::CommonName, "else"));
+        assert!(issuers(&elsewhere.make_leaf(same), given).is_empty());
     }
 }

@@ -1,8 +1,8 @@
 //! Whom a TLS connection trusts and which client certificate it shows, as Go programs decide it.
 //!
 //! Three things differ from rustls' own choice: a server's certificate that is itself in the CA folder is trusted, though it
-//! signed nothing (the usual self-signed registry), one that may be a CA may be a server's as well ([`crate::chain`]), and a
-//! registry that is configured as insecure is trusted whatever it shows.
+//! signed nothing (the usual self-signed registry), one that a CA of that folder issued may be a CA's as well
+//! ([`crate::chain`]), and a registry that is configured as insecure is trusted whatever it shows.
 
 use std::sync::Arc;
 
@@ -68,15 +68,15 @@ impl ServerCertVerifier for Verifier {
         if self.insecure {
             return Ok(ServerCertVerified::assertion());
         }
-        let certificate = ParsedCertificate::try_from(end_entity)?;
+        let issuers = chain::issuers(end_entity, &self.authorities);
         if self.authorities.iter().any(|authority| authority == end_entity) {
             chain::check_validity(end_entity, now)?;
-        } else if chain::is_authority(end_entity) {
-            chain::check(end_entity, intermediates, &self.roots, self.algorithms, now)?;
+        } else if issuers.is_empty() {
+            self.check_issuer(end_entity, intermediates, now)?;
         } else {
-            self.check_issuer(&certificate, intermediates, now)?;
+            chain::check(end_entity, &issuers, self.algorithms, now)?;
         }
-        verify_server_name(&certificate, server_name)?;
+        verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
         Ok(ServerCertVerified::assertion())
     }
 
@@ -106,15 +106,19 @@ impl ServerCertVerifier for Verifier {
 impl Verifier {
     fn check_issuer(
         &self,
-        certificate: &ParsedCertificate<'_>,
+        certificate: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), Error> {
-        let algorithms = self.algorithms.all;
-        verify_server_cert_signed_by_trust_anchor(certificate, &self.roots, intermediates, now, algorithms)
+        let (parsed, algorithms) = (ParsedCertificate::try_from(certificate)?, self.algorithms.all);
+        verify_server_cert_signed_by_trust_anchor(&parsed, &self.roots, intermediates, now, algorithms)
             .map_err(|error| match error {
                 // We know a CA of the issuer's name, but it is another one.
                 Error::InvalidCertificate(CertificateError::BadSignature) => {
+                    Error::InvalidCertificate(CertificateError::UnknownIssuer)
+                }
+                // It is for the administrator to say whose CA certificates may serve.
+                Error::InvalidCertificate(CertificateError::Other(_)) if chain::is_authority(certificate) => {
                     Error::InvalidCertificate(CertificateError::UnknownIssuer)
                 }
                 error => error,
