@@ -58,12 +58,35 @@ impl DeniedNetworks {
     }
 }
 
-/// Where a connection to the address leads.
+/// Where clouds offer credentials: over IPv4, and over IPv6 in AWS, Google Cloud and Oracle Cloud.
+const METADATA_OF_ALL: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
+const METADATA: [Ipv6Addr; 3] = [
+    Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
+    Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
+    Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe),
+];
+
+/// Where a connection to the address leads, or what is offered there.
 fn meant(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(Ipv6Addr::UNSPECIFIED) => IpAddr::V6(Ipv6Addr::LOCALHOST),
-        address => address,
+        IpAddr::V6(six) if METADATA.contains(&six) => METADATA_OF_ALL.into(),
+        IpAddr::V6(six) => translated(six).map_or(IpAddr::V6(six), |four| meant(IpAddr::V4(four))),
+        four @ IpAddr::V4(_) => four,
+    }
+}
+
+/// The IPv4 address behind one that a gateway translates: NAT64 (RFC 6052 §2.1, RFC 8215), 6to4 (RFC 3056) and what was
+/// once called IPv4-compatible (RFC 4291 §2.5.5.1).
+fn translated(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let parts = address.segments();
+    let of = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
+    match parts {
+        [0x2002, high, low, ..] => Some(of(high, low)),
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x64, 0xff9b, 1, _, _, _, high, low] => Some(of(high, low)),
+        [0, 0, 0, 0, 0, 0, high, low] if (high, low) > (0, 1) => Some(of(high, low)),
+        _ => None,
     }
 }
 
@@ -130,6 +153,15 @@ mod tests {
             ("https://[::1]:5000/", false),
             ("https://[fe80::1]/", false),
             ("https://[::ffff:169.254.169.254]/", false),
+            ("https://[64:ff9b::a9fe:a9fe]/", false),
+            ("https://[64:ff9b:1::7f00:1]/", false),
+            ("https://[2002:a9fe:a9fe::1]/", false),
+            ("https://[::7f00:1]/", false),
+            ("https://[64:ff9b::808:808]/", true),
+            ("https://[fd00:ec2::254]/", false),
+            ("https://[fd20:ce::254]/", false),
+            ("https://[fd00:c1::a9fe:a9fe]/", false),
+            ("https://[fd00:ec2::253]/", true),
             ("https://0.0.0.0/", false),
             ("https://[::]/", false),
             // As the URL standard reads it.
