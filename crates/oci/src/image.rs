@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use oci_distribution::manifest::{ImageIndexEntry, OciDescriptor, OciImageManifest, OciManifest};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use tokio::sync::mpsc;
 
 use crate::fetch::{Hasher, LayerReader, QUEUE};
@@ -177,11 +178,20 @@ fn check_manifest(manifest: &[u8], digest: &Digest) -> Result<(), RequestError> 
 
 fn parse(manifest: &[u8], digest: &Digest) -> Result<OciManifest, String> {
     #[derive(Deserialize)]
-    struct Version {
+    struct Shape {
         #[serde(rename = "schemaVersion")]
-        number: u8,
+        version: u8,
+        layers: Option<IgnoredAny>,
+        manifests: Option<IgnoredAny>,
     }
-    if serde_json::from_slice::<Version>(manifest).is_ok_and(|version| version.number == 1) {
+    let shape = serde_json::from_slice::<Shape>(manifest).ok();
+    if shape.as_ref().is_some_and(|shape| shape.layers.is_some() && shape.manifests.is_some()) {
+        // What it is would depend on who reads it (CVE-2021-41190).
+        return Err(format!(
+            "manifest {digest} has both layers and manifests: it is either an image or an index"
+        ));
+    }
+    if shape.is_some_and(|shape| shape.version == 1) {
         return Err(format!(
             "manifest {digest} is of Docker's schema 1, which is not supported: push the image again as an OCI image or in \
              Docker's schema 2"
