@@ -1,11 +1,12 @@
-//! The `Range` header (RFC 9110 §14), read as the reference does (spec 02 §D5). Pure.
+//! The `Range` header (RFC 9110 §14), read as the reference does (spec 02 §D5), but for what costs a server much and no
+//! client needs: many parts, and parts that overlap (RFC 9110 §14.2). Pure.
 
 use std::ops::Range;
 
 /// What a `Range` header asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// Everything: no header, one that is not understood, or ranges larger than the whole together.
+    /// Everything: no header, or more than [`MOST_PARTS`] parts, or parts that overlap.
     Whole,
     /// These parts, in the order asked for.
     Parts(Vec<Range<u64>>),
@@ -13,6 +14,8 @@ pub enum Wanted {
     Unsatisfiable(&'static str),
 }
 
+/// Parts of an answer, at most.
+const MOST_PARTS: usize = 16;
 const INVALID: Wanted = Wanted::Unsatisfiable("invalid range");
 const NO_OVERLAP: Wanted = Wanted::Unsatisfiable("invalid range: failed to overlap");
 
@@ -28,7 +31,8 @@ pub fn wanted(header: Option<&str>, size: u64) -> Wanted {
     let mut missed = false;
     for item in list.split(',').map(str::trim).filter(|item| !item.is_empty()) {
         match part(item, size) {
-            Ok(Some(part)) => parts.push(part),
+            Ok(Some(part)) if parts.len() <= MOST_PARTS => parts.push(part),
+            Ok(Some(_)) => {}
             Ok(None) => missed = true,
             Err(Invalid) => return INVALID,
         }
@@ -37,8 +41,13 @@ pub fn wanted(header: Option<&str>, size: u64) -> Wanted {
         // Nothing asked for at all is everything, and so is any part of nothing.
         return if missed && size > 0 { NO_OVERLAP } else { Wanted::Whole };
     }
-    let total = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.end - part.start));
-    if total > size { Wanted::Whole } else { Wanted::Parts(parts) }
+    if parts.len() > MOST_PARTS || overlap(&parts) { Wanted::Whole } else { Wanted::Parts(parts) }
+}
+
+fn overlap(parts: &[Range<u64>]) -> bool {
+    let mut sorted = parts.to_vec();
+    sorted.sort_unstable_by_key(|part| part.start);
+    sorted.windows(2).any(|two| two[1].start < two[0].end)
 }
 
 struct Invalid;
@@ -96,6 +105,8 @@ mod tests {
             (Some("bytes=0-1, 4-5"), Wanted::Parts(vec![0..2, 4..6])),
             (Some("bytes=0-1,200-"), Wanted::Parts(vec![0..2])),
             (Some("bytes=0-99,0-0"), Wanted::Whole),
+            (Some("bytes=0-9,5-14"), Wanted::Whole),
+            (Some("bytes=20-29,0-19"), Wanted::Parts(vec![20..30, 0..20])),
             (Some("bytes="), Wanted::Whole),
             (Some("bytes=100-"), NO_OVERLAP),
             (Some("bytes=-0"), NO_OVERLAP),
@@ -110,6 +121,13 @@ mod tests {
             assert_eq!(wanted(header, 100), expect, "{header:?}");
         }
         assert_eq!(wanted(Some("bytes=0-"), 0), Wanted::Whole);
+        let many = |count: u64| {
+            let parts: Vec<String> = (0..count).map(|at| format!("{0}-{0}", 2 * at)).collect();
+            wanted(Some(&format!("bytes={}", parts.join(","))), 1000)
+        };
+        assert!(matches!(many(16), Wanted::Parts(parts) if parts.len() == 16));
+        assert_eq!(many(17), Wanted::Whole);
+        assert_eq!(many(10_000), Wanted::Whole);
         assert_eq!(content_range(&(0..10), 100), "bytes 0-9/100");
     }
 
@@ -118,6 +136,7 @@ mod tests {
         fn parts_lie_within(header in "bytes=[-0-9, ]{0,20}", size in 0u64..50) {
             if let Wanted::Parts(parts) = wanted(Some(&header), size) {
                 prop_assert!(parts.iter().all(|part| part.start < part.end && part.end <= size));
+                prop_assert!(parts.len() <= MOST_PARTS && !overlap(&parts));
             }
         }
     }
