@@ -12,7 +12,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,targe
 FROM docker.io/library/debian:bookworm-slim AS base
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 # By default glibc keeps freed memory apart for each of many threads: a third of what a server takes.
-ENV MALLOC_ARENA_MAX=2
+ENV MALLOC_ARENA_MAX=1
 # Numeric, so that runAsNonRoot can be decided from the image alone.
 USER 65532:65532
 

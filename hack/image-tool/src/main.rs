@@ -128,7 +128,7 @@ async fn run(command: Command) -> Result<()> {
 }
 
 /// By default glibc keeps freed memory apart for each of many threads: a third of what a server takes.
-const ARENAS: &str = "MALLOC_ARENA_MAX=2";
+const ARENAS: &str = "MALLOC_ARENA_MAX=1";
 
 fn program(binary: &Path, crates: Option<&Path>, built: &Built) -> Result<Image> {
     let name = binary.file_name().and_then(|name| name.to_str()).context("--binary names no file")?;
