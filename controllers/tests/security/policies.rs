@@ -2,8 +2,8 @@
 //! (spec 06 §1.12).
 
 use http::{Method, Request};
-use k8s_openapi::api::core::v1::Namespace;
-use kube::api::PostParams;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kube::config::Kubeconfig;
 use kube::{Api, Client, Config};
@@ -159,7 +159,11 @@ async fn delegated_installers_are_held_to_their_lists() {
                 extension["metadata"]["annotations"] =
                     json!({"ext.olm.operatorframework.io/crd-check": "Warn"});
             }),
-            "metadata.annotations: none that begins with ext.olm.operatorframework.io/ is allowed",
+            ANNOTATIONS,
+        ),
+        (
+            extension("other", |extension| extension["spec"]["config"] = config("a")),
+            "spec.config: may not be set, changed or removed",
         ),
     ] {
         let said = verdict(&ann, &wanted).await;
@@ -169,7 +173,78 @@ async fn delegated_installers_are_held_to_their_lists() {
     assert!(api.get_opt("other").await.unwrap().is_none());
     assert_eq!(verdict(&ann, &extension("grafana", |_| {})).await, "created");
     // Who is not of the group is not held to it.
-    assert_eq!(verdict(&cluster.plane.client(), &other("lamp")).await, "created");
+    let admin = cluster.plane.client();
+    assert_eq!(verdict(&admin, &other("lamp")).await, "created");
+    delegated_installers_change_their_own(&ann, &admin).await;
+}
+
+const ANNOTATIONS: &str = "metadata.annotations: those that begin with ext.olm.operatorframework.io/ may not be set, changed \
+                           or removed";
+
+fn config(value: &str) -> Value {
+    json!({"configType": "Inline", "inline": {"watchNamespace": value}})
+}
+
+/// Extension `grafana` is the group's, `other` is not.
+async fn delegated_installers_change_their_own(ann: &Client, admin: &Client) {
+    let (anns, admins): (Api<ClusterExtension>, Api<ClusterExtension>) =
+        (Api::all(ann.clone()), Api::all(admin.clone()));
+    let said = |answer: Result<(), kube::Error>| match answer {
+        Ok(()) => "done".to_owned(),
+        Err(kube::Error::Api(status)) => status.message.clone(),
+        Err(error) => panic!("{error}"),
+    };
+    let merge = async |api: &Api<ClusterExtension>, name: &str, patch: Value| {
+        said(api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop))
+    };
+    let annotated =
+        |value: Value| json!({"metadata": {"annotations": {"ext.olm.operatorframework.io/paused": value}}});
+    let foreign = "this extension is not one of those that extension-installers may change or delete";
+    let given = json!({"metadata": {"finalizers": ["example.com/held"]}, "spec": {"config": config("a")}});
+    assert_eq!(merge(&admins, "grafana", given).await, "done");
+    assert_eq!(merge(&admins, "grafana", annotated(json!("true"))).await, "done");
+    for (name, patch, expected) in [
+        ("grafana", json!({"spec": {"source": {"catalog": {"version": "1.x"}}}}), "done"),
+        ("grafana", json!({"metadata": {"annotations": {"example.com/note": "mine"}}}), "done"),
+        ("grafana", annotated(json!("false")), ANNOTATIONS),
+        ("grafana", annotated(Value::Null), ANNOTATIONS),
+        (
+            "grafana",
+            json!({"metadata": {"annotations": {"ext.olm.operatorframework.io/force": "x"}}}),
+            ANNOTATIONS,
+        ),
+        (
+            "grafana",
+            json!({"spec": {"config": config("b")}}),
+            "spec.config: may not be set, changed or removed",
+        ),
+        ("grafana", json!({"spec": {"config": null}}), "spec.config: may not be set, changed or removed"),
+        ("grafana", json!({"metadata": {"finalizers": null}}), "metadata.finalizers: none may be removed"),
+        (
+            "grafana",
+            json!({"spec": {"source": {"catalog": {"selector": null}}}}),
+            "must have olm.operatorframework.io/metadata.name with one of operatorhubio",
+        ),
+        ("other", json!({"spec": {"source": {"catalog": {"version": "1.x"}}}}), foreign),
+        ("other", json!({"metadata": {"annotations": {"example.com/note": "mine"}}}), foreign),
+    ] {
+        let said = merge(&anns, name, patch.clone()).await;
+        assert!(said.ends_with(expected), "{name} {patch}: {said}");
+    }
+    let delete = async |name: &str| said(anns.delete(name, &DeleteParams::default()).await.map(drop));
+    let refused = delete("other").await;
+    assert!(refused.ends_with(foreign), "{refused}");
+    assert!(admins.get_opt("other").await.unwrap().is_some());
+    assert_eq!(delete("grafana").await, "done");
+    // What holds it goes when whoever holds it says so.
+    assert_eq!(merge(&admins, "grafana", json!({"metadata": {"finalizers": null}})).await, "done");
+    assert!(admins.get_opt("grafana").await.unwrap().is_none());
+    let allowed = json!({"data": {"config": "allow"}});
+    let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "olmv1-system");
+    maps.patch("delegated-installers", &PatchParams::default(), &Patch::Merge(allowed)).await.unwrap();
+    let configured = extension("grafana", |extension| extension["spec"]["config"] = config("a"));
+    eventually("the lists are seen", async || (verdict(ann, &configured).await == "created").then_some(()))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -22,6 +22,7 @@ follow! {
     flags "reference/flags.md"
     metrics "reference/metrics.md"
     switching "switching.md"
+    delegate "tasks/delegate.md"
     pin "tasks/pin.md"
     private_registry "tasks/private-registry.md"
     rights "tasks/rights.md"
