@@ -1,7 +1,7 @@
 //! What to do about one object: the decision table of spec 05 §7.3 and the body that is written.
 //!
-//! Pure. Whether an object of ours still is what it should be is not decided here: the API server answers
-//! that with a dry run.
+//! Pure. Whether an object of ours still is what it should be is not decided here: field ownership or a dry run of the API
+//! server answers that.
 
 use olm_api::cluster_object_set::CollisionProtection;
 use olm_api::names::REVISION_ENGINE_MANAGER;
@@ -82,10 +82,7 @@ pub fn plan(
         Some(reference) if owner.is(reference) && is_deleting(actual) => Plan::AwaitDeletion,
         Some(reference) if owner.is(reference) => Plan::Repair,
         Some(reference) if siblings.iter().any(|uid| uid == text(reference, "/uid")) => {
-            match number_of_sibling(reference, owner)
-                .unwrap_or_else(|| revision_of(actual))
-                .cmp(&owner.number)
-            {
+            match number_of_sibling(reference, owner).min(revision_of(actual)).cmp(&owner.number) {
                 std::cmp::Ordering::Greater => Plan::Leave,
                 std::cmp::Ordering::Less => Plan::Adopt,
                 std::cmp::Ordering::Equal => Plan::Collide,
@@ -109,10 +106,12 @@ pub fn plan(
     }
 }
 
-/// The number in the name of a sibling that controls an object. Anybody may change the one on the object, and where it is too
-/// high, nobody would set it right.
-fn number_of_sibling(reference: &Value, owner: &Owner) -> Option<i64> {
-    text(reference, "/name").strip_prefix(&owner.extension)?.strip_prefix('-')?.parse().ok()
+/// The number in the name of the sibling that controls an object; the highest where its name has none. The number on the
+/// object, which anybody may change, must not be above it: each revision would leave the object to a newer one.
+fn number_of_sibling(reference: &Value, owner: &Owner) -> i64 {
+    let number =
+        text(reference, "/name").strip_prefix(&owner.extension).and_then(|rest| rest.strip_prefix('-'));
+    number.and_then(|number| number.parse().ok()).unwrap_or(i64::MAX)
 }
 
 /// An object without controller but with our mark may be about to be collected together with its former
@@ -177,6 +176,7 @@ pub(crate) fn is_left_to_keeper(actual: &Value, owner: &Owner) -> bool {
     controller(actual).is_none()
         && owners(actual).iter().any(is_keeper)
         && label(actual, labels::OWNER_NAME) == Some(&owner.extension)
+        && revision_of(actual) >= owner.number
 }
 
 pub(crate) fn is_deleting(object: &Value) -> bool {

@@ -81,10 +81,9 @@ fn decision_table() {
         ("sibling, no number", actual(&[set("demo-1", "uid-1")], None), [Adopt; 3]),
         ("sibling, corrupt number", actual(&[set("demo-1", "uid-1")], Some("one")), [Adopt; 3]),
         ("newer sibling", actual(&[set("demo-3", "uid-3")], Some("3")), [Leave; 3]),
-        ("newer sibling, altered number", actual(&[set("demo-3", "uid-3")], Some("2")), [Leave; 3]),
+        ("sibling with our number", actual(&[set("demo-3", "uid-3")], Some("2")), [Collide; 3]),
         ("older sibling, altered number", actual(&[set("demo-1", "uid-1")], Some("99")), [Adopt; 3]),
         ("sibling without number in its name", actual(&[set("other", "uid-3")], Some("3")), [Leave; 3]),
-        ("sibling with our number", actual(&[set("other", "uid-3")], Some("2")), [Collide; 3]),
         ("ours", actual(&[set("demo-2", OURS)], Some("2")), [Repair; 3]),
         ("ours, number altered", actual(&[set("demo-2", OURS)], Some("7")), [Repair; 3]),
         ("ours, corrupt number", actual(&[set("demo-2", OURS)], Some("two")), [Repair; 3]),
@@ -189,10 +188,11 @@ fn definition_left_to_the_keeper_is_told_from_others() {
     assert!(left(|object| {
         object["metadata"]["annotations"]["olm.operatorframework.io/revision"] = json!("99");
     }));
-    let others: [fn(&mut Value); 3] = [
+    let others: [fn(&mut Value); 4] = [
         |object| object["metadata"]["ownerReferences"] = json!([]),
         |object| object["metadata"]["ownerReferences"] = json!([keeper(), foreign()]),
         |object| object["metadata"]["labels"] = json!({"olm.operatorframework.io/owner-name": "other"}),
+        |object| object["metadata"]["annotations"]["olm.operatorframework.io/revision"] = json!("1"),
     ];
     for change in others {
         assert!(!left(change));
