@@ -53,7 +53,7 @@ const WARM_UP: Duration = Duration::from_millis(500);
 const SINGLE: usize = 9;
 const CONDITIONAL: usize = 300;
 /// Seconds that the reference takes to compress the large catalog, measured on 2026-11-22.
-const GZIP: f64 = 2.4;
+const FIRST_GZIP: f64 = 2.4;
 /// Registry traffic is looked at for so long after a restart.
 const AFTER_RESTART: Duration = Duration::from_secs(2);
 /// Catalogs of the case of many, and how long they are observed at rest.
@@ -290,11 +290,11 @@ impl Bench<'_> {
         let name = "large: first gzip, first byte";
         self.row(name, begun, Unit::Milliseconds, None, Bar::Limit(50.0), String::new());
         let (name, note) = ("large: first gzip, whole", format!("{:.1} MB", first.length as f64 / 1e6));
-        self.row(name, whole, Unit::Seconds, GZIP, Bar::TimesAtMost(1.0), note);
+        self.row(name, whole, Unit::Seconds, FIRST_GZIP, Bar::TimesAtMost(1.0), note);
         let answers = self.singly("large", &headers, SINGLE).await?;
         ensure!(answers.iter().all(is_compressed), "an answer is not compressed");
         let bar = Bar::TimesAtMost(0.1);
-        self.row("large: all with gzip", median(&answers), Unit::Seconds, GZIP, bar, String::new());
+        self.row("large: all with gzip", median(&answers), Unit::Seconds, 0.45, bar, String::new());
         Ok(())
     }
 
