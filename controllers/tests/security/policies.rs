@@ -236,7 +236,7 @@ async fn delegated_installers_change_their_own(ann: &Client, admin: &Client) {
     assert!(refused.ends_with(foreign), "{refused}");
     assert!(admins.get_opt("other").await.unwrap().is_some());
     assert_eq!(delete("grafana").await, "done");
-    // What holds it goes when whoever holds it says so.
+    // It goes once its finalizer is removed.
     assert_eq!(merge(&admins, "grafana", json!({"metadata": {"finalizers": null}})).await, "done");
     assert!(admins.get_opt("grafana").await.unwrap().is_none());
     let allowed = json!({"data": {"config": "allow"}});

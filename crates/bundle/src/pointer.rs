@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-/// The text at a JSON pointer, empty where there is none.
+/// The string at a JSON pointer; empty if there is no string.
 pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The list at a JSON pointer, empty where there is none.
+/// The items of the array at a JSON pointer; none if there is no array.
 pub fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
     object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }

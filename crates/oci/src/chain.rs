@@ -2,9 +2,9 @@
 //!
 //! rustls refuses such a leaf for that alone (`CaUsedAsEndEntity`); Go programs accept it, and registries show it, for
 //! instance where the certificate was requested with `isCA`. It is accepted here only where its very issuer is in the CA
-//! directory: no intermediates, no roots of the system. Nothing else is looser than there: both signatures' algorithms,
-//! validity, purpose, key usage and critical extensions count. Name constraints are not evaluated: who has them vouches for
-//! no such leaf. The server's name is checked by the caller.
+//! directory: no intermediates, no roots of the system. Nothing else is looser than in rustls: the issuer's signature and its
+//! right to sign count, and for both certificates validity, purpose and critical extensions. Name constraints are not
+//! evaluated: a certificate with them is refused. The caller checks the server's name.
 
 use rustls::CertificateError;
 use rustls::crypto::WebPkiSupportedAlgorithms;

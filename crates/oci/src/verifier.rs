@@ -117,7 +117,7 @@ impl Verifier {
                 Error::InvalidCertificate(CertificateError::BadSignature) => {
                     Error::InvalidCertificate(CertificateError::UnknownIssuer)
                 }
-                // It is for the administrator to say whose CA certificates may serve.
+                // A CA's certificate is trusted only where the administrator gives its issuer (`chain`).
                 Error::InvalidCertificate(CertificateError::Other(_)) if chain::is_authority(certificate) => {
                     Error::InvalidCertificate(CertificateError::UnknownIssuer)
                 }
