@@ -369,6 +369,10 @@ impl History {
         if deeds.foreign.contains_key(uid) {
             return Some("is foreign and was deleted".to_owned());
         }
+        // Which revision goes first is for garbage collection to say.
+        if self.extension_goes_in_foreground(*version) && key.kind != "CustomResourceDefinition" {
+            return None;
+        }
         let Some(life) = controller(object).and_then(|uid| self.lives.get(uid)) else {
             let is_ours = annotation(object, REVISION).is_some() && !owners(object).iter().any(is_keeper);
             return is_ours.then(|| "had no owner and was deleted".to_owned());
@@ -388,6 +392,13 @@ impl History {
         } else {
             None
         }
+    }
+
+    fn extension_goes_in_foreground(&self, version: u64) -> bool {
+        let state = self.extension.range(..=version).next_back().map(|(_, state)| state);
+        let mut finalizers =
+            state.into_iter().flat_map(|state| state["metadata"]["finalizers"].as_array()).flatten();
+        state.is_some_and(|state| is_deleting(state)) && finalizers.any(|one| one == "foregroundDeletion")
     }
 
     /// Custom resources go only with an uninstallation that does not keep them.
