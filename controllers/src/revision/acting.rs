@@ -16,26 +16,29 @@ impl Context {
     /// The revision names no account that can be.
     pub(super) fn engine_of(&self, set: &ClusterObjectSet) -> Result<Engine<KubeCluster>, String> {
         let cluster = self.engine.cluster();
-        Ok(self.engine.on(match user(set)? {
+        Ok(self.engine.on(match user(set, &self.system_namespace)? {
             Some(user) => cluster.acting_as(user),
             None => cluster.clone(),
         }))
     }
 }
 
-/// The user name of the account that the revision names.
-fn user(set: &ClusterObjectSet) -> Result<Option<HeaderValue>, String> {
+/// The user name of the account that the revision names. Accounts of `system_namespace` are ours and catalogd's: who names
+/// one would get its rights.
+fn user(set: &ClusterObjectSet, system_namespace: &str) -> Result<Option<HeaderValue>, String> {
     let Some(account) = set.annotations().get(annotations::EXT_SERVICE_ACCOUNT) else { return Ok(None) };
     let user = account
         .split_once('/')
-        .filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty() && !name.contains('/'))
+        .filter(|(namespace, name)| ![*namespace, *name].contains(&"") && !name.contains('/'))
+        .filter(|(namespace, _)| *namespace != system_namespace)
         .and_then(|(namespace, name)| {
             HeaderValue::from_str(&format!("system:serviceaccount:{namespace}:{name}")).ok()
         });
     user.map(Some).ok_or_else(|| {
         let key = annotations::EXT_SERVICE_ACCOUNT;
         format!(
-            "annotation {key}: Invalid value: {account:?}: must be <namespace>/<name> of a service account"
+            "annotation {key}: Invalid value: {account:?}: must be <namespace>/<name> of a service account outside of \
+             {system_namespace}"
         )
     })
 }
@@ -54,16 +57,17 @@ mod tests {
                 "kind": "ClusterObjectSet", "metadata": {"name": "demo-1", "annotations": annotations}}))
             .unwrap()
         };
-        assert_eq!(user(&set(None)), Ok(None));
+        assert_eq!(user(&set(None), "system"), Ok(None));
         let named = HeaderValue::from_static("system:serviceaccount:ns:installer");
-        assert_eq!(user(&set(Some("ns/installer"))), Ok(Some(named)));
-        for wrong in ["", "installer", "ns/", "/installer", "a/b/c", "ns/a\nb"] {
-            let error = user(&set(Some(wrong))).unwrap_err();
+        assert_eq!(user(&set(Some("ns/installer")), "system"), Ok(Some(named)));
+        for wrong in ["", "installer", "ns/", "/installer", "a/b/c", "ns/a\nb", "system/operator-controller"]
+        {
+            let error = user(&set(Some(wrong)), "system").unwrap_err();
             assert_eq!(
                 error,
                 format!(
                     "annotation ext.olm.operatorframework.io/service-account: Invalid value: {wrong:?}: must be \
-                     <namespace>/<name> of a service account"
+                     <namespace>/<name> of a service account outside of system"
                 )
             );
         }

@@ -296,3 +296,68 @@ async fn a_service_account_may_be_required() {
         extension("lamp", |extension| extension["spec"]["serviceAccount"] = json!({"name": "installer"}));
     assert_eq!(verdict(&client, &named).await, "created");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn authors_name_accounts_that_they_may_act_as() {
+    let cluster = Cluster::start().await;
+    for object in documents("hardened-impersonation.yaml") {
+        cluster.apply(&object).await;
+    }
+    let rules = |group: &str, resource: &str, verbs: Value| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
+    for object in [
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "authors"},
+            "rules": [rules("olm.operatorframework.io", "clusterextensions", json!(["*"]))]}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "authors"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "authors"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "authors"}]}),
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "grafana"}}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": {"name": "act", "namespace": "grafana"},
+            "rules": [{"apiGroups": [""], "resources": ["serviceaccounts"], "resourceNames": ["installer"],
+                "verbs": ["impersonate"]}]}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": "act", "namespace": "grafana"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "act"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ann"}]}),
+    ] {
+        cluster.apply(&object).await;
+    }
+    let groups = ["authors", "system:authenticated"];
+    let (ann, ben) = (cluster.client_of("ann", &groups).await, cluster.client_of("ben", &groups).await);
+    let naming = |name: &str, namespace: &str, account: Value| {
+        let (namespace, account) = (namespace.to_owned(), account.clone());
+        extension(name, move |extension| {
+            extension["spec"]["namespace"] = namespace.into();
+            extension["spec"]["serviceAccount"] = account;
+        })
+    };
+    let installer = json!({"name": "installer"});
+    let wanted = naming("grafana", "grafana", installer.clone());
+    let refused =
+        async || Some(verdict(&ben, &wanted).await).filter(|said| said.contains("may not impersonate"));
+    let said = eventually("the policy is in force", refused).await;
+    assert!(said.ends_with("ben may not impersonate the service account grafana/installer"), "{said}");
+    for (wanted, reason) in [
+        (
+            naming("other", "grafana", json!({"name": "somebody"})),
+            "ann may not impersonate the service account grafana/somebody",
+        ),
+        (naming("other", "grafana", Value::Null), "must be given: objects are applied as this account"),
+        (
+            naming("other", "olmv1-system", json!({"name": "operator-controller-controller-manager"})),
+            "must not be the one of OLM itself, whose accounts are for nobody else",
+        ),
+    ] {
+        let said = verdict(&ann, &wanted).await;
+        assert!(said.contains(reason), "{said}");
+    }
+    assert_eq!(verdict(&ann, &wanted).await, "created");
+    // Who writes metadata alone chooses no account; who writes the spec does.
+    let bens: Api<ClusterExtension> = Api::all(ben);
+    let merge =
+        async |patch: Value| bens.patch("grafana", &PatchParams::default(), &Patch::Merge(patch)).await;
+    merge(json!({"metadata": {"finalizers": ["example.com/held"]}})).await.unwrap();
+    merge(json!({"metadata": {"finalizers": null}})).await.unwrap();
+    let error = merge(json!({"spec": {"source": {"catalog": {"version": "1.x"}}}})).await.unwrap_err();
+    assert!(error.to_string().contains("ben may not impersonate"), "{error}");
+}
