@@ -1,10 +1,11 @@
 //! The mutating admission webhook that keeps the name label on catalogs (spec 02 §E6, spec 01 §8.2).
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -13,6 +14,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use futures::FutureExt;
 use http::StatusCode;
+use http_body_util::BodyExt;
 use olm_api::labels;
 use olm_service::metrics::Metrics;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -21,14 +23,16 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use serde_json::{Value, json};
-use tower::limit::GlobalConcurrencyLimitLayer;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 const PATH: &str = "/mutate-olm-operatorframework-io-v1-clustercatalog";
 const BODY_LIMIT: usize = 7 << 20;
-/// Requests that are read and answered at once; the others wait for their turn. Each may hold a whole body.
+/// Requests that are answered at once; the others wait for their turn.
 const CONCURRENCY: usize = 32;
-/// As long as the API server waits for us.
-const READ_DEADLINE: Duration = Duration::from_secs(10);
+/// KiB of requests that are being read or wait for their turn.
+const ROOM: usize = 64 << 10;
+/// The API server sends a request in one go and waits 10 s for us.
+const READ_DEADLINE: Duration = Duration::from_secs(3);
 
 /// Ten times longer each, as in the reference.
 const LATENCY_BUCKETS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1000.0];
@@ -36,10 +40,16 @@ const LATENCY_BUCKETS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.
 /// The webhook's only route.
 pub fn router(metrics: &Metrics) -> Router {
     let requests = Requests::new(metrics);
-    Router::new()
-        .route(PATH, post(review))
-        .layer(from_fn_with_state(requests, counted))
-        .layer(GlobalConcurrencyLimitLayer::new(CONCURRENCY))
+    let turns =
+        Turns { answers: Arc::new(Semaphore::new(CONCURRENCY)), room: Arc::new(Semaphore::new(ROOM)) };
+    Router::new().route(PATH, post(review).with_state(turns)).layer(from_fn_with_state(requests, counted))
+}
+
+/// Requests are read side by side and answered in turns: who sends slowly holds up nobody.
+#[derive(Clone)]
+struct Turns {
+    answers: Arc<Semaphore>,
+    room: Arc<Semaphore>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -125,16 +135,44 @@ async fn counted(State(requests): State<Requests>, request: Request, next: Next)
     answer
 }
 
-async fn review(body: Body) -> Response {
-    let refused = |why: String| (StatusCode::BAD_REQUEST, why).into_response();
-    match tokio::time::timeout(READ_DEADLINE, to_bytes(body, BODY_LIMIT)).await {
-        Err(_) => refused("the request was not complete in time\n".to_owned()),
-        Ok(Err(error)) => refused(format!("reading the request: {error}\n")),
-        Ok(Ok(body)) => match serde_json::from_slice::<Value>(&body) {
-            Ok(review) => axum::Json(answer(&review)).into_response(),
-            Err(error) => refused(format!("not an AdmissionReview: {error}\n")),
-        },
+async fn review(State(turns): State<Turns>, body: Body) -> Response {
+    let read = tokio::time::timeout(READ_DEADLINE, read(body, &turns.room)).await;
+    let late = || Err((StatusCode::BAD_REQUEST, "the request was not complete in time\n".to_owned()));
+    let (body, _room) = match read.unwrap_or_else(|_| late()) {
+        Ok(read) => read,
+        Err(refused) => return refused.into_response(),
+    };
+    // Never closed.
+    let _turn = turns.answers.acquire().await;
+    match serde_json::from_slice::<Value>(&body) {
+        Ok(review) => axum::Json(answer(&review)).into_response(),
+        Err(error) => (StatusCode::BAD_REQUEST, format!("not an AdmissionReview: {error}\n")).into_response(),
     }
+}
+
+/// The body, and the room that it takes. What was said of its length does not count: room is for what has come.
+async fn read(
+    mut body: Body,
+    room: &Arc<Semaphore>,
+) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), (StatusCode, String)> {
+    let refused = |why: String| (StatusCode::BAD_REQUEST, why);
+    let (mut whole, mut held) = (Vec::new(), None::<OwnedSemaphorePermit>);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| refused(format!("reading the request: {error}\n")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if whole.len() + data.len() > BODY_LIMIT {
+            return Err(refused("reading the request: length limit exceeded\n".to_owned()));
+        }
+        let size = u32::try_from(data.len().div_ceil(1024)).unwrap_or(u32::MAX);
+        let more = Arc::clone(room).try_acquire_many_owned(size);
+        let more = more.map_err(|_| (StatusCode::SERVICE_UNAVAILABLE, "too many requests\n".to_owned()))?;
+        match &mut held {
+            Some(held) => held.merge(more),
+            None => held = Some(more),
+        }
+        whole.extend_from_slice(&data);
+    }
+    Ok((whole, held))
 }
 
 /// The review with its response.
@@ -244,25 +282,35 @@ mod tests {
 
     // spec 06 §10.2: slow or many clients
     #[tokio::test]
-    async fn requests_take_turns() {
+    async fn who_sends_slowly_holds_up_nobody() {
+        const SLOW: usize = 3 * CONCURRENCY;
         let metrics = Metrics::new();
         let server = served(&metrics);
         let mut slow = Vec::new();
-        for _ in 0..CONCURRENCY {
+        for _ in 0..SLOW {
             slow.push(begun(&server, 2).await);
         }
-        let full =
-            format!("controller_runtime_webhook_requests_in_flight{{webhook=\"{PATH}\"}} {CONCURRENCY}");
+        let full = format!("controller_runtime_webhook_requests_in_flight{{webhook=\"{PATH}\"}} {SLOW}");
         while !metrics.prometheus_text().lines().any(|line| line == full) {
             tokio::task::yield_now().await;
         }
         let mut next = begun(&server, 2).await;
         next.write_all(b"{}").await.unwrap();
-        let mut waiting = tokio::spawn(told(next));
-        let early = tokio::time::timeout(Duration::from_millis(200), &mut waiting).await;
-        assert!(early.is_err(), "answered while {CONCURRENCY} others run");
-        drop(slow);
-        assert_eq!(waiting.await.unwrap(), "HTTP/1.1 200 OK");
+        assert_eq!(told(next).await, "HTTP/1.1 200 OK");
+        // They are not waited for much longer.
+        let late = tokio::time::timeout(2 * READ_DEADLINE, told(slow.pop().unwrap())).await;
+        assert_eq!(late.unwrap(), "HTTP/1.1 400 Bad Request");
+    }
+
+    #[tokio::test]
+    async fn what_has_come_takes_room() {
+        let room = Arc::new(Semaphore::new(2));
+        let body = |length: usize| Body::from(vec![b' '; length]);
+        let (whole, held) = read(body(2048), &room).await.unwrap();
+        assert_eq!((whole.len(), room.available_permits()), (2048, 0));
+        assert_eq!(read(body(1), &room).await.unwrap_err().0, StatusCode::SERVICE_UNAVAILABLE);
+        drop(held);
+        assert!(read(body(1), &room).await.is_ok());
     }
 
     // spec 06 §10.2: bodies have a limit
