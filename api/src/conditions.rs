@@ -3,6 +3,7 @@
 //! Pure: the time is a parameter. Conditions of the reference are never removed; only those of our own rules are,
 //! when no such rule is in force any more.
 
+use crate::text::visible;
 use crate::{Condition, Time};
 use jiff::Timestamp;
 
@@ -147,8 +148,8 @@ impl From<bool> for Status {
 /// Sets the condition `type_`, appending it if there is none of that type (spec 01 §7.1).
 ///
 /// `lastTransitionTime` becomes `now`, in whole seconds as on the wire, when `status` changes, and is kept
-/// otherwise. `observed_generation` is always stored. A `message` above [`MAX_MESSAGE_BYTES`] is cut by
-/// [`truncate`]. Other conditions are left alone, whoever wrote them.
+/// otherwise. `observed_generation` is always stored. A `message` is made [`visible`], and cut by [`truncate`] above
+/// [`MAX_MESSAGE_BYTES`]. Other conditions are left alone, whoever wrote them.
 pub fn set(
     conditions: &mut Vec<Condition>,
     type_: &str,
@@ -162,7 +163,7 @@ pub fn set(
         type_: type_.to_owned(),
         status: status.as_str().to_owned(),
         reason: reason.to_owned(),
-        message: truncate(message),
+        message: truncate(&visible(message)),
         observed_generation,
         last_transition_time: Time(Timestamp::from_second(now.as_second()).unwrap_or(now)),
     };

@@ -6,6 +6,7 @@
 use std::io::{self, BufWriter, Stdout, Write};
 
 use clap::ValueEnum;
+use olm_api::text::{is_hidden, visible};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -125,7 +126,16 @@ fn unless_gone(written: io::Result<()>) -> Result<(), Failure> {
 pub(crate) fn json(value: &impl Serialize) -> Result<String, Failure> {
     let text =
         serde_json::to_string_pretty(value).map_err(|error| Failure::operational(error.to_string()))?;
-    Ok(text + "\n")
+    // Such characters stand only within strings.
+    let mut shown = String::with_capacity(text.len() + 1);
+    for c in text.chars() {
+        if is_hidden(c) {
+            shown.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            shown.push(c);
+        }
+    }
+    Ok(shown + "\n")
 }
 
 /// `value` as one YAML document, in a form that YAML 1.1 and 1.2 readers understand alike.
@@ -141,9 +151,9 @@ pub(crate) fn yaml(value: &impl Serialize) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Text of a catalog in a form that cannot play with the terminal: no control characters but line feeds and tabs.
+/// Text of a catalog in a form that cannot play with the terminal.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
+    visible(text).into_owned()
 }
 
 /// `1 object`, `2 objects`
@@ -229,7 +239,7 @@ mod tests {
         let mut table = Table::new(&["NAME", "NOTE"]);
         table.row(["a-long-name", "two\n words\u{1b}[31m"]);
         table.row(["b", ""]);
-        assert_eq!(table.text(), "NAME          NOTE\na-long-name   two words[31m\nb             -\n");
+        assert_eq!(table.text(), "NAME          NOTE\na-long-name   two words\\u{1b}[31m\nb             -\n");
     }
 
     #[test]

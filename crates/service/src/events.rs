@@ -13,6 +13,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use olm_api::text::visible;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
@@ -103,8 +104,9 @@ async fn publish_all(
     }
 }
 
-/// The note, if need be shortened to what the API server accepts.
-fn cut(mut note: String) -> String {
+/// The note without hidden characters, if need be shortened to what the API server accepts.
+fn cut(note: String) -> String {
+    let mut note = visible(&note).into_owned();
     if note.len() > NOTE_BYTES {
         note.truncate(note.floor_char_boundary(NOTE_BYTES - ELLIPSIS.len()));
         note.push_str(ELLIPSIS);

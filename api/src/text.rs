@@ -1,0 +1,54 @@
+//! Text of others — catalogs, bundles, file names, registries — where people read it.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// The text with every character that is not seen, or that changes how others are seen, written as `\u{…}`: control characters
+/// but line feeds and tabs, marks of writing direction, separators of lines and paragraphs, and what has no width.
+pub fn visible(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_hidden) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if is_hidden(c) {
+            // Writing to a String cannot fail.
+            let _ = write!(shown, "\\u{{{:x}}}", u32::from(c));
+        } else {
+            shown.push(c);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Whether [`visible`] writes the character otherwise.
+pub fn is_hidden(c: char) -> bool {
+    match c {
+        '\n' | '\t' => false,
+        '\u{61c}'
+        | '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{2069}'
+        | '\u{feff}' => true,
+        c => c.is_control(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_characters_are_shown() {
+        for (text, shown) in [
+            ("plain, grün, 日本\n\tmore", "plain, grün, 日本\n\tmore"),
+            ("\u{1b}[2Jx\r", "\\u{1b}[2Jx\\u{d}"),
+            ("\u{7f}\u{9b}31m", "\\u{7f}\\u{9b}31m"),
+            ("a\u{202e}b\u{2066}c\u{200f}d\u{61c}", "a\\u{202e}b\\u{2066}c\\u{200f}d\\u{61c}"),
+            ("\u{feff}\u{200b}\u{2028}\u{0}", "\\u{feff}\\u{200b}\\u{2028}\\u{0}"),
+        ] {
+            assert_eq!(visible(text), shown);
+            assert_eq!(visible(&visible(text)), shown, "once is enough");
+        }
+    }
+}
