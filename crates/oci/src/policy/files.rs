@@ -31,8 +31,7 @@ pub(super) struct Files {
 
 impl Files {
     pub(super) fn read(source: &PolicySource) -> Self {
-        let closed = if source.file.is_some() { Closed::IsThere } else { Closed::IsAbsent };
-        let policy = source.candidates().find(|path| exists(path, closed)).map(|path| {
+        let policy = source.candidates().find(|path| exists(path)).map(|path| {
             let content = read(&path);
             (path, content)
         });
@@ -107,22 +106,20 @@ fn parse(path: &Path, content: &Content) -> Result<Policy, String> {
     Policy::parse(text).map_err(|error| invalid(error.to_string()))
 }
 
-/// What a path counts as in a folder that is closed to this process.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Closed {
-    /// A file that is named explicitly: reading it will fail.
-    IsThere,
-    /// One of several places: the home folder of the environment may be somebody else's.
-    IsAbsent,
-}
-
-fn exists(path: &Path, closed: Closed) -> bool {
+/// Whether there is something, be it closed to this process: reading it will fail, and nothing is pulled. Only the home
+/// folder of the environment may be somebody else's.
+pub(super) fn exists(path: &Path) -> bool {
     use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
     !fs::metadata(path).is_err_and(|error| match error.kind() {
         NotFound | NotADirectory => true,
-        PermissionDenied => closed == Closed::IsAbsent,
+        PermissionDenied => is_in_own_home(path),
         _ => false,
     })
+}
+
+fn is_in_own_home(path: &Path) -> bool {
+    let home = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    ["HOME", "XDG_CONFIG_HOME"].into_iter().filter_map(home).any(|home| path.starts_with(home))
 }
 
 /// A whole regular file.
@@ -144,7 +141,7 @@ fn read_registries(folders: &[PathBuf]) -> Result<Vec<(PathBuf, Content)>, Strin
     let mut files = BTreeMap::new();
     for folder in folders {
         let folder = folder.join("registries.d");
-        if !exists(&folder, Closed::IsAbsent) {
+        if !exists(&folder) {
             continue;
         }
         let reading = |error: io::Error| format!("reading {}: {error}", folder.display());

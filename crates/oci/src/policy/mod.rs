@@ -77,7 +77,7 @@ impl PolicySource {
     /// Whether there is a policy, be it right or not; without one every image is accepted, unless one is required.
     #[must_use]
     pub fn exists(&self) -> bool {
-        self.candidates().any(|path| path.exists())
+        self.candidates().any(|path| files::exists(&path))
     }
 
     /// Whether `image` may be used. `own` is the digest of its manifest, which is another than the image is named by where that

@@ -1,6 +1,10 @@
 //! Verdicts about signatures, and the files of a policy, without a registry.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 
 use aws_lc_rs::encoding::AsDer;
 use aws_lc_rs::rand::SystemRandom;
@@ -194,6 +198,40 @@ fn a_policy_that_cannot_be_used_is_an_error() {
     std::fs::remove_file(folders.path("own/policy.json")).unwrap();
     std::fs::create_dir(folders.path("own/policy.json")).unwrap();
     refused("not a regular file");
+}
+
+/// Root may read everything, so this test runs itself again as a user who may not.
+#[test]
+fn closed_folder_of_the_system_is_an_error_but_not_one_in_the_home() {
+    const FOLDERS: &str = "OLM_TEST_CLOSED_FOLDERS";
+    if let Some(folders) = std::env::var_os(FOLDERS).map(PathBuf::from) {
+        let source = |names: &[&str]| {
+            PolicySource::new(None, names.iter().map(|name| folders.join(name)).collect(), false)
+        };
+        let (home, open, closed) = ("home/.config", "open", "closed");
+        assert_eq!(policy_of(&source(&[home, open])), Ok(Some(true)));
+        let error = policy_of(&source(&[home, closed, open])).unwrap_err();
+        assert!(error.starts_with("invalid policy in ") && error.contains("Permission denied"), "{error}");
+        let error = Files::read(&source(&[home, closed])).attachments().unwrap_err();
+        assert!(error.contains("registries.d: Permission denied"), "{error}");
+        return;
+    }
+    let folders = Folders::new();
+    let open_to_all =
+        |path: &Path, mode: u32| std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    open_to_all(folders.0.path(), 0o755);
+    for (folder, mode) in [("home/.config", 0o700), ("closed", 0o700), ("open", 0o755)] {
+        folders.write(&format!("{folder}/policy.json"), REJECT);
+        open_to_all(&folders.path(folder), mode);
+    }
+    let program = folders.path("program");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let name = "policy::tests::closed_folder_of_the_system_is_an_error_but_not_one_in_the_home";
+    let mut again = Command::new(program);
+    again.args(["--exact", name]).env(FOLDERS, folders.0.path()).env("HOME", folders.path("home"));
+    let output = again.env_remove("XDG_CONFIG_HOME").uid(65534).gid(65534).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
 }
 
 #[test]
