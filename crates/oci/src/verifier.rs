@@ -147,3 +147,93 @@ impl ResolvesClientCert for ClientKeys {
         !self.0.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+    use rcgen::{
+        BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+        date_time_ymd,
+    };
+    use rustls::client::WebPkiServerVerifier;
+
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(1_800_000_000);
+
+    /// How a certificate of a chain differs from a good one.
+    #[derive(Clone, Copy, Debug)]
+    struct Traits {
+        authority: u8,
+        purpose: u8,
+        is_expired: bool,
+    }
+
+    fn traits() -> impl Strategy<Value = Traits> {
+        (0..6u8, 0..6u8, 0..8u8).prop_map(|(authority, purpose, expired)| Traits {
+            authority,
+            purpose,
+            is_expired: expired == 0,
+        })
+    }
+
+    fn params(name: &str, traits: Traits) -> CertificateParams {
+        let mut params = CertificateParams::new(vec!["registry.test".to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = match traits.authority {
+            0 => IsCa::NoCa,
+            1 => IsCa::ExplicitNoCa,
+            2 => IsCa::Ca(BasicConstraints::Constrained(0)),
+            _ => IsCa::Ca(BasicConstraints::Unconstrained),
+        };
+        params.extended_key_usages = match traits.purpose {
+            0 => vec![ExtendedKeyUsagePurpose::ClientAuth],
+            1 => vec![ExtendedKeyUsagePurpose::ServerAuth],
+            _ => Vec::new(),
+        };
+        let end = if traits.is_expired { 2026 } else { 2035 };
+        (params.not_before, params.not_after) = (date_time_ymd(2025, 1, 1), date_time_ymd(end, 1, 1));
+        params
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+        /// The CA directory has no issuer of the leaf: nothing is looser than in webpki.
+        #[test]
+        fn other_chains_are_judged_by_webpki(
+            root in traits(), between in prop::collection::vec(traits(), 0..4), mut leaf in traits(), is_leaf_ca: bool,
+        ) {
+            if !is_leaf_ca {
+                leaf.authority %= 2;
+            }
+            let (params_of_root, key) = (params("root", root), KeyPair::generate().unwrap());
+            let mut roots = RootCertStore::empty();
+            roots.add(params_of_root.self_signed(&key).unwrap().der().clone()).unwrap();
+            let mut issuer = Issuer::new(params_of_root, key);
+            let mut chain = Vec::new();
+            for (number, one) in between.into_iter().enumerate() {
+                let (params, key) = (params(&number.to_string(), one), KeyPair::generate().unwrap());
+                chain.insert(0, params.signed_by(&key, &issuer).unwrap().der().clone());
+                issuer = Issuer::new(params, key);
+            }
+            let leaf = params("leaf", leaf).signed_by(&KeyPair::generate().unwrap(), &issuer).unwrap().der().clone();
+            let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+            let algorithms = provider.signature_verification_algorithms;
+            let webpki = WebPkiServerVerifier::builder_with_provider(Arc::new(roots.clone()), provider).build().unwrap();
+            let authorities = vec![elsewhere()];
+            let ours = Verifier { roots, authorities, algorithms, insecure: false };
+            let (name, now) = ("registry.test".try_into().unwrap(), UnixTime::since_unix_epoch(NOW));
+            let ours = ours.verify_server_cert(&leaf, &chain, &name, &[], now);
+            let theirs = webpki.verify_server_cert(&leaf, &chain, &name, &[], now);
+            prop_assert_eq!(ours.is_ok(), theirs.is_ok(), "{:?} and {:?}", ours, theirs);
+        }
+    }
+
+    /// A CA that issued nothing of a chain.
+    fn elsewhere() -> CertificateDer<'static> {
+        let params = params("elsewhere", Traits { authority: 3, purpose: 3, is_expired: false });
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
+    }
+}
