@@ -11,6 +11,7 @@ mod manual;
 mod revision;
 mod scenario;
 pub mod servers;
+mod tool;
 
 pub use cluster::{Cluster, PATIENCE, eventually};
 pub use extension::{condition, describe, extension, is_installed};
@@ -18,3 +19,4 @@ pub use forward::Forward;
 pub use manual::follow;
 pub use revision::{object_set, revision_says};
 pub use scenario::{Scenario, replace_in};
+pub use tool::Tool;

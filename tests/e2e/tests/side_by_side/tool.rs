@@ -1,53 +1,10 @@
 //! The command line tool: the author's loop against a registry, and reading what a cluster serves.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
-use olm_e2e::Scenario;
+use anyhow::{Context, Result, ensure};
+use olm_e2e::{Scenario, Tool};
 use serde_json::{Value, json};
-
-/// The tool with the cluster's registry in reach of this machine.
-struct Tool {
-    binary: PathBuf,
-    folder: tempfile::TempDir,
-    /// The registry, as this machine connects to it.
-    registry: String,
-}
-
-impl Tool {
-    fn new(scenario: &Scenario) -> Result<Self> {
-        let variable =
-            |name: &str| std::env::var(name).with_context(|| format!("{name} is not set; run hack/e2e"));
-        let folder = tempfile::tempdir()?;
-        let registry = variable("OLM_REGISTRY_ADDRESS")?;
-        std::fs::create_dir(folder.path().join("ca"))?;
-        std::fs::copy(variable("OLM_REGISTRY_CA")?, folder.path().join("ca/ca.crt"))?;
-        let registries =
-            format!("[[registry]]\nprefix = \"{}\"\nlocation = \"{registry}\"\n", scenario.cluster.registry);
-        std::fs::write(folder.path().join("registries.conf"), registries)?;
-        Ok(Self { binary: variable("OLM_TOOL")?.into(), folder, registry })
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn run(&self, arguments: &[&str]) -> Result<String> {
-        let output = Command::new(&self.binary)
-            .args(arguments)
-            .env("CONTAINERS_REGISTRIES_CONF", self.path("registries.conf"))
-            .output()?;
-        if !output.status.success() {
-            bail!("olm {arguments:?}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
-        }
-        Ok(String::from_utf8(output.stdout)?)
-    }
-
-    fn json(&self, arguments: &[&str]) -> Result<Value> {
-        Ok(serde_json::from_str(&self.run(&[arguments, &["-o", "json"]].concat())?)?)
-    }
-}
 
 fn text(path: &Path) -> Result<&str> {
     path.to_str().context("the path is not UTF-8")

@@ -3,12 +3,15 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::ApiResource;
 use kube::{Api, ResourceExt as _};
-use olm_e2e::{Cluster, PATIENCE, Scenario, eventually};
+use olm_e2e::{Cluster, PATIENCE, Scenario, Tool, eventually};
+use sample_operator::content::Sample;
 use serde_json::json;
 
 use crate::alone;
@@ -62,6 +65,78 @@ async fn install_beyond(scenario: &Scenario) -> Result<()> {
     scenario.cluster.delete(&scenario.extensions(), &scenario.name).await?;
     scenario.cluster.wait_gone(&scenario.extensions(), &scenario.name).await?;
     scenario.cluster.delete(&roles, &scenario.name).await
+}
+
+/// Name of the roles for a version: an upgrade needs those of both.
+fn role(scenario: &Scenario, version: &str) -> String {
+    format!("{}-{version}", scenario.name)
+}
+
+/// Gives operator-controller what `olm rbac required` prints, as `docs/tasks/rights.md` says.
+async fn give_what_is_required(scenario: &Scenario, version: &str) -> Result<()> {
+    let (cluster, package) = (&scenario.cluster, scenario.name.as_str());
+    let name = role(scenario, version);
+    let name = name.as_str();
+    let (tool, catalog) = (Tool::new(scenario)?, format!("cluster/{package}"));
+    let ca = tool.path("ca").display().to_string();
+    let arguments = ["rbac", "required", package, "-n", package, "--catalog", &catalog, "--version", version];
+    let printed = tool.run(&[&arguments[..], &["--role-name", name, "--pull-cas-dir", &ca]].concat())?;
+    let apply = PatchParams::apply("kubectl").force();
+    for object in serde_saphyr::from_multiple::<DynamicObject>(&printed)? {
+        let kind = object.types.as_ref().map_or("", |types| types.kind.as_str());
+        if kind == "ClusterRole" {
+            let mut object = object;
+            let label = ("ext.olm.operatorframework.io/aggregate-to-operator-controller", "true");
+            object.labels_mut().insert(label.0.to_owned(), label.1.to_owned());
+            cluster.all::<ClusterRole>().patch(name, &apply, &Patch::Apply(&object)).await?;
+        } else {
+            ensure!(kind == "Role", "{kind} is printed");
+            cluster.within::<Role>(package).patch(name, &apply, &Patch::Apply(&object)).await?;
+        }
+    }
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": "operator-controller-controller-manager",
+            "namespace": "olmv1-system"}],
+    });
+    cluster.within::<RoleBinding>(package).patch(name, &apply, &Patch::Apply(binding)).await?;
+    Ok(())
+}
+
+/// The life of an operator with webhooks and a definition that is converted by one of them.
+async fn lives_with_what_is_required(scenario: &Scenario) -> Result<()> {
+    let cluster = &scenario.cluster;
+    give_what_is_required(scenario, "1.0.0").await?;
+    scenario.install(json!({"version": "1.0.0"})).await?;
+    scenario.wait_installed("1.0.0").await?;
+    scenario.greet("v2", &scenario.name, "left", json!({"who": "all"})).await?;
+    give_what_is_required(scenario, "1.1.0").await?;
+    scenario.edit(json!({"version": "1.1.0"})).await?;
+    scenario.wait_installed("1.1.0").await?;
+    cluster.delete(&scenario.extensions(), &scenario.name).await?;
+    cluster.wait_gone(&scenario.extensions(), &scenario.name).await?;
+    let definition = format!("greetings.{}", scenario.sample.group);
+    cluster.wait_gone(&cluster.all::<CustomResourceDefinition>(), &definition).await?;
+    let webhook = format!("validate.{definition}");
+    cluster.wait_gone(&cluster.all::<ValidatingWebhookConfiguration>(), &webhook).await?;
+    for version in ["1.0.0", "1.1.0"] {
+        cluster.delete(&cluster.all::<ClusterRole>(), &role(scenario, version)).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn that_are_documented_are_enough_for_an_operator_with_webhooks() -> Result<()> {
+    let _alone = alone().await;
+    let versions = ["1.0.0", "1.1.0"];
+    let scenario = Scenario::of("required", Sample::webhooks, &versions).await?;
+    scenario.serve(&[("stable", scenario.chain(&versions))]).await?;
+    apply_rights(&scenario.cluster, "hardened.yaml").await?;
+    let lived = lives_with_what_is_required(&scenario).await;
+    apply_rights(&scenario.cluster, "install.yaml").await?;
+    lived?;
+    scenario.finish().await
 }
 
 // spec 06 A53, §1.6
