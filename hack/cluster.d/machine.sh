@@ -65,7 +65,7 @@ remove_network() {
   if ip link show "$bridge" >/dev/null 2>&1; then
     ip link delete "$bridge"
   fi
-  for table in "ip $network" "ip kube-proxy" "ip6 kube-proxy"; do
+  for table in "ip $network" "ip olm_network_policies" "ip kube-proxy" "ip6 kube-proxy"; do
     # shellcheck disable=SC2086
     nft delete table $table 2>/dev/null || true # absent if never started
   done

@@ -11,6 +11,7 @@ mod manual;
 mod revision;
 mod scenario;
 pub mod servers;
+pub mod traffic;
 mod tool;
 
 pub use cluster::{Cluster, PATIENCE, eventually};

@@ -6,6 +6,7 @@ mod proxy;
 mod replicas;
 mod rights;
 mod tls;
+mod traffic;
 
 use tokio::sync::{Mutex, MutexGuard};
 

@@ -80,7 +80,7 @@ async fn give_what_is_required(scenario: &Scenario, version: &str) -> Result<()>
     let (tool, catalog) = (Tool::new(scenario)?, format!("cluster/{package}"));
     let ca = tool.path("ca").display().to_string();
     let arguments = ["rbac", "required", package, "-n", package, "--catalog", &catalog, "--version", version];
-    let printed = tool.run(&[&arguments[..], &["--role-name", name, "--pull-cas-dir", &ca]].concat())?;
+    let printed = tool.run(&[&arguments[..], &["--role-name", name, "--ca-dir", &ca]].concat())?;
     let apply = PatchParams::apply("kubectl").force();
     for object in serde_saphyr::from_multiple::<DynamicObject>(&printed)? {
         let kind = object.types.as_ref().map_or("", |types| types.kind.as_str());

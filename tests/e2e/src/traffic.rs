@@ -1,0 +1,218 @@
+//! NetworkPolicies that are enforced. The network of the bare cluster ignores them, so what they say is put into
+//! nftables; a cluster of another kind has to enforce them itself.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicyPeer, NetworkPolicyPort};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt as _;
+use kube::api::ListParams;
+use kube::core::{Selector, SelectorExt as _};
+
+use crate::Cluster;
+
+const TABLE: &str = "ip olm_network_policies";
+
+/// While it lives, traffic from and to pods is held to the NetworkPolicies, for the pods that there were when it was
+/// made. Traffic from the node passes, as everywhere.
+#[must_use = "policies are enforced while it lives"]
+pub struct Enforced(());
+
+impl Enforced {
+    /// Enforces the policies as they are now.
+    pub async fn start(cluster: &Cluster) -> Result<Self> {
+        let everything = ListParams::default();
+        let known = Known {
+            policies: cluster.all::<NetworkPolicy>().list(&everything).await?.items,
+            pods: cluster.all::<Pod>().list(&everything).await?.items,
+            namespaces: cluster.all::<Namespace>().list(&everything).await?.items,
+        };
+        if is_bare() {
+            load(&known.table()?)?;
+        }
+        Ok(Self(()))
+    }
+}
+
+impl Drop for Enforced {
+    fn drop(&mut self) {
+        if is_bare() {
+            // A table that stays makes the next test fail, which says more than this could.
+            let _ = load(&format!("table {TABLE}\ndelete table {TABLE}\n"));
+        }
+    }
+}
+
+/// Whether the cluster is that of `hack/cluster` on this machine itself.
+fn is_bare() -> bool {
+    std::env::var_os("CONTAINERD_ADDRESS").is_some()
+}
+
+fn load(rules: &str) -> Result<()> {
+    let mut nft = Command::new("nft").args(["--file", "-"]).stdin(Stdio::piped()).spawn().context("nft")?;
+    nft.stdin.take().context("no input")?.write_all(rules.as_bytes())?;
+    ensure!(nft.wait()?.success(), "nft refuses:\n{rules}");
+    Ok(())
+}
+
+/// Whether a connection from the pod to the address comes about.
+pub fn connects(from: &Pod, address: &str, port: u16) -> Result<bool> {
+    let process = process_of(from)?.to_string();
+    let connect = format!("exec 3<>/dev/tcp/{address}/{port}");
+    let status = Command::new("nsenter")
+        .args(["--target", &process, "--net", "timeout", "5", "bash", "-c", &connect])
+        .stderr(Stdio::null())
+        .status()?;
+    Ok(status.success())
+}
+
+/// A process of the pod on this machine: the name of its cgroup has the container's id.
+fn process_of(pod: &Pod) -> Result<u32> {
+    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref());
+    let id = statuses.unwrap_or_default().iter().find_map(|status| status.container_id.as_deref());
+    let id = id.and_then(|id| id.split("//").nth(1)).context("a pod without container")?;
+    for entry in std::fs::read_dir("/proc")? {
+        let entry = entry?;
+        // A process may end while we look.
+        let cgroup = std::fs::read_to_string(entry.path().join("cgroup")).unwrap_or_default();
+        if let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok())
+            && cgroup.contains(id)
+        {
+            return Ok(pid);
+        }
+    }
+    bail!("no process of pod {} on this machine", pod.name_any())
+}
+
+/// What the rules follow from.
+struct Known {
+    policies: Vec<NetworkPolicy>,
+    pods: Vec<Pod>,
+    namespaces: Vec<Namespace>,
+}
+
+/// A direction of traffic of a pod.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    In,
+    Out,
+}
+
+impl Known {
+    /// A chain for each way of each pod that a policy selects; what none of its rules lets return is rejected.
+    fn table(&self) -> Result<String> {
+        let (mut chains, mut jumps) = (String::new(), [String::new(), String::new()]);
+        for (number, pod) in self.pods.iter().enumerate() {
+            let Some(address) = address(pod) else { continue };
+            for (way, name, side) in [(Way::In, "in", "daddr"), (Way::Out, "out", "saddr")] {
+                let Some(rules) = self.rules(pod, way)? else { continue };
+                writeln!(chains, "  chain {name}_{number} {{\n{rules}    reject\n  }}")?;
+                writeln!(jumps[way as usize], "    ip {side} {address} jump {name}_{number}")?;
+            }
+        }
+        let [incoming, outgoing] = jumps;
+        let known = "    ct state established,related accept";
+        Ok(format!(
+            "table {TABLE}\ndelete table {TABLE}\ntable {TABLE} {{\n{chains}\
+             \x20 chain forward {{\n    type filter hook forward priority 0;\n{known}\n{outgoing}{incoming}  }}\n\
+             \x20 chain input {{\n    type filter hook input priority 0;\n{known}\n{outgoing}  }}\n}}\n"
+        ))
+    }
+
+    /// What may pass; `None` where no policy selects the pod.
+    fn rules(&self, pod: &Pod, way: Way) -> Result<Option<String>> {
+        let (mut is_selected, mut rules) = (false, String::new());
+        for policy in self.policies.iter().filter(|policy| policy.namespace() == pod.namespace()) {
+            let spec = policy.spec.as_ref().context("a policy without spec")?;
+            let kind = if way == Way::In { "Ingress" } else { "Egress" };
+            let holds = spec.policy_types.iter().flatten().any(|held| held == kind);
+            if !holds || !is_matched(spec.pod_selector.as_ref(), pod.labels())? {
+                continue;
+            }
+            is_selected = true;
+            let ingress = spec.ingress.iter().flatten().map(|rule| (&rule.from, &rule.ports));
+            let egress = spec.egress.iter().flatten().map(|rule| (&rule.to, &rule.ports));
+            let admitted: Vec<_> = if way == Way::In { ingress.collect() } else { egress.collect() };
+            for (peers, ports) in admitted {
+                self.admit(&mut rules, policy, way, peers.as_deref(), ports.as_deref())?;
+            }
+        }
+        Ok(is_selected.then_some(rules))
+    }
+
+    fn admit(
+        &self,
+        rules: &mut String,
+        policy: &NetworkPolicy,
+        way: Way,
+        peers: Option<&[NetworkPolicyPeer]>,
+        ports: Option<&[NetworkPolicyPort]>,
+    ) -> Result<()> {
+        let side = if way == Way::In { "saddr" } else { "daddr" };
+        let mut addresses = Vec::new();
+        for peer in peers.unwrap_or_default() {
+            addresses.extend(self.addresses(policy, peer)?);
+        }
+        let from = match (peers, addresses.is_empty()) {
+            (None | Some([]), _) => String::new(),
+            // Nobody yet.
+            (Some(_), true) => return Ok(()),
+            (Some(_), false) => format!("ip {side} {{ {} }} ", addresses.join(", ")),
+        };
+        match ports {
+            None | Some([]) => writeln!(rules, "    {from}return")?,
+            Some(ports) => {
+                for port in ports {
+                    let protocol = port.protocol.as_deref().unwrap_or("TCP").to_lowercase();
+                    let Some(IntOrString::Int(number)) = port.port else {
+                        bail!("{}: only numbers of ports are understood", policy.name_any());
+                    };
+                    writeln!(rules, "    {from}{protocol} dport {number} return")?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Addresses of the pods, or the block, that a peer stands for.
+    fn addresses(&self, policy: &NetworkPolicy, peer: &NetworkPolicyPeer) -> Result<Vec<String>> {
+        if let Some(block) = &peer.ip_block {
+            ensure!(block.except.is_none(), "{}: `except` is not understood", policy.name_any());
+            return Ok(vec![block.cidr.clone()]);
+        }
+        let mut found = Vec::new();
+        for pod in &self.pods {
+            let is_in_namespace = match &peer.namespace_selector {
+                None => pod.namespace() == policy.namespace(),
+                Some(selector) => {
+                    let of_pod = |namespace: &&Namespace| Some(namespace.name_any()) == pod.namespace();
+                    let namespace = self.namespaces.iter().find(of_pod).context("a pod without namespace")?;
+                    is_matched(Some(selector), namespace.labels())?
+                }
+            };
+            if is_in_namespace && is_matched(peer.pod_selector.as_ref(), pod.labels())? {
+                found.extend(address(pod));
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn is_matched(selector: Option<&LabelSelector>, labels: &BTreeMap<String, String>) -> Result<bool> {
+    let Some(selector) = selector else { return Ok(true) };
+    Ok(Selector::try_from(selector.clone())?.matches(labels))
+}
+
+/// The pod's own address, while it has one.
+fn address(pod: &Pod) -> Option<String> {
+    let is_on_node = pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true));
+    let status = pod.status.as_ref()?;
+    let has_ended = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    (!is_on_node && !has_ended).then(|| status.pod_ip.clone())?
+}
