@@ -49,6 +49,9 @@ pub const EXT_PAUSED: &str = "ext.olm.operatorframework.io/paused";
 /// `Delete`, `KeepCRDs` or `BlockIfInUse`, on ClusterExtensions: what an uninstallation does to definitions and their
 /// custom resources (spec 07 §4.14). Mirrored onto its active revisions.
 pub const EXT_UNINSTALL_POLICY: &str = "ext.olm.operatorframework.io/uninstall-policy";
+/// Name of a Secret, on ClusterExtensions: the index of a Helm release that is adopted although the extension does not own
+/// it.
+pub const EXT_ADOPT_RELEASE: &str = "ext.olm.operatorframework.io/adopt-release";
 /// Name of the ClusterExtension whose definition it was, on CustomResourceDefinitions that `KeepCRDs` left behind: only
 /// an extension of that name may take it back.
 pub const EXT_KEPT_FOR: &str = "ext.olm.operatorframework.io/kept-for";

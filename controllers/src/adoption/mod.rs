@@ -21,7 +21,7 @@ use tokio::task::block_in_place;
 
 use crate::extension::apply::{Revisions, invalid};
 use crate::failure::Failure;
-use release::Release;
+use release::{Deployed, Release};
 
 /// What says that a revision has succeeded by being taken over.
 const TAKEN_OVER: &str = "Revision succeeded - migrated from Helm release";
@@ -43,6 +43,8 @@ pub(crate) struct Adoption {
 pub(crate) enum Migrated {
     /// Nothing, or all of it has been.
     Settled,
+    /// Nothing but releases that may not be adopted. Text for people.
+    PassedOver(String),
     /// Revision 1 was made or is being settled; there is nothing to decide before it shows. Text for people where it was
     /// made now.
     Awaited(Option<String>),
@@ -75,7 +77,15 @@ impl Adoption {
 
     async fn take_over(&self, extension: &ClusterExtension) -> Result<Migrated, Failure> {
         let name = extension.name_any();
-        let Some((index, number)) = self.deployed(&name).await? else { return Ok(Migrated::Settled) };
+        let named = extension.annotations().get(annotations::EXT_ADOPT_RELEASE).map(String::as_str);
+        let uid = extension.uid().unwrap_or_default();
+        let found = self.deployed(&name, &uid, named).await?;
+        let Some((index, number)) = found.adopted else {
+            return Ok(match found.passed_over.join(", ") {
+                none if none.is_empty() => Migrated::Settled,
+                names => Migrated::PassedOver(passed_over(&names)),
+            });
+        };
         let existing = self.revisions.list(&name).await;
         let existing = existing
             .map_err(|failure| failure.context("listing ClusterObjectSets before attempting migration"))?;
@@ -83,7 +93,7 @@ impl Adoption {
         if !existing.is_empty() {
             return Ok(Migrated::Awaited(None));
         }
-        let release = self.release(&index).await?;
+        let release = self.release(&index, named == Some(&index)).await?;
         let bundle = release.bundle.name.clone();
         let set = self.make_revision(extension, release).await?;
         self.mark(&set.name_any()).await?;
@@ -105,23 +115,26 @@ impl Adoption {
         Ok(if is_seen { Migrated::Settled } else { Migrated::Awaited(None) })
     }
 
-    /// The release to take over: name of its index, and its number.
-    async fn deployed(&self, extension: &str) -> Result<Option<(String, u64)>, Failure> {
+    async fn deployed(&self, extension: &str, uid: &str, named: Option<&str>) -> Result<Deployed, Failure> {
         if extension.len() > LONGEST_NAME {
-            return Ok(None);
+            return Ok(Deployed::default());
         }
         let (labels, fields) = release::selectors(extension);
         let selectors = ListParams::default().labels(&labels).fields(&fields);
         let indices = within_deadline(self.secrets.list_metadata(&selectors)).await;
         let indices = indices.map_err(|error| Failure::api(&error).context("listing Helm releases"))?;
-        Ok(release::deployed(&indices.items))
+        Ok(release::deployed(&indices.items, uid, named))
     }
 
-    async fn release(&self, index: &str) -> Result<Release, Failure> {
+    /// Reads a release; `named`: an administrator vouches for it, whoever owns its pieces.
+    async fn release(&self, index: &str, named: bool) -> Result<Release, Failure> {
         let mut pieces = vec![self.piece(index, 1).await?];
         let further = release::further_pieces(&pieces[0]).map_err(Failure::retry)?;
         for (position, name) in further.iter().enumerate() {
             pieces.push(self.piece(name, position + 2).await?);
+        }
+        if !named {
+            release::check_owners(&pieces).map_err(Failure::retry)?;
         }
         block_in_place(|| release::read(&pieces)).map_err(Failure::retry)
     }
@@ -189,6 +202,14 @@ impl Adoption {
             }
         }
     }
+}
+
+fn passed_over(names: &str) -> String {
+    format!(
+        "Helm release {names} is not adopted: the ClusterExtension does not own its Secret; if it is of this extension, as \
+         after a restore, set annotation {}=<name of the Secret>",
+        annotations::EXT_ADOPT_RELEASE
+    )
 }
 
 /// Whether the revision stands for a Helm release. No other is ever marked as succeeded here.

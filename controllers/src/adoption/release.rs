@@ -49,6 +49,20 @@ pub(super) enum ReleaseError {
         /// Position of the piece, from 1.
         number: usize,
     },
+    /// A piece without the index as owner.
+    #[error(
+        "chunk {number} secret {secret:?} is not owned by index secret {index:?}; to adopt the release nevertheless, set \
+         annotation {key}={index}",
+        key = annotations::EXT_ADOPT_RELEASE
+    )]
+    NotOwned {
+        /// Name of the Secret.
+        secret: String,
+        /// Position of the piece, from 1.
+        number: usize,
+        /// Name of the index.
+        index: String,
+    },
     /// The pieces are no gzip stream.
     #[error("release {index:?} cannot be decompressed: {message}")]
     Gzip {
@@ -94,16 +108,53 @@ pub(super) fn selectors(extension: &str) -> (String, String) {
     (format!("owner=operator-controller,type=index,name={extension}"), format!("type={INDEX_TYPE}"))
 }
 
-/// The name of the index of the release that counts: of those that were deployed the newest. One that failed or broke
-/// off does not count, however new it is. Also the number of the release.
-pub(super) fn deployed(indices: &[PartialObjectMeta<Secret>]) -> Option<(String, u64)> {
+/// Deployed releases of an extension. Failed and pending ones are ignored, however new they are.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Deployed {
+    /// Name of the index of the newest that may be adopted, and number of the release.
+    pub adopted: Option<(String, u64)>,
+    /// Names of the indices of those that may not.
+    pub passed_over: Vec<String>,
+}
+
+/// Selects deployed releases by owner. The reference makes the ClusterExtension the owner of its releases. A Secret
+/// without this owner may be planted, and its content would be applied without pulling or verifying an image: it is
+/// adopted only if an administrator has `named` it.
+pub(super) fn deployed(
+    indices: &[PartialObjectMeta<Secret>],
+    extension_uid: &str,
+    named: Option<&str>,
+) -> Deployed {
     let label = |index: &PartialObjectMeta<Secret>, key: &str| index.labels().get(key).cloned();
-    let deployed = indices.iter().filter(|index| label(index, "status").as_deref() == Some("deployed"));
-    let numbered = deployed.filter_map(|index| {
-        let number = label(index, "version")?.parse().ok()?;
-        Some((index.name_any(), number))
-    });
-    numbered.max_by_key(|(_, number)| *number)
+    let mut found = Deployed::default();
+    for index in indices.iter().filter(|index| label(index, "status").as_deref() == Some("deployed")) {
+        let name = index.name_any();
+        let Some(number) = label(index, "version").and_then(|version| version.parse().ok()) else { continue };
+        if !is_owned_by(index, extension_uid) && named != Some(&name) {
+            found.passed_over.push(name);
+        } else if found.adopted.as_ref().is_none_or(|(_, newest)| number > *newest) {
+            found.adopted = Some((name, number));
+        }
+    }
+    found
+}
+
+fn is_owned_by(object: &impl ResourceExt, uid: &str) -> bool {
+    object.owner_references().iter().any(|owner| owner.uid == uid)
+}
+
+/// Checks that the pieces after the first are owned by the index, which is the first.
+pub(super) fn check_owners(pieces: &[Secret]) -> Result<(), ReleaseError> {
+    let Some((index, further)) = pieces.split_first() else { return Ok(()) };
+    let uid = index.uid().unwrap_or_default();
+    match further.iter().position(|piece| !is_owned_by(piece, &uid)) {
+        None => Ok(()),
+        Some(position) => Err(ReleaseError::NotOwned {
+            secret: further[position].name_any(),
+            number: position + 2,
+            index: index.name_any(),
+        }),
+    }
 }
 
 /// Names of the Secrets with the pieces after the first.

@@ -16,9 +16,14 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 fn index(name: &str, status: &str, version: &str) -> PartialObjectMeta<Secret> {
     serde_json::from_value(json!({
         "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
-        "metadata": {"name": name, "labels": {"status": status, "version": version}},
+        "metadata": {"name": name, "labels": {"status": status, "version": version},
+            "ownerReferences": [owner("uid-of-demo")]},
     }))
     .unwrap()
+}
+
+fn owner(uid: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Any", "name": "any", "uid": uid})
 }
 
 fn secret(name: &str, data: &[(&str, &[u8])]) -> Secret {
@@ -50,7 +55,46 @@ fn the_newest_deployed_release_counts() {
     for (indices, expected) in rows {
         let indices: Vec<_> =
             indices.iter().map(|(name, status, version)| index(name, status, version)).collect();
-        assert_eq!(deployed(&indices).map(|(name, _)| name).as_deref(), expected);
+        let found = deployed(&indices, "uid-of-demo", None);
+        assert_eq!(found.adopted.map(|(name, _)| name).as_deref(), expected);
+        assert!(found.passed_over.is_empty());
+    }
+}
+
+#[test]
+fn release_without_the_extension_as_owner_is_adopted_only_when_named() {
+    let mut planted = index("v9", "deployed", "9");
+    let found = |planted: &PartialObjectMeta<Secret>, named| {
+        let indices = [index("v1", "deployed", "1"), planted.clone()];
+        let found = deployed(&indices, "uid-of-demo", named);
+        (found.adopted.unwrap().0, found.passed_over.len())
+    };
+    assert_eq!(found(&planted, None), ("v9".to_owned(), 0));
+    for owners in [vec![], vec![owner("uid-of-other")]] {
+        planted.metadata.owner_references = serde_json::from_value(json!(owners)).unwrap();
+        assert_eq!(found(&planted, None), ("v1".to_owned(), 1));
+        assert_eq!(found(&planted, Some("v8")), ("v1".to_owned(), 1));
+        assert_eq!(found(&planted, Some("v9")), ("v9".to_owned(), 0));
+    }
+}
+
+#[test]
+fn piece_without_the_index_as_owner_is_refused() {
+    let of = |name: &str, uid: &str, owners: &[&str]| {
+        let owners: Vec<Value> = owners.iter().map(|uid| owner(uid)).collect();
+        let metadata = json!({"name": name, "uid": uid, "ownerReferences": owners});
+        serde_json::from_value::<Secret>(json!({ "metadata": metadata })).unwrap()
+    };
+    let index = of("i", "u1", &["uid-of-demo"]);
+    let own = of("i-1", "u2", &["u1"]);
+    assert_eq!(check_owners(&[index.clone(), own.clone()]), Ok(()));
+    for owners in [&[][..], &["u2"]] {
+        let error = check_owners(&[index.clone(), own.clone(), of("i-2", "u3", owners)]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "chunk 3 secret \"i-2\" is not owned by index secret \"i\"; to adopt the release nevertheless, set annotation \
+             ext.olm.operatorframework.io/adopt-release=i"
+        );
     }
 }
 

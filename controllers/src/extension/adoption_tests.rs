@@ -69,6 +69,7 @@ async fn what_helm_installed_never_looks_uninstalled() {
     assert_eq!(world.revisions().await, [""; 0]);
 
     let mut again = Secret { data: piece.data, ..Secret::default() };
+    again.metadata.owner_references = piece.metadata.owner_references;
     again.metadata.name = Some(lost.to_owned());
     world.secrets.create(&PostParams::default(), &again).await.unwrap();
     world.annotate("demo", &[("again", Some("now"))]).await;
@@ -87,4 +88,28 @@ async fn what_helm_installed_never_looks_uninstalled() {
     world.succeed("demo-3").await;
     world.expect("demo", types::PROGRESSING, "True/Succeeded Revision 1.1.0 has rolled out.").await;
     assert_eq!(*seen.lock().unwrap(), BTreeSet::from(["True".to_owned()]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn planted_release_is_reported_in_one_event() {
+    let mut world = World::start().await;
+    world.halt().await;
+    let extension = world.create("demo", &json!({}), &json!({})).await;
+    let release = Release { number: 1, status: "deployed", version: "1.0.0", objects: &[], piece: 300 };
+    release.store(&world.plane.client(), &extension).await;
+    let index = "sh.helm.release.v1.demo.v1";
+    let disown = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
+    world.secrets.patch(index, &PatchParams::default(), &disown).await.unwrap();
+
+    world.resume();
+    let line = format!(
+        "ReleaseNotAdopted Helm release {index} is not adopted: the ClusterExtension does not own its Secret; if it is of \
+         this extension, as after a restore, set annotation ext.olm.operatorframework.io/adopt-release=<name of the Secret>"
+    );
+    world.expect_event("demo", &line).await;
+    world.annotate("demo", &[("again", Some("now"))]).await;
+    world.publish("main", &[version("1.0.0", "a")]).await;
+    world.revision("demo-1").await;
+    let reported = world.events("demo").await.iter().filter(|one| **one == line).count();
+    assert_eq!(reported, 1);
 }

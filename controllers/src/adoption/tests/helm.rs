@@ -3,8 +3,8 @@
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use olm_api::ClusterObjectSet;
 use olm_api::conditions::types;
+use olm_api::{ClusterExtension, ClusterObjectSet};
 use serde_json::{Value, json};
 
 use super::world::{ENGINE, Release, World, eventually, managers, objects, owners};
@@ -206,8 +206,39 @@ async fn releases_that_cannot_be_read_are_named_and_nothing_is_made() {
     assert_eq!(world.revisions("demo").await.len(), 0);
 
     let mut again = Secret { data: piece.data, ..Secret::default() };
+    again.metadata.owner_references = piece.metadata.owner_references;
     again.metadata.name = Some(name.to_owned());
     world.secrets().create(&PostParams::default(), &again).await.unwrap();
+    assert_eq!(adoption.migrate(&extension, &[]).await, Ok(made(1, "demo.v1.0.0", "demo-1")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn planted_release_is_adopted_only_when_an_administrator_names_it() {
+    let world = World::start().await;
+    let adoption = world.adoption();
+    let index = "sh.helm.release.v1.demo.v1";
+    let extension = world.extension("demo", json!({})).await;
+    let installed = objects("demo", &["A"]);
+    let release =
+        Release { number: 1, status: "deployed", version: "1.0.0", objects: &installed, piece: 200 };
+    world.store_release(&extension, &release).await;
+    let disown = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
+    let piece = format!("{index}-1");
+    world.secrets().patch(&piece, &PatchParams::default(), &disown).await.unwrap();
+    let failure = adoption.migrate(&extension, &[]).await.unwrap_err();
+    assert!(failure.message.contains("is not owned by index secret"), "{}", failure.message);
+    world.secrets().patch(index, &PatchParams::default(), &disown).await.unwrap();
+    let Ok(Migrated::PassedOver(note)) = adoption.migrate(&extension, &[]).await else {
+        panic!("a release of nobody is adopted");
+    };
+    assert!(note.contains(index) && note.contains("ext.olm.operatorframework.io/adopt-release="), "{note}");
+    assert_eq!(world.revisions("demo").await.len(), 0);
+
+    let named = Patch::Merge(
+        json!({"metadata": {"annotations": {"ext.olm.operatorframework.io/adopt-release": index}}}),
+    );
+    let extensions: Api<ClusterExtension> = Api::all(world.client());
+    let extension = extensions.patch("demo", &PatchParams::default(), &named).await.unwrap();
     assert_eq!(adoption.migrate(&extension, &[]).await, Ok(made(1, "demo.v1.0.0", "demo-1")));
 }
 
