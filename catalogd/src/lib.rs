@@ -12,4 +12,3 @@ pub mod http;
 pub mod registry_settings;
 pub mod serve;
 pub mod webhook;
-pub mod webhook_trust;

@@ -21,7 +21,7 @@ use crate::flags::{Flags, GRAPHQL_GATE, METAS_GATE};
 use crate::http::graphql::{self, GraphQl};
 use crate::http::{CatalogServer, router};
 use crate::registry_settings::RegistrySettings;
-use crate::{webhook, webhook_trust};
+use crate::webhook;
 
 /// Name of the readiness check of the content server.
 const SERVER_CHECK: &str = "catalog-server";
@@ -116,12 +116,8 @@ async fn serve_content(
 
 /// Waits for leadership and tells whoever acts on it.
 async fn lead(service: Service, controller: Arc<Controller>) {
-    if !service.lead().await {
-        return;
-    }
-    controller.lead();
-    if let Some(builtin) = service.builtin_certificates() {
-        webhook_trust::keep(service.client.clone(), builtin.ca_bundle(), service.shutdown.clone()).await;
+    if service.lead().await {
+        controller.lead();
     }
 }
 

@@ -82,7 +82,7 @@ async fn metrics_need_a_token(world: &World, catalogd: &Catalogd) {
     assert!(text.contains("leader_election_master_status{name=\"catalogd-operator-lock\"} 1"), "{text}");
 }
 
-// spec 02 acceptance 59, spec 01 acceptance 13, spec 06 A33; the built-in CA reaches the webhook configuration
+// spec 02 acceptance 59, spec 01 acceptance 13, spec 06 A33
 async fn webhook_labels(world: &World) {
     let catalog = world.catalog(
         "dry",

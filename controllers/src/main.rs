@@ -7,6 +7,7 @@
 
 mod adoption;
 mod bundles;
+mod catalogd;
 mod catalogs;
 mod certificates;
 mod dependencies;
@@ -40,6 +41,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use bundles::Bundles;
+use catalogd::ForCatalogd;
 use catalogs::Catalogs;
 use certificates::{Times, WebhookCertificates};
 use gates::Features;
@@ -55,6 +57,9 @@ struct Flags {
     /// Directory with CA files for catalogd, trusted in addition to the system's
     #[arg(long, default_value = "", value_name = "DIR", help_heading = CONTENT)]
     catalogd_cas_dir: String,
+    /// Namespace of catalogd, whose certificate and Role are kept there; default: the system namespace
+    #[arg(long, default_value = "", value_name = "NAMESPACE", help_heading = CONTENT)]
+    catalogd_namespace: String,
     /// Directory of catalog and bundle content; it is kept over restarts
     #[arg(long, default_value = "/var/cache/operator-controller", value_name = "DIR", help_heading = CONTENT)]
     cache_path: PathBuf,
@@ -137,6 +142,7 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
     if let Err(error) = secrets.sync().await {
         tracing::error!(%error, "registry credentials not read");
     }
+    let for_catalogd = ForCatalogd::new(&service, &flags.catalogd_namespace);
     if !service.lead().await {
         return Ok(());
     }
@@ -182,6 +188,7 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
         }
     };
     let mut tasks = JoinSet::new();
+    tasks.spawn(for_catalogd.lead(stop.clone()));
     tasks.spawn(following);
     tasks.spawn(extensions);
     tasks.spawn(revision::run(

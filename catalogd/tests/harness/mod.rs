@@ -12,8 +12,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
-use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::config::Kubeconfig;
@@ -22,6 +23,8 @@ use olm_control_plane::ControlPlane;
 pub(crate) use olm_control_plane::{PATIENCE, eventually};
 use olm_image::Image;
 use olm_image::registry::Registry;
+use olm_service::Component;
+use olm_service::builtin::BuiltinCertificates;
 use olm_service::ca_pool::{CaPool, CaSources};
 use olm_service::tls_profile::{ProfileName, TlsProfile, Version};
 use serde_json::{Value, json};
@@ -47,6 +50,7 @@ pub(crate) struct World {
     pub(crate) registry: Registry,
     directory: tempfile::TempDir,
     webhook_port: u16,
+    authority: Vec<u8>,
     client: tokio::sync::OnceCell<reqwest::Client>,
 }
 
@@ -57,11 +61,14 @@ impl World {
         plane.apply_crds(&crds()).await.unwrap();
         let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}})).unwrap();
         Api::all(plane.client()).create(&PostParams::default(), &namespace).await.unwrap();
+        // operator-controller issues it.
+        let issuer = BuiltinCertificates::new(plane.client(), NAMESPACE, Component::Catalogd, NAMESPACE);
+        let authority = issuer.ensure().await.unwrap().ca_bundle;
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("cas")).unwrap();
         registry.write_ca(&directory.path().join("cas")).unwrap();
         let (webhook_port, client) = (free_port(), tokio::sync::OnceCell::new());
-        Self { plane, registry, directory, webhook_port, client }
+        Self { plane, registry, directory, webhook_port, authority, client }
     }
 
     pub(crate) fn catalogs(&self) -> Api<ClusterCatalog> {
@@ -153,11 +160,7 @@ impl World {
 
     /// A client that trusts the built-in CA.
     pub(crate) async fn client(&self) -> reqwest::Client {
-        let make = async || {
-            let secrets: Api<Secret> = Api::namespaced(self.plane.client(), NAMESPACE);
-            let secret = secrets.get("olmv1-ca").await.unwrap();
-            client_trusting(&secret.data.unwrap()["ca.crt"].0)
-        };
+        let make = async || client_trusting(&self.authority);
         self.client.get_or_init(make).await.clone()
     }
 
@@ -177,7 +180,7 @@ impl World {
             "metadata": {"name": "catalogd-mutating-webhook-configuration"},
             "webhooks": [{
                 "name": "inject-metadata-name.olm.operatorframework.io",
-                "clientConfig": {"url": url},
+                "clientConfig": {"url": url, "caBundle": ByteString(self.authority.clone())},
                 "rules": [{"apiGroups": ["olm.operatorframework.io"], "apiVersions": ["v1"],
                     "operations": ["CREATE", "UPDATE"], "resources": ["clustercatalogs"]}],
                 "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Ignore",

@@ -59,7 +59,7 @@ async fn a_hardened_controller_installs_what_it_may() {
 }
 
 /// A flag with the access of a service account of the system namespace.
-fn kubeconfig_of(world: &World, account: &str) -> String {
+pub(crate) fn kubeconfig_of(world: &World, account: &str) -> String {
     let text = std::fs::read_to_string(world.plane.kubeconfig()).unwrap();
     let mut config: Value = serde_json::from_str(&text).unwrap();
     config["users"][0]["user"]["as"] = json!(format!("system:serviceaccount:olmv1-system:{account}"));

@@ -11,5 +11,6 @@ mod impersonation;
 mod policies;
 mod secrets;
 mod setting;
+mod stolen;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_operator-controller");

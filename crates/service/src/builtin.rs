@@ -1,8 +1,8 @@
-//! Built-in certificates: a CA and a serving certificate that the servers keep in Secrets and rotate
-//! themselves, so that an installation needs nothing else (architecture ruling 3, spec 06 §3.6).
+//! Built-in certificates: a CA and the serving certificates of both servers, which operator-controller keeps in Secrets
+//! and rotates, so that an installation needs nothing else. catalogd only reads its own Secret, which holds no CA key.
 //!
-//! Every replica may write: a Secret is created if absent and replaced only at the version that was read;
-//! who comes second reads again. The key of a retired CA is forgotten; its certificate stays in the bundle
+//! Every replica of operator-controller may write: a Secret is created if absent and replaced only at the version that
+//! was read; who comes second reads again. The key of a retired CA is forgotten; its certificate stays in the bundle
 //! `ca.crt` until the next rotation, so that what it signed stays trusted while it is in use.
 
 use std::collections::BTreeMap;
@@ -14,13 +14,14 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::{Client, Resource, ResourceExt};
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
-use crate::certificate::{CertificateError, PemPair};
+use crate::certificate::{CertificateError, FILE_POLL, PemPair, SECRET_POLL};
 use crate::cluster::within_deadline;
 use crate::component::Component;
 use crate::issue::{Validity, can_sign, is_accepted, new_ca, new_leaf};
 
-/// Secret of the CA, shared by both servers of a namespace.
+/// Secret of the CA, in the namespace of operator-controller.
 pub const CA_SECRET: &str = "olmv1-ca";
 /// Rounds of read and write against other writers before giving up until the next poll.
 const ATTEMPTS: usize = 5;
@@ -41,7 +42,8 @@ pub struct Issued {
 /// Keeps the CA and one serving certificate.
 #[derive(Debug)]
 pub struct BuiltinCertificates {
-    secrets: Api<Secret>,
+    authority: Api<Secret>,
+    serving: Api<Secret>,
     /// Name of the serving Secret.
     pub serving_secret: String,
     dns_names: Vec<String>,
@@ -49,10 +51,11 @@ pub struct BuiltinCertificates {
 }
 
 impl BuiltinCertificates {
-    /// The certificates of `component` in the Secrets of `namespace`.
-    pub fn new(client: Client, namespace: &str, component: Component) -> Self {
+    /// The certificate of `component` in a Secret of its `namespace`; the CA is in `authority`, a namespace too.
+    pub fn new(client: Client, authority: &str, component: Component, namespace: &str) -> Self {
         Self {
-            secrets: Api::namespaced(client, namespace),
+            authority: Api::namespaced(client.clone(), authority),
+            serving: Api::namespaced(client, namespace),
             serving_secret: component.serving_secret().to_owned(),
             dns_names: component.dns_names(namespace),
             bundle: watch::Sender::new(Vec::new()),
@@ -64,16 +67,31 @@ impl BuiltinCertificates {
         self.bundle.subscribe()
     }
 
+    /// Renews for a server of another process until `stop`.
+    pub async fn keep(self, stop: CancellationToken) {
+        loop {
+            let wait = match self.ensure().await {
+                Ok(_) => SECRET_POLL,
+                Err(error) => {
+                    tracing::error!(%error, "serving certificate not issued");
+                    FILE_POLL
+                }
+            };
+            if stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
+                return;
+            }
+        }
+    }
+
     /// Reads both Secrets, making or renewing what is missing or due.
     ///
     /// # Errors
     /// The API server refuses, or other writers win every round.
     pub async fn ensure(&self) -> Result<Issued, CertificateError> {
         let now = Timestamp::now();
-        let ca = self.ensure_secret(CA_SECRET, |held| next_ca(held, now)).await?;
-        let leaf = self
-            .ensure_secret(&self.serving_secret, |held| next_leaf(held, &ca, &self.dns_names, now))
-            .await?;
+        let ca = ensure_secret(&self.authority, CA_SECRET, |held| next_ca(held, now)).await?;
+        let next = |held: Option<&Held>| next_leaf(held, &ca, &self.dns_names, now);
+        let leaf = ensure_secret(&self.serving, &self.serving_secret, next).await?;
         let issued = Issued { serving: leaf.pair, ca_bundle: ca.bundle };
         self.bundle.send_if_modified(|bundle| {
             let differs = *bundle != issued.ca_bundle;
@@ -82,45 +100,45 @@ impl BuiltinCertificates {
         });
         Ok(issued)
     }
+}
 
-    /// Brings one Secret to what `next` wants, which says `None` when it is content.
-    async fn ensure_secret(
-        &self,
-        name: &str,
-        next: impl Fn(Option<&Held>) -> Result<Option<Held>, CertificateError>,
-    ) -> Result<Held, CertificateError> {
-        let failed = |source| CertificateError::Secret { name: name.to_owned(), source };
-        let mut last_conflict = None;
-        for _ in 0..ATTEMPTS {
-            let secret = within_deadline(self.secrets.get_opt(name)).await.map_err(failed)?;
-            let held = secret.as_ref().and_then(Held::read);
-            let Some(wanted) = next(held.as_ref())? else {
-                if let Some(held) = held {
-                    return Ok(held);
-                }
-                continue;
-            };
-            let desired = wanted.to_secret(name, secret.as_ref());
-            let params = PostParams::default();
-            let written = match secret {
-                None => within_deadline(self.secrets.create(&params, &desired)).await,
-                Some(_) => within_deadline(self.secrets.replace(name, &params, &desired)).await,
-            };
-            match written {
-                Ok(_) => {
-                    tracing::info!(secret = name, "certificate issued");
-                    return Ok(wanted);
-                }
-                Err(kube::Error::Api(status)) if status.code == 409 => {
-                    last_conflict = Some(kube::Error::Api(status));
-                    tokio::time::sleep(Duration::from_millis(200)).await;
-                }
-                Err(error) => return Err(failed(error)),
+/// Brings one Secret to what `next` wants, which says `None` when it is content.
+async fn ensure_secret(
+    secrets: &Api<Secret>,
+    name: &str,
+    next: impl Fn(Option<&Held>) -> Result<Option<Held>, CertificateError>,
+) -> Result<Held, CertificateError> {
+    let failed = |source| CertificateError::Secret { name: name.to_owned(), source };
+    let mut last_conflict = None;
+    for _ in 0..ATTEMPTS {
+        let secret = within_deadline(secrets.get_opt(name)).await.map_err(failed)?;
+        let held = secret.as_ref().and_then(Held::read);
+        let Some(wanted) = next(held.as_ref())? else {
+            if let Some(held) = held {
+                return Ok(held);
             }
+            continue;
+        };
+        let desired = wanted.to_secret(name, secret.as_ref());
+        let params = PostParams::default();
+        let written = match secret {
+            None => within_deadline(secrets.create(&params, &desired)).await,
+            Some(_) => within_deadline(secrets.replace(name, &params, &desired)).await,
+        };
+        match written {
+            Ok(_) => {
+                tracing::info!(secret = name, "certificate issued");
+                return Ok(wanted);
+            }
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                last_conflict = Some(kube::Error::Api(status));
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            Err(error) => return Err(failed(error)),
         }
-        let unstable = || kube::Error::Service("the Secret changes under every write".into());
-        Err(failed(last_conflict.unwrap_or_else(unstable)))
     }
+    let unstable = || kube::Error::Service("the Secret changes under every write".into());
+    Err(failed(last_conflict.unwrap_or_else(unstable)))
 }
 
 /// Certificate, key and bundle of one Secret.
@@ -133,10 +151,8 @@ struct Held {
 impl Held {
     /// `None` where a key is missing: such a Secret is written anew.
     fn read(secret: &Secret) -> Option<Self> {
-        let data = secret.data.as_ref()?;
-        let value = |key: &str| data.get(key).map(|value| value.0.clone());
-        let pair = PemPair { certificate: value(CERTIFICATE_KEY)?, key: value(PRIVATE_KEY)? };
-        let bundle = value(BUNDLE_KEY).unwrap_or_else(|| pair.certificate.clone());
+        let pair = pair(secret)?;
+        let bundle = value(secret, BUNDLE_KEY).unwrap_or_else(|| pair.certificate.clone());
         Some(Self { pair, bundle })
     }
 
@@ -171,6 +187,15 @@ impl Held {
             ..Secret::default()
         }
     }
+}
+
+fn value(secret: &Secret, key: &str) -> Option<Vec<u8>> {
+    Some(secret.data.as_ref()?.get(key)?.0.clone())
+}
+
+/// Certificate and key of a Secret of type `kubernetes.io/tls`; `None` where one is missing.
+pub(crate) fn pair(secret: &Secret) -> Option<PemPair> {
+    Some(PemPair { certificate: value(secret, CERTIFICATE_KEY)?, key: value(secret, PRIVATE_KEY)? })
 }
 
 /// The CA to write, or `None` while the held one has more than a third of its life left.

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -15,7 +17,8 @@ use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 use tokio_util::sync::CancellationToken;
 
-use crate::builtin::BuiltinCertificates;
+use crate::builtin::{self, BuiltinCertificates};
+use crate::cluster::within_deadline;
 use crate::issue::Validity;
 use crate::metrics::Metrics;
 use crate::tls_profile::TlsProfile;
@@ -57,6 +60,9 @@ pub enum CertificateError {
         /// The cause.
         source: kube::Error,
     },
+    /// The Secret does not exist yet, or lacks certificate or key.
+    #[error("Secret {0} holds no serving certificate yet: operator-controller, which issues it, must run")]
+    Awaited(String),
     /// A certificate could not be made.
     #[error("making a certificate: {0}")]
     Make(#[from] rcgen::Error),
@@ -105,8 +111,15 @@ pub enum CertificateSource {
         /// Key file.
         key: PathBuf,
     },
-    /// Secrets that the servers keep themselves.
+    /// Secrets that this server writes.
     Builtin(Arc<BuiltinCertificates>),
+    /// A Secret that another server writes.
+    Secret {
+        /// The Secrets of its namespace.
+        secrets: Box<Api<Secret>>,
+        /// Its name.
+        name: String,
+    },
 }
 
 impl CertificateSource {
@@ -116,6 +129,13 @@ impl CertificateSource {
                 Ok(PemPair { certificate: read_limited(certificate)?, key: read_limited(key)? })
             }
             Self::Builtin(builtin) => Ok(builtin.ensure().await?.serving),
+            Self::Secret { secrets, name } => {
+                let read = within_deadline(secrets.get_opt(name)).await;
+                let secret =
+                    read.map_err(|source| CertificateError::Secret { name: name.clone(), source })?;
+                let pair = secret.as_ref().and_then(builtin::pair);
+                pair.ok_or_else(|| CertificateError::Awaited(name.clone()))
+            }
         }
     }
 
@@ -123,13 +143,14 @@ impl CertificateSource {
         match self {
             Self::Files { certificate, .. } => certificate.display().to_string(),
             Self::Builtin(builtin) => format!("Secret {}", builtin.serving_secret),
+            Self::Secret { name, .. } => format!("Secret {name}"),
         }
     }
 
     fn poll(&self) -> Duration {
         match self {
             Self::Files { .. } => FILE_POLL,
-            Self::Builtin(_) => SECRET_POLL,
+            Self::Builtin(_) | Self::Secret { .. } => SECRET_POLL,
         }
     }
 }

@@ -18,7 +18,7 @@ impl Component {
         }
     }
 
-    /// Name of the Deployment in the system namespace (spec 06 §1.3).
+    /// Name of the Deployment in the system namespace, and of its ServiceAccount (spec 06 §1.3).
     pub fn deployment_name(self) -> &'static str {
         match self {
             Self::Catalogd => "catalogd-controller-manager",

@@ -34,7 +34,7 @@ pub mod heading {
 pub enum CertManagement {
     /// From the files of `--tls-cert` and `--tls-key`.
     External,
-    /// Made, kept in Secrets and rotated by the servers.
+    /// From a Secret that operator-controller writes, with a CA of its own.
     Builtin,
 }
 
@@ -251,7 +251,12 @@ impl ServiceFlags {
 
     /// Whether the HTTPS servers have a certificate at all.
     pub fn has_certificate(&self) -> bool {
-        self.cert_management == CertManagement::Builtin || !self.tls_cert.is_empty()
+        self.is_builtin() || !self.tls_cert.is_empty()
+    }
+
+    /// Whether operator-controller issues the certificates of the servers.
+    pub fn is_builtin(&self) -> bool {
+        self.cert_management == CertManagement::Builtin
     }
 
     /// Address of the metrics endpoint; `None` where it is off.

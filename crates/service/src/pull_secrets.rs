@@ -240,7 +240,7 @@ impl Drop for PullSecrets {
 }
 
 /// Something for each change of one object, and for its being there at the start.
-fn changes<K>(client: &Client, (namespace, name): &NamespacedName) -> BoxStream<'static, ()>
+pub fn changes<K>(client: &Client, (namespace, name): &NamespacedName) -> BoxStream<'static, ()>
 where
     K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Send + 'static,
     K: DeserializeOwned + std::fmt::Debug,

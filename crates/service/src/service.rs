@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use kube::{Client, Config};
+use kube::{Api, Client, Config};
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 use tokio::signal::unix::{SignalKind, signal};
@@ -19,7 +19,7 @@ use crate::builtin::BuiltinCertificates;
 use crate::certificate::{CertificateSource, PemPair, ServingCertificate};
 use crate::component::{Component, version_text};
 use crate::events::Events;
-use crate::flags::{CertManagement, MetricsAuth, ServiceFlags};
+use crate::flags::{MetricsAuth, ServiceFlags};
 use crate::gates::FeatureGates;
 use crate::https::{HttpServer, Tls};
 use crate::lease::{Election, Timing};
@@ -150,8 +150,9 @@ impl Service {
         let config: Config = cluster::config(flags.kubeconfig().as_deref()).await?;
         let client = cluster::client(&config, &metrics)?;
         let namespace = pod::system_namespace(Some(&flags.system_namespace));
-        let builtin = (flags.cert_management == CertManagement::Builtin)
-            .then(|| Arc::new(BuiltinCertificates::new(client.clone(), &namespace, component)));
+        let issues = component == Component::OperatorController && flags.is_builtin();
+        let builtin = issues
+            .then(|| Arc::new(BuiltinCertificates::new(client.clone(), &namespace, component, &namespace)));
         let service = Self {
             component,
             gates: Arc::new(gates),
@@ -175,6 +176,10 @@ impl Service {
     async fn with_certificate(mut self) -> Result<Self, Fatal> {
         let source = match &self.builtin {
             Some(builtin) => CertificateSource::Builtin(Arc::clone(builtin)),
+            None if self.flags.is_builtin() => CertificateSource::Secret {
+                secrets: Box::new(Api::namespaced(self.client.clone(), &self.namespace)),
+                name: self.component.serving_secret().to_owned(),
+            },
             None if self.flags.has_certificate() => CertificateSource::Files {
                 certificate: self.flags.tls_cert.as_str().into(),
                 key: self.flags.tls_key.as_str().into(),
@@ -196,7 +201,7 @@ impl Service {
         loop {
             match certificate.load(None).await {
                 Ok(pair) => return Ok(pair),
-                Err(error) if self.builtin.is_none() => return Err(error.into()),
+                Err(error) if !self.flags.is_builtin() => return Err(error.into()),
                 Err(error) => tracing::error!(%error, "serving certificate not yet available"),
             }
             if self.shutdown.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
@@ -254,7 +259,7 @@ impl Service {
         Ok(address)
     }
 
-    /// The built-in certificates, where they are in use.
+    /// The built-in certificates, where this server issues them.
     pub fn builtin_certificates(&self) -> Option<&Arc<BuiltinCertificates>> {
         self.builtin.as_ref()
     }

@@ -30,6 +30,7 @@ async fn replicas() {
     let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}})).unwrap();
     Api::all(plane.client()).create(&PostParams::default(), &namespace).await.unwrap();
     certificates_are_made_once(&plane).await;
+    other_namespace_gets_a_certificate_and_no_authority(&plane).await;
     one_candidate_leads(&plane).await;
     ours_and_those_of_go_exclude_each_other(&plane).await;
     credentials_follow_the_secrets(&plane).await;
@@ -38,7 +39,7 @@ async fn replicas() {
 /// What each replica of `component` gets when all ask at once.
 async fn ensure_all(plane: &ControlPlane, component: Component) -> Vec<Issued> {
     let ensure = async || {
-        let certificates = BuiltinCertificates::new(plane.client(), NAMESPACE, component);
+        let certificates = BuiltinCertificates::new(plane.client(), NAMESPACE, component, NAMESPACE);
         certificates.ensure().await.unwrap();
         // The first round may end with what another replica replaced right after.
         certificates.ensure().await.unwrap()
@@ -71,6 +72,20 @@ async fn certificates_are_made_once(plane: &ControlPlane) {
     assert_ne!(before, after);
     ensure_all(plane, Component::Catalogd).await;
     assert_eq!(version(Component::Catalogd.serving_secret()).await, after);
+}
+
+/// OpenShift's flavor has a namespace for each server.
+async fn other_namespace_gets_a_certificate_and_no_authority(plane: &ControlPlane) {
+    let issuer = BuiltinCertificates::new(plane.client(), NAMESPACE, Component::Catalogd, "default");
+    let issued = issuer.ensure().await.unwrap();
+    let authority: Api<Secret> = Api::namespaced(plane.client(), NAMESPACE);
+    let authority = authority.get(CA_SECRET).await.unwrap().data.unwrap();
+    assert_eq!(issued.ca_bundle, authority["ca.crt"].0);
+    let secrets: Api<Secret> = Api::namespaced(plane.client(), "default");
+    let all = secrets.list(&ListParams::default()).await.unwrap().items;
+    let names: Vec<_> = all.iter().map(|secret| secret.metadata.name.as_deref().unwrap()).collect();
+    assert_eq!(names, [Component::Catalogd.serving_secret()]);
+    assert_ne!(all[0].data.as_ref().unwrap()["tls.key"], authority["tls.key"]);
 }
 
 async fn one_candidate_leads(plane: &ControlPlane) {

@@ -40,12 +40,13 @@ const SYSTEM_ROLES: [&str; 10] = [
 ];
 
 /// Names of this system's objects in its namespace.
-const SYSTEM_OBJECTS: [&str; 13] = [
+const SYSTEM_OBJECTS: [&str; 14] = [
     "catalogd-controller-manager",
     "catalogd-leader-election-role",
     "catalogd-leader-election-rolebinding",
     "catalogd-manager-role",
     "catalogd-manager-rolebinding",
+    "catalogd-pull-secrets",
     "catalogd-service",
     "default-deny-all-traffic",
     "operator-controller-controller-manager",

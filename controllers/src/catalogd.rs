@@ -1,0 +1,161 @@
+//! Objects that operator-controller keeps for catalogd, whose account may write no Secrets, Roles or webhook
+//! configurations: its serving certificate, the CA in its webhook configuration, and the Role by which it reads pull
+//! secrets.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
+use olm_api::names::EXTENSION_CONTROLLER_MANAGER;
+use olm_service::builtin::BuiltinCertificates;
+use olm_service::cluster::within_deadline;
+use olm_service::pull_secrets::changes;
+use olm_service::{Component, Service};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+const CONFIGURATION: &str = "catalogd-mutating-webhook-configuration";
+/// Bound to catalogd's account by the install files.
+const ROLE: &str = "catalogd-pull-secrets";
+/// Longest wait until an object that was changed or applied anew is compared again.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// Compares and writes what catalogd needs.
+pub(crate) struct ForCatalogd {
+    client: Client,
+    /// Namespace of catalogd.
+    namespace: String,
+    /// `--global-pull-secret`.
+    global: String,
+    /// The built-in CA (PEM), empty before it is known, and where it is not in use.
+    bundle: watch::Receiver<Vec<u8>>,
+}
+
+impl ForCatalogd {
+    /// `namespace` is the flag `--catalogd-namespace`, empty for the system namespace. Begins to issue the certificate in
+    /// every replica: catalogd is not ready without.
+    pub(crate) fn new(service: &Service, namespace: &str) -> Self {
+        let (client, own) = (service.client.clone(), service.namespace.as_str());
+        let namespace = if namespace.is_empty() { own } else { namespace }.to_owned();
+        let issuer = service.builtin_certificates();
+        if issuer.is_some() {
+            let issuer = BuiltinCertificates::new(client.clone(), own, Component::Catalogd, &namespace);
+            tokio::spawn(issuer.keep(service.shutdown.clone()));
+        }
+        let bundle =
+            issuer.map_or_else(|| watch::channel(Vec::new()).1, |certificates| certificates.ca_bundle());
+        Self { client, namespace, global: service.flags.global_pull_secret.clone(), bundle }
+    }
+
+    /// Keeps Role and webhook configuration until `stop`; only the leader writes them.
+    pub(crate) async fn lead(mut self, stop: CancellationToken) {
+        let account = (self.namespace.clone(), Component::Catalogd.deployment_name().to_owned());
+        let mut accounts = changes::<ServiceAccount>(&self.client, &account);
+        loop {
+            if let Err(error) = self.write_role(&account.1).await {
+                tracing::error!(%error, role = ROLE, "Role not written");
+            }
+            if let Err(error) = self.write_trust().await {
+                tracing::error!(%error, configuration = CONFIGURATION, "CA of the webhook not written");
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                Ok(()) = self.bundle.changed() => {}
+                Some(()) = accounts.next() => {}
+                () = tokio::time::sleep(INTERVAL) => {}
+            }
+        }
+    }
+
+    async fn write_role(&self, account: &str) -> Result<(), kube::Error> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &self.namespace);
+        let Some(account) = within_deadline(accounts.get_opt(account)).await? else { return Ok(()) };
+        let rules = rules(&self.namespace, &account, &self.global);
+        let roles: Api<Role> = Api::namespaced(self.client.clone(), &self.namespace);
+        let stored = within_deadline(roles.get_opt(ROLE)).await?;
+        if stored.and_then(|role| role.rules).unwrap_or_default() == rules {
+            return Ok(());
+        }
+        let labels = json!({"app.kubernetes.io/part-of": "olm", "app.kubernetes.io/name": "catalogd"});
+        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": {"name": ROLE, "labels": labels}, "rules": rules});
+        let params = PatchParams::apply(EXTENSION_CONTROLLER_MANAGER).force();
+        within_deadline(roles.patch(ROLE, &params, &Patch::Apply(role))).await?;
+        tracing::info!(role = ROLE, "wrote the names of pull secrets");
+        Ok(())
+    }
+
+    async fn write_trust(&mut self) -> Result<(), kube::Error> {
+        let bundle = ByteString(self.bundle.borrow_and_update().clone());
+        if bundle.0.is_empty() {
+            return Ok(());
+        }
+        let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
+        let stored = within_deadline(api.get_opt(CONFIGURATION)).await?;
+        let webhooks = stored.and_then(|configuration| configuration.webhooks).unwrap_or_default();
+        let outdated: Vec<_> = webhooks
+            .iter()
+            .filter(|webhook| webhook.client_config.ca_bundle.as_ref() != Some(&bundle))
+            .map(|webhook| json!({"name": webhook.name, "clientConfig": {"caBundle": bundle}}))
+            .collect();
+        if outdated.is_empty() {
+            return Ok(());
+        }
+        let patch = Patch::Strategic(json!({ "webhooks": outdated }));
+        within_deadline(api.patch(CONFIGURATION, &PatchParams::default(), &patch)).await?;
+        tracing::info!(configuration = CONFIGURATION, "CA of the webhook written");
+        Ok(())
+    }
+}
+
+/// Rules about the pull secrets of catalogd's account, and the global one where it is in the same namespace. No rule
+/// where there are none: one without names would be about all Secrets.
+fn rules(namespace: &str, account: &ServiceAccount, global: &str) -> Vec<PolicyRule> {
+    let named = account.image_pull_secrets.iter().flatten().map(|reference| reference.name.as_str());
+    let global = global.split_once('/').filter(|(of, _)| *of == namespace).map(|(_, name)| name);
+    let names: BTreeSet<&str> = named.chain(global).filter(|name| !name.is_empty()).collect();
+    if names.is_empty() {
+        return Vec::new();
+    }
+    let texts = |all: &[&str]| all.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
+    vec![PolicyRule {
+        api_groups: Some(texts(&[""])),
+        resources: Some(texts(&["secrets"])),
+        resource_names: Some(texts(&names.into_iter().collect::<Vec<_>>())),
+        verbs: texts(&["get", "list", "watch"]),
+        ..PolicyRule::default()
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_name_each_pull_secret_and_are_absent_without() {
+        let rows: [(&[&str], &str, &[&str]); 6] = [
+            (&[], "", &[]),
+            (&[""], "", &[]),
+            (&[], "elsewhere/pull", &[]),
+            (&[], "system/pull", &["pull"]),
+            (&["b", "a", "b"], "elsewhere/pull", &["a", "b"]),
+            (&["b"], "system/a", &["a", "b"]),
+        ];
+        for (references, global, expected) in rows {
+            let references: Vec<_> = references.iter().map(|name| json!({"name": name})).collect();
+            let account = serde_json::from_value(json!({"imagePullSecrets": references})).unwrap();
+            let found = rules("system", &account, global);
+            assert_eq!(found.is_empty(), expected.is_empty());
+            let names: Vec<String> =
+                found.into_iter().flat_map(|rule| rule.resource_names.unwrap()).collect();
+            assert_eq!(names, expected);
+        }
+    }
+}
