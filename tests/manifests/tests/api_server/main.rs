@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod install_script;
+mod rights;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

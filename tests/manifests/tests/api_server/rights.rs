@@ -1,0 +1,261 @@
+//! Every verb that the accounts of each install file have on every kind that an API server discovers, as the API server
+//! itself answers, against `data/rights.txt`. `WRITE_RIGHTS=1` writes that file.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::{StreamExt, stream};
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource;
+use kube::Client;
+use kube::api::{Api, ListParams, PostParams};
+use olm_control_plane::{Options, eventually};
+use olm_manifests::{INSTALLATIONS, objects, of_kind, path, text};
+use serde_json::{Value, json};
+
+use super::{SERVER_SIDE, Server, data};
+
+/// Rights that no kind of the API server discovers as verbs.
+const SPECIAL: [(&str, &str, &[&str]); 8] = [
+    ("", "users", &["impersonate"]),
+    ("", "groups", &["impersonate"]),
+    ("", "serviceaccounts", &["impersonate"]),
+    ("authentication.k8s.io", "userextras", &["impersonate"]),
+    ("authentication.k8s.io", "uids", &["impersonate"]),
+    ("certificates.k8s.io", "signers", &["approve", "attest", "sign"]),
+    ("rbac.authorization.k8s.io", "roles", &["bind", "escalate"]),
+    ("rbac.authorization.k8s.io", "clusterroles", &["bind", "escalate"]),
+];
+/// Beside those of the install file; `""` is the whole cluster.
+const NAMESPACES: [&str; 4] = ["", "default", "kube-system", "openshift-config"];
+/// Questions that the API server answers at a time.
+const AT_ONCE: usize = 24;
+
+/// What is asked about: a verb on a kind, for one name or all of them, in a namespace or the whole cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Right {
+    namespace: String,
+    group: String,
+    /// With its subresource.
+    resource: String,
+    name: String,
+    verb: String,
+}
+
+/// A kind, whether it is in namespaces, and its verbs.
+type Kind = (String, String, bool, Vec<String>);
+
+async fn kinds(client: &Client) -> Vec<Kind> {
+    let mut lists = vec![(String::new(), client.list_core_api_resources("v1").await.unwrap())];
+    for group in client.list_api_groups().await.unwrap().groups {
+        let version = group.preferred_version.unwrap().group_version;
+        lists.push((group.name, client.list_api_group_resources(&version).await.unwrap()));
+    }
+    let found = lists.into_iter().flat_map(|(group, list)| {
+        let kinds = move |found: APIResource| {
+            // Not discovered: the right to have an object protected by what it owns.
+            let finalizers = (!found.name.contains('/')).then(|| {
+                let name = format!("{}/finalizers", found.name);
+                (group.clone(), name, found.namespaced, vec!["update".to_owned()])
+            });
+            finalizers.into_iter().chain([(group.clone(), found.name, found.namespaced, found.verbs)])
+        };
+        list.resources.into_iter().flat_map(kinds)
+    });
+    let special = SPECIAL.iter().map(|(group, resource, verbs)| {
+        let verbs = verbs.iter().map(|verb| (*verb).to_owned()).collect();
+        ((*group).to_owned(), (*resource).to_owned(), true, verbs)
+    });
+    found.chain(special).collect()
+}
+
+/// Names that any rule of the cluster restricts itself to, with the resources of the rule.
+async fn names(client: &Client) -> Vec<(Vec<String>, Vec<String>)> {
+    let all = ListParams::default();
+    let roles: Api<Role> = Api::all(client.clone());
+    let cluster_roles: Api<ClusterRole> = Api::all(client.clone());
+    let roles = roles.list(&all).await.unwrap().items.into_iter().filter_map(|role| role.rules);
+    let cluster_roles = cluster_roles.list(&all).await.unwrap().items.into_iter();
+    let rules = roles.chain(cluster_roles.filter_map(|role| role.rules)).flatten();
+    rules
+        .map(|rule: PolicyRule| (rule.resource_names.unwrap_or_default(), rule.resources.unwrap_or_default()))
+        .collect()
+}
+
+async fn allowed(client: &Client, account: (&str, &str), right: &Right) -> bool {
+    let (namespace, name) = account;
+    let (resource, subresource) = right.resource.split_once('/').unwrap_or((&right.resource, ""));
+    let review = json!({"spec": {
+        "user": format!("system:serviceaccount:{namespace}:{name}"),
+        "groups": ["system:serviceaccounts", format!("system:serviceaccounts:{namespace}"), "system:authenticated"],
+        "resourceAttributes": {"namespace": right.namespace, "group": right.group, "resource": resource,
+            "subresource": subresource, "name": right.name, "verb": right.verb}}});
+    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
+    let review = serde_json::from_value(review).unwrap();
+    reviews.create(&PostParams::default(), &review).await.unwrap().status.unwrap().allowed
+}
+
+/// Those of `rights` that the account has.
+async fn filter(client: &Client, account: (&str, &str), rights: Vec<Right>) -> BTreeSet<Right> {
+    let ask = async |right: Right| allowed(client, account, &right).await.then_some(right);
+    stream::iter(rights).map(ask).buffer_unordered(AT_ONCE).filter_map(async |right| right).collect().await
+}
+
+/// All rights of an account: those over the whole cluster, then those that only hold in a namespace or for a name.
+async fn rights(client: &Client, account: (&str, &str), own: &BTreeSet<String>) -> BTreeSet<Right> {
+    let (kinds, names) = (kinds(client).await, names(client).await);
+    let every = |namespace: &str, of: &dyn Fn(&str) -> Vec<String>| -> Vec<Right> {
+        let kinds = kinds.iter().filter(|(_, _, namespaced, _)| namespace.is_empty() || *namespaced);
+        let rights = kinds.flat_map(|(group, resource, _, verbs)| {
+            let names = of(resource).into_iter();
+            names.flat_map(move |name| {
+                verbs.iter().map(move |verb| Right {
+                    namespace: namespace.to_owned(),
+                    group: group.clone(),
+                    resource: resource.clone(),
+                    name: name.clone(),
+                    verb: verb.clone(),
+                })
+            })
+        });
+        rights.collect()
+    };
+    let unnamed = |_: &str| vec![String::new()];
+    let named = |resource: &str| -> Vec<String> {
+        let of = names.iter().filter(|(_, of)| of.iter().any(|of| of == resource || of.contains('*')));
+        let all: BTreeSet<String> = of.flat_map(|(names, _)| names.iter().cloned()).collect();
+        all.into_iter().collect()
+    };
+    let mut found: BTreeSet<Right> = BTreeSet::new();
+    let namespaces: BTreeSet<&str> = NAMESPACES.into_iter().chain(own.iter().map(String::as_str)).collect();
+    for namespace in namespaces {
+        for of in [&unnamed as &dyn Fn(&str) -> Vec<String>, &named] {
+            let wider = |right: &Right| {
+                let everywhere = Right { namespace: String::new(), ..right.clone() };
+                let unnamed = |right: &Right| Right { name: String::new(), ..right.clone() };
+                [unnamed(&everywhere), everywhere, unnamed(right)].iter().any(|wider| found.contains(wider))
+            };
+            let mut asked = every(namespace, of);
+            asked.retain(|right| !wider(right));
+            found.extend(filter(client, account, asked).await);
+        }
+    }
+    found
+}
+
+/// A line for each place and list of verbs.
+fn lines(rights: &BTreeSet<Right>) -> String {
+    let mut verbs: BTreeMap<(String, String), Vec<&str>> = BTreeMap::new();
+    for right in rights {
+        let group = if right.group.is_empty() { String::new() } else { format!(".{}", right.group) };
+        let name = if right.name.is_empty() { String::new() } else { format!("={}", right.name) };
+        let place = if right.namespace.is_empty() { "cluster" } else { &right.namespace };
+        let kind = format!("{}{group}{name}", right.resource);
+        verbs.entry((place.to_owned(), kind)).or_default().push(&right.verb);
+    }
+    let mut lines: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
+    for ((place, kind), verbs) in verbs {
+        lines.entry((place, verbs.join(","))).or_default().push(kind);
+    }
+    lines
+        .into_iter()
+        .map(|((place, verbs), kinds)| format!("{place}: {verbs}: {}\n", kinds.join(" ")))
+        .collect()
+}
+
+/// Waits until the authorizer has seen everything that is applied before: also this, which comes last.
+async fn settle(server: &Server, file: &str) {
+    let meta = |kind: &str| {
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
+            "metadata": {"name": "sentinel", "namespace": "default"}})
+    };
+    let name = file.replace('.', "-");
+    let rules = json!([{"apiGroups": ["sentinel"], "resources": [name], "verbs": ["get"]}]);
+    for (role, namespace) in [("Role", "default"), ("ClusterRole", "kube-system")] {
+        let (mut of, mut binding) = (meta(role), meta(&format!("{role}Binding")));
+        of["rules"] = rules.clone();
+        let account = format!("sentinel-{name}");
+        binding["roleRef"] =
+            json!({"apiGroup": "rbac.authorization.k8s.io", "kind": role, "name": "sentinel"});
+        binding["subjects"] = json!([{"kind": "ServiceAccount", "name": account, "namespace": "default"}]);
+        for mut object in [of, binding] {
+            if role == "ClusterRole" {
+                object["metadata"].as_object_mut().unwrap().remove("namespace");
+            }
+            server.kubectl(&["apply", "--server-side", "-f", "-"], &object.to_string());
+        }
+        let right = Right {
+            namespace: namespace.to_owned(),
+            group: "sentinel".to_owned(),
+            resource: name.clone(),
+            name: String::new(),
+            verb: "get".to_owned(),
+        };
+        let client = server.plane.client();
+        let seen = async || allowed(&client, ("default", &account), &right).await.then_some(());
+        eventually("the authorizer sees what is applied", seen).await;
+    }
+}
+
+/// The content of `rights.txt`: a section for each list of rights, with the accounts that have it.
+async fn report(server: &Server) -> String {
+    let client = server.plane.client();
+    let aggregated: Api<ClusterRole> = Api::all(client.clone());
+    let mut sections: Vec<(String, Vec<String>)> = Vec::new();
+    for file in INSTALLATIONS {
+        server.apply(&path(file), SERVER_SIDE);
+        let all = objects(file);
+        if file == "hardened.yaml" {
+            let role = async || aggregated.get("operator-controller-content-role").await.unwrap().rules;
+            eventually("the role is aggregated", async || role().await.filter(|rules| !rules.is_empty()))
+                .await;
+        }
+        settle(server, file).await;
+        let own: BTreeSet<String> = of_kind(&all, "ServiceAccount").iter().map(namespace_of).collect();
+        let base = rights(&client, ("default", "nobody"), &own).await;
+        for account in of_kind(&all, "ServiceAccount") {
+            let name = text(account, "/metadata/name");
+            let account = (text(account, "/metadata/namespace"), name);
+            let everything = Right {
+                namespace: String::new(),
+                group: "*".to_owned(),
+                resource: "*".to_owned(),
+                name: String::new(),
+                verb: "*".to_owned(),
+            };
+            let found = if allowed(&client, account, &everything).await {
+                "cluster: everything\n".to_owned()
+            } else {
+                lines(&rights(&client, account, &own).await.difference(&base).cloned().collect())
+            };
+            let of = format!("{} of {file}", name.trim_end_matches("-controller-manager"));
+            match sections.iter_mut().find(|(rights, _)| *rights == found) {
+                Some((_, accounts)) => accounts.push(of),
+                None => sections.push((found, vec![of])),
+            }
+        }
+    }
+    sections.iter().map(|(rights, of)| format!("# {}\n{rights}\n", of.join(", "))).collect()
+}
+
+fn namespace_of(object: &&Value) -> String {
+    text(object, "/metadata/namespace").to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn accounts_have_the_listed_rights_and_no_others() {
+    let server = Server::start_with(Options { controllers: &["clusterrole-aggregation-controller"] }).await;
+    let found = report(&server).await;
+    let file = data("rights.txt");
+    if std::env::var_os("WRITE_RIGHTS").is_some() {
+        std::fs::write(&file, &found).unwrap();
+    }
+    let listed = std::fs::read_to_string(&file).unwrap();
+    let lacks = |one: &str, other: &str| -> Vec<String> {
+        one.lines().filter(|line| !other.lines().any(|of| of == *line)).map(str::to_owned).collect()
+    };
+    let (more, less) = (lacks(&found, &listed), lacks(&listed, &found));
+    assert!(found == listed, "{}:\nnot listed: {more:#?}\nmissing: {less:#?}", file.display());
+    let catalogd: Vec<&str> = listed.split("\n\n").filter(|one| one.starts_with("# catalogd")).collect();
+    assert!(!catalogd.is_empty() && catalogd.iter().all(|one| !one.contains("everything")));
+}
