@@ -189,7 +189,7 @@ mod tests {
             ),
             (
                 "size=1",
-                "unknown limit size: want one of layers, blob-bytes, unpacked-bytes, kept-bytes, files, file-bytes, path-depth, path-bytes, ratio, pull-timeout",
+                "unknown limit size: want one of layers, blob-bytes, unpacked-bytes, kept-bytes, files, file-bytes, path-depth, path-bytes, tree-path-bytes, zstd-window, ratio, pull-timeout",
             ),
         ] {
             assert_eq!(over(text).err().as_deref(), Some(expect), "{text}");

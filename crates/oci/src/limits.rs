@@ -25,6 +25,10 @@ pub struct Limits {
     pub path_depth: u64,
     /// Length of a kept path, and of a link's target.
     pub path_bytes: u64,
+    /// Length of all kept paths and link targets together.
+    pub tree_path_bytes: u64,
+    /// Window of a zstd frame: memory that its decoder holds. Rounded down to a power of two.
+    pub zstd_window: u64,
     /// How many times larger than stored the layers may become, once they are larger than [`Limits::RATIO_FROM`].
     pub ratio: u64,
 }
@@ -43,6 +47,8 @@ impl Limits {
         file_bytes: 512 << 20,
         path_depth: 64,
         path_bytes: 4096,
+        tree_path_bytes: 16 << 20,
+        zstd_window: 32 << 20,
         ratio: 200,
     };
 
@@ -56,11 +62,13 @@ impl Limits {
         file_bytes: 32 << 20,
         path_depth: 64,
         path_bytes: 4096,
+        tree_path_bytes: 4 << 20,
+        zstd_window: 32 << 20,
         ratio: 200,
     };
 
     /// Keys of `--image-limits` that are numbers.
-    pub(crate) const KEYS: [&str; 9] = [
+    pub(crate) const KEYS: [&str; 11] = [
         "layers",
         "blob-bytes",
         "unpacked-bytes",
@@ -69,6 +77,8 @@ impl Limits {
         "file-bytes",
         "path-depth",
         "path-bytes",
+        "tree-path-bytes",
+        "zstd-window",
         "ratio",
     ];
 
@@ -82,6 +92,8 @@ impl Limits {
             "file-bytes" => &mut self.file_bytes,
             "path-depth" => &mut self.path_depth,
             "path-bytes" => &mut self.path_bytes,
+            "tree-path-bytes" => &mut self.tree_path_bytes,
+            "zstd-window" => &mut self.zstd_window,
             "ratio" => &mut self.ratio,
             _ => return None,
         })

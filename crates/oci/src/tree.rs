@@ -41,6 +41,8 @@ pub(crate) enum TreeError {
 #[derive(Debug)]
 pub(crate) struct Tree<C> {
     nodes: BTreeMap<String, Placed<C>>,
+    /// Bytes of all paths and link targets.
+    path_bytes: u64,
     layer: usize,
     /// Folders below which nothing of lower layers is left. Many whiteouts of one folder search it once.
     hidden: HashSet<String>,
@@ -48,7 +50,7 @@ pub(crate) struct Tree<C> {
 
 impl<C: Clone> Tree<C> {
     pub(crate) fn new() -> Self {
-        Self { nodes: BTreeMap::new(), layer: 0, hidden: HashSet::new() }
+        Self { nodes: BTreeMap::new(), path_bytes: 0, layer: 0, hidden: HashSet::new() }
     }
 
     /// From here on entries belong to the layer above; whiteouts hide what was there before.
@@ -60,6 +62,11 @@ impl<C: Clone> Tree<C> {
     /// How many nodes there are, implied folders included.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
+    }
+
+    /// Bytes of all paths and link targets, implied folders included.
+    pub(crate) fn path_bytes(&self) -> u64 {
+        self.path_bytes
     }
 
     /// The place that `path` means when links to folders on the way are followed; `None` for a loop.
@@ -126,7 +133,10 @@ impl<C: Clone> Tree<C> {
     }
 
     fn insert(&mut self, path: &str, node: Node<C>) {
-        self.nodes.insert(path.to_owned(), Placed { layer: self.layer, node });
+        self.path_bytes += path_bytes(path, &node);
+        if let Some(replaced) = self.nodes.insert(path.to_owned(), Placed { layer: self.layer, node }) {
+            self.path_bytes -= path_bytes(path, &replaced.node);
+        }
     }
 
     /// Gives `path` the content of the file at `target`, as a hard link does.
@@ -168,6 +178,7 @@ impl<C: Clone> Tree<C> {
         };
         let needed = matches!(placed.node, Node::Dir) && self.below(&format!("{path}/")).next().is_some();
         if placed.layer < layer && !needed {
+            self.path_bytes -= path_bytes(path, &placed.node);
             self.nodes.remove(path);
         }
     }
@@ -208,6 +219,11 @@ impl<C: Clone> Tree<C> {
             }
         })
     }
+}
+
+fn path_bytes<C>(path: &str, node: &Node<C>) -> u64 {
+    let target = if let Node::Link(target) = node { target.len() } else { 0 };
+    (path.len() + target) as u64
 }
 
 /// The parts of an image that are wanted: folders by their paths, `""` for everything.

@@ -16,6 +16,7 @@ const HEADER_BYTES: u64 = 1 << 20;
 const CHUNK: usize = 64 << 10;
 /// Longest path of any entry, wanted or not: no system has longer ones, and each takes time to follow.
 const PATH_BYTES: u64 = 4096;
+const ZSTD_WINDOW_ERROR: &str = "Frame requires too much memory for decoding";
 const WHITEOUT: &str = ".wh.";
 /// Whiteouts with this prefix are marks of the layer itself; of them only the opaque one means anything.
 const WHITEOUT_MARK: &str = ".wh..wh.";
@@ -69,6 +70,14 @@ impl Meter<'_> {
         Ok(())
     }
 
+    /// The decoder tells a window above its limit only by its message.
+    fn note_window(&self, error: &io::Error) {
+        let max = self.limits.zstd_window;
+        if error.to_string() == ZSTD_WINDOW_ERROR {
+            self.refusal.set(Some(Exceeded { key: "zstd-window", value: max + 1, max }));
+        }
+    }
+
     /// The error behind a failed read of the archive: ours if we refused, else the archive's own.
     fn explain(&self, error: &io::Error) -> UnpackError {
         match self.refusal.take() {
@@ -100,7 +109,7 @@ struct Unpacked<'a> {
 
 impl Read for Unpacked<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.inner.read(buffer)?;
+        let read = self.inner.read(buffer).inspect_err(|error| self.meter.note_window(error))?;
         self.meter.unpacked(read as u64).map_err(|exceeded| {
             self.meter.refusal.set(Some(exceeded));
             io::Error::other("limit exceeded")
@@ -155,7 +164,7 @@ impl<S: Store> Unpacker<S> {
             refusal: Cell::new(None),
         };
         self.tree.next_layer();
-        let inner = decompress(Stored { meter: &meter, inner: layer })
+        let inner = decompress(Stored { meter: &meter, inner: layer }, limits.zstd_window)
             .map_err(|error| UnpackError::Archive(error.to_string()))?;
         let mut archive = tar::Archive::new(Unpacked { meter: &meter, inner });
         let result = self.apply_archive(&mut archive, &meter);
@@ -209,6 +218,7 @@ impl<S: Store> Unpacker<S> {
         Exceeded::check("path-bytes", path.len() as u64, self.limits.path_bytes)?;
         Exceeded::check("path-depth", path.split('/').count() as u64, self.limits.path_depth)?;
         self.keep(&path, entry, meter)?;
+        Exceeded::check("tree-path-bytes", self.tree.path_bytes(), self.limits.tree_path_bytes)?;
         Ok(Exceeded::check("files", self.tree.len() as u64, self.limits.files)?)
     }
 
@@ -306,14 +316,18 @@ fn unhandled(kind: tar::EntryType) -> UnpackError {
 }
 
 /// The tar in `layer`, whose compression shows in its first bytes.
-fn decompress<'a>(mut layer: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
+fn decompress<'a>(mut layer: impl Read + 'a, zstd_window: u64) -> io::Result<Box<dyn Read + 'a>> {
     let mut head = Vec::with_capacity(6);
     (&mut layer).take(6).read_to_end(&mut head)?;
     let magic = head.clone();
     let whole = BufReader::with_capacity(CHUNK, io::Cursor::new(head).chain(layer));
     match magic.as_slice() {
         [0x1f, 0x8b, ..] => Ok(Box::new(flate2::bufread::MultiGzDecoder::new(whole))),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Ok(Box::new(zstd::Decoder::with_buffer(whole)?)),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => {
+            let mut decoder = zstd::Decoder::with_buffer(whole)?;
+            decoder.window_log_max(zstd_window.checked_ilog2().unwrap_or_default().clamp(10, 31))?;
+            Ok(Box::new(decoder))
+        }
         [b'B', b'Z', b'h', ..] => Err(unsupported("bzip2")),
         [0xfd, b'7', b'z', b'X', b'Z', 0] => Err(unsupported("xz")),
         _ => Ok(Box::new(whole)),

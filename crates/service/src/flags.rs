@@ -90,7 +90,7 @@ pub struct ServiceFlags {
     #[arg(long, default_value = "", value_name = "DIR", help_heading = heading::REGISTRIES)]
     pub pull_cas_dir: String,
     /// Limits on images as KEY=VALUE, comma separated: layers, blob-bytes, unpacked-bytes, kept-bytes, files, file-bytes,
-    /// path-depth, path-bytes, ratio, pull-timeout
+    /// path-depth, path-bytes, tree-path-bytes, zstd-window, ratio, pull-timeout
     #[arg(long, default_value = "", value_name = "LIMITS", help_heading = heading::REGISTRIES)]
     pub image_limits: String,
     /// Networks that registries, and what they redirect to, must not be in, comma separated; empty: none

@@ -161,7 +161,15 @@ async fn limits_hold() {
         file_bytes: 2_000,
         path_depth: 4,
         path_bytes: 40,
+        tree_path_bytes: 150,
+        zstd_window: 1 << 20,
         ratio: 200,
+    };
+    let window = |log: u32, content: &[u8]| {
+        let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+        encoder.window_log(log).unwrap();
+        encoder.write_all(content).unwrap();
+        encoder.finish().unwrap()
     };
     let text = |length: usize| "x".repeat(length);
     let many: Vec<Entry> = (0..9).map(|n| file(&format!("configs/{n}"), "")).collect();
@@ -169,6 +177,14 @@ async fn limits_hold() {
         .into_iter()
         .chain((0..3).map(|n| link(&format!("configs/l{n}"), "a")))
         .collect();
+    // What a layer replaces or hides is no part of the tree.
+    let long = format!("configs/{}", text(30));
+    let hidden = [file(&format!("configs/.wh.{}", text(30)), "")];
+    let setting = Setting::with(|config| config.limits = Limits { layers: 9, ..limits.clone() }).await;
+    let replaced: Vec<Layer> = (0..3)
+        .flat_map(|_| [tar_layer(&[file(&long, ""), link(&long, "y"), file(&long, "")]), tar_layer(&hidden)])
+        .collect();
+    assert_eq!(setting.pull_layers(&replaced).await.map(|pulled| pulled.files), Ok(0));
     for (layers, expected) in [
         (vec![tar_layer(&[]), tar_layer(&[]), tar_layer(&[])], "layers: 3 > 2"),
         (vec![stored(&vec![0; 100_001])], "blob-bytes: 100001 > 100000"),
@@ -184,6 +200,23 @@ async fn limits_hold() {
         (vec![tar_layer(&vec![file("configs/same", ""); 9])], "files: 9 > 8"),
         (vec![tar_layer(&[link("configs/l", &text(41))])], "path-bytes: 41 > 40"),
         (vec![tar_layer(&[file("configs/a/b/c/d", "")])], "path-depth: 5 > 4"),
+        // The implied folder has 7 bytes.
+        (
+            vec![tar_layer(&[0, 1, 2, 3].map(|n| file(&format!("configs/{n}{}", text(30)), "")))],
+            "tree-path-bytes: 163 > 150",
+        ),
+        (
+            vec![tar_layer(&[0, 1, 2].map(|n| link(&format!("configs/{n}{n}"), &text(40))))],
+            "tree-path-bytes: 157 > 150",
+        ),
+        (vec![stored(&window(21, &tar(&[file("configs/x", "")])))], "zstd-window: 1048577 > 1048576"),
+        // The first frame is fine, the second one is not.
+        (
+            vec![stored(
+                &[window(20, &tar(&[file("configs/x", "")])[..512]), window(27, &[0; 512])].concat(),
+            )],
+            "zstd-window: 1048577 > 1048576",
+        ),
         (vec![tar_layer(&[file(&format!("configs/{}", text(40)), "")])], "path-bytes: 48 > 40"),
     ] {
         let setting = Setting::with(|config| config.limits = limits.clone()).await;
