@@ -10,8 +10,8 @@ use std::{
 use crate::{Meta, MetaReader, Origin, ignore::Ignore, meta::MetaError};
 
 const IGNORE_FILE: &str = ".indexignore";
-/// Size of an ignore file in bytes that is read.
-const IGNORE_FILE_BYTES: u64 = 1 << 20;
+/// Size of all ignore files in bytes; a pattern takes a hundred times its text.
+const IGNORE_BYTES: u64 = 256 << 10;
 
 /// A catalog folder, wherever it lies. Paths are relative to its root.
 pub trait Folder {
@@ -181,16 +181,14 @@ fn files(folder: &impl Folder, limit: usize) -> Result<Vec<PathBuf>, LoadError> 
 /// The rules of all ignore files, those in ignored directories included.
 fn ignore_rules(folder: &impl Folder, files: &[PathBuf]) -> Result<Ignore, LoadError> {
     let mut ignore = Ignore::default();
+    let mut left = IGNORE_BYTES;
     for path in files.iter().filter(|path| path.ends_with(IGNORE_FILE)) {
         let file = folder.open(path).map_err(|cause| read_error("open", path, cause))?;
         let mut text = Vec::new();
-        file.take(IGNORE_FILE_BYTES + 1)
-            .read_to_end(&mut text)
-            .map_err(|cause| read_error("read", path, cause))?;
+        file.take(left + 1).read_to_end(&mut text).map_err(|cause| read_error("read", path, cause))?;
         let refused = |message| LoadError::Ignore { path: path.clone(), message };
-        if text.len() as u64 > IGNORE_FILE_BYTES {
-            return Err(refused("ignore file is larger than 1048576 bytes"));
-        }
+        let rest = left.checked_sub(text.len() as u64);
+        left = rest.ok_or_else(|| refused("ignore files are larger than 262144 bytes"))?;
         let domain = path.parent().unwrap_or_else(|| Path::new(""));
         ignore.add(domain, &text).map_err(refused)?;
     }

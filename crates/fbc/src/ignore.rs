@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 /// Longest line of an ignore file in bytes.
 const MAX_LINE: usize = 64 << 10;
+/// Patterns of all ignore files: every file of the folder is tested against each.
+const MAX_PATTERNS: usize = 1000;
 
 /// The patterns of all ignore files, in the order in which the files are visited.
 #[derive(Debug, Default)]
@@ -43,7 +45,7 @@ impl Ignore {
     /// Adds the patterns of the ignore file in the directory `domain`.
     ///
     /// # Errors
-    /// A line of 64 KiB or more.
+    /// A line of 64 KiB or more, or more than 1,000 patterns in all files.
     pub(crate) fn add(&mut self, domain: &Path, file: &[u8]) -> Result<(), &'static str> {
         for line in file.split(|b| *b == b'\n') {
             if line.len() >= MAX_LINE {
@@ -53,6 +55,9 @@ impl Ignore {
             let line = line.trim();
             if !line.is_empty() && !line.starts_with('#') {
                 self.patterns.push(Pattern::parse(domain, line));
+            }
+            if self.patterns.len() > MAX_PATTERNS {
+                return Err("the folder has more than 1000 ignore patterns");
             }
         }
         Ok(())
@@ -324,5 +329,15 @@ mod tests {
         let mut ignore = Ignore::default();
         assert!(ignore.add(Path::new(""), &[b'a'; MAX_LINE - 1]).is_ok());
         assert!(ignore.add(Path::new(""), &[b'a'; MAX_LINE]).is_err());
+    }
+
+    #[test]
+    fn patterns_of_all_files_have_a_limit() {
+        let mut ignore = Ignore::default();
+        for file in ["a", "b"] {
+            assert_eq!(ignore.add(Path::new(file), "x\n# y\n".repeat(MAX_PATTERNS / 2).as_bytes()), Ok(()));
+        }
+        let refused = ignore.add(Path::new("c"), b"x");
+        assert_eq!(refused, Err("the folder has more than 1000 ignore patterns"));
     }
 }

@@ -31,6 +31,7 @@ pub use model::{
     Bundle, Channel, ChannelEntry, Deprecation, DeprecationEntry, ModelError, Package, PackageContent,
     Property, Reference, RelatedImage,
 };
+pub use olm_yaml::Limits as DocumentLimits;
 pub use origin::Origin;
 pub use selector::Selector;
 pub use validate::{Finding, Report, Severity, Validator, validate, validate_folder};

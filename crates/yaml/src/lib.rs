@@ -35,8 +35,8 @@ pub struct Limits {
     pub expanded_bytes: usize,
     /// Nesting of lists and mappings, aliases followed.
     pub depth: usize,
-    /// Scalars, lists and mappings of one YAML document, keys and aliases included. A mapping of one short entry takes a
-    /// hundred times its text once it is a value.
+    /// Scalars, lists and mappings of one document, keys and aliases included; of a JSON document as its punctuation tells.
+    /// A mapping of one short entry takes a hundred times its text once it is a value.
     pub nodes: usize,
 }
 

@@ -249,10 +249,15 @@ impl<R: Read> Stream<R> {
     /// The length of the next JSON value with the white space before it, as far as brackets and quotes tell; all
     /// the rest if it does not end. `None` when only white space is left.
     fn json_length(&mut self) -> Result<Option<usize>, StreamError> {
-        let mut boundary = Boundary::default();
+        let (mut boundary, mut nodes) = (Boundary::default(), 0);
         let mut seen = 0;
         loop {
-            if let Some(end) = boundary.scan(&self.buffer[self.used + seen..]) {
+            let end = boundary.scan(&self.buffer[self.used + seen..], &mut nodes);
+            if nodes > self.limits.nodes {
+                let message = format!("document has more than {} values", self.limits.nodes);
+                return Err(StreamError::Document { position: self.position, at: None, message });
+            }
+            if let Some(end) = end {
                 return Ok(Some(seen + end));
             }
             seen = self.buffer.len() - self.used;
@@ -359,7 +364,8 @@ enum Boundary {
 }
 
 impl Boundary {
-    fn scan(&mut self, bytes: &[u8]) -> Option<usize> {
+    /// Adds to `nodes` what separates or encloses values.
+    fn scan(&mut self, bytes: &[u8], nodes: &mut usize) -> Option<usize> {
         for (at, &byte) in bytes.iter().enumerate() {
             *self = match (&*self, byte) {
                 (Self::Before, b' ' | b'\t' | b'\r' | b'\n') => Self::Before,
@@ -375,10 +381,16 @@ impl Boundary {
                 }
                 (Self::Word, _) => Self::Word,
                 (Self::Inside(depth), b'"') => Self::Quoted(*depth, false),
-                (Self::Inside(depth), b'{' | b'[') => Self::Inside(depth + 1),
+                (Self::Inside(depth), b'{' | b'[') => {
+                    *nodes += 1;
+                    Self::Inside(depth + 1)
+                }
                 (Self::Inside(1), b'}' | b']') => return Some(at + 1),
                 (Self::Inside(depth), b'}' | b']') => Self::Inside(depth - 1),
-                (Self::Inside(_), _) => continue,
+                (Self::Inside(_), _) => {
+                    *nodes += usize::from(matches!(byte, b',' | b':'));
+                    continue;
+                }
                 (Self::Quoted(depth, true), _) => Self::Quoted(*depth, false),
                 (Self::Quoted(depth, false), b'\\') => Self::Quoted(*depth, true),
                 (Self::Quoted(0, false), b'"') => return Some(at + 1),

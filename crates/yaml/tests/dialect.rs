@@ -237,6 +237,14 @@ fn limits() {
     }
     let full = "error converting YAML to JSON: document has more than 8 values";
     assert_eq!(limited("[1, 2, 3, 4, 5, 6, 7, 8]", few), Err(full.to_owned()));
+    let streamed = |json: &str| {
+        let mut stream = Stream::new(json.as_bytes(), few);
+        stream.next(|json, _| Ok(json.len())).map_err(|error| error.to_string())
+    };
+    assert_eq!(streamed(r#"{"a": [1, 2, 3], "b": {}}"#), Ok(Some(25)));
+    assert_eq!(streamed(r#"{"a": ["[,:,:,{", 2, 3, 4], "b": {}}"#), Ok(Some(36)));
+    let refused = streamed(r#"{"a": [1, 2, 3, 4, 5], "b": {}}"#);
+    assert_eq!(refused, Err("document has more than 8 values".to_owned()));
     let deep = format!("{}{}", "[".repeat(9999), "]".repeat(9999));
     assert!(limited(&deep, Limits::default()).is_ok());
     assert!(from_slice(deep.as_bytes()).unwrap_err().to_string().contains("exceeded max depth of 500"));
