@@ -6,6 +6,14 @@ use std::ops::Range;
 use olm_fbc::Selector;
 use serde::{Deserialize, Serialize, Serializer};
 
+/// Objects of a catalog. This limit and the next two bound the index in memory to about 50 MB; the largest catalogs of the
+/// field have a twentieth of each.
+const OBJECTS: usize = 200_000;
+/// Different schemas, packages and names of a catalog.
+const NAMES: usize = 200_000;
+/// Their length together.
+const NAME_BYTES: usize = 16 << 20;
+
 /// One blob: its length and its three fields (schema, package, name) as positions in the table of texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Blob(u32, u32, u32, u32);
@@ -178,16 +186,18 @@ impl Index {
 pub(super) struct IndexBuilder {
     stored: Blobs,
     positions: HashMap<String, u32>,
+    /// Of all texts.
+    text_bytes: usize,
 }
 
 impl IndexBuilder {
     /// Appends a blob of `length` bytes.
     ///
     /// # Errors
-    /// More bytes or texts than an index can number.
+    /// The blob, or the index with it, exceeds a limit.
     pub(super) fn push(&mut self, length: usize, fields: [&str; 3]) -> Result<(), TooLarge> {
-        u32::try_from(self.stored.blobs.len()).map_err(|_| TooLarge)?;
-        let length = u32::try_from(length).map_err(|_| TooLarge)?;
+        TooLarge::check("objects", self.stored.blobs.len() + 1, OBJECTS)?;
+        let length = u32::try_from(length).map_err(|_| TooLarge::Object)?;
         let [schema, package, name] = fields;
         let blob = Blob(length, self.intern(schema)?, self.intern(package)?, self.intern(name)?);
         self.stored.blobs.push(blob);
@@ -198,23 +208,46 @@ impl IndexBuilder {
         if let Some(position) = self.positions.get(text) {
             return Ok(*position);
         }
-        let position = u32::try_from(self.stored.texts.len()).map_err(|_| TooLarge)?;
+        TooLarge::check("names", self.stored.texts.len() + 1, NAMES)?;
+        self.text_bytes += text.len();
+        TooLarge::check("name-bytes", self.text_bytes, NAME_BYTES)?;
+        let position = u32::try_from(self.stored.texts.len()).map_err(|_| TooLarge::Object)?;
         self.stored.texts.push(text.to_owned());
         self.positions.insert(text.to_owned(), position);
         Ok(position)
     }
 
     pub(super) fn finish(mut self) -> Index {
+        drop(self.positions);
         self.stored.texts.shrink_to_fit();
         self.stored.blobs.shrink_to_fit();
         Index::new(self.stored)
     }
 }
 
-/// A blob of 4 GiB or more, or four thousand million blobs or different texts.
+/// Content that an index cannot take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an object of the catalog is larger than 4 GiB")]
-pub struct TooLarge;
+pub enum TooLarge {
+    /// A blob of 4 GiB or more.
+    #[error("an object of the catalog is larger than 4 GiB")]
+    Object,
+    /// The index would take too much memory.
+    #[error("catalog exceeds limit {key}: {value} > {max}")]
+    Limit {
+        /// `objects`, `names` or `name-bytes`.
+        key: &'static str,
+        /// Value of the catalog up to the object that exceeds the limit.
+        value: usize,
+        /// The limit.
+        max: usize,
+    },
+}
+
+impl TooLarge {
+    fn check(key: &'static str, value: usize, max: usize) -> Result<(), Self> {
+        if value > max { Err(Self::Limit { key, value, max }) } else { Ok(()) }
+    }
+}
 
 #[cfg(test)]
 #[allow(clippy::single_range_in_vec_init, reason = "a list of one range is meant")]
@@ -264,6 +297,26 @@ mod tests {
         assert_eq!(serde_json::from_slice::<Index>(&json).unwrap(), index);
         let broken = serde_json::from_str::<Index>(r#"{"texts":["a"],"blobs":[[1,0,0,1]]}"#);
         assert_eq!(broken.unwrap_err().to_string(), Inconsistent.to_string());
+    }
+
+    #[test]
+    fn content_above_a_limit_is_refused() {
+        let refusal = |refused: Result<(), TooLarge>| refused.unwrap_err().to_string();
+        let mut builder = IndexBuilder::default();
+        (0..OBJECTS).for_each(|_| builder.push(1, ["a", "", ""]).unwrap());
+        let refused = builder.push(1, ["a", "", ""]);
+        assert_eq!(refusal(refused), "catalog exceeds limit objects: 200001 > 200000");
+
+        let mut builder = IndexBuilder::default();
+        builder.push(1, ["a", "", &"n".repeat(NAME_BYTES - 1)]).unwrap();
+        builder.push(1, ["a", "", ""]).unwrap();
+        let refused = builder.push(1, ["a", "", "b"]);
+        assert_eq!(refusal(refused), "catalog exceeds limit name-bytes: 16777217 > 16777216");
+
+        let mut builder = IndexBuilder::default();
+        (2..NAMES).for_each(|name| builder.push(1, ["a", "", &name.to_string()]).unwrap());
+        let refused = builder.push(1, ["b", "", ""]);
+        assert_eq!(refusal(refused), "catalog exceeds limit names: 200001 > 200000");
     }
 
     proptest! {

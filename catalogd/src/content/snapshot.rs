@@ -22,8 +22,8 @@ pub(super) const MAGIC: &[u8; 8] = b"OLMCAT\x001";
 pub(super) const TRAILER: u64 = 24;
 /// Name of the content file in its catalog's directory.
 pub(super) const CONTENT: &str = "content";
-/// No description is larger: it has about 60 bytes per blob.
-const DESCRIPTION_LIMIT: u64 = 1 << 30;
+/// No description is larger: the index has limits.
+const DESCRIPTION_LIMIT: u64 = 128 << 20;
 
 /// What the file says about its data.
 #[derive(Debug, Serialize, Deserialize)]

@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use olm_fbc::{Limits, Meta, load};
+use olm_fbc::{Meta, load};
 use parking_lot::RwLock;
 
 use super::snapshot::CONTENT;
-use super::{Observer, Snapshot, UnpackedFolder, WriteError, Writer};
+use super::{Observer, Snapshot, UnpackedFolder, WriteError, Writer, writer};
 
 /// What belongs to no catalog is removed when it is this old: content may be written a moment before its
 /// catalog is known here.
@@ -207,7 +207,7 @@ fn write(
 ) -> Result<Snapshot, WriteError> {
     let mut writer = Writer::new(directory.join(CONTENT), observer)?;
     let folder = UnpackedFolder::new(root.to_owned());
-    load(&folder, &Limits::default(), &mut |meta: Meta| writer.push(&meta))?;
+    load(&folder, &writer::LIMITS, &mut |meta: Meta| writer.push(&meta))?;
     writer.finish(canonical)
 }
 

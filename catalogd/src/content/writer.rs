@@ -1,11 +1,11 @@
 //! Writing new content beside the old, out of sight until it is complete.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Seek, Write};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 
-use olm_fbc::{LoadError, Meta};
+use olm_fbc::{DocumentLimits, Limits, LoadError, Meta};
 use serde_json::Value;
 use tempfile::TempPath;
 
@@ -16,13 +16,24 @@ use super::store::sync_directory;
 /// Staging files are invisible to readers and removed by the next attempt.
 const STAGING_PREFIX: &str = ".staging-";
 
+/// What one document may take: all objects of the field are smaller than 2 MiB.
+pub(super) const LIMITS: Limits = Limits {
+    entries: 1_000_000,
+    document: DocumentLimits {
+        document_bytes: 16 << 20,
+        expanded_bytes: 16 << 20,
+        depth: 10_000,
+        nodes: 500_000,
+    },
+};
+
 /// Why content could not be stored.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The catalog's files cannot be loaded.
     #[error("error walking FBC root: {0}")]
     Load(#[from] LoadError),
-    /// An object is larger than can be stored.
+    /// The content exceeds a limit.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
     /// The disk.
@@ -74,7 +85,7 @@ impl Writer {
     /// Appends one object; an empty document stores nothing.
     ///
     /// # Errors
-    /// The disk, or an object that is too large.
+    /// The disk, or content that exceeds a limit.
     pub fn push(&mut self, meta: &Meta) -> Result<(), WriteError> {
         if meta.blob.is_empty() {
             return Ok(());
@@ -97,12 +108,14 @@ impl Writer {
     /// The disk.
     pub(super) fn finish(mut self, canonical: String) -> Result<Snapshot, WriteError> {
         let findings = self.observer.take().and_then(|observer| unless_panicked(|| observer.finish())?);
+        // One copy of the index at a time: it can be as large as all else together.
         let description = Description { canonical, index: self.index.finish(), findings };
-        let description = serde_json::to_vec(&description).map_err(io::Error::other)?;
-        self.file.write_all(&description)?;
+        serde_json::to_writer(&mut self.file, &description).map_err(io::Error::from)?;
+        drop(description);
+        let described = self.file.stream_position()? - self.length;
         self.file.write_all(MAGIC)?;
         self.file.write_all(&self.length.to_le_bytes())?;
-        self.file.write_all(&(description.len() as u64).to_le_bytes())?;
+        self.file.write_all(&described.to_le_bytes())?;
         let file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
         // The name must never stand for half a file, also after a power failure.
         file.sync_data()?;
