@@ -1,6 +1,6 @@
 //! The controller's memory and its loop.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use olm_service::Service;
 use olm_service::background::Background;
 use olm_service::cluster::{announce_listed, stopped_unlisted};
 use olm_service::events::Events;
-use olm_service::reconcile::{RESYNC, Reconciles};
+use olm_service::reconcile::{Class, RESYNC, Reconciles};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
@@ -44,6 +44,10 @@ pub struct Controller {
     pub(super) puller: Puller,
     pub(super) events: Events,
     pub(super) storing: Semaphore,
+    /// Held while a suspect is unpacked, see [`Store::suspect`].
+    pub(super) suspect: Semaphore,
+    /// Catalogs that this process, in its present role, has brought to where they belong or failed to.
+    tried: Mutex<HashSet<String>>,
     /// By catalog: the unpacking of what is to be brought here.
     pub(super) unpacks: Background<String, Result<(), UnpackError>>,
     external_url: String,
@@ -111,6 +115,8 @@ impl Controller {
             puller,
             events,
             storing: Semaphore::new(STORING),
+            suspect: Semaphore::new(1),
+            tried: Mutex::default(),
             unpacks: Background::new(&service.shutdown),
             external_url,
             leading: AtomicBool::new(false),
@@ -127,6 +133,7 @@ impl Controller {
     /// From now on this replica asks registries and writes statuses.
     pub fn lead(&self) {
         self.leading.store(true, Ordering::Release);
+        self.tried.lock().clear();
         self.retry_all();
     }
 
@@ -192,6 +199,14 @@ impl Controller {
         self.records.lock().remove(name);
         self.refusals.lock().remove(name);
         self.settled.lock().remove(name);
+        self.tried.lock().remove(name);
+    }
+
+    /// Whether each catalog but this one has content here or was tried.
+    pub(super) fn others_were_tried(&self, name: &str) -> bool {
+        let (catalogs, tried) = (self.catalogs.state(), self.tried.lock());
+        let mut names = catalogs.iter().map(|catalog| catalog.name_any());
+        names.all(|other| other == name || tried.contains(&other) || self.store.get(&other).is_some())
     }
 
     /// How long nothing has to be done for `catalog`, because this very object was brought to where it belongs.
@@ -218,7 +233,15 @@ impl Controller {
         // As it was before: what changes meanwhile is to be looked at.
         let epoch = self.epoch.load(Ordering::Acquire);
         let attempt = async {
-            let done = self.reconcile(&catalog).await?;
+            let done = self.reconcile(&catalog).await;
+            let is_tried = match &done {
+                Ok(done) => done.resource_version.is_some(),
+                Err(failure) => !matches!(failure.class, Class::Pending(_)),
+            };
+            if is_tried {
+                self.tried.lock().insert(name.clone());
+            }
+            let done = done?;
             let mut settled = self.settled.lock();
             match done.resource_version {
                 Some(resource_version) => {

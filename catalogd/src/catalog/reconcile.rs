@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
@@ -13,6 +13,7 @@ use olm_service::cluster::within_deadline;
 use olm_service::reconcile::{Failure, RESYNC};
 use olm_service::status::write_status;
 use serde_json::json;
+use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -39,6 +40,11 @@ pub(super) enum UnpackError {
     Refused(Refused),
     #[error("error storing fbc: {0}")]
     Disk(#[from] std::io::Error),
+    /// A process before this one did not survive the image.
+    #[error(
+        "source catalog content: catalogd ended while it unpacked image {0}: it is unpacked again after all other catalogs"
+    )]
+    Suspect(String),
     /// The catalog changed meanwhile, or the process stops.
     #[error("the image is not wanted any more")]
     Superseded,
@@ -49,7 +55,7 @@ impl UnpackError {
         match self {
             Self::Pull(error) => error.class() == Class::Terminal,
             Self::Refused(refused) => refused.terminal,
-            Self::Store(_) | Self::Disk(_) | Self::Superseded => false,
+            Self::Store(_) | Self::Disk(_) | Self::Suspect(_) | Self::Superseded => false,
         }
     }
 
@@ -58,7 +64,7 @@ impl UnpackError {
         match self {
             Self::Pull(error) => error.is_of_the_content(),
             Self::Store(error) => error.is_of_the_content(),
-            Self::Refused(_) | Self::Disk(_) | Self::Superseded => false,
+            Self::Refused(_) | Self::Disk(_) | Self::Suspect(_) | Self::Superseded => false,
         }
     }
 }
@@ -219,6 +225,7 @@ impl Controller {
         if let Some(refused) = self.refusal(catalog, &canonical) {
             return Err(UnpackError::Refused(refused));
         }
+        let _turn = self.turn(&name, &image)?;
         let pulled = self.pull_and_store(&name, &image, stop).await;
         pulled.inspect_err(|error| {
             if error.is_of_the_content() {
@@ -228,13 +235,23 @@ impl Controller {
         })
     }
 
+    /// Holds images back that ended a process before: one at a time, after all other catalogs and a growing wait.
+    fn turn(&self, name: &str, image: &CanonicalRef) -> Result<Option<SemaphorePermit<'_>>, UnpackError> {
+        let Some(suspect) = self.store.suspect(image.digest().as_str()) else {
+            return Ok(None);
+        };
+        let is_due = suspect.is_due(SystemTime::now()) && self.others_were_tried(name);
+        let turn = if is_due { self.suspect.try_acquire().ok() } else { None };
+        turn.map(Some).ok_or_else(|| UnpackError::Suspect(image.to_string()))
+    }
+
     async fn pull_and_store(
         &self,
         name: &str,
         image: &CanonicalRef,
         stop: &CancellationToken,
     ) -> Result<(), UnpackError> {
-        let directory = self.unpack_directory(name).await?;
+        let directory = self.unpack_directory(name, image).await?;
         let destination = directory.destination();
         let pull = self.puller.pull_folder(image, catalog_folder, &destination);
         let stored = match stop.run_until_cancelled(pull).await {
@@ -251,9 +268,9 @@ impl Controller {
         stored
     }
 
-    async fn unpack_directory(&self, name: &str) -> std::io::Result<UnpackDirectory> {
-        let (store, name) = (self.store.clone(), name.to_owned());
-        tokio::task::spawn_blocking(move || store.unpack_directory(&name)).await?
+    async fn unpack_directory(&self, name: &str, image: &CanonicalRef) -> std::io::Result<UnpackDirectory> {
+        let (store, name, digest) = (self.store.clone(), name.to_owned(), image.digest().clone());
+        tokio::task::spawn_blocking(move || store.unpack_directory(&name, digest.as_str())).await?
     }
 
     /// Reads and writes the whole content, few at a time.

@@ -2,6 +2,7 @@
 //! and an index in memory (spec 02 §§D1–D3). Readers hold the file open and never wait for a writer.
 
 pub mod answers;
+mod attempts;
 mod copies;
 mod folder;
 pub mod index;
@@ -9,6 +10,7 @@ mod snapshot;
 mod store;
 mod writer;
 
+pub use attempts::Suspect;
 pub use copies::CompressedCopy;
 pub use folder::UnpackedFolder;
 pub use index::Index;

@@ -3,6 +3,7 @@
 //! ```text
 //! <cache>/catalogs/<catalog>/content   what is served; staging files beside it for a while
 //! <cache>/unpack/<catalog>/image       an image on its way
+//! <cache>/attempts/<digest>            that it is on its way
 //! ```
 //! A process may be killed at any moment and the disk may be full at any moment: what is served is replaced by
 //! one rename, and whatever else such an end leaves is removed by the next start or the next attempt.
@@ -17,6 +18,7 @@ use std::time::{Duration, SystemTime};
 use olm_fbc::{Meta, load};
 use parking_lot::RwLock;
 
+use super::attempts::{Attempt, Attempts, Suspect};
 use super::snapshot::CONTENT;
 use super::{Observer, Snapshot, UnpackedFolder, WriteError, Writer, writer};
 
@@ -30,6 +32,7 @@ type MakeObserver = Box<dyn Fn(&str) -> Box<dyn Observer> + Send + Sync>;
 pub struct Store {
     catalogs: PathBuf,
     unpack: PathBuf,
+    attempts: Attempts,
     held: RwLock<BTreeMap<String, Arc<Snapshot>>>,
     observer: Option<MakeObserver>,
 }
@@ -58,12 +61,15 @@ impl Store {
         for entry in std::fs::read_dir(&unpack)? {
             discard(&entry?.path());
         }
+        let attempts = Attempts::open(cache.join("attempts"))?;
         let mut held = BTreeMap::new();
         for entry in std::fs::read_dir(&catalogs)? {
             let entry = entry?;
             let opened = entry.file_name().into_string().ok().map(|name| (name, open_catalog(&entry.path())));
             match opened {
                 Some((name, Ok(snapshot))) => {
+                    // A process may end between the rename of content and the end of its attempt.
+                    attempts.end(snapshot.digest());
                     held.insert(name, Arc::new(snapshot));
                 }
                 other => {
@@ -73,7 +79,7 @@ impl Store {
                 }
             }
         }
-        Ok(Self { catalogs, unpack, held: RwLock::new(held), observer: None })
+        Ok(Self { catalogs, unpack, attempts, held: RwLock::new(held), observer: None })
     }
 
     /// Shows every object that is stored from now on to an observer of its catalog, which is made by its name.
@@ -92,16 +98,21 @@ impl Store {
         self.held.read().keys().cloned().collect()
     }
 
-    /// Where the next image of `catalog` may be unpacked to; nothing is there yet, also nothing of an attempt
+    /// The image of this digest, if a process before this one ended while it was unpacked.
+    pub fn suspect(&self, digest: &str) -> Option<Suspect> {
+        self.attempts.suspect(digest)
+    }
+
+    /// Where the image `digest` of `catalog` may be unpacked to; nothing is there yet, also nothing of an attempt
     /// before whose directory could not be removed. One at a time for each catalog.
     ///
     /// # Errors
     /// The disk.
-    pub fn unpack_directory(&self, catalog: &str) -> io::Result<UnpackDirectory> {
+    pub fn unpack_directory(&self, catalog: &str, digest: &str) -> io::Result<UnpackDirectory> {
         let path = self.unpack.join(catalog);
         remove(&path)?;
         std::fs::create_dir(&path)?;
-        Ok(UnpackDirectory { path })
+        Ok(UnpackDirectory { path, _attempt: self.attempts.begin(digest) })
     }
 
     /// Reads the folder of the image `canonical` at `root` and serves it from now on. Blocks; on an error the
@@ -180,10 +191,11 @@ impl std::fmt::Debug for Store {
     }
 }
 
-/// A directory that is removed with all its read-only content when dropped.
+/// A directory that is removed with all its read-only content when dropped, which also ends the attempt.
 #[derive(Debug)]
 pub struct UnpackDirectory {
     path: PathBuf,
+    _attempt: Attempt,
 }
 
 impl UnpackDirectory {
@@ -381,7 +393,7 @@ mod tests {
         let left: Vec<_> =
             std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, [CONTENT]);
-        let unpack = store.unpack_directory("a").unwrap();
+        let unpack = store.unpack_directory("a", "sha256:1").unwrap();
         assert_eq!(std::fs::read_dir(cache.path().join("unpack/a")).unwrap().count(), 0);
         drop(unpack);
         assert_eq!(std::fs::read_dir(cache.path().join("unpack")).unwrap().count(), 0);

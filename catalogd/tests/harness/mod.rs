@@ -3,6 +3,7 @@
 // Each test binary uses another part.
 #![allow(dead_code)]
 
+pub(crate) mod cgroup;
 pub(crate) mod strace;
 
 use std::collections::BTreeMap;
