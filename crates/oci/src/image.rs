@@ -159,7 +159,7 @@ async fn manifest_for(
     }
 }
 
-fn choose(entries: &[ImageIndexEntry], platform: &Platform) -> Result<Digest, String> {
+pub(crate) fn choose(entries: &[ImageIndexEntry], platform: &Platform) -> Result<Digest, String> {
     let Platform { os, architecture, variant } = platform;
     let entry = platform.choose(entries).ok_or_else(|| {
         format!(
@@ -176,7 +176,7 @@ fn check_manifest(manifest: &[u8], digest: &Digest) -> Result<(), RequestError> 
     Err(RequestError::fatal(format!("Manifest does not match provided manifest digest {digest}")))
 }
 
-fn parse(manifest: &[u8], digest: &Digest) -> Result<OciManifest, String> {
+pub(crate) fn parse(manifest: &[u8], digest: &Digest) -> Result<OciManifest, String> {
     #[derive(Deserialize)]
     struct Shape {
         #[serde(rename = "schemaVersion")]
@@ -184,21 +184,21 @@ fn parse(manifest: &[u8], digest: &Digest) -> Result<OciManifest, String> {
         layers: Option<IgnoredAny>,
         manifests: Option<IgnoredAny>,
     }
-    let shape = serde_json::from_slice::<Shape>(manifest).ok();
-    if shape.as_ref().is_some_and(|shape| shape.layers.is_some() && shape.manifests.is_some()) {
+    let unknown = |_| format!("manifest {digest} is neither an image nor an index in a known format");
+    let shape: Shape = serde_json::from_slice(manifest).map_err(unknown)?;
+    if shape.layers.is_some() && shape.manifests.is_some() {
         // What it is would depend on who reads it (CVE-2021-41190).
         return Err(format!(
             "manifest {digest} has both layers and manifests: it is either an image or an index"
         ));
     }
-    if shape.is_some_and(|shape| shape.version == 1) {
+    if shape.version == 1 {
         return Err(format!(
             "manifest {digest} is of Docker's schema 1, which is not supported: push the image again as an OCI image or in \
              Docker's schema 2"
         ));
     }
-    serde_json::from_slice(manifest)
-        .map_err(|_| format!("manifest {digest} is neither an image nor an index in a known format"))
+    serde_json::from_slice(manifest).map_err(unknown)
 }
 
 /// The step of a pull in which the registry and the manifest are found.
@@ -207,7 +207,7 @@ pub(crate) fn initializing(reference: &CanonicalRef) -> String {
 }
 
 /// Why layers are not even fetched.
-struct Unfit {
+pub(crate) struct Unfit {
     cause: String,
     limit: Option<&'static str>,
 }
@@ -224,7 +224,7 @@ impl From<String> for Unfit {
     }
 }
 
-fn layers(manifest: &OciImageManifest, limits: &Limits) -> Result<Vec<(Digest, u64)>, Unfit> {
+pub(crate) fn layers(manifest: &OciImageManifest, limits: &Limits) -> Result<Vec<(Digest, u64)>, Unfit> {
     Exceeded::check("layers", manifest.layers.len() as u64, limits.layers)?;
     let checked = |(index, layer): (usize, &OciDescriptor)| {
         let (digest, size) = descriptor(layer)?;
@@ -242,7 +242,7 @@ fn layers(manifest: &OciImageManifest, limits: &Limits) -> Result<Vec<(Digest, u
 }
 
 /// Digest and size of a blob, which the manifest may have wrong.
-fn descriptor(descriptor: &OciDescriptor) -> Result<(Digest, u64), String> {
+pub(crate) fn descriptor(descriptor: &OciDescriptor) -> Result<(Digest, u64), String> {
     let OciDescriptor { digest, size, .. } = descriptor;
     let parsed = digest.parse().map_err(|error| format!("manifest: digest {digest:?}: {error}"))?;
     let size = u64::try_from(*size).map_err(|_| format!("manifest: blob {digest} has size {size}"))?;

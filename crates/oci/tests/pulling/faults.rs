@@ -368,6 +368,10 @@ async fn manifests_of_other_kinds_are_named() {
             image(&digest, 2).replace("\"layers\":[]", "\"layers\":[],\"manifests\":[]"),
             "has both layers and manifests: it is either an image or an index".to_owned(),
         ),
+        (
+            image(&digest, 2).replace("\"layers\":[]", "\"layers\":[],\"manifests\":[],\"manifests\":[]"),
+            "is neither an image nor an index in a known format".to_owned(),
+        ),
         (entry(&nested), format!("{nested} is an index again")),
         (entry("sha256:short"), "digest \"sha256:short\": invalid checksum digest length".to_owned()),
         (image("md5:00", 2), "manifest: digest \"md5:00\": unsupported digest algorithm".to_owned()),
