@@ -1,0 +1,45 @@
+//! Stored indexes of catalog content: any bytes are refused or give an index whose answers lie in the content, in order.
+
+#![no_main]
+
+use std::ops::Range;
+
+use libfuzzer_sys::fuzz_target;
+use olm_fbc::Selector;
+use serde_json::Value;
+
+#[allow(dead_code)]
+#[path = "../../catalogd/src/content/index.rs"]
+mod index;
+
+/// Texts of the index that are asked for.
+const ASKED: usize = 4;
+
+fn check(ranges: &[Range<u64>], length: u64) {
+    assert!(ranges.iter().all(|range| range.start <= range.end && range.end <= length), "{ranges:?}");
+    assert!(ranges.windows(2).all(|two| two[0].end <= two[1].start), "{ranges:?}");
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Ok(index) = serde_json::from_slice::<index::Index>(input) else { return };
+    let again = serde_json::to_vec(&index).expect("an index can be stored");
+    assert_eq!(serde_json::from_slice::<index::Index>(&again).expect("and read again"), index);
+
+    let length = index.content_length();
+    check(&index.ranges(&Selector::default()), length);
+    let blobs: Vec<Range<u64>> = index.blobs().map(|(_, range)| range).collect();
+    assert_eq!(blobs.last().map_or(0, |range| range.end), length);
+    check(&blobs, length);
+    let value: Value = serde_json::from_slice(&again).expect("JSON");
+    let texts = value["texts"].as_array().expect("texts").iter().filter_map(Value::as_str).take(ASKED);
+    let texts: Vec<&str> = texts.chain(["none"]).collect();
+    for schema in &texts {
+        check(&index.page(schema, 1, 3), length);
+        for package in &texts {
+            for name in &texts {
+                let [schema, package, name] = [schema, package, name].map(|text| (*text).to_owned());
+                check(&index.ranges(&Selector { schema, package, name }), length);
+            }
+        }
+    }
+});

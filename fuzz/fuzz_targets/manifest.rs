@@ -1,0 +1,24 @@
+//! Image manifests and indexes: any bytes are refused or give blobs within the limits, and nothing is both.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use olm_oci::Limits;
+use olm_oci::fuzzing::{Manifest, manifest};
+
+fuzz_target!(|input: &[u8]| {
+    let limits = Limits { layers: 4, blob_bytes: 1000, ..Limits::CATALOG };
+    let Some(read) = manifest(input, &limits) else { return };
+    let value: serde_json::Value = serde_json::from_slice(input).expect("a manifest is JSON");
+    assert!(value["layers"].is_null() || value["manifests"].is_null(), "{value}");
+    match read {
+        Manifest::Layers(layers) => {
+            assert!(layers.len() <= 4 && layers.iter().all(|(_, size)| *size <= 1000), "{layers:?}");
+            assert_eq!(Some(layers.len()), value["layers"].as_array().map(Vec::len));
+        }
+        Manifest::Chosen(digest) => {
+            let entries = value["manifests"].as_array().expect("an index has manifests");
+            assert!(entries.iter().any(|entry| entry["digest"] == digest.as_str()), "{digest}");
+        }
+    }
+});
