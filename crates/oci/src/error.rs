@@ -19,6 +19,8 @@ pub struct PullError {
     class: Class,
     /// Whether the image itself is wrong.
     of_the_content: bool,
+    /// Whether the signature policy refuses the image for certain.
+    rejected: bool,
     /// The limit that the image exceeds.
     limit: Option<&'static str>,
     /// What was being done, ending in a colon and a blank; may be empty.
@@ -38,6 +40,17 @@ impl PullError {
     #[must_use]
     pub fn is_of_the_content(&self) -> bool {
         self.of_the_content
+    }
+
+    /// Whether the signature policy refuses the image for certain: policy and signatures could be read.
+    #[must_use]
+    pub fn is_rejected(&self) -> bool {
+        self.rejected
+    }
+
+    /// The same, if `rejected` because the policy refuses the image for certain.
+    pub(crate) fn rejected(self, rejected: bool) -> Self {
+        Self { rejected, ..self }
     }
 
     /// The text without the words `terminal error: `, which ClusterExtensions do not show (spec 01 §7.1 rule 7).
@@ -79,7 +92,8 @@ impl PullError {
     }
 
     fn retry(stage: &'static str, cause: impl ToString) -> Self {
-        Self { class: Class::Retry, of_the_content: false, limit: None, stage, cause: cause.to_string() }
+        let cause = cause.to_string();
+        Self { class: Class::Retry, of_the_content: false, rejected: false, limit: None, stage, cause }
     }
 }
 

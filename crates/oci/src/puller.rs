@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::fetch::Hasher;
 use crate::image::{Found, Image, ImageLabels, initializing};
+use crate::policy::Verification;
 use crate::refusal::RequestError;
 use crate::registries::Source;
 use crate::session::{Patience, Session};
@@ -146,6 +147,25 @@ impl Puller {
                 .map_err(|error| image.unpack_error(error, None))
         })
         .await
+    }
+
+    /// The verification that the content of `image` needs by the present policy. Sends no request.
+    ///
+    /// # Errors
+    /// As of [`verify`](Self::verify).
+    pub fn verification(&self, image: &CanonicalRef) -> Result<Verification, PullError> {
+        Ok(self.config.policy.verification(image)?)
+    }
+
+    /// Judges `image` by the present policy without pulling its content.
+    ///
+    /// # Errors
+    /// The policy refuses the image ([`PullError::is_rejected`]), or this could not be found out.
+    pub async fn verify(&self, image: &CanonicalRef) -> Result<(), PullError> {
+        if !self.verification(image)?.is_signed() {
+            return Ok(());
+        }
+        self.within_deadline(image, |found| async move { self.open(found, image).await.map(drop) }).await
     }
 
     async fn open<'a>(&self, found: Found, image: &'a CanonicalRef) -> Result<Image<'a>, PullError> {

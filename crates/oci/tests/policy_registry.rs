@@ -7,13 +7,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use aws_lc_rs::encoding::AsDer;
-use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use olm_image::docker_registry::DockerRegistry;
-use olm_image::{Image, Layer, Push, digest_of, push};
+use olm_image::signing::{Signed, Signer, signature_tag, signatures};
+use olm_image::{Image, Push, digest_of, push};
 use olm_oci::policy::PolicySource;
 use olm_oci::{Class, Config, Limits, Places, Proxies, Puller};
 use serde_json::{Value, json};
@@ -57,8 +55,8 @@ impl Site {
 
     /// Attaches signed payloads to the manifest `digest` in `repository`.
     async fn attach(&self, repository: &str, digest: &str, signed: &[Signed]) {
-        let tag = format!("{}.sig", digest.replace(':', "-"));
-        self.push(&format!("{repository}:{tag}"), &artifact(signed)).await;
+        let tag = signature_tag(digest);
+        self.push(&format!("{repository}:{tag}"), &signatures(signed)).await;
     }
 
     fn write_policy(&self, policy: &Value) {
@@ -85,12 +83,7 @@ impl Site {
     }
 
     async fn pull_with(&self, required: bool, image: &str) -> Result<String, String> {
-        let mut config = Config::new(Limits::CATALOG);
-        config.cas_dir = Some(self.path("cas"));
-        config.places = Places::default();
-        config.proxies = Proxies::default();
-        config.policy = PolicySource::new(None, vec![self.folder.path().to_owned()], required);
-        let puller = Puller::new(config);
+        let puller = self.puller(required);
         let image = puller.resolve(&self.name(image).parse().unwrap()).await.unwrap();
         // As the servers do: in a task of its own.
         let pull = tokio::spawn(async move { puller.pull_files(&image, &["configs"]).await });
@@ -101,74 +94,32 @@ impl Site {
         })?;
         Ok(String::from_utf8(files["configs/index.yaml"].clone()).unwrap())
     }
+
+    /// The verdict about `image` without its content, and whether it is a definite refusal.
+    async fn verify(&self, image: &str) -> Result<(), (bool, String)> {
+        let puller = self.puller(false);
+        let image = puller.resolve(&self.name(image).parse().unwrap()).await.unwrap();
+        puller.verify(&image).await.map_err(|error| (error.is_rejected(), error.to_string()))
+    }
+
+    fn puller(&self, required: bool) -> Puller {
+        let mut config = Config::new(Limits::CATALOG);
+        config.cas_dir = Some(self.path("cas"));
+        config.places = Places::default();
+        config.proxies = Proxies::default();
+        config.policy = PolicySource::new(None, vec![self.folder.path().to_owned()], required);
+        Puller::new(config)
+    }
 }
 
 fn catalog(content: &str) -> Image {
     Image::catalog(&BTreeMap::from([("index.yaml".to_owned(), content.as_bytes().to_vec())])).unwrap()
 }
 
-/// A payload and its signature in base64.
-type Signed = (String, String);
-
-struct Signer(EcdsaKeyPair);
-
-impl Signer {
-    fn new() -> Self {
-        Self(EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).unwrap())
-    }
-
-    fn pem(&self) -> String {
-        let der = self.0.public_key().as_der().unwrap();
-        let text = BASE64_STANDARD.encode(der.as_ref());
-        format!("-----BEGIN PUBLIC KEY-----\n{text}\n-----END PUBLIC KEY-----\n")
-    }
-
-    /// Says that `digest` is the image `reference`.
-    fn sign(&self, reference: &str, digest: &str) -> Signed {
-        let payload = json!({
-            "critical": {
-                "identity": {"docker-reference": reference},
-                "image": {"docker-manifest-digest": digest},
-                "type": "cosign container image signature",
-            },
-            "optional": {"creator": "test", "timestamp": 1},
-        })
-        .to_string();
-        let signature = self.0.sign(&SystemRandom::new(), payload.as_bytes()).unwrap();
-        (payload, BASE64_STANDARD.encode(signature))
-    }
-}
-
-/// The artifact that holds signatures.
-fn artifact(signed: &[Signed]) -> Image {
-    let config = b"{}";
-    let mut layers = Vec::new();
-    let mut descriptors = Vec::new();
-    for (payload, signature) in signed {
-        let digest = digest_of(payload.as_bytes());
-        descriptors.push(json!({
-            "mediaType": "application/vnd.dev.cosign.simplesigning.v1+json",
-            "digest": digest,
-            "size": payload.len(),
-            "annotations": {"dev.cosignproject.cosign/signature": signature},
-        }));
-        layers.push(Layer { blob: payload.clone().into(), diff_id: digest });
-    }
-    let manifest = json!({
-        "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.manifest.v1+json",
-        "config": {
-            "mediaType": "application/vnd.oci.image.config.v1+json", "digest": digest_of(config), "size": 2
-        },
-        "layers": descriptors,
-    });
-    Image { layers, config: config.to_vec().into(), manifest: manifest.to_string().into() }
-}
-
 #[tokio::test]
 async fn signatures_decide() {
     let site = Site::start();
-    let (signer, stranger) = (Signer::new(), Signer::new());
+    let (signer, stranger) = (Signer::new().unwrap(), Signer::new().unwrap());
     site.require(&signer);
     let digest = site.push("a/cat:v1", &catalog("schema: a")).await;
     let other = site.push("a/other:v1", &catalog("schema: b")).await;
@@ -176,19 +127,29 @@ async fn signatures_decide() {
     let by_digest = format!("a/cat@{digest}");
 
     assert_eq!(site.pull("a/cat:v1").await, Err(NONE.to_owned()));
-    site.attach("a/cat", &digest, &[stranger.sign(&named, &digest)]).await;
+    site.attach("a/cat", &digest, &[stranger.sign(&named, &digest).unwrap()]).await;
     assert_eq!(site.pull("a/cat:v1").await, Err(FAILED.to_owned()));
-    site.attach("a/cat", &digest, &[signer.sign(&named, &other)]).await;
+    site.attach("a/cat", &digest, &[signer.sign(&named, &other).unwrap()]).await;
     assert_eq!(site.pull("a/cat:v1").await, Err(format!("Signature for digest {other} does not match")));
     let wrong = site.name("a/other:v1");
-    site.attach("a/cat", &digest, &[signer.sign(&wrong, &digest)]).await;
+    site.attach("a/cat", &digest, &[signer.sign(&wrong, &digest).unwrap()]).await;
     let refused = format!("Signature for identity {wrong:?} is not accepted");
     assert_eq!(site.pull("a/cat:v1").await, Err(refused.clone()));
-    site.attach("a/cat", &digest, &[stranger.sign(&named, &digest), signer.sign(&wrong, &digest)]).await;
+    site.attach(
+        "a/cat",
+        &digest,
+        &[stranger.sign(&named, &digest).unwrap(), signer.sign(&wrong, &digest).unwrap()],
+    )
+    .await;
     let both = format!("None of the signatures were accepted, reasons: {FAILED}; {refused}");
     assert_eq!(site.pull("a/cat:v1").await, Err(both));
 
-    site.attach("a/cat", &digest, &[stranger.sign(&named, &digest), signer.sign(&named, &digest)]).await;
+    site.attach(
+        "a/cat",
+        &digest,
+        &[stranger.sign(&named, &digest).unwrap(), signer.sign(&named, &digest).unwrap()],
+    )
+    .await;
     assert_eq!(site.pull("a/cat:v1").await, Ok("schema: a".to_owned()));
     assert_eq!(site.pull(&by_digest).await, Ok("schema: a".to_owned()));
     // The same content under a tag that nobody signed.
@@ -207,11 +168,11 @@ async fn signatures_decide() {
 #[tokio::test]
 async fn keys_and_identities_of_a_policy() {
     let site = Site::start();
-    let (first, second) = (Signer::new(), Signer::new());
+    let (first, second) = (Signer::new().unwrap(), Signer::new().unwrap());
     site.require(&first);
     let digest = site.push("a/cat:v1", &catalog("schema: a")).await;
     // As cosign signs: the repository alone.
-    site.attach("a/cat", &digest, &[first.sign(&site.name("a/cat"), &digest)]).await;
+    site.attach("a/cat", &digest, &[first.sign(&site.name("a/cat"), &digest).unwrap()]).await;
     let refused = format!("Signature for identity {:?} is not accepted", site.name("a/cat"));
     assert_eq!(site.pull("a/cat:v1").await, Err(refused));
 
@@ -231,7 +192,12 @@ async fn keys_and_identities_of_a_policy() {
     site.write_policy(&json!({"default": [signed_by(&key), signed_by(&other)]}));
     assert_eq!(site.pull("a/cat:v1").await, Err(FAILED.to_owned()));
     let both = ["a/cat"; 2].map(|name| site.name(name));
-    site.attach("a/cat", &digest, &[first.sign(&both[0], &digest), second.sign(&both[1], &digest)]).await;
+    site.attach(
+        "a/cat",
+        &digest,
+        &[first.sign(&both[0], &digest).unwrap(), second.sign(&both[1], &digest).unwrap()],
+    )
+    .await;
     assert_eq!(site.pull("a/cat:v1").await, pulled);
     site.write_policy(&json!({"default": [signed_by(&key), {"type": "reject"}]}));
     let rejected = format!("Running image docker://{} is rejected by policy.", site.name("a/cat:v1"));
@@ -249,7 +215,7 @@ async fn keys_and_identities_of_a_policy() {
 #[tokio::test]
 async fn an_index_counts_as_signed_with_either_manifest() {
     let site = Site::start();
-    let signer = Signer::new();
+    let signer = Signer::new().unwrap();
     site.require(&signer);
     let image = catalog("schema: a");
     let own = site.push("a/cat:single", &image).await;
@@ -274,22 +240,22 @@ async fn an_index_counts_as_signed_with_either_manifest() {
 
     let named = site.name("a/cat:v1");
     assert_eq!(site.pull("a/cat:v1").await, Err(NONE.to_owned()));
-    site.attach("a/cat", &digest, &[signer.sign(&named, &digest)]).await;
+    site.attach("a/cat", &digest, &[signer.sign(&named, &digest).unwrap()]).await;
     assert_eq!(site.pull("a/cat:v1").await, Ok("schema: a".to_owned()));
-    site.attach("a/cat", &digest, &[Signer::new().sign(&named, &digest)]).await;
+    site.attach("a/cat", &digest, &[Signer::new().unwrap().sign(&named, &digest).unwrap()]).await;
     assert_eq!(site.pull("a/cat:v1").await, Err(FAILED.to_owned()));
-    site.attach("a/cat", &own, &[signer.sign(&named, &own)]).await;
+    site.attach("a/cat", &own, &[signer.sign(&named, &own).unwrap()]).await;
     assert_eq!(site.pull("a/cat:v1").await, Ok("schema: a".to_owned()));
 }
 
 #[tokio::test]
 async fn attachments_that_cannot_be_read_refuse_the_image() {
     let site = Site::start();
-    let signer = Signer::new();
+    let signer = Signer::new().unwrap();
     site.require(&signer);
     let digest = site.push("a/cat:v1", &catalog("schema: a")).await;
-    let good = signer.sign(&site.name("a/cat:v1"), &digest);
-    let tag = format!("{}.sig", digest.replace(':', "-"));
+    let good = signer.sign(&site.name("a/cat:v1"), &digest).unwrap();
+    let tag = signature_tag(&digest);
     let reading = format!("reading signatures {tag}: ");
 
     site.attach("a/cat", &digest, &[("x".repeat(70_000), good.1.clone()), good.clone()]).await;
@@ -333,4 +299,40 @@ async fn policies_without_signatures() {
     let malformed = site.pull("b/cat:v1").await.unwrap_err();
     let expected = format!("invalid policy in {file:?}: unknown field `transport`");
     assert!(malformed.starts_with(&expected), "{malformed}");
+}
+
+#[tokio::test]
+async fn verification_without_content_refuses_only_what_it_could_read() {
+    let site = Site::start();
+    let signer = Signer::new().unwrap();
+    let digest = site.push("a/cat:v1", &catalog("schema: a")).await;
+    let rejected = |definite: bool, reason: &str| {
+        Err((definite, format!("error copying image: Source image rejected: {reason}")))
+    };
+    let tag = signature_tag(&digest);
+    assert_eq!(site.verify("a/cat:v1").await, Ok(()));
+    site.require(&signer);
+    assert_eq!(site.verify("a/cat:v1").await, rejected(true, NONE));
+    site.attach("a/cat", &digest, &[signer.sign(&site.name("a/cat:v1"), &digest).unwrap()]).await;
+    assert_eq!(site.verify("a/cat:v1").await, Ok(()));
+    // The same digest in another repository.
+    site.push("b/cat:v1", &catalog("schema: a")).await;
+    assert_eq!(site.verify("b/cat:v1").await, rejected(true, NONE));
+    site.attach("b/cat", &digest, &[signer.sign(&site.name("a/cat:v1"), &digest).unwrap()]).await;
+    let other = format!("Signature for identity {:?} is not accepted", site.name("a/cat:v1"));
+    assert_eq!(site.verify("b/cat:v1").await, rejected(true, &other));
+
+    let huge = ("x".repeat(70_000), String::new());
+    site.attach("a/cat", &digest, &[huge]).await;
+    let unread = format!("reading signatures {tag}: the answer is larger than 65536 bytes");
+    assert_eq!(site.verify("a/cat:v1").await, rejected(false, &unread));
+    let key = site.path("none.pub");
+    site.write_policy(&json!({"default": [{"type": "sigstoreSigned", "keyPath": key}]}));
+    let absent = format!("public key {}: No such file or directory (os error 2)", key.display());
+    assert_eq!(site.verify("a/cat:v1").await, rejected(false, &absent));
+    fs::write(site.path("policy.json"), "{").unwrap();
+    assert!(matches!(site.verify("a/cat:v1").await, Err((false, _))));
+    site.write_policy(&json!({"default": [{"type": "reject"}]}));
+    let text = format!("Running image docker://{} is rejected by policy.", site.name("a/cat:v1"));
+    assert_eq!(site.verify("a/cat:v1").await, rejected(true, &text));
 }

@@ -13,6 +13,7 @@ mod provenance;
 mod push;
 pub mod registry;
 mod sbom;
+pub mod signing;
 
 pub use binary::runtime_files;
 pub use olm_pack::{

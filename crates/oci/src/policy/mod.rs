@@ -12,7 +12,8 @@
 //!                          signature ► key, identity ► accepted or a reason
 //! ```
 //!
-//! Nothing is cached: the files are small and read again for every image, so that a change counts at once.
+//! Nothing is cached: the files are small and read again for every image, so that a change counts at once. Content that is
+//! kept has a [`Verification`] with it, which tells whether the present policy has accepted it under its present name.
 
 mod attachments;
 mod document;
@@ -28,10 +29,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use serde::{Deserialize, Serialize};
+
 use crate::session::Session;
 use crate::{CanonicalRef, Digest, Places, PullError, Reference};
 use document::{KeySource, Requirement};
 use files::Files;
+use identity::Identity;
 use key::Key;
 use signature::{Attached, Wanted};
 
@@ -46,6 +50,64 @@ pub struct PolicySource {
     required: bool,
     /// Whether it has been logged that there is none; shared by all clones.
     warned: Arc<AtomicBool>,
+}
+
+/// Record of a signature policy that accepted an image; kept with the image's content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verification {
+    /// Fingerprint of the policy, see [`PolicySource::fingerprint`].
+    policy: String,
+    /// Docker reference under which the image was verified.
+    reference: String,
+    digest: String,
+    /// Whether the policy demands signatures.
+    signed: bool,
+}
+
+impl Verification {
+    /// The verified image.
+    #[must_use]
+    pub fn image(&self) -> Option<CanonicalRef> {
+        Some(CanonicalRef { reference: self.reference.parse().ok()?, digest: self.digest.parse().ok()? })
+    }
+
+    /// Whether both are of one policy.
+    #[must_use]
+    pub fn is_of_same_policy(&self, other: &Self) -> bool {
+        self.policy == other.policy
+    }
+
+    /// Whether the policy demands signatures of the image.
+    #[must_use]
+    pub fn is_signed(&self) -> bool {
+        self.signed
+    }
+}
+
+/// Reason why an image is not accepted.
+pub(crate) struct Refusal {
+    reason: String,
+    /// The policy and the signatures were read. Otherwise the verdict is unknown.
+    definite: bool,
+}
+
+impl Refusal {
+    fn definite(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), definite: true }
+    }
+}
+
+/// A policy or signatures that cannot be read: no verdict.
+impl From<String> for Refusal {
+    fn from(reason: String) -> Self {
+        Self { reason, definite: false }
+    }
+}
+
+impl From<Refusal> for PullError {
+    fn from(Refusal { reason, definite }: Refusal) -> Self {
+        Self::copying(format!("Source image rejected: {reason}")).rejected(definite)
+    }
 }
 
 impl PolicySource {
@@ -95,9 +157,51 @@ impl PolicySource {
     ) -> Result<(), PullError> {
         let mut digests = vec![own, image.digest().clone()];
         digests.dedup();
-        self.judge(session, source, image.reference(), &digests)
-            .await
-            .map_err(|reason| PullError::copying(format!("Source image rejected: {reason}")))
+        self.judge(session, source, image.reference(), &digests).await.map_err(PullError::from)
+    }
+
+    /// The verification of `image`, valid where the signatures are good that it may say are demanded.
+    ///
+    /// # Errors
+    /// The policy accepts no signature of the image, or cannot be read.
+    pub(crate) fn verification(&self, image: &CanonicalRef) -> Result<Verification, Refusal> {
+        let files = Files::read(self);
+        Ok(Verification {
+            policy: files.fingerprint(),
+            reference: image.reference().to_string(),
+            digest: image.digest().to_string(),
+            signed: !self.signed(&files, image.reference())?.is_empty(),
+        })
+    }
+
+    /// The keys and identities of all signatures that `image` needs.
+    fn signed<'a>(
+        &self,
+        files: &'a Files,
+        image: &Reference,
+    ) -> Result<Vec<(&'a [KeySource], &'a Identity)>, Refusal> {
+        let Some(policy) = files.policy()? else {
+            self.without_policy()?;
+            return Ok(Vec::new());
+        };
+        self.warned.store(false, Ordering::Relaxed);
+        let mut signed = Vec::new();
+        for requirement in policy.requirements(image) {
+            match requirement {
+                Requirement::AcceptAnything => {}
+                Requirement::Reject => {
+                    let reason = format!("Running image docker://{image} is rejected by policy.");
+                    return Err(Refusal::definite(reason));
+                }
+                Requirement::Unsupported(kind) => {
+                    return Err(Refusal::definite(format!(
+                        "policy requirement {kind} is not supported: use sigstoreSigned with a public key"
+                    )));
+                }
+                Requirement::Signed { keys, identity } => signed.push((keys.as_slice(), identity)),
+            }
+        }
+        Ok(signed)
     }
 
     async fn judge(
@@ -106,40 +210,23 @@ impl PolicySource {
         source: &Reference,
         image: &Reference,
         digests: &[Digest],
-    ) -> Result<(), String> {
+    ) -> Result<(), Refusal> {
         let files = Files::read(self);
-        let Some(policy) = files.policy()? else {
-            return self.without_policy();
-        };
-        self.warned.store(false, Ordering::Relaxed);
         let mut attached = None;
-        for requirement in policy.requirements(image) {
-            match requirement {
-                Requirement::AcceptAnything => {}
-                Requirement::Reject => {
-                    return Err(format!("Running image docker://{image} is rejected by policy."));
-                }
-                Requirement::Unsupported(kind) => {
-                    return Err(format!(
-                        "policy requirement {kind} is not supported: use sigstoreSigned with a public key"
-                    ));
-                }
-                Requirement::Signed { keys, identity } => {
-                    let keys = keys.iter().map(|key| load(&files, key)).collect::<Result<Vec<_>, _>>()?;
-                    if !files.attachments()?.enabled(source) {
-                        return Err(format!(
-                            "A signature was required, but no signature exists: \
-                             registries.d does not set use-sigstore-attachments for {}",
-                            source.name()
-                        ));
-                    }
-                    let attached = match &attached {
-                        Some(attached) => attached,
-                        None => attached.insert(fetch(session, digests).await?),
-                    };
-                    Wanted { keys: &keys, identity, image, digests }.among(attached)?;
-                }
+        for (keys, identity) in self.signed(&files, image)? {
+            let keys = keys.iter().map(|key| load(&files, key)).collect::<Result<Vec<_>, _>>()?;
+            if !files.attachments()?.enabled(source) {
+                return Err(Refusal::definite(format!(
+                    "A signature was required, but no signature exists: \
+                     registries.d does not set use-sigstore-attachments for {}",
+                    source.name()
+                )));
             }
+            let attached = match &attached {
+                Some(attached) => attached,
+                None => attached.insert(fetch(session, digests).await?),
+            };
+            Wanted { keys: &keys, identity, image, digests }.among(attached).map_err(Refusal::definite)?;
         }
         Ok(())
     }

@@ -312,3 +312,30 @@ fn the_environment_names_the_policy() {
     assert_eq!(candidates(Some("")), in_folders);
     assert_eq!(candidates(Some("/c.json")), [PathBuf::from("/c.json")]);
 }
+
+#[test]
+fn verification_holds_for_one_policy_name_and_digest() {
+    let folder = TempDir::new().unwrap();
+    let source = PolicySource::new(None, vec![folder.path().to_owned()], false);
+    let of = |reference: &str, digit: &str| {
+        let image = CanonicalRef { reference: reference.parse().unwrap(), digest: digest(digit) };
+        (source.verification(&image).ok().unwrap(), image)
+    };
+    let (none, image) = of("r.io/app:v1", "1");
+    assert!(!none.is_signed());
+    assert_eq!(none.image(), Some(image));
+    let write = |policy: &str| std::fs::write(folder.path().join("policy.json"), policy).unwrap();
+    write(r#"{"default":[{"type":"sigstoreSigned","keyPath":"/key"}]}"#);
+    let (signed, _) = of("r.io/app:v1", "1");
+    assert!(signed.is_signed());
+    assert!(!signed.is_of_same_policy(&none));
+    assert_eq!(of("r.io/app:v1", "1").0, signed);
+    for (reference, digit) in [("r.io/app:v2", "1"), ("r.io/copy:v1", "1"), ("r.io/app:v1", "2")] {
+        let (other, _) = of(reference, digit);
+        assert_ne!(other, signed, "{reference} {digit}");
+        assert!(other.is_of_same_policy(&signed));
+    }
+    write(REJECT);
+    let image = CanonicalRef { reference: "r.io/app:v1".parse().unwrap(), digest: digest("1") };
+    assert!(source.verification(&image).is_err_and(|refusal| refusal.definite));
+}
