@@ -9,6 +9,5 @@ pub mod catalog;
 pub mod content;
 pub mod flags;
 pub mod http;
-pub mod registry_settings;
 pub mod serve;
 pub mod webhook;

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use kube::runtime::reflector;
 use olm_api::ClusterCatalog;
 use olm_oci::policy::PolicySource;
-use olm_oci::{Config, Limits, Puller};
+use olm_oci::{Config, Limits, Puller, RegistrySettings};
 use olm_service::Service;
 use olm_service::events::Events;
 use olm_service::service::Fatal;
@@ -20,7 +20,6 @@ use crate::content::{Store, Swept, YOUNG};
 use crate::flags::{Flags, GRAPHQL_GATE, METAS_GATE};
 use crate::http::graphql::{self, GraphQl};
 use crate::http::{CatalogServer, router};
-use crate::registry_settings::RegistrySettings;
 use crate::webhook;
 
 /// Name of the readiness check of the content server.
@@ -56,7 +55,8 @@ pub async fn serve(service: Service, flags: Flags) -> Result<(), Fatal> {
     let woken = Arc::clone(&controller);
     tokio::spawn(secrets.follow(move || woken.retry_all(), service.shutdown.clone()));
     let woken = Arc::clone(&controller);
-    tokio::spawn(settings.follow(move || woken.retry_all(), service.shutdown.clone()));
+    let follow = settings.follow(move || woken.retry_all());
+    tokio::spawn(service.shutdown.clone().run_until_cancelled_owned(follow));
     let listed = CancellationToken::new();
     tokio::spawn(readiness::watch_readiness(
         service.readiness.clone(),

@@ -33,6 +33,7 @@ mod reference;
 mod refusal;
 mod registries;
 mod session;
+mod settings;
 mod sources;
 mod store;
 mod tree;
@@ -51,6 +52,7 @@ pub use platform::Platform;
 pub use proxies::Proxies;
 pub use puller::{PulledFolder, Puller};
 pub use reference::{CanonicalRef, Digest, DigestError, Reference, ReferenceError, Selector};
+pub use settings::RegistrySettings;
 pub use store::remove_folder;
 
 /// Label of catalog images that names the folder of their content (spec 02 §B5).

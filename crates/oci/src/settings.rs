@@ -1,15 +1,13 @@
-//! Watches the files that say how registries are reached: whoever fails because of them is to try again as soon
-//! as they change, not when its backoff ends. What is in them is the business of `olm-oci`, which reads them at
-//! each use.
+//! Watches the files that say how registries are reached and which images are accepted. Pulls read them at each use; a
+//! change ends the wait of what failed, and verifies again what is kept.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use olm_oci::Config;
-use olm_oci::policy::PolicySource;
-use tokio_util::sync::CancellationToken;
+use crate::Config;
+use crate::policy::PolicySource;
 
 /// Wait between two looks.
 const POLL: Duration = Duration::from_secs(5);
@@ -29,6 +27,7 @@ pub struct RegistrySettings {
 
 impl RegistrySettings {
     /// Everything that pulls made with `config` depend on, but for the credentials that this process writes itself.
+    #[must_use]
     pub fn of(config: &Config) -> Self {
         let places = &config.places;
         let mut files = places.containers.clone();
@@ -41,15 +40,16 @@ impl RegistrySettings {
         Self { files, policy: config.policy.clone() }
     }
 
-    /// Calls `changed` after each change, until `stop`.
-    pub async fn follow(self, changed: impl Fn() + Send, stop: CancellationToken) {
+    /// Calls `changed` after each change; never ends.
+    pub async fn follow(self, changed: impl Fn() + Send) {
         let look = async || {
             let settings = self.clone();
             let look = move || (fingerprint(&settings.files), settings.policy.fingerprint());
             tokio::task::spawn_blocking(look).await.ok()
         };
         let mut before = look().await;
-        while stop.run_until_cancelled(tokio::time::sleep(POLL)).await.is_some() {
+        loop {
+            tokio::time::sleep(POLL).await;
             let now = look().await;
             if now != before {
                 tracing::info!("registry settings changed");
