@@ -301,7 +301,14 @@ async fn a_full_disk() {
         assert_eq!(harness::resolved(&failing), harness::resolved(&before));
         assert!(catalogd.get(&world, "cat/api/v1/all").await == old, "{tag}: the old content is served");
         // Between two attempts nothing of them is there.
-        let clean = ["attempts", "catalogs", "catalogs/cat", "catalogs/cat/content", "unpack"];
+        let clean = [
+            "attempts",
+            "catalogs",
+            "catalogs/cat",
+            "catalogs/cat/content",
+            "catalogs/cat/verified",
+            "unpack",
+        ];
         eventually("leftovers go", async || (files_below(&cache) == clean).then_some(())).await;
         println!("{tag}: {says}");
 

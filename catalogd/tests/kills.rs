@@ -72,7 +72,14 @@ impl Killing {
         self.world.until_served("cat", &self.digest).await;
         let served = self.catalogd.get(&self.world, "cat/api/v1/all").await;
         assert!(served == (200, all(self.version)), "version {} is not served", self.version);
-        let expect = ["attempts", "catalogs", "catalogs/cat", "catalogs/cat/content", "unpack"];
+        let expect = [
+            "attempts",
+            "catalogs",
+            "catalogs/cat",
+            "catalogs/cat/content",
+            "catalogs/cat/verified",
+            "unpack",
+        ];
         let cache = self.world.cache("pod");
         let clean = async || (files_below(&cache) == expect).then_some(());
         eventually("leftovers go", clean).await;

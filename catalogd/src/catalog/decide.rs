@@ -30,6 +30,8 @@ pub struct Observed<'a> {
     pub catalog: &'a ClusterCatalog,
     /// The image by digest whose content is held here.
     pub held: Option<&'a str>,
+    /// Whether the present signature policy has accepted that content.
+    pub verified: bool,
     /// The leader's memory of that content.
     pub record: Option<&'a Record>,
     /// Whether this replica leads.
@@ -58,6 +60,8 @@ pub enum Decision {
         /// Why, for the log.
         reason: &'static str,
     },
+    /// Have the signature policy judge the content that is held, then do this.
+    Verify(Box<Decision>),
     /// The content is right: make the status say so, and look again after the time.
     Publish(Option<Duration>),
     /// Follower: hold the content of this digest reference.
@@ -97,10 +101,12 @@ pub fn decide(observed: Observed<'_>) -> Decision {
         Some(_) if due == Some(Duration::ZERO) => Some("poll duration has elapsed"),
         Some(_) => None,
     };
-    match reason {
+    let next = match reason {
         Some(reason) => Decision::Unpack { image: image.ref_.clone(), reason },
         None => Decision::Publish(due),
-    }
+    };
+    let is_unverified = observed.held.is_some() && !observed.verified;
+    if is_unverified { Decision::Verify(Box::new(next)) } else { next }
 }
 
 /// Followers hold what the status says is served, and nothing else.
@@ -311,10 +317,18 @@ mod tests {
         for (title, change, held, record, expect) in rows {
             let catalog = catalog(change);
             let record = record.as_ref();
-            let observed = Observed { catalog: &catalog, held, record, leading: true, now: clock(0) };
+            let observed =
+                Observed { catalog: &catalog, held, verified: true, record, leading: true, now: clock(0) };
             assert_eq!(decide(observed), expect, "{title}");
         }
-        let observed = |catalog, held| Observed { catalog, held, record: None, leading: true, now: clock(0) };
+        let observed = |catalog, held| Observed {
+            catalog,
+            held,
+            verified: true,
+            record: None,
+            leading: true,
+            now: clock(0),
+        };
         // Held content that the status does not name was brought here before something went wrong.
         let moved = catalog(json!({}));
         let expect = unpack("catalog generation differs from observed generation");
@@ -331,6 +345,27 @@ mod tests {
         nil.spec.source.image = None;
         let message = "terminal error: error parsing ClusterCatalog \"cat\", image source is nil";
         assert_eq!(decide(observed(&nil, None)), Decision::Refuse(message.to_owned()));
+    }
+
+    #[test]
+    fn unverified_content_is_verified_before_the_next_step() {
+        let verify = |next: Decision| Decision::Verify(Box::new(next));
+        let polled = json!({"spec": {"source": {"image": {"pollIntervalMinutes": 5}}}});
+        let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        let rows = [
+            (json!({}), Some(DIGEST), verify(Decision::Publish(None))),
+            (polled, Some(DIGEST), verify(unpack("poll duration has elapsed"))),
+            (json!({}), None, unpack("no stored content found for this catalog")),
+            (json!({"spec": {"availabilityMode": "Unavailable"}}), Some(DIGEST), Decision::Withdraw),
+            (deleted, Some(DIGEST), Decision::Finalize),
+        ];
+        for (change, held, expect) in rows {
+            let catalog = catalog(change);
+            let (verified, record) = (false, None);
+            let observed =
+                Observed { catalog: &catalog, held, verified, record, leading: true, now: clock(0) };
+            assert_eq!(decide(observed), expect);
+        }
     }
 
     // spec 07 §1.1
@@ -356,7 +391,8 @@ mod tests {
         for (value, record, expect) in rows {
             let catalog = asked(value);
             let (held, record) = (Some(DIGEST), record.as_ref());
-            let observed = Observed { catalog: &catalog, held, record, leading: true, now: clock(0) };
+            let observed =
+                Observed { catalog: &catalog, held, verified: true, record, leading: true, now: clock(0) };
             assert_eq!(&decide(observed), expect, "{value} {record:?}");
         }
     }
@@ -367,7 +403,8 @@ mod tests {
         catalog.status = None;
         let record = Record { uid: Some("old".to_owned()), ..record(2, None).unwrap() };
         let (held, record) = (Some(DIGEST), Some(&record));
-        let observed = Observed { catalog: &catalog, held, record, leading: true, now: clock(0) };
+        let observed =
+            Observed { catalog: &catalog, held, verified: true, record, leading: true, now: clock(0) };
         assert_eq!(decide(observed), unpack("catalog generation differs from observed generation"));
     }
 
@@ -385,7 +422,8 @@ mod tests {
             (&stopped, None, Decision::Nothing),
         ];
         for (catalog, held, expect) in rows {
-            let observed = Observed { catalog, held, record: None, leading: false, now: clock(0) };
+            let observed =
+                Observed { catalog, held, verified: false, record: None, leading: false, now: clock(0) };
             assert_eq!(decide(observed), expect);
         }
     }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Resource, ResourceExt};
 use olm_api::{ClusterCatalog, ClusterCatalogStatus, finalizers, labels};
-use olm_oci::{CanonicalRef, Class, PullError, catalog_folder};
+use olm_oci::{CanonicalRef, Class, PullError, Reference, catalog_folder};
 use olm_service::cluster::within_deadline;
 use olm_service::reconcile::{Failure, RESYNC};
 use olm_service::status::write_status;
@@ -23,7 +23,7 @@ use super::decide::{
 };
 use super::notices::{self, Notice};
 use super::status::{Outcome, next};
-use crate::content::{UnpackDirectory, WriteError};
+use crate::content::{Snapshot, UnpackDirectory, WriteError};
 
 /// Nice value of storing: a quarter of a processor that readers want whole.
 const BACKGROUND: i32 = 5;
@@ -59,6 +59,11 @@ impl UnpackError {
         }
     }
 
+    /// Whether the signature policy refuses the image for certain.
+    fn is_rejected(&self) -> bool {
+        matches!(self, Self::Pull(error) if error.is_rejected())
+    }
+
     /// Whether the same image fails in the same way each time.
     fn is_of_the_content(&self) -> bool {
         match self {
@@ -78,11 +83,12 @@ impl Controller {
         let decision = decide(Observed {
             catalog,
             held: held.as_ref().map(|snapshot| snapshot.canonical()),
+            verified: held.as_ref().is_some_and(|held| self.is_verified(&name, held)),
             record: record.as_ref(),
             leading: self.is_leading(),
             now: Instant::now(),
         });
-        if !matches!(decision, Decision::Unpack { .. } | Decision::Mirror(_)) {
+        if !matches!(decision, Decision::Unpack { .. } | Decision::Verify(_) | Decision::Mirror(_)) {
             self.unpacks.release(&name);
         }
         match decision {
@@ -94,15 +100,26 @@ impl Controller {
             Decision::Publish(again) => self.publish(catalog, again).await,
             Decision::Unpack { image, reason } => {
                 tracing::info!(catalog = name, image, "unpack required: {reason}");
-                match self.unpack_in_background(catalog, &image).await? {
+                match self.unpack_in_background(catalog, Some(&image), false).await? {
                     Ok(()) => self.unpacked(catalog).await,
-                    Err(error) => self.fail(catalog, &error.to_string(), error.is_terminal()).await,
+                    Err(error) => self.not_unpacked(catalog, &error).await,
                 }
             }
-            Decision::Mirror(reference) => match self.unpack_in_background(catalog, &reference).await? {
-                Ok(()) => Ok(settled(catalog, None)),
-                Err(error) => Err(Failure::new(&error, error.is_terminal())),
-            },
+            Decision::Verify(next) => {
+                let image =
+                    if let Decision::Unpack { image, .. } = &*next { Some(image.as_str()) } else { None };
+                match (self.unpack_in_background(catalog, image, true).await?, *next) {
+                    (Ok(()), Decision::Publish(again)) => self.publish(catalog, again).await,
+                    (Ok(()), _) => self.unpacked(catalog).await,
+                    (Err(error), _) => self.not_unpacked(catalog, &error).await,
+                }
+            }
+            Decision::Mirror(reference) => {
+                match self.unpack_in_background(catalog, Some(&reference), false).await? {
+                    Ok(()) => Ok(settled(catalog, None)),
+                    Err(error) => Err(Failure::new(&error, error.is_terminal())),
+                }
+            }
             Decision::Drop => {
                 self.drop_content(&name).await.map_err(Failure::retry)?;
                 Ok(settled(catalog, None))
@@ -192,19 +209,80 @@ impl Controller {
         record
     }
 
-    /// [`unpack`](Self::unpack)s, beyond this reconcile where it takes long; the error of a reconcile that ends before.
+    /// [`verify_held`](Self::verify_held)s if `verify`, and [`unpack`](Self::unpack)s `image` if there is one, beyond this
+    /// reconcile where it takes long; the error of a reconcile that ends before.
     async fn unpack_in_background(
         self: &Arc<Self>,
         catalog: &ClusterCatalog,
-        image: &str,
+        image: Option<&str>,
+        verify: bool,
     ) -> Result<Result<(), UnpackError>, Failure> {
-        let want = format!("{:?} {image}", self.goal(catalog));
-        let work = |stop| {
-            let (controller, catalog, image) = (Arc::clone(self), catalog.clone(), image.to_owned());
-            async move { controller.unpack(&catalog, &image, &stop).await }
+        let want = format!("{:?} {image:?} {verify}", self.goal(catalog));
+        let work = |stop: CancellationToken| {
+            let (controller, catalog, image) = (Arc::clone(self), catalog.clone(), image.map(str::to_owned));
+            async move {
+                let verified = if verify { controller.verify_held(&catalog, &stop).await } else { Ok(()) };
+                // Another image may come, whatever becomes of the one that is held.
+                match image {
+                    Some(image) => controller.unpack(&catalog, &image, &stop).await,
+                    None => verified,
+                }
+            }
         };
         let outcome = self.unpacks.outcome(&catalog.name_any(), want, work).await;
         outcome.map_err(|_| Failure::pending(RESYNC))
+    }
+
+    /// The image of the held content, under the name that it was verified under last, or came here under.
+    fn held_image(&self, name: &str, held: &Snapshot) -> Option<CanonicalRef> {
+        let verified = self.store.verification(name).and_then(|verification| verification.image());
+        verified.filter(|image| image.to_string() == held.canonical()).or_else(|| {
+            let reference: Reference = held.canonical().parse().ok()?;
+            CanonicalRef::from_digest(&reference)
+        })
+    }
+
+    fn is_verified(&self, name: &str, held: &Snapshot) -> bool {
+        let Some(image) = self.held_image(name, held) else { return false };
+        self.puller.verification(&image).is_ok_and(|needed| self.store.verification(name) == Some(needed))
+    }
+
+    /// Has the present signature policy judge the held content, and removes what it refuses.
+    async fn verify_held(
+        &self,
+        catalog: &ClusterCatalog,
+        stop: &CancellationToken,
+    ) -> Result<(), UnpackError> {
+        let name = catalog.name_any();
+        let Some(held) = self.store.get(&name) else { return Ok(()) };
+        let Some(image) = self.held_image(&name, &held) else { return Ok(()) };
+        let verified = self.verify(&name, &image, stop).await;
+        if let Err(error) = &verified
+            && error.is_rejected()
+        {
+            tracing::warn!(catalog = name, image = %image, %error, "content withdrawn");
+            self.forget(&name);
+            let store = self.store.clone();
+            tokio::task::spawn_blocking(move || store.remove(&name))
+                .await
+                .map_err(std::io::Error::other)??;
+        }
+        verified
+    }
+
+    /// Has the present signature policy judge an image whose content is held.
+    async fn verify(
+        &self,
+        name: &str,
+        image: &CanonicalRef,
+        stop: &CancellationToken,
+    ) -> Result<(), UnpackError> {
+        let needed = self.puller.verification(image)?;
+        if self.store.verification(name).as_ref() == Some(&needed) {
+            return Ok(());
+        }
+        stop.run_until_cancelled(self.puller.verify(image)).await.ok_or(UnpackError::Superseded)??;
+        Ok(self.store.set_verification(name, &needed)?)
     }
 
     /// Resolves `image` and brings its content here, unless that content is held already. `stop` ends network traffic,
@@ -220,7 +298,7 @@ impl Controller {
         let image = image.ok_or(UnpackError::Superseded)??;
         let canonical = image.to_string();
         if self.store.get(&name).is_some_and(|held| held.canonical() == canonical) {
-            return Ok(());
+            return self.verify(&name, &image, stop).await;
         }
         if let Some(refused) = self.refusal(catalog, &canonical) {
             return Err(UnpackError::Refused(refused));
@@ -251,6 +329,8 @@ impl Controller {
         image: &CanonicalRef,
         stop: &CancellationToken,
     ) -> Result<(), UnpackError> {
+        // Read before the pull reads the policy: should that change meanwhile, the content is verified again.
+        let needed = self.puller.verification(image)?;
         let directory = self.unpack_directory(name, image).await?;
         let destination = directory.destination();
         let pull = self.puller.pull_folder(image, catalog_folder, &destination);
@@ -258,7 +338,8 @@ impl Controller {
             Some(Ok(folder)) => {
                 let (files, bytes) = (folder.files, folder.bytes);
                 tracing::info!(catalog = name, image = %image, files, bytes, "image unpacked");
-                self.store_content(name, folder.path, image.to_string()).await
+                let stored = self.store_content(name, folder.path, image.to_string()).await;
+                stored.and_then(|()| Ok(self.store.set_verification(name, &needed)?))
             }
             Some(Err(error)) => Err(error.into()),
             None => Err(UnpackError::Superseded),
@@ -289,6 +370,16 @@ impl Controller {
         self.forget(name);
         let (store, name) = (self.store.clone(), name.to_owned());
         tokio::task::spawn_blocking(move || store.remove(&name)).await?
+    }
+
+    /// Reports that content could not be brought here, or is not accepted any more.
+    async fn not_unpacked(&self, catalog: &ClusterCatalog, error: &UnpackError) -> Result<Done, Failure> {
+        let message = error.to_string();
+        if error.is_rejected() && self.store.get(&catalog.name_any()).is_none() {
+            self.write(catalog, &Outcome::Rejected(&message)).await?;
+            return Err(Failure::retry(message));
+        }
+        self.fail(catalog, &message, error.is_terminal()).await
     }
 
     /// Tells the user what went wrong, and the caller that it did.

@@ -29,6 +29,8 @@ pub enum Outcome<'a> {
         /// Whether only a change of the spec can help.
         terminal: bool,
     },
+    /// The signature policy refuses the image, and no other content is held.
+    Rejected(&'a str),
     /// The content was removed because the catalog is switched off.
     Withdrawn,
     /// The content was removed because the catalog is being deleted.
@@ -58,6 +60,15 @@ pub fn next(catalog: &ClusterCatalog, outcome: &Outcome<'_>, now: Timestamp) -> 
             let (value, reason) =
                 if *terminal { (Status::False, reasons::BLOCKED) } else { (Status::True, reasons::RETRYING) };
             set(&mut status, types::PROGRESSING, value, reason, &sanitize(message));
+        }
+        Outcome::Rejected(message) => {
+            clear(&mut status);
+            let message = sanitize(message);
+            set(&mut status, types::PROGRESSING, Status::True, reasons::RETRYING, &message);
+            // Never served, it has no such condition.
+            if conditions::find(&status.conditions, types::SERVING).is_some() {
+                set(&mut status, types::SERVING, Status::False, reasons::UNAVAILABLE, &message);
+            }
         }
         Outcome::Withdrawn => {
             clear(&mut status);
@@ -181,6 +192,20 @@ mod tests {
             ("switched off", served(1), Outcome::Withdrawn, withdrawn.clone()),
             ("still off", withdrawn.clone(), Outcome::Withdrawn, withdrawn),
             ("deleted", served(1), Outcome::Removed, removed),
+            (
+                "rejected",
+                served(1),
+                Outcome::Rejected("no"),
+                json!({"conditions": [
+                    condition("Progressing", "True", "Retrying", "no", 2, "2026-01-01T00:00:00Z"),
+                    condition("Serving", "False", "Unavailable", "no", 2, later)]}),
+            ),
+            (
+                "first rejected",
+                Value::Null,
+                Outcome::Rejected("no"),
+                json!({"conditions": [condition("Progressing", "True", "Retrying", "no", 2, later)]}),
+            ),
             (
                 "first failure",
                 Value::Null,

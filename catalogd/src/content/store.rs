@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! <cache>/catalogs/<catalog>/content   what is served; staging files beside it for a while
+//! <cache>/catalogs/<catalog>/verified  the signature policy that accepted it
 //! <cache>/unpack/<catalog>/image       an image on its way
 //! <cache>/attempts/<digest>            that it is on its way
 //! ```
@@ -16,11 +17,15 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use olm_fbc::{Meta, load};
+use olm_oci::policy::Verification;
 use parking_lot::RwLock;
 
 use super::attempts::{Attempt, Attempts, Suspect};
 use super::snapshot::CONTENT;
 use super::{Observer, Snapshot, UnpackedFolder, WriteError, Writer, writer};
+
+/// Name of the file in a catalog's directory that holds the [`Verification`] of its content.
+const VERIFIED: &str = "verified";
 
 /// What belongs to no catalog is removed when it is this old: content may be written a moment before its
 /// catalog is known here.
@@ -91,6 +96,19 @@ impl Store {
     /// The content of a catalog, if any is held.
     pub fn get(&self, catalog: &str) -> Option<Arc<Snapshot>> {
         self.held.read().get(catalog).cloned()
+    }
+
+    /// The last verification of the catalog's content, which may be that of other content.
+    pub fn verification(&self, catalog: &str) -> Option<Verification> {
+        serde_json::from_slice(&std::fs::read(self.catalogs.join(catalog).join(VERIFIED)).ok()?).ok()
+    }
+
+    /// Keeps the verification of the catalog's content.
+    ///
+    /// # Errors
+    /// The disk.
+    pub fn set_verification(&self, catalog: &str, verification: &Verification) -> io::Result<()> {
+        std::fs::write(self.catalogs.join(catalog).join(VERIFIED), serde_json::to_vec(verification)?)
     }
 
     /// Catalogs that have content here.
@@ -229,11 +247,11 @@ fn open_catalog(directory: &Path) -> io::Result<Snapshot> {
     Ok(snapshot)
 }
 
-/// Removes everything in a catalog's directory but the content.
+/// Removes everything in a catalog's directory but the content and its verification.
 fn tidy(directory: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
-        if entry.file_name() != CONTENT {
+        if entry.file_name() != CONTENT && entry.file_name() != VERIFIED {
             remove(&entry.path())?;
         }
     }

@@ -1,0 +1,90 @@
+//! The real binary under a signature policy that changes.
+
+// A test fails by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod harness;
+
+use harness::{ALONE, Catalogd, World, condition, image, message, reason, resolved};
+use olm_api::ClusterCatalog;
+use olm_image::registry::Fault;
+use serde_json::{Value, json};
+
+const LINES: &str = "{\"schema\":\"a\"}\n";
+
+/// Starts catalogd with the policy of this test in its environment.
+fn launch(world: &World) -> Catalogd {
+    let policy = format!("CONTAINERS_POLICY_JSON={}", world.file("policy.json").display());
+    let settings = format!("XDG_CONFIG_HOME={}", world.file("config").display());
+    let program = ["/usr/bin/env", &policy, &settings, env!("CARGO_BIN_EXE_catalogd")];
+    Catalogd::launch(world, "first", &program, &ALONE)
+}
+
+fn write_policy(world: &World, requirement: &Value) {
+    let staging = world.file("policy.new");
+    std::fs::write(&staging, json!({"default": [requirement]}).to_string()).unwrap();
+    std::fs::rename(staging, world.file("policy.json")).unwrap();
+}
+
+/// Demands signatures by a key that has signed nothing.
+fn signed(world: &World) -> Value {
+    let key = world.file("key.pub");
+    std::fs::write(&key, rcgen::KeyPair::generate().unwrap().public_key_pem()).unwrap();
+    json!({"type": "sigstoreSigned", "keyPath": key})
+}
+
+fn is_served(catalog: &ClusterCatalog) -> bool {
+    reason(catalog, "Serving") == "Available" && reason(catalog, "Progressing") == "Succeeded"
+}
+
+async fn until_withdrawn(world: &World, catalogd: &Catalogd) {
+    let none = "source catalog content: error copying image: Source image rejected: \
+                A signature was required, but no signature exists";
+    let refused = world.until("cat", |catalog| reason(catalog, "Serving") == "Unavailable").await;
+    for (type_, status, reason) in [("Serving", "False", "Unavailable"), ("Progressing", "True", "Retrying")]
+    {
+        let expect = json!({"status": status, "reason": reason, "message": none, "observedGeneration": 1});
+        assert_eq!(condition(&refused, type_), Some(expect));
+    }
+    let status = refused.status.unwrap();
+    assert!(status.resolved_source.is_none() && status.urls.is_none() && status.last_unpacked.is_none());
+    assert_eq!(catalogd.get(world, "cat/api/v1/all").await.0, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tightened_policy_withdraws_catalog_and_relaxed_policy_serves_it_again() {
+    let world = World::start().await;
+    let attachments = world.file("config/containers/registries.d");
+    std::fs::create_dir_all(&attachments).unwrap();
+    std::fs::write(attachments.join("a.yaml"), "default-docker: {use-sigstore-attachments: true}").unwrap();
+    let (anything, signed) = (json!({"type": "insecureAcceptAnything"}), signed(&world));
+    write_policy(&world, &anything);
+    let digest = world.registry.add_image("a/cat", "v1", &image("schema: a"));
+    world.create("cat", "a/cat:v1", json!({})).await;
+    let catalogd = launch(&world);
+    world.until("cat", is_served).await;
+
+    // No verdict without an answer of the signature store.
+    world.registry.add_fault(".sig", usize::MAX, Fault::Status(500, Vec::new(), String::new()));
+    write_policy(&world, &signed);
+    let failing = world.until("cat", |catalog| reason(catalog, "Progressing") == "Retrying").await;
+    assert!(message(&failing, "Progressing").contains("reading signatures sha256-"), "{failing:?}");
+    assert_eq!(reason(&failing, "Serving"), "Available");
+    assert!(resolved(&failing).ends_with(&digest));
+    assert_eq!(catalogd.get(&world, "cat/api/v1/all").await, (200, LINES.to_owned()));
+
+    world.registry.clear_faults();
+    until_withdrawn(&world, &catalogd).await;
+    assert!(!world.cache("first").join("catalogs/cat").exists());
+
+    write_policy(&world, &anything);
+    world.until("cat", is_served).await;
+    assert_eq!(catalogd.get(&world, "cat/api/v1/all").await, (200, LINES.to_owned()));
+
+    // A policy that changed while catalogd was down, and content of a version that recorded no verification.
+    catalogd.kill().await;
+    std::fs::remove_file(world.cache("first").join("catalogs/cat/verified")).unwrap();
+    write_policy(&world, &signed);
+    let catalogd = launch(&world);
+    until_withdrawn(&world, &catalogd).await;
+}
