@@ -34,6 +34,8 @@ pub mod types {
     /// Extension: nothing is applied or upgraded (spec 07 §7.2). Only while annotation
     /// [`EXT_PAUSED`](crate::annotations::EXT_PAUSED) says so.
     pub const PAUSED: &str = "Paused";
+    /// Extension: the signature policy accepts the image of the bundle. Only where the policy demands something.
+    pub const SIGNATURE_VERIFIED: &str = "SignatureVerified";
     /// Cluster upgrade status: the platform may be upgraded (spec 06 §9.7).
     pub const UPGRADEABLE: &str = "Upgradeable";
 }
@@ -97,6 +99,13 @@ pub mod reasons {
     pub const UNSATISFIED: &str = "Unsatisfied";
     /// The bundle requires nothing.
     pub const NO_DEPENDENCIES: &str = "NoDependencies";
+
+    /// The signature policy demands signatures of the image, and accepts them.
+    pub const VERIFIED: &str = "Verified";
+    /// The signature policy refuses the image.
+    pub const REJECTED: &str = "Rejected";
+    /// The policy or the signatures cannot be read.
+    pub const VERIFICATION_FAILED: &str = "VerificationFailed";
 
     /// Cluster upgrade status, before the first evaluation (spec 06 §9.5).
     pub const INITIALIZING: &str = "Initializing";

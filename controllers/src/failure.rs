@@ -14,6 +14,8 @@ pub(crate) enum Class {
     Blocked,
     /// Only a change of `spec.config` can help.
     InvalidConfiguration,
+    /// The signature policy refuses the image; retried as the policy and signatures may change.
+    Rejected,
     /// Nothing is wrong: an image is being pulled.
     Pulling,
 }
@@ -41,6 +43,11 @@ impl Failure {
     /// A failure that stays until somebody changes something.
     pub(crate) fn blocked(message: impl fmt::Display) -> Self {
         Self { class: Class::Blocked, ..Self::retry(message) }
+    }
+
+    /// A refusal by the signature policy.
+    pub(crate) fn rejected(message: impl fmt::Display) -> Self {
+        Self { class: Class::Rejected, ..Self::retry(message) }
     }
 
     /// The same failure with `context: ` before its text.

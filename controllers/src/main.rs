@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use clap::Parser;
 use olm_oci::policy::PolicySource;
-use olm_oci::{Config, Limits, Proxies, Puller};
+use olm_oci::{Config, Limits, Proxies, Puller, RegistrySettings};
 use olm_resolve::DependencyMode;
 use olm_service::ca_pool::{CaPool, CaSources};
 use olm_service::command_line::{ServerCommand, from_command_line, refuse};
@@ -133,7 +133,7 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
     let events = Events::new(service.client.clone(), service.component);
     let mut secrets = service.pull_secrets(events.clone())?;
     let pulling = Config { auth_file: Some(secrets.path().to_owned()), ..flags.pulling()? };
-    let policy = pulling.policy.clone();
+    let (policy, settings) = (pulling.policy.clone(), RegistrySettings::of(&pulling));
     let puller = Puller::new(pulling);
     let exceeded = puller.limits_exceeded();
     service.metrics.register_images(move || exceeded.all(), move || policy.exists());
@@ -150,6 +150,9 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
     let stop = &service.shutdown;
     let woken = Arc::clone(&catalogs);
     tokio::spawn(secrets.follow(move || woken.announce(), stop.clone()));
+    let woken = Arc::clone(&catalogs);
+    let follow = settings.follow(move || woken.announce());
+    tokio::spawn(stop.clone().run_until_cancelled_owned(follow));
     let listed = CancellationToken::new();
     let (catalog_store, following) = catalogs::run(
         service.client.clone(),

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use olm_oci::policy::PolicySource;
 use olm_oci::{Config, Limits};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
@@ -42,9 +43,12 @@ pub(crate) fn image(files: &Files) -> String {
     format!("registry.invalid/demo@{}", digest(files))
 }
 
-/// Bundles below this directory.
+/// Bundles below this directory, under the signature policy there. The certificate authorities in its folder `cas` are
+/// trusted.
 pub(crate) fn open(directory: &Path) -> Bundles {
-    let puller = Puller::new(Config::new(Limits::BUNDLE));
+    let policy = PolicySource::new(None, vec![directory.to_owned()], false);
+    let cas_dir = Some(directory.join("cas")).filter(|folder| folder.exists());
+    let puller = Puller::new(Config { policy, cas_dir, ..Config::new(Limits::BUNDLE) });
     Bundles::open(directory, puller, &CancellationToken::new()).unwrap()
 }
 

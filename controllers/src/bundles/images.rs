@@ -7,9 +7,13 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use olm_oci::policy::Verification;
 use parking_lot::Mutex;
 
 use super::{Files, kept};
+
+/// Extension of the file with the verifications of an image, one for each name.
+const VERIFIED: &str = "verified";
 
 /// The files of all images.
 pub(super) struct Images {
@@ -36,6 +40,24 @@ impl Images {
         let stored: BTreeMap<&String, String> =
             files.iter().map(|(path, bytes)| (path, BASE64_STANDARD.encode(bytes))).collect();
         kept::write(&self.place(digest), digest, &serde_json::to_vec(&stored)?)
+    }
+
+    /// Whether this verification is kept with the files of its image.
+    pub(super) fn is_verified(&self, digest: &str, verification: &Verification) -> bool {
+        self.verifications(digest).contains(verification)
+    }
+
+    /// Keeps the verification with the files of its image, in place of those of other policies.
+    pub(super) fn set_verified(&self, digest: &str, verification: &Verification) -> io::Result<()> {
+        let mut all = self.verifications(digest);
+        all.retain(|other| other.is_of_same_policy(verification) && other != verification);
+        all.push(verification.clone());
+        kept::write(&self.place(digest).with_extension(VERIFIED), digest, &serde_json::to_vec(&all)?)
+    }
+
+    fn verifications(&self, digest: &str) -> Vec<Verification> {
+        let kept = kept::read(&self.place(digest).with_extension(VERIFIED), digest);
+        kept.and_then(|kept| serde_json::from_slice(&kept).ok()).unwrap_or_default()
     }
 
     /// The extension needs these digests, and no other ones any more.

@@ -13,6 +13,9 @@
 //! Of each extension one rendering is kept, that of the content wanted last; the files of images are kept by digest
 //! ([`images`]), for all extensions, while one of them has them installed, or wants to. What is damaged, foreign, or of
 //! another program is made again.
+//!
+//! What is kept is rendered under any name and policy; [`Bundles::judge`] tells whether the present signature policy accepts it
+//! under the name that the extension uses. The verifications are kept with the files.
 
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -30,6 +33,7 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::UNIX_EPOCH;
 
+use olm_oci::policy::Verification;
 use olm_oci::{BUNDLE_FOLDERS, CanonicalRef, Class, PullError, Puller, Reference};
 use olm_service::background::{Background, Pending};
 use olm_service::component::version_text;
@@ -63,6 +67,10 @@ pub(crate) enum Unusable {
     Pulling(Pending),
 }
 
+/// Verdict of the signature policy about an image: whether it was accepted for signatures that the policy demands, or why it
+/// is not accepted.
+pub(crate) type SignatureVerdict = Result<bool, Failure>;
+
 /// An image that was pulled.
 pub(crate) struct Pulled {
     image: CanonicalRef,
@@ -76,6 +84,8 @@ pub(crate) struct Bundles {
     images: Arc<Images>,
     /// By extension: the pull of the image that it wants.
     pub(crate) pulls: Background<String, Result<Pulled, Failure>>,
+    /// By extension: the verification of the image that it wants or has.
+    pub(crate) verifications: Background<Verification, Result<(), Failure>>,
     /// A folder for each extension.
     directory: PathBuf,
     /// Which program renders: another one might render otherwise.
@@ -96,8 +106,9 @@ impl Bundles {
         let processors = available_parallelism().map_or(1, usize::from);
         let rendering = Semaphore::new(processors);
         let (puller, images) = (Arc::new(puller), Arc::new(Images::new(images)));
-        let (pulls, program) = (Background::new(stop), program());
-        Ok(Self { puller, images, pulls, directory, program, rendering, faults: Mutex::default() })
+        let (pulls, verifications) = (Background::new(stop), Background::new(stop));
+        let (program, faults) = (program(), Mutex::default());
+        Ok(Self { puller, images, pulls, verifications, directory, program, rendering, faults })
     }
 
     /// The extension has these images installed, or is rolling them out; files of others that it needed before may go.
@@ -142,6 +153,38 @@ impl Bundles {
         made.ok_or_else(lost)?
     }
 
+    /// Verdict of the present signature policy about an image whose content is held.
+    pub(crate) async fn judge(
+        &self,
+        extension: &str,
+        image: &CanonicalRef,
+    ) -> Result<SignatureVerdict, Pending> {
+        let needed = match self.puller.verification(image) {
+            Ok(needed) => needed,
+            Err(error) => return Ok(Err(unavailable(error))),
+        };
+        let is_signed = needed.is_signed();
+        if !is_signed || self.is_verified(image, &needed).await {
+            return Ok(Ok(is_signed));
+        }
+        let work = |stop: CancellationToken| {
+            let (puller, images) = (Arc::clone(&self.puller), Arc::clone(&self.images));
+            let (image, needed) = (image.clone(), needed.clone());
+            async move {
+                let verified = stop.run_until_cancelled(puller.verify(&image)).await;
+                verified.ok_or_else(|| Failure::retry("cancelled"))?.map_err(unavailable)?;
+                keep_verified(images, image, needed).await
+            }
+        };
+        let verified = self.verifications.outcome(extension, needed.clone(), work).await?;
+        Ok(verified.map(|()| is_signed))
+    }
+
+    async fn is_verified(&self, image: &CanonicalRef, needed: &Verification) -> bool {
+        let (images, digest, needed) = (Arc::clone(&self.images), image.digest().to_string(), needed.clone());
+        blocking(move || images.is_verified(&digest, &needed)).await.unwrap_or_default()
+    }
+
     /// The bundle of an image from what is here; `None` where the image has to be pulled.
     async fn made(
         &self,
@@ -179,12 +222,14 @@ impl Bundles {
         if let Some(Err(Unusable::Faulty(failure))) = &made {
             self.faults.lock().insert(extension.to_owned(), (key, failure.clone()));
         }
-        made
+        let image = Some(image.clone());
+        made.map(|made| made.map(|rendered| Rendered { image, ..rendered }))
     }
 
     /// Forgets what was kept for the extension; files that it alone needed go with the next [`sweep`](Self::sweep).
     pub(crate) async fn remove(&self, extension: &str) -> io::Result<()> {
         self.pulls.end(extension).await;
+        self.verifications.end(extension).await;
         self.faults.lock().remove(extension);
         self.images.need_nothing(extension);
         let folder = self.directory.join(extension);
@@ -203,11 +248,25 @@ async fn pull(puller: Arc<Puller>, images: Arc<Images>, reference: Reference) ->
     if found {
         return Ok(Pulled { image, files: None });
     }
+    // Read before the pull reads the policy: should that change meanwhile, the image is verified again.
+    let needed = puller.verification(&image).map_err(unavailable)?;
     let files = puller.pull_files(&image, &BUNDLE_FOLDERS).await.map_err(unavailable)?;
-    let digest = image.digest().to_string();
-    let keep = move || (!is_kept(images.write(&digest, &files))).then_some(files);
+    let (digest, kept) = (image.digest().to_string(), Arc::clone(&images));
+    let keep = move || (!is_kept(kept.write(&digest, &files))).then_some(files);
     let files = blocking(keep).await.map_err(Failure::retry)?;
+    if needed.is_signed() {
+        keep_verified(images, image.clone(), needed).await?;
+    }
     Ok(Pulled { image, files })
+}
+
+async fn keep_verified(
+    images: Arc<Images>,
+    image: CanonicalRef,
+    verification: Verification,
+) -> Result<(), Failure> {
+    let keep = move || is_kept(images.set_verified(image.digest().as_str(), &verification));
+    blocking(keep).await.map(drop).map_err(Failure::retry)
 }
 
 /// Whether something was written to disk. Where not, only the next restart pays for it.
@@ -236,6 +295,7 @@ fn program() -> String {
 fn unavailable(error: PullError) -> Failure {
     match error.class() {
         Class::Terminal => Failure::blocked(error.unmarked()),
+        Class::Retry if error.is_rejected() => Failure::rejected(error.unmarked()),
         Class::Retry => Failure::retry(error.unmarked()),
     }
 }

@@ -1,6 +1,7 @@
 //! From the files of a bundle to its objects. Pure, and the only place in this server where bundles are parsed.
 
 use olm_bundle::{Bundle, RenderOptions};
+use olm_oci::CanonicalRef;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -33,6 +34,9 @@ pub(crate) struct Rendered {
     pub obstacles: Vec<String>,
     /// What the configuration holds to no effect.
     pub warnings: Vec<String>,
+    /// The image that was asked for.
+    #[serde(skip)]
+    pub image: Option<CanonicalRef>,
 }
 
 impl Wishes {
@@ -81,5 +85,6 @@ pub(super) fn render(files: &Files, wishes: &Wishes) -> Result<Rendered, Failure
         properties: bundle.properties().map(str::to_owned),
         max_openshift_version: bundle.max_openshift_version().map(str::to_owned),
         objects,
+        image: None,
     })
 }

@@ -69,7 +69,7 @@ async fn a_bundle_is_rendered_once_for_each_digest_and_wish() {
 
     // What another program made is not taken over.
     let key = wishes(None).key(&digest(&files), &restarted.program);
-    let odd = Rendered { objects: vec![json!("odd")], ..Rendered::default() };
+    let odd = Rendered { objects: vec![json!("odd")], image: first.image.clone(), ..Rendered::default() };
     kept::write(&place.join(RENDERED), &key, &serde_json::to_vec(&odd).unwrap()).unwrap();
     assert_eq!(restarted.rendered("demo", &image, wishes(None)).await.unwrap(), odd);
     restarted.program = "newer".to_owned();

@@ -33,7 +33,8 @@ pub(in crate::extension) fn extension() -> ClusterExtension {
 
 /// The memory of an extension whose newest revision is this one, made from these inputs.
 fn memory(inputs: RevisionInputs, set: &ClusterObjectSet) -> ExtensionMemory {
-    let made = Made { inputs, newest: Newest::of(set), crds: CrdVerdict::Accepted("x".to_owned()) };
+    let made =
+        Made { inputs, newest: Newest::of(set), crds: CrdVerdict::Accepted("x".to_owned()), image: None };
     ExtensionMemory { newest: Some(made), ..ExtensionMemory::default() }
 }
 

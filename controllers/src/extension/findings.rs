@@ -1,5 +1,5 @@
-//! What our own rules say about an extension: the conditions `UpgradeAvailable`, `DependenciesSatisfied` and `Paused`, and
-//! the end of the message about progress (spec 07 §§1.1, 4.5, 5.5, 6.3, 7.2). Pure.
+//! What our own rules say about an extension: the conditions `UpgradeAvailable`, `DependenciesSatisfied`, `Paused` and
+//! `SignatureVerified`, and the end of the message about progress (spec 07 §§1.1, 4.5, 5.5, 6.3, 7.2). Pure.
 
 use olm_api::annotations;
 use olm_api::cluster_extension::BundleMetadata;
@@ -11,6 +11,8 @@ use olm_resolve::{
 };
 
 use super::revisions::RevisionStates;
+use crate::bundles::SignatureVerdict;
+use crate::failure::Class;
 use crate::preflight::CrdVerdict;
 
 /// What becomes of a condition that exists only where a rule of ours is in force.
@@ -34,6 +36,8 @@ pub(crate) struct Findings {
     pub dependencies: Finding,
     /// Condition `Paused`.
     pub paused: Finding,
+    /// Condition `SignatureVerified`.
+    pub signature: Finding,
     /// Catalogs that were left out.
     pub left_out: Vec<LeftOut>,
     /// What was found about definitions, and does not count where the extension says so.
@@ -145,6 +149,29 @@ pub(super) fn paused(waits: Option<String>) -> ConditionState {
     let waits = waits.map_or_else(String::new, |waits| format!("; {waits} waits"));
     let message = format!("annotation {}: nothing is applied or upgraded{waits}", annotations::EXT_PAUSED);
     ConditionState { status: Some(true), reason: reasons::PAUSED, message }
+}
+
+/// Condition of the signature policy's verdict about `image`; there is none where the policy demands nothing.
+pub(super) fn signature(image: &str, verdict: Option<&SignatureVerdict>) -> Finding {
+    let (status, reason, message) = match verdict {
+        None => return Finding::Unchanged,
+        Some(Ok(false)) => return Finding::NotInForce,
+        Some(Ok(true)) => (
+            Some(true),
+            reasons::VERIFIED,
+            format!("image {image} is signed as the signature policy demands"),
+        ),
+        Some(Err(failure)) => {
+            let is_rejected = failure.class == Class::Rejected;
+            let reason = if is_rejected { reasons::REJECTED } else { reasons::VERIFICATION_FAILED };
+            (
+                is_rejected.then_some(false),
+                reason,
+                format!("image {image}: {failure}; no new revision is made of it"),
+            )
+        }
+    };
+    Finding::Is(ConditionState { status, reason, message })
 }
 
 /// Whether what `bundle` requires is there.

@@ -21,7 +21,7 @@ use super::choice::ChosenBundle;
 use super::decide::{Observed, RevisionInputs};
 use super::memory::{self, Newest};
 use super::revisions::Revision;
-use crate::bundles::{Rendered, Unusable, Wishes};
+use crate::bundles::{Rendered, SignatureVerdict, Unusable, Wishes};
 use crate::failure::{Class, Failure};
 use crate::preflight::{CrdVerdict, crd_check, refuse_obstacles};
 
@@ -37,6 +37,8 @@ pub(super) struct Installation {
     pub made: Option<Made>,
     /// What its definitions mean for what exists, as far as that was looked at.
     pub definitions: CrdVerdict,
+    /// Verdict of the signature policy about the image, where there is one.
+    pub verdict: Option<SignatureVerdict>,
     /// What is worth a look, where a revision was made.
     pub warnings: Vec<String>,
     /// What is missing may come any time.
@@ -56,12 +58,13 @@ pub(super) struct Made {
 
 impl Installation {
     fn failed(failure: Failure) -> Self {
-        Self { applied: Err(failure), ..Self::unchanged(CrdVerdict::Safe) }
+        let verdict = (failure.class == Class::Rejected).then(|| Err(failure.clone()));
+        Self { applied: Err(failure), verdict, ..Self::unchanged(CrdVerdict::Safe) }
     }
 
     pub(super) fn unchanged(definitions: CrdVerdict) -> Self {
-        let warnings = Vec::new();
-        Self { applied: Ok(()), made: None, definitions, warnings, look_again: false, unfinished: false }
+        let (warnings, verdict, look_again, unfinished) = (Vec::new(), None, false, false);
+        Self { applied: Ok(()), made: None, definitions, verdict, warnings, look_again, unfinished }
     }
 }
 
@@ -77,17 +80,19 @@ impl Context {
         inputs: RevisionInputs,
     ) -> Result<Installation, Attempt> {
         let name = &observed.name;
-        let rendered = self.rendered(name, target, &inputs).await;
-        Ok(match rendered {
-            Ok(rendered) => {
+        let judged = self.rendered_and_judged(name, target, &inputs).await;
+        Ok(match judged {
+            Ok((rendered, verdict)) => {
                 let check = crd_check(observed.extension, observed.rules.crd_check);
-                let made = self.make_newest(observed.extension, inputs, rendered, check).boxed().await;
-                made.unwrap_or_else(Installation::failed)
+                let made = self.make_newest(observed.extension, inputs, rendered, &verdict, check);
+                let installation = made.boxed().await.unwrap_or_else(Installation::failed);
+                Installation { verdict: Some(verdict), ..installation }
             }
             Err(Unusable::Faulty(failure)) => Installation::failed(failure),
             Err(Unusable::Unavailable(failure)) if self.needs_no_content(observed, &inputs) => {
                 tracing::warn!(extension = name, error = failure.message, "bundle content is not available");
-                Installation::unchanged(self.known_verdict(name, &inputs))
+                let definitions = self.known_verdict(name, &inputs);
+                Installation { applied: Ok(()), definitions, ..Installation::failed(failure) }
             }
             Err(Unusable::Unavailable(failure)) => Installation::failed(failure),
             Err(Unusable::Pulling(_)) if self.needs_no_content(observed, &inputs) => {
@@ -112,22 +117,45 @@ impl Context {
         self.parts.bundles.rendered(name, &target.image, wishes).boxed().await
     }
 
-    /// Makes what was rendered the newest revision, unless it is.
+    /// Renders the bundle and has the signature policy judge its image.
+    async fn rendered_and_judged(
+        &self,
+        name: &str,
+        target: &ChosenBundle,
+        inputs: &RevisionInputs,
+    ) -> Result<(Rendered, SignatureVerdict), Unusable> {
+        let rendered = self.rendered(name, target, inputs).await?;
+        let verdict = match &rendered.image {
+            Some(image) => self.parts.bundles.judge(name, image).boxed().await.map_err(Unusable::Pulling)?,
+            None => Err(Failure::retry("image of the rendered bundle is unknown")),
+        };
+        Ok((rendered, verdict))
+    }
+
+    /// Verdict of the present signature policy about the image of the newest revision, where that is known by now.
+    pub(super) async fn judge_newest(&self, name: &str) -> Option<SignatureVerdict> {
+        let image = self.memories.with(name, |memory| memory.newest.as_ref()?.image.clone())?;
+        self.parts.bundles.judge(name, &image).boxed().await.ok()
+    }
+
+    /// Makes what was rendered the newest revision, unless it is. A new revision needs the consent of the signature policy.
     async fn make_newest(
         &self,
         extension: &ClusterExtension,
         inputs: RevisionInputs,
         rendered: Rendered,
+        verdict: &SignatureVerdict,
         check: Option<CrdCheck>,
     ) -> Result<Installation, Failure> {
         let name = extension.name_any();
-        let obstacles = rendered.obstacles.clone();
+        let (obstacles, image) = (rendered.obstacles.clone(), rendered.image.clone());
         let mut warnings = rendered.warnings.clone();
         let draft = draft(&name, &inputs, rendered)?;
         let sets = self.revisions_of(&name);
         let plan = self.revisions.plan(&name, &draft, newest(&sets)).boxed().await?;
         let before = plan.newest().map(Revision::of);
         if plan.makes_revision() {
+            verdict.as_ref().map_err(Failure::clone)?;
             refuse_obstacles(&obstacles)?;
         }
         let is_handed_on = plan.newest().is_some_and(|newest| account_of(newest) != inputs.account.as_ref());
@@ -159,7 +187,7 @@ impl Context {
             installation.warnings = warnings;
             installation.made = Some(Made { set, before });
         }
-        let made = memory::Made { inputs, newest, crds: definitions };
+        let made = memory::Made { inputs, newest, crds: definitions, image };
         self.memories.with(&name, |memory| memory.newest = Some(made));
         Ok(installation)
     }
@@ -280,7 +308,8 @@ fn account_of(set: &ClusterObjectSet) -> Option<&String> {
 
 /// What is to become a revision.
 fn draft(name: &str, inputs: &RevisionInputs, rendered: Rendered) -> Result<Draft, Failure> {
-    let Rendered { objects, properties, max_openshift_version, obstacles: _, warnings: _ } = rendered;
+    let Rendered { objects, properties, max_openshift_version, obstacles: _, warnings: _, image: _ } =
+        rendered;
     let owner = Extension {
         name: name.to_owned(),
         uid: inputs.uid.clone().unwrap_or_default(),

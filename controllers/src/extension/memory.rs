@@ -6,6 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use olm_api::{ClusterObjectSet, annotations};
+use olm_oci::CanonicalRef;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -32,6 +33,7 @@ pub(super) struct Made {
     pub inputs: RevisionInputs,
     pub newest: Newest,
     pub crds: CrdVerdict,
+    pub image: Option<CanonicalRef>,
 }
 
 /// The newest revision, as far as this controller decides about it.

@@ -33,6 +33,8 @@ mod reconcile;
 mod ref_secrets;
 mod removal;
 mod revisions;
+#[cfg(test)]
+mod signature_tests;
 mod status;
 #[cfg(test)]
 mod world;
@@ -201,6 +203,7 @@ async fn follow(
         if let watcher::Event::Delete(extension) = event {
             let name = extension.name_any();
             noticing.parts.bundles.pulls.release(&name);
+            noticing.parts.bundles.verifications.release(&name);
             noticing.memories.forget(&name);
         }
     });
@@ -215,6 +218,7 @@ async fn follow(
         .owns_shared_stream(revisions)
         .reconcile_on(UnboundedReceiverStream::new(woken))
         .reconcile_on(context.parts.bundles.pulls.wakes())
+        .reconcile_on(context.parts.bundles.verifications.wakes())
         .reconcile_on(context.parts.certificates.unblocked())
         .reconcile_all_on(catalogs);
     let listed = context.extensions_listed.clone();

@@ -6,7 +6,7 @@ use olm_extension::ExtensionRules;
 
 use super::choice::{Choice, Refusal};
 use super::decide::Observed;
-use super::findings::Findings;
+use super::findings::{self, Finding, Findings};
 use super::install::{Installation, Made};
 use super::milestones;
 use super::notices::{self, Notice};
@@ -37,6 +37,7 @@ impl Outcome {
         let Observed { rules, states, edited, .. } = observed;
         let (old, unfinished) = (observed.status(), installation.unfinished);
         let Choice { target, deprecation, mut findings, mut notices, look_again } = choice;
+        findings.signature = findings::signature(&target.image, installation.verdict.as_ref());
         findings.add_definitions(&installation.definitions, &target.bundle, rules, states);
         let mut over = vec![notices::RESOLUTION_FAILED];
         if notices.is_empty() {
@@ -54,7 +55,10 @@ impl Outcome {
             let BundleMetadata { name, version, .. } = &target.bundle;
             failure.context(format!("error for resolved bundle {name:?} with version {version:?}"))
         });
-        let look_again = installation.look_again || look_again && applied.is_ok();
+        // Without an answer of the signature store: no event tells when there is one.
+        let is_unjudged =
+            matches!(&installation.verdict, Some(Err(failure)) if failure.class == Class::Retry);
+        let look_again = installation.look_again || (look_again || is_unjudged) && applied.is_ok();
         let made = installation.made.map(|Made { set, before }| {
             let (made, installed) = (Revision::of(&set), states.installed.as_ref());
             notices.extend(milestones::started(&made, installed, before.as_ref(), *edited));
@@ -65,7 +69,8 @@ impl Outcome {
 
     /// It broke before a bundle could be chosen.
     pub(super) fn stopped(failure: Failure, rules: &ExtensionRules) -> Self {
-        let (deprecation, findings) = (Knowledge::Unchanged, Findings::unchanged(rules));
+        let findings = Findings { signature: Finding::Unchanged, ..Findings::unchanged(rules) };
+        let deprecation = Knowledge::Unchanged;
         let pass = Pass { applied: Err(failure), deprecation, findings };
         let (notices, over) = (Vec::new(), Vec::new());
         Self { pass, notices, over, made: None, look_again: false, unfinished: false }
@@ -74,6 +79,7 @@ impl Outcome {
     /// No bundle was chosen.
     pub(super) fn refused(refusal: Refusal, old: Option<&ClusterExtensionStatus>) -> Self {
         let Refusal { failure, awaits_content: _, deprecation, findings, look_again } = refusal;
+        let findings = Findings { signature: Finding::Unchanged, ..findings };
         let told =
             [notices::of_refusal(old, &failure.message, &findings), notices::of_left_out(old, &findings)];
         let notices = told.into_iter().flatten().collect();
@@ -90,7 +96,6 @@ mod tests {
 
     use super::super::choice::ChosenBundle;
     use super::super::decide::tests::{extension, observed};
-    use super::super::findings::Finding;
     use super::super::revisions::tests::set;
     use super::*;
 

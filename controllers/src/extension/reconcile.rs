@@ -73,6 +73,7 @@ impl Context {
         }
         let result = self.bring_about(observed).await;
         self.parts.bundles.pulls.release_unasked(&extension.name_any());
+        self.parts.bundles.verifications.release_unasked(&extension.name_any());
         result
     }
 
@@ -134,7 +135,10 @@ impl Context {
                 waiting = waits;
                 Outcome::chosen(choice, unchanged(CrdVerdict::Safe), observed)
             }
-            Decision::Keep { choice, crds } => Outcome::chosen(choice, unchanged(crds), observed),
+            Decision::Keep { choice, crds } => {
+                let verdict = self.judge_newest(&observed.name).await;
+                Outcome::chosen(choice, Installation { verdict, ..unchanged(crds) }, observed)
+            }
             Decision::Install { choice, inputs } => {
                 let installation = self.install(observed, &choice.target, *inputs).await?;
                 Outcome::chosen(choice, installation, observed)
@@ -203,7 +207,7 @@ impl Context {
                 tracing::info!(extension = name, error = failure.message, delay = ?LOOK_AGAIN, "requeued");
                 Ok(Action::requeue(LOOK_AGAIN))
             }
-            Err(Failure { class: Class::Retry, message }) => Err(Attempt::retry(message)),
+            Err(Failure { class: Class::Retry | Class::Rejected, message }) => Err(Attempt::retry(message)),
             Err(Failure { class: Class::Pulling, .. }) => Err(Attempt::pending(RESYNC)),
             Err(failure) => {
                 Err(Attempt::terminal(failure).no_later_than(Some(Instant::now() + BLOCKED_RETRY)))

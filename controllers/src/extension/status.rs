@@ -65,6 +65,7 @@ pub(crate) fn next(
             next.finding(types::UPGRADE_AVAILABLE, &findings.upgrade);
             next.finding(types::DEPENDENCIES_SATISFIED, &findings.dependencies);
             next.finding(types::PAUSED, &findings.paused);
+            next.finding(types::SIGNATURE_VERIFIED, &findings.signature);
         }
     }
     next.status
@@ -92,7 +93,7 @@ impl Draft {
 
     fn progressing(&mut self, failure: &Failure, suffix: &str) {
         let (status, reason) = match failure.class {
-            Class::Retry => (Status::True, reasons::RETRYING),
+            Class::Retry | Class::Rejected => (Status::True, reasons::RETRYING),
             Class::Blocked => (Status::False, reasons::BLOCKED),
             Class::InvalidConfiguration => (Status::False, reasons::INVALID_CONFIGURATION),
             Class::Pulling => (Status::True, reasons::ROLLING_OUT),

@@ -1,0 +1,157 @@
+//! Extensions under a signature policy that changes, with bundles on a real registry.
+
+use std::fs;
+use std::path::PathBuf;
+
+use olm_api::conditions::types::{INSTALLED, PROGRESSING, SIGNATURE_VERIFIED};
+use olm_image::Image;
+use olm_image::registry::{Fault, Registry};
+use olm_image::signing::{Signer, signature_tag, signatures};
+use serde_json::{Value, json};
+
+use super::world::{DONE, Release, World, version};
+use crate::bundles::fixture;
+
+const NONE: &str = "A signature was required, but no signature exists";
+
+/// The world with a registry of bundles, and a key that may sign them.
+struct Site {
+    world: World,
+    registry: Registry,
+    signer: Signer,
+    folder: PathBuf,
+}
+
+impl Site {
+    async fn start() -> Self {
+        let (mut world, registry) = (World::start().await, Registry::start().await.unwrap());
+        let (signer, folder) = (Signer::new().unwrap(), world.cache().join("unpack"));
+        world.halt().await;
+        for name in ["cas", "registries.d"] {
+            fs::create_dir(folder.join(name)).unwrap();
+        }
+        registry.write_ca(&folder.join("cas")).unwrap();
+        let attachments = "default-docker: {use-sigstore-attachments: true}";
+        fs::write(folder.join("registries.d/a.yaml"), attachments).unwrap();
+        fs::write(folder.join("key.pub"), signer.pem()).unwrap();
+        world.resume();
+        Self { world, registry, signer, folder }
+    }
+
+    /// Demands signatures of every image.
+    fn tighten(&self) {
+        let requirement = json!({"type": "sigstoreSigned", "keyPath": self.folder.join("key.pub"),
+            "signedIdentity": {"type": "matchRepository"}});
+        fs::write(self.folder.join("policy.json"), json!({"default": [requirement]}).to_string()).unwrap();
+        self.world.context().parts.catalogs.announce();
+    }
+
+    fn relax(&self) {
+        fs::remove_file(self.folder.join("policy.json")).unwrap();
+        self.world.context().parts.catalogs.announce();
+    }
+
+    fn name(&self, repository: &str) -> String {
+        format!("{}/{repository}", self.registry.host())
+    }
+
+    /// A version whose image is in this repository, and its digest.
+    fn push(&self, repository: &str, number: &'static str) -> (Release, String, String) {
+        let files = fixture::files("1.0.0", &version("1.0.0", "a").manifests);
+        let digest = self.registry.add_image(repository, "v1", &Image::bundle(&files).unwrap());
+        let image = format!("{}@{digest}", self.name(repository));
+        (Release { image: Some(image.clone()), ..version(number, "a") }, image, digest)
+    }
+
+    /// Attaches to the image in `repository` the statement that it is the one in `named`.
+    fn sign(&self, repository: &str, digest: &str, named: &str) {
+        let signed = self.signer.sign(&self.name(named), digest).unwrap();
+        self.registry.add_image(repository, &signature_tag(digest), &signatures(&[signed]));
+        self.world.context().parts.catalogs.announce();
+    }
+
+    async fn expect_rejected(&self, name: &str, image: &str, reason: &str) {
+        let text = format!(
+            "False/Rejected image {image}: error copying image: Source image rejected: {reason}; \
+             no new revision is made of it"
+        );
+        self.world.expect(name, SIGNATURE_VERIFIED, &text).await;
+    }
+}
+
+fn exactly(version: &str) -> Value {
+    json!({"version": version})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tightened_policy_refuses_new_revisions_and_keeps_the_active_one() {
+    let site = Site::start().await;
+    let Site { world, registry, .. } = &site;
+    let (release, image, digest) = site.push("demo", "1.0.0");
+    world.publish("main", &[release]).await;
+    world.create("demo", &exactly("1.0.0"), &json!({})).await;
+    world.succeed("demo-1").await;
+    world.expect("demo", PROGRESSING, DONE).await;
+    assert_eq!(world.condition("demo", SIGNATURE_VERIFIED).await, None);
+
+    // No verdict without an answer of the signature store.
+    registry.add_fault(".sig", usize::MAX, Fault::Status(500, Vec::new(), String::new()));
+    site.tighten();
+    let is_unknown = |text: &String| text.starts_with("Unknown/VerificationFailed ");
+    let unknown = async || world.condition("demo", SIGNATURE_VERIFIED).await.filter(is_unknown);
+    world.eventually("no verdict", unknown).await;
+    registry.clear_faults();
+    world.context().parts.catalogs.announce();
+    site.expect_rejected("demo", &image, NONE).await;
+
+    // Held content makes no revision either.
+    world.create("other", &exactly("1.0.0"), &json!({})).await;
+    site.expect_rejected("other", &image, NONE).await;
+    let refused = format!(
+        "True/Retrying error for resolved bundle \"demo.v1.0.0\" with version \"1.0.0\": \
+         error copying image: Source image rejected: {NONE}"
+    );
+    world.expect("other", PROGRESSING, &refused).await;
+    world.expect("other", INSTALLED, "False/Failed No bundle installed").await;
+    assert_eq!(world.condition("demo", PROGRESSING).await.unwrap(), DONE);
+    let installed = format!("True/Succeeded Installed bundle {image} successfully");
+    assert_eq!(world.condition("demo", INSTALLED).await.unwrap(), installed);
+    assert_eq!(world.revisions().await, ["demo-1"]);
+    assert!(!world.sets.get("demo-1").await.unwrap().is_archived());
+
+    site.sign("demo", &digest, "demo");
+    world.revision("other-1").await;
+    let verified = format!("True/Verified image {image} is signed as the signature policy demands");
+    for name in ["demo", "other"] {
+        world.expect(name, SIGNATURE_VERIFIED, &verified).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn same_digest_in_another_repository_is_verified_under_that_name() {
+    let site = Site::start().await;
+    let Site { world, .. } = &site;
+    site.tighten();
+    let (first, image, digest) = site.push("demo", "1.0.0");
+    site.sign("demo", &digest, "demo");
+    world.publish("main", &[first]).await;
+    world.create("demo", &json!({}), &json!({})).await;
+    world.succeed("demo-1").await;
+    let verified = format!("True/Verified image {image} is signed as the signature policy demands");
+    world.expect("demo", SIGNATURE_VERIFIED, &verified).await;
+
+    let (copy, copied, same) = site.push("copy", "1.1.0");
+    assert_eq!(same, digest);
+    let (first, ..) = site.push("demo", "1.0.0");
+    world.publish("main", &[first, copy]).await;
+    site.expect_rejected("demo", &copied, NONE).await;
+    site.sign("copy", &digest, "demo");
+    let reason = format!("Signature for identity {:?} is not accepted", site.name("demo"));
+    site.expect_rejected("demo", &copied, &reason).await;
+    assert_eq!(world.revisions().await, ["demo-1"]);
+
+    site.relax();
+    world.revision("demo-2").await;
+    let without = async || world.condition("demo", SIGNATURE_VERIFIED).await.is_none().then_some(());
+    world.eventually("no condition without a policy", without).await;
+}
