@@ -214,3 +214,32 @@ pub(super) fn not_installed(hints: &Hints) -> String {
     }
     format!("; found but not installed: {}", hints.not_installed.join(", "))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::Failure;
+
+    #[test]
+    fn signature_verdicts_become_conditions_where_the_policy_demands_something() {
+        let condition = |verdict: Option<SignatureVerdict>| match signature("r.io/a:v1", verdict.as_ref()) {
+            Finding::Is(ConditionState { status, reason, message }) => Some((status, reason, message)),
+            other => {
+                assert_eq!(other == Finding::Unchanged, verdict.is_none());
+                None
+            }
+        };
+        let text = |text: &str| text.to_owned();
+        let demanded = text("image r.io/a:v1 is signed as the signature policy demands");
+        let refused = text("image r.io/a:v1: no; no new revision is made of it");
+        for (verdict, expected) in [
+            (None, None),
+            (Some(Ok(false)), None),
+            (Some(Ok(true)), Some((Some(true), "Verified", demanded))),
+            (Some(Err(Failure::rejected("no"))), Some((Some(false), "Rejected", refused.clone()))),
+            (Some(Err(Failure::retry("no"))), Some((None, "VerificationFailed", refused))),
+        ] {
+            assert_eq!(condition(verdict), expected);
+        }
+    }
+}
