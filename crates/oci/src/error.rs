@@ -48,9 +48,9 @@ impl PullError {
         self.rejected
     }
 
-    /// The same, if `rejected` because the policy refuses the image for certain.
-    pub(crate) fn rejected(self, rejected: bool) -> Self {
-        Self { rejected, ..self }
+    /// The same, because the policy refuses the image for certain.
+    pub(crate) fn rejected(self) -> Self {
+        Self { rejected: true, ..self }
     }
 
     /// The text without the words `terminal error: `, which ClusterExtensions do not show (spec 01 §7.1 rule 7).

@@ -154,7 +154,7 @@ impl Puller {
     /// # Errors
     /// As of [`verify`](Self::verify).
     pub fn verification(&self, image: &CanonicalRef) -> Result<Verification, PullError> {
-        Ok(self.config.policy.verification(image)?)
+        self.config.policy.verification(image)
     }
 
     /// Judges `image` by the present policy without pulling its content.

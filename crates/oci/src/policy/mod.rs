@@ -25,6 +25,7 @@ mod scope;
 mod signature;
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,7 +38,7 @@ use document::{KeySource, Requirement};
 use files::Files;
 use identity::Identity;
 use key::Key;
-use signature::{Attached, Wanted};
+use signature::Wanted;
 
 /// Where the policy of this process comes from.
 #[derive(Debug, Clone)]
@@ -84,30 +85,14 @@ impl Verification {
     }
 }
 
-/// Reason why an image is not accepted.
-pub(crate) struct Refusal {
-    reason: String,
-    /// The policy and the signatures were read. Otherwise the verdict is unknown.
-    definite: bool,
+/// The policy and the signatures were read, and refuse the image.
+fn refused(reason: impl Display) -> PullError {
+    unread(reason).rejected()
 }
 
-impl Refusal {
-    fn definite(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), definite: true }
-    }
-}
-
-/// A policy or signatures that cannot be read: no verdict.
-impl From<String> for Refusal {
-    fn from(reason: String) -> Self {
-        Self { reason, definite: false }
-    }
-}
-
-impl From<Refusal> for PullError {
-    fn from(Refusal { reason, definite }: Refusal) -> Self {
-        Self::copying(format!("Source image rejected: {reason}")).rejected(definite)
-    }
+/// The policy or signatures cannot be read: no verdict.
+fn unread(reason: impl Display) -> PullError {
+    PullError::copying(format!("Source image rejected: {reason}"))
 }
 
 impl PolicySource {
@@ -157,14 +142,14 @@ impl PolicySource {
     ) -> Result<(), PullError> {
         let mut digests = vec![own, image.digest().clone()];
         digests.dedup();
-        self.judge(session, source, image.reference(), &digests).await.map_err(PullError::from)
+        self.judge(session, source, image.reference(), &digests).await
     }
 
     /// The verification of `image`, valid where the signatures are good that it may say are demanded.
     ///
     /// # Errors
     /// The policy accepts no signature of the image, or cannot be read.
-    pub(crate) fn verification(&self, image: &CanonicalRef) -> Result<Verification, Refusal> {
+    pub(crate) fn verification(&self, image: &CanonicalRef) -> Result<Verification, PullError> {
         let files = Files::read(self);
         Ok(Verification {
             policy: files.fingerprint(),
@@ -179,9 +164,9 @@ impl PolicySource {
         &self,
         files: &'a Files,
         image: &Reference,
-    ) -> Result<Vec<(&'a [KeySource], &'a Identity)>, Refusal> {
-        let Some(policy) = files.policy()? else {
-            self.without_policy()?;
+    ) -> Result<Vec<(&'a [KeySource], &'a Identity)>, PullError> {
+        let Some(policy) = files.policy().map_err(unread)? else {
+            self.without_policy().map_err(unread)?;
             return Ok(Vec::new());
         };
         self.warned.store(false, Ordering::Relaxed);
@@ -191,10 +176,10 @@ impl PolicySource {
                 Requirement::AcceptAnything => {}
                 Requirement::Reject => {
                     let reason = format!("Running image docker://{image} is rejected by policy.");
-                    return Err(Refusal::definite(reason));
+                    return Err(refused(reason));
                 }
                 Requirement::Unsupported(kind) => {
-                    return Err(Refusal::definite(format!(
+                    return Err(refused(format!(
                         "policy requirement {kind} is not supported: use sigstoreSigned with a public key"
                     )));
                 }
@@ -210,13 +195,14 @@ impl PolicySource {
         source: &Reference,
         image: &Reference,
         digests: &[Digest],
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), PullError> {
         let files = Files::read(self);
         let mut attached = None;
         for (keys, identity) in self.signed(&files, image)? {
-            let keys = keys.iter().map(|key| load(&files, key)).collect::<Result<Vec<_>, _>>()?;
-            if !files.attachments()?.enabled(source) {
-                return Err(Refusal::definite(format!(
+            let keys =
+                keys.iter().map(|key| load(&files, key)).collect::<Result<Vec<_>, _>>().map_err(unread)?;
+            if !files.attachments().map_err(unread)?.enabled(source) {
+                return Err(refused(format!(
                     "A signature was required, but no signature exists: \
                      registries.d does not set use-sigstore-attachments for {}",
                     source.name()
@@ -224,9 +210,9 @@ impl PolicySource {
             }
             let attached = match &attached {
                 Some(attached) => attached,
-                None => attached.insert(fetch(session, digests).await?),
+                None => attached.insert(signature::fetch(session, digests).await.map_err(unread)?),
             };
-            Wanted { keys: &keys, identity, image, digests }.among(attached).map_err(Refusal::definite)?;
+            Wanted { keys: &keys, identity, image, digests }.among(attached).map_err(refused)?;
         }
         Ok(())
     }
@@ -247,10 +233,6 @@ impl PolicySource {
         let in_folders = self.folders.iter().map(|folder| folder.join("policy.json"));
         self.file.clone().into_iter().chain(in_folders.filter(|_| self.file.is_none()))
     }
-}
-
-async fn fetch(session: &Session, digests: &[Digest]) -> Result<Attached, String> {
-    signature::fetch(session, digests).await.map_err(|error| error.to_string())
 }
 
 fn load(files: &Files, source: &KeySource) -> Result<Key, String> {

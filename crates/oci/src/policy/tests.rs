@@ -14,7 +14,7 @@ use base64::prelude::BASE64_STANDARD;
 use tempfile::TempDir;
 
 use super::identity::Identity;
-use super::signature::Signature;
+use super::signature::{Attached, Signature};
 use super::*;
 
 const REJECT: &str = r#"{"default":[{"type":"reject"}]}"#;
@@ -337,5 +337,5 @@ fn verification_holds_for_one_policy_name_and_digest() {
     }
     write(REJECT);
     let image = CanonicalRef { reference: "r.io/app:v1".parse().unwrap(), digest: digest("1") };
-    assert!(source.verification(&image).is_err_and(|refusal| refusal.definite));
+    assert!(source.verification(&image).is_err_and(|error| error.is_rejected()));
 }
