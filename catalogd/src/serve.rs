@@ -2,14 +2,13 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use kube::runtime::reflector;
 use olm_api::ClusterCatalog;
 use olm_oci::policy::PolicySource;
-use olm_oci::{Config, Limits, Puller, RegistrySettings};
+use olm_oci::{Config, CredentialSource, Limits, Puller, RegistrySettings};
 use olm_service::Service;
 use olm_service::events::Events;
 use olm_service::service::Fatal;
@@ -36,7 +35,7 @@ pub async fn serve(service: Service, flags: Flags) -> Result<(), Fatal> {
     let store = open_store(&flags, service.gates.enabled(GRAPHQL_GATE)).await?;
     let events = Events::new(service.client.clone(), service.component);
     let mut secrets = service.pull_secrets(events.clone())?;
-    let pulling = pulling(&service, secrets.path())?;
+    let pulling = pulling(&service, secrets.source())?;
     let settings = RegistrySettings::of(&pulling);
     let policy = pulling.policy.clone();
     let puller = Puller::new(pulling);
@@ -71,10 +70,10 @@ pub async fn serve(service: Service, flags: Flags) -> Result<(), Fatal> {
 }
 
 /// How images are pulled.
-fn pulling(service: &Service, auth_file: &Path) -> Result<Config, Fatal> {
+fn pulling(service: &Service, credentials: CredentialSource) -> Result<Config, Fatal> {
     let mut config = Config {
         cas_dir: service.flags.pull_cas_dir(),
-        auth_file: Some(auth_file.to_owned()),
+        credentials,
         policy: PolicySource::from_env(service.flags.require_signature_policy),
         ..Config::new(Limits::CATALOG)
     };

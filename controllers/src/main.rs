@@ -132,7 +132,7 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
     let catalogs = Arc::new(Catalogs::open(cache.join("catalogs"), pool)?);
     let events = Events::new(service.client.clone(), service.component);
     let mut secrets = service.pull_secrets(events.clone())?;
-    let pulling = Config { auth_file: Some(secrets.path().to_owned()), ..flags.pulling()? };
+    let pulling = Config { credentials: secrets.source(), ..flags.pulling()? };
     let (policy, settings) = (pulling.policy.clone(), RegistrySettings::of(&pulling));
     let puller = Puller::new(pulling);
     let exceeded = puller.limits_exceeded();

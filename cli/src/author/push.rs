@@ -92,7 +92,7 @@ async fn push(
     let config = images.config(reference, Limits::CATALOG)?;
     let options = Push {
         ca_pems: config.cas_dir.as_deref().map(certificates).transpose()?.unwrap_or_default(),
-        login: config.auth_file.as_deref().map(|file| login(file, reference)).transpose()?.flatten(),
+        login: images.authfile(reference)?.map(|file| login(&file, reference)).transpose()?.flatten(),
     };
     let step = session.progress.step(format!("pushing to {reference}"));
     let text = reference.to_string();

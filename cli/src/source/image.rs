@@ -3,7 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use olm_oci::{Config, Credentials, ImageLabels, Limits, Puller, Reference};
+use olm_oci::{Config, CredentialSource, Credentials, ImageLabels, Limits, Puller, Reference};
 use tempfile::TempDir;
 
 use crate::failure::{Code, Failure};
@@ -33,16 +33,26 @@ impl ImageArgs {
             }
             config.cas_dir = Some(dir.clone());
         }
-        config.auth_file = match &self.authfile {
-            Some(file) if !file.is_file() => {
-                return Err(Failure::usage(format!("--authfile {}: no such file", file.display())));
-            }
-            Some(file) => Some(file.clone()),
-            None => default_authfiles(|name| env::var_os(name).map(PathBuf::from))
-                .into_iter()
-                .find(|file| concerns(file, reference)),
-        };
+        if let Some(file) = self.authfile(reference)? {
+            config.credentials = CredentialSource::File(file);
+        }
         Ok(config)
+    }
+
+    /// The credentials file for the registry of `reference`.
+    ///
+    /// # Errors
+    /// The file that the flag names does not exist.
+    pub(crate) fn authfile(&self, reference: &Reference) -> Result<Option<PathBuf>, Failure> {
+        match &self.authfile {
+            Some(file) if !file.is_file() => {
+                Err(Failure::usage(format!("--authfile {}: no such file", file.display())))
+            }
+            Some(file) => Ok(Some(file.clone())),
+            None => Ok(default_authfiles(|name| env::var_os(name).map(PathBuf::from))
+                .into_iter()
+                .find(|file| concerns(file, reference))),
+        }
     }
 
     /// Pulls the folder that `select` names from the image's labels.

@@ -1,12 +1,14 @@
 //! Credentials and the content of Secrets are nowhere but where they belong: not in logs, however much is logged, not in
 //! conditions, revisions or Events (spec 06 §10.2).
 
+use std::path::{Path, PathBuf};
+
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
-use kube::api::{ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use olm_api::ClusterCatalog;
 use olm_api::conditions::find;
 use olm_image::registry::Access;
@@ -15,6 +17,7 @@ use serde_json::{Value, json};
 
 const USER: &str = "robot-account";
 const PASSWORD: &str = "pa55-of-the-registry";
+const CHANGED: &str = "pa55-after-a-change";
 const INSIDE: &str = "c0ntent-of-a-secret";
 /// Everything, also what libraries log.
 const LOUD: &str = "--v=8";
@@ -27,7 +30,7 @@ async fn secrets_are_neither_logged_nor_told() {
     let _workloads = Workloads::start(world.client());
     let versions = ["1.0.0", "1.1.0"].map(|version| world.publish(&bundle(version)).unwrap());
     world.registry.set_access(Access::Bearer(Some((USER.to_owned(), PASSWORD.to_owned()))));
-    create_pull_secret(&world).await;
+    write_pull_secret(&world, PASSWORD).await;
     let mut catalogd = world.launch_catalogd(&[LOUD, PULL_SECRET]).unwrap();
     catalogd.ready().await.unwrap();
     let mut controller = world.launch_controller(&[LOUD, PULL_SECRET]).unwrap();
@@ -40,7 +43,7 @@ async fn secrets_are_neither_logged_nor_told() {
     world.until_installed("lamp", "1.0.0").await.unwrap();
 
     // From now on nothing can be pulled, with an answer that repeats what was sent.
-    world.registry.set_access(Access::Basic(USER.to_owned(), "changed".to_owned()));
+    world.registry.set_access(Access::Basic(USER.to_owned(), CHANGED.to_owned()));
     let version = json!({"spec": {"source": {"catalog": {"version": "1.1.0"}}}});
     world.edit("lamp", version).await.unwrap();
     let refused = |extension: &olm_api::ClusterExtension| {
@@ -51,6 +54,16 @@ async fn secrets_are_neither_logged_nor_told() {
     world.until("lamp", "is refused by the registry", refused).await.unwrap();
     refused_catalog(&world).await;
 
+    // The next pull uses the new password; resolution waits for no catalog that cannot be served.
+    let catalogs: Api<ClusterCatalog> = Api::all(world.client());
+    catalogs.delete("other", &DeleteParams::default()).await.unwrap();
+    write_pull_secret(&world, CHANGED).await;
+    world.until_installed("lamp", "1.1.0").await.unwrap();
+    for folder in ["catalogd", "operator-controller", "tmp"] {
+        for secret in logins() {
+            assert_eq!(files_with(&world.file(folder), &secret), Vec::<PathBuf>::new(), "{secret:?}");
+        }
+    }
     for (what, text) in told(&world, &[&catalogd, &controller]).await {
         for secret in secrets(&world) {
             assert!(!text.contains(&secret), "{secret:?} is in {what}:\n{}", around(&text, &secret));
@@ -64,14 +77,27 @@ fn bundle(version: &str) -> Bundle {
     Bundle::sample("lamp", version).manifest("secret.yaml", secret)
 }
 
-async fn create_pull_secret(world: &World) {
-    let auth = BASE64_STANDARD.encode(format!("{USER}:{PASSWORD}"));
+async fn write_pull_secret(world: &World, password: &str) {
+    let auth = BASE64_STANDARD.encode(format!("{USER}:{password}"));
     let config = json!({"auths": {world.registry.host(): {"auth": auth}}}).to_string();
-    let secret: Secret = serde_json::from_value(json!({"metadata": {"name": "pull"},
-        "type": "kubernetes.io/dockerconfigjson", "data": {".dockerconfigjson": BASE64_STANDARD.encode(config)}}))
-    .unwrap();
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "pull"},
+        "type": "kubernetes.io/dockerconfigjson", "data": {".dockerconfigjson": BASE64_STANDARD.encode(config)}});
     let api: Api<Secret> = Api::namespaced(world.client(), NAMESPACE);
-    api.create(&PostParams::default(), &secret).await.unwrap();
+    api.patch("pull", &PatchParams::apply("test").force(), &Patch::Apply(secret)).await.unwrap();
+}
+
+/// Files below `folder` that contain `text`.
+fn files_with(folder: &Path, text: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files_with(&path, text));
+        } else if std::fs::read(&path).unwrap().windows(text.len()).any(|window| window == text.as_bytes()) {
+            found.push(path);
+        }
+    }
+    found
 }
 
 /// A catalog that cannot be pulled any more, once its condition says so.
@@ -99,16 +125,24 @@ fn secrets(world: &World) -> Vec<String> {
     let access: Value =
         serde_json::from_str(&std::fs::read_to_string(world.plane.kubeconfig()).unwrap()).unwrap();
     let token = access.pointer("/users/0/user/token").and_then(Value::as_str).unwrap().to_owned();
-    vec![
+    let others = vec![
         token,
-        PASSWORD.to_owned(),
-        BASE64_STANDARD.encode(PASSWORD),
-        BASE64_STANDARD.encode(format!("{USER}:{PASSWORD}")),
         "token-of-the-test-registry".to_owned(),
         INSIDE.to_owned(),
         BASE64_STANDARD.encode(INSIDE),
         key,
-    ]
+    ];
+    [logins(), others].concat()
+}
+
+/// The logins of the pull Secret, plain and encoded.
+fn logins() -> Vec<String> {
+    let forms = |password: &str| {
+        let encoded =
+            [password.to_owned(), format!("{USER}:{password}")].map(|text| BASE64_STANDARD.encode(text));
+        [vec![password.to_owned()], encoded.to_vec()].concat()
+    };
+    [PASSWORD, CHANGED].into_iter().flat_map(forms).collect()
 }
 
 /// Everything that people are told, by where it stands.

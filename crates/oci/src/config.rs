@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::policy::PolicySource;
-use crate::{DeniedNetworks, Limits, Places, Platform, Proxies};
+use crate::{CredentialSource, DeniedNetworks, Limits, Places, Platform, Proxies};
 
 /// How to pull.
 #[derive(Debug, Clone)]
@@ -12,8 +12,8 @@ pub struct Config {
     /// Folder with additional CA certificates, one or more per file, and client certificates (`NAME.cert`, `NAME.key`); read
     /// again when it changes. Without it the folders for single registries count.
     pub cas_dir: Option<PathBuf>,
-    /// Credentials file, read at each use. While it exists it is the only one, else those of [`Places::auth_files`] count.
-    pub auth_file: Option<PathBuf>,
+    /// Logins.
+    pub credentials: CredentialSource,
     /// Where mirrors and blocked registries, certificates and credentials are configured on this machine.
     pub places: Places,
     /// What goes through which HTTP proxy.
@@ -46,7 +46,7 @@ impl Config {
     pub fn new(limits: Limits) -> Self {
         Self {
             cas_dir: None,
-            auth_file: None,
+            credentials: CredentialSource::Places,
             places: Places::from_env(),
             proxies: Proxies::from_env(),
             denied: DeniedNetworks::default(),

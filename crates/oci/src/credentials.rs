@@ -1,4 +1,4 @@
-//! Registry credentials from a `.dockerconfigjson`, `.dockercfg` or `auth.json` file (spec 02 §B4).
+//! Registry credentials: in memory, or from a `.dockerconfigjson`, `.dockercfg` or `auth.json` file.
 //!
 //! Nothing here prints a secret: neither `Debug` nor an error shows what a file holds besides registry names.
 
@@ -7,15 +7,28 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileTypeExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 use serde_json::Value;
+use tokio::sync::watch;
 
 /// Largest credentials file.
 const MAX_FILE: u64 = 4 << 20;
+
+/// Credentials of a [`crate::Puller`], read at each use.
+#[derive(Debug, Clone, Default)]
+pub enum CredentialSource {
+    /// Files in [`crate::Places::auth_files`].
+    #[default]
+    Places,
+    /// File that takes the place of those while it exists.
+    File(PathBuf),
+    /// Credentials that take the place of those files while there are any.
+    Memory(watch::Receiver<Credentials>),
+}
 
 /// What a client shows to a registry.
 #[derive(Clone, PartialEq, Eq)]
@@ -93,18 +106,34 @@ impl Credentials {
             None => file,
         };
         for (key, entry) in auths {
-            // Other programs keep their own settings beside the entries of the older form.
-            let Ok(entry) = Entry::deserialize(entry) else {
-                continue;
-            };
-            if let Some(known) = login(&key, entry).transpose() {
-                if let Some(host) = host_of(&key) {
-                    credentials.hosts.insert(host.to_owned(), known.clone());
-                }
-                credentials.exact.insert(key, known);
+            if let Some(known) = known(&key, entry) {
+                credentials.add(key, known);
             }
         }
         Ok(credentials)
+    }
+
+    /// Adds an entry in the place of an earlier one of the same key; an entry without a login is skipped.
+    ///
+    /// # Errors
+    /// The `auth` of the entry is none; the earlier entry stays.
+    pub fn insert(&mut self, key: String, entry: Value) -> Result<(), CredentialsError> {
+        if let Some(known) = known(&key, entry) {
+            self.add(key, Ok(known?));
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, key: String, known: Known) {
+        if let Some(host) = host_of(&key) {
+            self.hosts.insert(host.to_owned(), known.clone());
+        }
+        self.exact.insert(key, known);
+    }
+
+    /// Number of keys with a login.
+    pub fn count(&self) -> usize {
+        self.exact.len()
     }
 
     /// The login for repository `path` of registry `host`: that of the longest key among `host/path`, its parents and `host`.
@@ -152,9 +181,14 @@ impl Credentials {
     }
 }
 
-/// What is wrong with a file, in the containers tools' words.
+/// Fault of a file, in the containers tools' words.
 pub(crate) fn in_file(path: &Path, cause: &dyn fmt::Display) -> String {
     format!("getting username and password: reading JSON file \"{}\": {cause}", path.display())
+}
+
+fn known(key: &str, entry: Value) -> Option<Known> {
+    // Other programs keep their own settings beside the entries of the older form.
+    login(key, Entry::deserialize(entry).ok()?).transpose()
 }
 
 fn login(key: &str, entry: Entry) -> Result<Option<Login>, CredentialsError> {

@@ -42,7 +42,7 @@ mod verifier;
 
 pub use certificates::system_authorities;
 pub use config::{Config, Retry};
-pub use credentials::{Credentials, CredentialsError, Login};
+pub use credentials::{CredentialSource, Credentials, CredentialsError, Login};
 pub use denied::DeniedNetworks;
 pub use error::{Class, PullError};
 pub use image::ImageLabels;

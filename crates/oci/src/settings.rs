@@ -26,13 +26,13 @@ pub struct RegistrySettings {
 }
 
 impl RegistrySettings {
-    /// Everything that pulls made with `config` depend on, but for the credentials that this process writes itself.
+    /// Everything that pulls made with `config` depend on, but for credentials.
     #[must_use]
     pub fn of(config: &Config) -> Self {
         let places = &config.places;
         let mut files = places.containers.clone();
         files.extend(places.registries_conf.iter().chain(&places.registries_conf_override).cloned());
-        files.extend(places.certs.iter().chain(&places.auth_files).chain(&config.cas_dir).cloned());
+        files.extend(places.certs.iter().chain(&config.cas_dir).cloned());
         for variable in ["SSL_CERT_FILE", "SSL_CERT_DIR"] {
             let value = std::env::var_os(variable).unwrap_or_default();
             files.extend(std::env::split_paths(&value).filter(|path| !path.as_os_str().is_empty()));

@@ -1,6 +1,6 @@
 //! From a reference to an open conversation: mirrors in order, each with its certificates and its login (spec 02 §B3, §B4).
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tokio::time::{Instant, timeout_at};
 
@@ -9,14 +9,14 @@ use crate::credentials::in_file;
 use crate::refusal::RequestError;
 use crate::registries::{Registries, Source};
 use crate::session::{Patience, Session};
-use crate::{Config, Credentials, Login, Places, Reference};
+use crate::{Config, CredentialSource, Credentials, Login, Places, Reference};
 
 /// Opens conversations with registries. Everything configured in files is read at each use.
 #[derive(Debug)]
 pub(crate) struct Sources {
     clients: Clients,
     places: Places,
-    auth_file: Option<PathBuf>,
+    credentials: CredentialSource,
 }
 
 impl Sources {
@@ -29,7 +29,7 @@ impl Sources {
             config.proxies.clone(),
             config.denied.clone(),
         );
-        Self { clients, places, auth_file: config.auth_file.clone() }
+        Self { clients, places, credentials: config.credentials.clone() }
     }
 
     /// What `ask` gets from the first source that has it. A source with others behind it has one attempt for each request, and
@@ -86,10 +86,10 @@ impl Sources {
         ask(session.map_err(|error| error.within(&fetching))?, source).await
     }
 
-    /// The login of the credentials file if there is one, else that of the first file on this machine that has one.
+    /// The login of the puller's own credentials if there are any, else that of the first file on this machine that has one.
     fn login(&self, reference: &Reference) -> Result<Option<Login>, String> {
         let (host, path) = (reference.host(), reference.path());
-        let find = |credentials: Credentials, file: &Path| {
+        let find = |credentials: &Credentials, file: &Path| {
             let login = credentials.lookup(host, path).map_err(|error| in_file(file, &error))?.cloned();
             if login.is_none() && credentials.names_helper(host) {
                 tracing::warn!(
@@ -99,14 +99,23 @@ impl Sources {
             }
             Ok(login)
         };
-        if let Some(own) = &self.auth_file
-            && let Some(credentials) = Credentials::read(own)?
-        {
-            return find(credentials, own);
+        match &self.credentials {
+            CredentialSource::Memory(memory) => {
+                let credentials = memory.borrow();
+                if credentials.count() > 0 {
+                    return find(&credentials, Path::new("pull secrets"));
+                }
+            }
+            CredentialSource::File(own) => {
+                if let Some(credentials) = Credentials::read(own)? {
+                    return find(&credentials, own);
+                }
+            }
+            CredentialSource::Places => {}
         }
         for file in &self.places.auth_files {
             let Some(credentials) = Credentials::read(file)? else { continue };
-            if let Some(login) = find(credentials, file)? {
+            if let Some(login) = find(&credentials, file)? {
                 return Ok(Some(login));
             }
         }

@@ -11,7 +11,8 @@ use std::time::Duration;
 use olm_image::docker_registry::{DockerRegistry, Settings};
 use olm_image::{CATALOG_LABEL, Image, Layer, LayerEntry, Push, Runtime, push};
 use olm_oci::{
-    CanonicalRef, Class, Config, Credentials, Limits, Places, Proxies, PullError, Puller, catalog_folder,
+    CanonicalRef, Class, Config, CredentialSource, Credentials, Limits, Places, Proxies, PullError, Puller,
+    catalog_folder,
 };
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
@@ -93,7 +94,7 @@ impl Site {
     fn puller(&self, change: impl FnOnce(&mut Config)) -> Puller {
         let mut config = Config::new(Limits::CATALOG);
         config.cas_dir = Some(self.path("cas"));
-        config.auth_file = Some(self.path("auth.json"));
+        config.credentials = CredentialSource::File(self.path("auth.json"));
         config.places = Places { registries_conf: Some(self.path("registries.conf")), ..Places::default() };
         config.proxies = Proxies::default();
         config.retry.first_delay = Duration::from_millis(1);

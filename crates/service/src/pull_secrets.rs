@@ -1,15 +1,13 @@
-//! Registry credentials from pull Secrets, merged into one file that image pulls read (spec 06 §6.1).
+//! Registry credentials from pull Secrets, merged in memory for image pulls.
 //!
 //! Considered, later ones winning for the same registry: the Secret of `--global-pull-secret`, then those
 //! that the server's own ServiceAccount names. A Secret that cannot be read as credentials affects only
-//! itself, and so does an entry of one. Credentials are never logged.
+//! itself, and so does an entry of one. Credentials are never logged and never written to disk.
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use base64::Engine;
-use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use futures::future::ready;
 use futures::stream::{self, BoxStream, StreamExt, select_all};
 use k8s_openapi::NamespaceResourceScope;
@@ -18,12 +16,13 @@ use kube::api::Api;
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
+use olm_oci::{CredentialSource, Credentials};
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::within_deadline;
-use crate::component::Component;
 use crate::events::Events;
 
 const TOKEN_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
@@ -36,25 +35,13 @@ const SETTLE: Duration = Duration::from_millis(200);
 /// Reason of the Event about a Secret that is not used.
 const INVALID: &str = "InvalidPullSecret";
 
-/// Why the file could not be brought up to date; it stays as it was.
+/// The API server refused or did not answer; the credentials stay as they were.
 #[derive(Debug, thiserror::Error)]
-pub enum PullSecretsError {
-    /// The API server refused or did not answer.
-    #[error("{object}: {source}")]
-    Read {
-        /// Kind, namespace and name.
-        object: String,
-        /// The cause.
-        source: kube::Error,
-    },
-    /// The file could not be written or removed.
-    #[error("credentials file {path}: {source}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: std::io::Error,
-    },
+#[error("{object}: {source}")]
+pub struct PullSecretsError {
+    /// Kind, namespace and name.
+    object: String,
+    source: kube::Error,
 }
 
 /// Namespace and name of an object.
@@ -74,7 +61,7 @@ pub(crate) fn own_account() -> Result<Option<NamespacedName>, String> {
     }
 }
 
-/// Keeps the credentials file; removes it when dropped.
+/// Publishes the merged credentials.
 pub struct PullSecrets {
     client: Client,
     events: Events,
@@ -82,69 +69,57 @@ pub struct PullSecrets {
     /// The Secrets that were looked at last, those that do not exist too.
     considered: Vec<NamespacedName>,
     global: Option<NamespacedName>,
-    path: PathBuf,
-    written: Option<Vec<u8>>,
+    published: watch::Sender<Credentials>,
 }
 
 impl PullSecrets {
     /// `account` is the server's own, as its token names it; `global` the value of `--global-pull-secret`, empty for none.
-    /// Nothing is read or written yet.
-    pub fn new(
-        client: Client,
-        component: Component,
-        account: Option<NamespacedName>,
-        global: &str,
-        events: Events,
-    ) -> Self {
-        let stem = match component {
-            Component::Catalogd => "catalogd-global-pull-secret",
-            Component::OperatorController => "operator-controller-global-pull-secrets",
-        };
-        let unique = uuid::Uuid::new_v4().simple().to_string();
-        let path = std::env::temp_dir().join(format!("{stem}-{}.json", &unique[..8]));
+    /// Nothing is read yet.
+    pub fn new(client: Client, account: Option<NamespacedName>, global: &str, events: Events) -> Self {
         let global = global.split_once('/').map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
-        Self { client, events, account, considered: Vec::new(), global, path, written: None }
+        Self { client, events, account, considered: Vec::new(), global, published: watch::Sender::default() }
     }
 
-    /// The file; it exists while there are credentials.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// The credentials for [`olm_oci::Config`], as of the last sync.
+    pub fn source(&self) -> CredentialSource {
+        CredentialSource::Memory(self.published.subscribe())
     }
 
-    /// Reads all Secrets and writes the file if its content changes; returns whether it did.
+    /// Reads all Secrets and publishes the credentials if they change; returns whether they did.
     ///
     /// # Errors
-    /// An object cannot be read for another reason than that it is missing, or the disk fails.
+    /// An object cannot be read for another reason than that it is missing.
     pub async fn sync(&mut self) -> Result<bool, PullSecretsError> {
         let (mut secrets, mut faults) = (Vec::new(), Vec::new());
         self.considered = self.names().await?;
         for (namespace, name) in self.considered.clone() {
             let api: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
             let read = within_deadline(api.get_opt(&name)).await;
-            let object = || format!("Secret {namespace}/{name}");
             match read {
                 // What may not be read is as if it were not there (spec 06 E20).
                 Err(kube::Error::Api(status)) if status.code == 403 => {
                     faults
                         .push(format!("Secret {namespace}/{name} is not used: this server may not read it"));
                 }
-                Err(source) => return Err(PullSecretsError::Read { object: object(), source }),
+                Err(source) => {
+                    return Err(PullSecretsError { object: format!("Secret {namespace}/{name}"), source });
+                }
                 Ok(Some(secret)) => secrets.push(secret),
                 Ok(None) => tracing::debug!(namespace, name, "pull secret does not exist"),
             }
         }
         let credentials = merge(&secrets, &mut faults);
         self.tell(&faults);
-        let wanted =
-            (!credentials.is_empty()).then(|| json!({ "auths": credentials }).to_string().into_bytes());
-        if wanted == self.written {
-            return Ok(false);
+        let registries = credentials.count();
+        let is_new = self.published.send_if_modified(|held| {
+            let is_new = *held != credentials;
+            *held = credentials;
+            is_new
+        });
+        if is_new {
+            tracing::info!(registries, "registry credentials changed");
         }
-        self.write(wanted.as_deref())
-            .map_err(|source| PullSecretsError::File { path: self.path.clone(), source })?;
-        tracing::info!(registries = credentials.len(), "registry credentials changed");
-        self.written = wanted;
-        Ok(true)
+        Ok(is_new)
     }
 
     /// Looks whenever one of the objects changes, and now and then, until `stop`; calls `changed` after each change of
@@ -211,31 +186,10 @@ impl PullSecrets {
         let object = || format!("ServiceAccount {namespace}/{name}");
         let account = within_deadline(api.get_opt(name))
             .await
-            .map_err(|source| PullSecretsError::Read { object: object(), source })?;
+            .map_err(|source| PullSecretsError { object: object(), source })?;
         let references = account.and_then(|account| account.image_pull_secrets).unwrap_or_default();
         names.extend(references.into_iter().map(|reference| (namespace.clone(), reference.name)));
         Ok(names)
-    }
-
-    /// Replaces the file in one step, readable by us alone; removes it where there is nothing to write.
-    fn write(&self, content: Option<&[u8]>) -> std::io::Result<()> {
-        let Some(content) = content else {
-            return std::fs::remove_file(&self.path);
-        };
-        let directory = self.path.parent().unwrap_or_else(|| Path::new("."));
-        let mut file = tempfile::NamedTempFile::new_in(directory)?;
-        file.write_all(content)?;
-        file.persist(&self.path).map_err(|error| error.error)?;
-        Ok(())
-    }
-}
-
-impl Drop for PullSecrets {
-    fn drop(&mut self) {
-        if self.written.is_some() {
-            // Nobody is left to read it; an absent file is what we want.
-            let _ = std::fs::remove_file(&self.path);
-        }
     }
 }
 
@@ -250,13 +204,13 @@ where
     let events = watcher(api, one).default_backoff();
     let is_change =
         |event: &watcher::Event<_>| !matches!(event, watcher::Event::Init | watcher::Event::InitDone);
-    // Who fails is tried again; meanwhile the clock is what makes us look.
+    // A failed watch is retried; meanwhile polling finds changes.
     events.filter_map(move |event| ready(event.ok().filter(is_change).map(drop))).boxed()
 }
 
-/// Credentials by registry; what cannot be used is told to `faults`.
-fn merge(secrets: &[Secret], faults: &mut Vec<String>) -> Map<String, Value> {
-    let mut merged = Map::new();
+/// Credentials of all Secrets; adds what cannot be used to `faults`.
+fn merge(secrets: &[Secret], faults: &mut Vec<String>) -> Credentials {
+    let mut merged = Credentials::default();
     for secret in secrets {
         let name = format!("{}/{}", secret.namespace().unwrap_or_default(), secret.name_any());
         let entries = credentials(secret).unwrap_or_else(|why| {
@@ -264,22 +218,13 @@ fn merge(secrets: &[Secret], faults: &mut Vec<String>) -> Map<String, Value> {
             Map::new()
         });
         for (registry, entry) in entries {
-            if is_readable(&entry) {
-                merged.insert(registry, entry);
-            } else {
+            if merged.insert(registry.clone(), entry).is_err() {
                 let why = "its auth is not the base64 form of user:password";
                 faults.push(format!("entry {registry} of Secret {name} is not used: {why}"));
             }
         }
     }
     merged
-}
-
-/// Whether the `auth` of an entry, if it has one, can be read as a login.
-fn is_readable(entry: &Value) -> bool {
-    let auth = entry["auth"].as_str().unwrap_or_default().trim();
-    let decoded = BASE64_STANDARD.decode(auth).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-    auth.is_empty() || decoded.is_some_and(|text| text.contains(':'))
 }
 
 fn credentials(secret: &Secret) -> Result<Map<String, Value>, &'static str> {
@@ -326,7 +271,6 @@ mod tests {
         Secret { data: Some(data), ..Secret::default() }
     }
 
-    // spec 02 acceptance 29, spec 06 A25
     #[test]
     fn later_secrets_win_and_broken_ones_are_left_out() {
         let secrets = [
@@ -337,9 +281,11 @@ mod tests {
             secret(DOCKER_CONFIG_JSON, "{}"),
             secret("other", "{}"),
         ];
-        let expect = json!({"a": {"auth": "dToy"}, "b": {"identitytoken": "t"}});
         let mut faults = Vec::new();
-        assert_eq!(Value::Object(merge(&secrets, &mut faults)), expect);
+        let merged = merge(&secrets, &mut faults);
+        let login = |host| merged.lookup(host, "x").unwrap().unwrap();
+        assert_eq!((merged.count(), login("a").password.as_str()), (2, "2"));
+        assert_eq!(login("b").identity_token.as_deref(), Some("t"));
         let expect = [
             "entry b of Secret / is not used: its auth is not the base64 form of user:password",
             "entry c of Secret / is not used: its auth is not the base64 form of user:password",

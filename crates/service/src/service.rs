@@ -270,7 +270,7 @@ impl Service {
     /// The account's token says no account.
     pub fn pull_secrets(&self, events: Events) -> Result<PullSecrets, Fatal> {
         let (account, global) = (own_account()?, &self.flags.global_pull_secret);
-        Ok(PullSecrets::new(self.client.clone(), self.component, account, global, events))
+        Ok(PullSecrets::new(self.client.clone(), account, global, events))
     }
 
     /// Waits until this process leads; without `--leader-elect` it leads at once, unless an older installation does.

@@ -59,7 +59,7 @@ mod tests {
         std::fs::write(&auth_file, credentials).unwrap();
         let mut config = olm_oci::Config::new(olm_oci::Limits::BUNDLE);
         config.cas_dir = Some(folder.path().to_owned());
-        config.auth_file = Some(auth_file);
+        config.credentials = olm_oci::CredentialSource::File(auth_file);
         let puller = olm_oci::Puller::new(config);
         let resolved = puller.resolve(&reference.parse().unwrap()).await.unwrap();
         assert_eq!(resolved.digest().as_str(), digest);

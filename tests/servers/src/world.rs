@@ -50,6 +50,7 @@ impl World {
         let directory = tempfile::Builder::new().prefix("olm-servers-").tempdir()?;
         let file = |name: &str| directory.path().join(name);
         std::fs::create_dir(file("registry"))?;
+        std::fs::create_dir(file("tmp"))?;
         registry.write_ca(&file("registry"))?;
         let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
         std::fs::create_dir(file("catalogd-ca"))?;
@@ -106,7 +107,8 @@ impl World {
         ];
         arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let (program, log) = (&self.programs.catalogd, self.file("catalogd.log"));
-        Server::spawn("catalogd", program, &arguments, &[], log, probe_port)
+        let temporary = file("tmp");
+        Server::spawn("catalogd", program, &arguments, &[("TMPDIR", &temporary)], log, probe_port)
     }
 
     /// Starts operator-controller behind the proxy and waits until it is ready. What an earlier process had in its cache
@@ -146,6 +148,8 @@ impl World {
         ];
         arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let (program, log) = (&self.programs.operator_controller, self.file("operator-controller.log"));
+        let temporary = file("tmp");
+        let environment = &[&[("TMPDIR", temporary.as_str())], environment].concat();
         let started =
             Server::spawn("operator-controller", program, &arguments, environment, log, probe_port)?;
         self.proxy.set_process(started.pid());

@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::setting::*;
 use olm_image::registry::{Access, Fault, Registry, Seen};
-use olm_oci::{Class, Config, Limits, Places, Proxies, Puller};
+use olm_oci::{Class, Config, CredentialSource, Credentials, Limits, Places, Proxies, Puller};
 
 /// A registry that wants tokens, with the login in place.
 async fn with_tokens() -> Setting {
@@ -81,6 +81,22 @@ async fn default_credentials_count_while_there_are_none_of_our_own() {
     setting.resolve("a/cat:v1").await;
     setting.write_auth("{}");
     assert!(setting.try_resolve("a/cat:v1").await.is_err());
+}
+
+#[tokio::test]
+async fn published_credentials_are_used_by_the_next_request() {
+    let (publish, published) = tokio::sync::watch::channel(Credentials::default());
+    let setting = Setting::with(|config| config.credentials = CredentialSource::Memory(published)).await;
+    setting.registry.add_image("a/cat", "v1", &catalog());
+    setting.registry.set_access(Access::Basic("user".to_owned(), "secret".to_owned()));
+    assert!(setting.try_resolve("a/cat:v1").await.is_err());
+    for (password, is_right) in [("secret", true), ("wrong", false)] {
+        let mut credentials = Credentials::default();
+        let entry = serde_json::json!({"username": "user", "password": password});
+        credentials.insert(setting.registry.host(), entry).unwrap();
+        publish.send_replace(credentials);
+        assert_eq!(setting.try_resolve("a/cat:v1").await.is_ok(), is_right, "{password}");
+    }
 }
 
 // spec 06 A56

@@ -7,7 +7,8 @@ use std::time::Duration;
 use olm_image::registry::Registry;
 use olm_image::{CATALOG_LABEL, Image, Layer, Runtime};
 use olm_oci::{
-    CanonicalRef, Config, Limits, Places, Proxies, PullError, PulledFolder, Puller, Reference, catalog_folder,
+    CanonicalRef, Config, CredentialSource, Limits, Places, Proxies, PullError, PulledFolder, Puller,
+    Reference, catalog_folder,
 };
 use tempfile::TempDir;
 
@@ -31,7 +32,7 @@ impl Setting {
         registry.write_ca(&folder.path().join("cas")).unwrap();
         let mut config = Config::new(Limits::CATALOG);
         config.cas_dir = Some(folder.path().join("cas"));
-        config.auth_file = Some(folder.path().join("auth.json"));
+        config.credentials = CredentialSource::File(folder.path().join("auth.json"));
         config.places =
             Places { registries_conf: Some(folder.path().join("registries.conf")), ..Places::default() };
         config.proxies = Proxies::default();
