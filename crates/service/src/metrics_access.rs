@@ -1,9 +1,10 @@
-//! Who may read `/metrics`: whom the API server knows by a bearer token (TokenReview) or, where that is asked for, by a
-//! client certificate, and allows (SubjectAccessReview on the path). Answers are remembered briefly (spec 06 §4.2).
+//! Access to `/metrics`: the API server authenticates a bearer token (TokenReview), or a client certificate does where that
+//! is asked for, and authorizes its user (SubjectAccessReview on the path). Answers are cached briefly, and few reviews run
+//! at once: a flood of invalid tokens costs the API server little, and clients that it knows nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -20,6 +21,8 @@ use kube::api::{Api, PostParams};
 use kube::core::ObjectMeta;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout};
 
 use crate::client_authority::user_of;
 use crate::cluster::within;
@@ -32,8 +35,12 @@ const KNOWN_TOKEN: Duration = Duration::from_secs(60);
 const UNKNOWN_TOKEN: Duration = Duration::from_secs(10);
 const ALLOWED: Duration = Duration::from_secs(300);
 const DENIED: Duration = Duration::from_secs(30);
-/// Entries of each memory; it is emptied when full.
-const MEMORY_LIMIT: usize = 1024;
+/// Entries of each cache.
+const CACHE_LIMIT: usize = 1024;
+/// Reviews at once of clients that the API server has authenticated before, and of all others.
+const REVIEWS: usize = 2;
+/// Longest wait for a review to begin.
+const TURN: Duration = Duration::from_secs(1);
 
 /// The route `/metrics`, for clients that `access` admits.
 pub fn router(metrics: Arc<Metrics>, access: MetricsAccess) -> Router {
@@ -69,7 +76,7 @@ async fn admit(State(access): State<Arc<MetricsAccess>>, request: Request, next:
     }
 }
 
-/// Why a request is refused: status and text of spec 06 §4.2.
+/// Status and text of a refused request.
 #[derive(Debug, PartialEq, Eq)]
 struct Refusal(StatusCode, String);
 
@@ -79,18 +86,45 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// An answer with the time until which it is believed.
-type Remembered<K, V> = Mutex<HashMap<K, (Instant, V)>>;
+/// Answers of the API server by digest of the question, each with the time until which it is valid.
+#[derive(Debug)]
+struct Cache<V>(Mutex<HashMap<[u8; 32], (Instant, V)>>);
 
-/// Asks the API server about tokens and rights, and remembers its answers.
+impl<V: Clone> Cache<V> {
+    fn get(&self, key: &[u8; 32]) -> Option<V> {
+        let entries = self.0.lock();
+        entries.get(key).filter(|(until, _)| Instant::now() < *until).map(|(_, value)| value.clone())
+    }
+
+    /// Whether there is or was an answer.
+    fn has_seen(&self, key: &[u8; 32]) -> bool {
+        self.0.lock().contains_key(key)
+    }
+
+    /// Adds an answer; in a full cache it replaces the one that expires first.
+    fn insert(&self, key: [u8; 32], valid: Duration, value: V) {
+        let mut entries = self.0.lock();
+        if entries.len() >= CACHE_LIMIT
+            && let Some(first) = entries.iter().min_by_key(|(_, (until, _))| *until).map(|(key, _)| *key)
+        {
+            entries.remove(&first);
+        }
+        entries.insert(key, (Instant::now() + valid, value));
+    }
+}
+
+/// Asks the API server about tokens and rights, and caches its answers.
 #[derive(Debug)]
 pub struct MetricsAccess {
     auth: MetricsAuth,
     reviews: Api<TokenReview>,
     accesses: Api<SubjectAccessReview>,
-    tokens: Remembered<[u8; 32], Option<UserInfo>>,
-    /// By digest of what was asked.
-    rights: Remembered<[u8; 32], bool>,
+    /// Users of valid tokens; invalid ones have a cache of their own and evict none of these.
+    users: Cache<UserInfo>,
+    invalid: Cache<()>,
+    rights: Cache<bool>,
+    turns_of_users: Semaphore,
+    turns_of_strangers: Semaphore,
 }
 
 impl MetricsAccess {
@@ -100,8 +134,11 @@ impl MetricsAccess {
             auth,
             reviews: Api::all(client.clone()),
             accesses: Api::all(client),
-            tokens: Mutex::default(),
-            rights: Mutex::default(),
+            users: Cache(Mutex::default()),
+            invalid: Cache(Mutex::default()),
+            rights: Cache(Mutex::default()),
+            turns_of_users: Semaphore::new(REVIEWS),
+            turns_of_strangers: Semaphore::new(REVIEWS),
         }
     }
 
@@ -114,33 +151,31 @@ impl MetricsAccess {
         path: &str,
     ) -> Result<(), Refusal> {
         let unauthorized = || Refusal(StatusCode::UNAUTHORIZED, "Unauthorized\n".to_owned());
-        let broken = |text: String| Refusal(StatusCode::INTERNAL_SERVER_ERROR, text);
         let shown = shown.filter(|_| self.auth != MetricsAuth::Token);
         let token = token.filter(|_| self.auth != MetricsAuth::Mtls);
         let user = match (shown, token) {
             (Some(user), _) => Some(user),
-            (None, Some(token)) => self.user(token).await.map_err(|error| {
-                tracing::error!(%error, "TokenReview failed");
-                broken("Authentication failed\n".to_owned())
-            })?,
+            (None, Some(token)) => self.user(token).await?,
             (None, None) => None,
         };
         let user = user.ok_or_else(unauthorized)?;
         let name = user.username.clone().unwrap_or_default();
-        let allowed = self.allowed(user, verb, path).await.map_err(|error| {
-            tracing::error!(%error, "SubjectAccessReview failed");
-            broken(format!("Authorization for user {name} failed\n"))
-        })?;
-        if allowed {
+        if self.allowed(user, verb, path).await? {
             return Ok(());
         }
         Err(Refusal(StatusCode::FORBIDDEN, format!("Authorization denied for user {name}\n")))
     }
 
     /// The user of a token, or `None` where the API server does not know it.
-    async fn user(&self, token: &str) -> Result<Option<UserInfo>, kube::Error> {
+    async fn user(&self, token: &str) -> Result<Option<UserInfo>, Refusal> {
         let key = digest(token.as_bytes());
-        if let Some(known) = recall(&self.tokens, &key) {
+        let cached = || self.users.get(&key).map(Some).or_else(|| self.invalid.get(&key).map(|()| None));
+        if let Some(known) = cached() {
+            return Ok(known);
+        }
+        let is_user = self.users.has_seen(&key);
+        let _turn = turn(if is_user { &self.turns_of_users } else { &self.turns_of_strangers }).await?;
+        if let Some(known) = cached() {
             return Ok(known);
         }
         let review = TokenReview {
@@ -148,15 +183,29 @@ impl MetricsAccess {
             spec: TokenReviewSpec { token: token.to_owned(), audiences: None },
             status: None,
         };
-        let answer = within(REVIEW_DEADLINE, self.reviews.create(&PostParams::default(), &review)).await?;
+        let answer = within(REVIEW_DEADLINE, self.reviews.create(&PostParams::default(), &review)).await;
+        let answer = answer.map_err(|error| {
+            tracing::error!(%error, "TokenReview failed");
+            failed("Authentication failed\n".to_owned())
+        })?;
         let status = answer.status.unwrap_or_default();
         let user = status.user.filter(|_| status.authenticated == Some(true));
-        let believed = if user.is_some() { KNOWN_TOKEN } else { UNKNOWN_TOKEN };
-        remember(&self.tokens, key, believed, user.clone());
+        match &user {
+            Some(user) => self.users.insert(key, KNOWN_TOKEN, user.clone()),
+            None => {
+                self.users.0.lock().remove(&key);
+                self.invalid.insert(key, UNKNOWN_TOKEN, ());
+            }
+        }
         Ok(user)
     }
 
-    async fn allowed(&self, user: UserInfo, verb: &str, path: &str) -> Result<bool, kube::Error> {
+    async fn allowed(&self, user: UserInfo, verb: &str, path: &str) -> Result<bool, Refusal> {
+        let name = user.username.clone().unwrap_or_default();
+        let broken = |error: kube::Error| {
+            tracing::error!(%error, "SubjectAccessReview failed");
+            failed(format!("Authorization for user {name} failed\n"))
+        };
         let spec = SubjectAccessReviewSpec {
             user: user.username,
             uid: user.uid,
@@ -169,34 +218,34 @@ impl MetricsAccess {
             resource_attributes: None,
         };
         // Certificates can give one name in different groups.
-        let key = digest(&serde_json::to_vec(&spec).map_err(kube::Error::SerdeError)?);
-        if let Some(known) = recall(&self.rights, &key) {
+        let key = digest(&serde_json::to_vec(&spec).map_err(kube::Error::SerdeError).map_err(&broken)?);
+        if let Some(known) = self.rights.get(&key) {
             return Ok(known);
         }
+        let _turn = turn(&self.turns_of_users).await?;
         let review = SubjectAccessReview { metadata: ObjectMeta::default(), spec, status: None };
-        let answer = within(REVIEW_DEADLINE, self.accesses.create(&PostParams::default(), &review)).await?;
-        let allowed = answer.status.is_some_and(|status| status.allowed);
-        remember(&self.rights, key, if allowed { ALLOWED } else { DENIED }, allowed);
+        let answer = within(REVIEW_DEADLINE, self.accesses.create(&PostParams::default(), &review)).await;
+        let allowed = answer.map_err(broken)?.status.is_some_and(|status| status.allowed);
+        self.rights.insert(key, if allowed { ALLOWED } else { DENIED }, allowed);
         Ok(allowed)
     }
 }
 
-/// What clients send is remembered at a length that is ours.
+/// A permit for a review.
+///
+/// # Errors
+/// 429: none is free in time.
+async fn turn(turns: &Semaphore) -> Result<SemaphorePermit<'_>, Refusal> {
+    let busy = || Refusal(StatusCode::TOO_MANY_REQUESTS, "Too many requests\n".to_owned());
+    timeout(TURN, turns.acquire()).await.ok().and_then(Result::ok).ok_or_else(busy)
+}
+
+fn failed(text: String) -> Refusal {
+    Refusal(StatusCode::INTERNAL_SERVER_ERROR, text)
+}
+
 fn digest(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
-}
-
-fn recall<K: Eq + std::hash::Hash, V: Clone>(memory: &Remembered<K, V>, key: &K) -> Option<V> {
-    let memory = memory.lock();
-    memory.get(key).filter(|(until, _)| Instant::now() < *until).map(|(_, value)| value.clone())
-}
-
-fn remember<K: Eq + std::hash::Hash, V>(memory: &Remembered<K, V>, key: K, believed: Duration, value: V) {
-    let mut memory = memory.lock();
-    if memory.len() >= MEMORY_LIMIT {
-        memory.clear();
-    }
-    memory.insert(key, (Instant::now() + believed, value));
 }
 
 #[cfg(test)]
@@ -230,7 +279,6 @@ mod tests {
         Client::new(service, "default")
     }
 
-    // spec 02 acceptance 60, spec 06 A4, A5, A6
     #[tokio::test]
     async fn refusals() {
         let asked = Arc::new(AtomicUsize::new(0));
@@ -259,7 +307,7 @@ mod tests {
                 assert_eq!(body, expect.as_bytes());
             }
         }
-        // spec 06 §4.1: nobody is asked who may read what there is not.
+        // An unknown path is answered without a review.
         for authorization in ["", "Bearer good"] {
             let request = axum::http::Request::get("/other").header(header::AUTHORIZATION, authorization);
             let response = router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
@@ -269,7 +317,61 @@ mod tests {
         assert_eq!(asked.load(Ordering::Relaxed), 6);
     }
 
-    // spec 06 §4.2: client certificates
+    /// An API server that takes half a second for each token and knows `good`; the number of its reviews at once, and the
+    /// most that there were.
+    fn slow_client(running: Arc<[AtomicUsize; 2]>) -> Client {
+        let service = service_fn(move |request: http::Request<kube::client::Body>| {
+            let running = Arc::clone(&running);
+            async move {
+                let body = request.into_body().collect_bytes().await?;
+                let mut review: serde_json::Value = serde_json::from_slice(&body)?;
+                let now = running[0].fetch_add(1, Ordering::Relaxed) + 1;
+                running[1].fetch_max(now, Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                running[0].fetch_sub(1, Ordering::Relaxed);
+                let is_good = review["spec"]["token"] == "good";
+                review["status"] = serde_json::json!({"authenticated": is_good, "allowed": true, "user": {"username": "good"}});
+                let answer = http::Response::new(kube::client::Body::from(serde_json::to_vec(&review)?));
+                Ok::<_, tower::BoxError>(answer)
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn flood_of_invalid_tokens_holds_up_no_known_client() {
+        let running = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+        let access = Arc::new(MetricsAccess::new(slow_client(Arc::clone(&running)), MetricsAuth::Token));
+        let check = async |token: &str| access.check(None, Some(token), "get", "/metrics").await;
+        assert_eq!(check("good").await, Ok(()));
+        let busy = Arc::new(AtomicUsize::new(0));
+        let mut flood = tokio::task::JoinSet::new();
+        for client in 0..64 {
+            let (access, busy) = (Arc::clone(&access), Arc::clone(&busy));
+            flood.spawn(async move {
+                for round in 0.. {
+                    let token = format!("random {client} {round}");
+                    let refused = access.check(None, Some(&token), "get", "/metrics").await.unwrap_err();
+                    busy.fetch_add(
+                        usize::from(refused.0 == StatusCode::TOO_MANY_REQUESTS),
+                        Ordering::Relaxed,
+                    );
+                }
+            });
+        }
+        // Longer than any answer is cached.
+        for _ in 0..40 {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            let begun = Instant::now();
+            assert_eq!(check("good").await, Ok(()));
+            assert!(begun.elapsed() <= 2 * Duration::from_millis(501), "{:?}", begun.elapsed());
+        }
+        assert!(busy.load(Ordering::Relaxed) > 0, "all others have waited for a review");
+        let most = running[1].load(Ordering::Relaxed);
+        assert!((2..=2 * REVIEWS).contains(&most), "{most} reviews at once");
+        assert!(access.invalid.0.lock().len() <= CACHE_LIMIT && access.users.0.lock().len() == 1);
+    }
+
     #[tokio::test]
     async fn certificates_and_tokens() {
         use MetricsAuth::{Mtls, Token, TokenOrMtls};

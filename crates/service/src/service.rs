@@ -62,6 +62,8 @@ pub struct Service {
     builtin: Option<Arc<BuiltinCertificates>>,
     certificate: Option<Arc<ServingCertificate>>,
     lease_client: Client,
+    /// For reviews of those that ask for metrics: a flood of them must not hold up other calls.
+    review_client: Client,
     servers: Arc<Mutex<Vec<HttpServer>>>,
     election: Arc<Mutex<Option<Leadership>>>,
 }
@@ -163,6 +165,7 @@ impl Service {
             builtin,
             tls_profile,
             lease_client: cluster::client_without_retry(&config, &metrics)?,
+            review_client: cluster::client_without_retry(&config, &metrics)?,
             servers: Arc::new(Mutex::new(servers)),
             election: Arc::default(),
             namespace,
@@ -214,7 +217,7 @@ impl Service {
     async fn with_metrics(self) -> Result<Self, Fatal> {
         match self.flags.metrics_address(self.component)? {
             Some(address) => {
-                let access = MetricsAccess::new(self.client.clone(), self.flags.metrics_auth);
+                let access = MetricsAccess::new(self.review_client.clone(), self.flags.metrics_auth);
                 let router = metrics_access::router(Arc::clone(&self.metrics), access);
                 let certificate = self.serving_certificate()?;
                 let tls = Tls::new(certificate.server_config()?);
@@ -264,7 +267,7 @@ impl Service {
         self.builtin.as_ref()
     }
 
-    /// What registries are pulled from with: the global pull secret, and those of the process's own account.
+    /// Registry credentials: the global pull secret, and those of the process's own account.
     ///
     /// # Errors
     /// The account's token says no account.
