@@ -13,6 +13,7 @@ use std::time::Duration;
 use axum_server::accept::Accept;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -25,6 +26,9 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(300);
 /// Connections of a server at once; each may hold some hundred kilobytes.
 const CONNECTIONS: usize = 1000;
+/// Bytes that wait in the kernel for a slow client, about; by default they may be megabytes, which count for the memory of
+/// the container.
+const UNSENT: u32 = 64 << 10;
 /// A connection beyond these waits so long for another one to end.
 const PLACE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections of one address at once; those beyond are closed. Generous, because behind the address of a node, a proxy
@@ -114,6 +118,7 @@ impl<S: Send + 'static> Accept<TcpStream, S> for ConnectionAcceptor {
             let client = clients.admit(address).ok_or(io::ErrorKind::QuotaExceeded)?;
             let place = tokio::time::timeout(PLACE_TIMEOUT, places.acquire_owned()).await?;
             stream.set_nodelay(true)?;
+            SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT)?;
             let deadlines = Deadlines::new(begins);
             let admission = Admission { _client: client, _place: place.map_err(io::Error::other)? };
             let stream = TimedStream {
