@@ -15,7 +15,8 @@ mod index;
 /// Texts of the index that are asked for.
 const ASKED: usize = 4;
 
-fn check(ranges: &[Range<u64>], length: u64) {
+fn check(ranges: impl IntoIterator<Item = Range<u64>>, length: u64) {
+    let ranges: Vec<Range<u64>> = ranges.into_iter().collect();
     assert!(ranges.iter().all(|range| range.start <= range.end && range.end <= length), "{ranges:?}");
     assert!(ranges.windows(2).all(|two| two[0].end <= two[1].start), "{ranges:?}");
 }
@@ -26,19 +27,19 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(serde_json::from_slice::<index::Index>(&again).expect("and read again"), index);
 
     let length = index.content_length();
-    check(&index.ranges(&Selector::default()), length);
+    check(index.ranges(&Selector::default()), length);
     let blobs: Vec<Range<u64>> = index.blobs().map(|(_, range)| range).collect();
     assert_eq!(blobs.last().map_or(0, |range| range.end), length);
-    check(&blobs, length);
+    check(blobs, length);
     let value: Value = serde_json::from_slice(&again).expect("JSON");
     let texts = value["texts"].as_array().expect("texts").iter().filter_map(Value::as_str).take(ASKED);
     let texts: Vec<&str> = texts.chain(["none"]).collect();
     for schema in &texts {
-        check(&index.page(schema, 1, 3), length);
+        check(index.page(schema, 1, 3), length);
         for package in &texts {
             for name in &texts {
                 let [schema, package, name] = [schema, package, name].map(|text| (*text).to_owned());
-                check(&index.ranges(&Selector { schema, package, name }), length);
+                check(index.ranges(&Selector { schema, package, name }), length);
             }
         }
     }

@@ -76,6 +76,17 @@ impl Postings {
     }
 }
 
+/// A query and how much of its answer has been found: an answer may have more ranges than fit into memory for each reader.
+#[derive(Clone, Debug)]
+pub(super) struct Query {
+    /// Wanted texts with their fields, the rarest first.
+    wanted: Vec<(usize, usize)>,
+    /// Blobs with the rarest text that have been looked at.
+    next: usize,
+    /// Range that the next blob may extend.
+    pending: Option<Range<u64>>,
+}
+
 /// Stored blobs refer to texts that do not exist, or there are more than an index can number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the index is not consistent")]
@@ -120,40 +131,50 @@ impl Index {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// The byte ranges that answer `selector`, ascending, neighbours joined.
-    pub fn ranges(&self, selector: &Selector) -> Vec<Range<u64>> {
-        let mut ranges: Vec<Range<u64>> = Vec::new();
+    /// The byte ranges that answer `selector`, ascending, neighbors joined.
+    pub fn ranges<'a>(&'a self, selector: &Selector) -> impl Iterator<Item = Range<u64>> + use<'a> {
+        let mut query = self.query(selector);
+        std::iter::from_fn(move || self.next_range(&mut query))
+    }
+
+    /// Begins the answer to `selector`.
+    pub(super) fn query(&self, selector: &Selector) -> Query {
         if selector.selects_all() {
-            ranges.extend(Some(0..self.content_length()).filter(|whole| !whole.is_empty()));
-            return ranges;
+            let whole = Some(0..self.content_length()).filter(|whole| !whole.is_empty());
+            return Query { wanted: Vec::new(), next: 0, pending: whole };
         }
-        let mut add = |blob: usize| {
-            let range = self.range(blob);
-            match ranges.last_mut() {
-                Some(last) if last.end == range.start => last.end = range.end,
-                _ => ranges.push(range),
-            }
-        };
         // A text that the catalog does not have matches nothing; an empty one matches everything.
-        let mut wanted = Vec::new();
-        for (field, text) in [&selector.schema, &selector.package, &selector.name].into_iter().enumerate() {
-            if !text.is_empty() {
-                match self.position(text) {
-                    Some(position) => wanted.push((field, position)),
-                    None => return Vec::new(),
+        let fields = [&selector.schema, &selector.package, &selector.name].into_iter().enumerate();
+        let wanted = fields.filter(|(_, text)| !text.is_empty());
+        let wanted: Option<Vec<_>> =
+            wanted.map(|(field, text)| Some((field, self.position(text)?))).collect();
+        let mut wanted = wanted.unwrap_or_default();
+        wanted.sort_by_key(|&(field, text)| self.by_field[field].of(text).len());
+        Query { wanted, next: 0, pending: None }
+    }
+
+    /// The next range of the answer to `query`.
+    pub(super) fn next_range(&self, query: &mut Query) -> Option<Range<u64>> {
+        let rarest = query.wanted.first().map_or(&[][..], |&(field, text)| self.by_field[field].of(text));
+        for &blob in rarest.iter().skip(query.next) {
+            query.next += 1;
+            let blob = blob as usize;
+            let fields = self.stored.blobs[blob].fields().map(|text| text as usize);
+            let has_schema = self.stored.texts.get(fields[0]).is_some_and(|schema| !schema.is_empty());
+            if !has_schema || query.wanted.iter().any(|&(field, text)| fields[field] != text) {
+                continue;
+            }
+            let range = self.range(blob);
+            match &mut query.pending {
+                Some(pending) if pending.end == range.start => pending.end = range.end,
+                pending => {
+                    if let Some(complete) = pending.replace(range) {
+                        return Some(complete);
+                    }
                 }
             }
         }
-        let no_schema = self.position("");
-        let rarest =
-            wanted.iter().map(|&(field, text)| self.by_field[field].of(text)).min_by_key(|blobs| blobs.len());
-        for &number in rarest.unwrap_or_default() {
-            let fields = self.stored.blobs[number as usize].fields().map(|text| text as usize);
-            if Some(fields[0]) != no_schema && wanted.iter().all(|&(field, text)| fields[field] == text) {
-                add(number as usize);
-            }
-        }
-        ranges
+        query.pending.take()
     }
 
     /// The blobs of `schema` one by one, `limit` of them after the first `offset`.
@@ -290,9 +311,9 @@ mod tests {
         ];
         for ((schema, package, name), expect) in rows {
             let selector = selector(schema, package, name);
-            assert_eq!(index.ranges(&selector), expect, "{selector:?}");
+            assert_eq!(index.ranges(&selector).collect::<Vec<_>>(), expect, "{selector:?}");
         }
-        assert_eq!(Index::default().ranges(&selector("", "", "")), []);
+        assert_eq!(Index::default().ranges(&selector("", "", "")).next(), None);
         let json = serde_json::to_vec(&index).unwrap();
         assert_eq!(serde_json::from_slice::<Index>(&json).unwrap(), index);
         let broken = serde_json::from_str::<Index>(r#"{"texts":["a"],"blobs":[[1,0,0,1]]}"#);
@@ -338,7 +359,7 @@ mod tests {
                 }
                 start = end;
             }
-            let got: Vec<u64> = index(&rows).ranges(&selector).into_iter().flatten().collect();
+            let got: Vec<u64> = index(&rows).ranges(&selector).flatten().collect();
             prop_assert_eq!(got, expect);
         }
     }

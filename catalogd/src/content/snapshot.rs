@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
+use olm_fbc::Selector;
 use serde::{Deserialize, Serialize};
 
 use super::Index;
@@ -80,6 +81,12 @@ impl Snapshot {
     /// What is in it.
     pub fn index(&self) -> &Index {
         &self.index
+    }
+
+    /// The byte ranges that answer `selector`, each found when it is needed.
+    pub fn ranges(self: &Arc<Self>, selector: &Selector) -> impl Iterator<Item = Range<u64>> + Send + use<> {
+        let (snapshot, mut query) = (Arc::clone(self), self.index.query(selector));
+        std::iter::from_fn(move || snapshot.index.next_range(&mut query))
     }
 
     /// The digest of the image, `algorithm:hex`.

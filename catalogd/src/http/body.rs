@@ -2,7 +2,6 @@
 //!
 //! What the kernel has in memory is read at once; the rest is read on threads that may wait for the disk.
 
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IoSliceMut, Write};
 use std::ops::Range;
@@ -43,18 +42,20 @@ impl Piece {
     }
 }
 
-/// A body of `pieces`; its length is known.
-pub fn body(file: Arc<File>, pieces: Vec<Piece>) -> Body {
-    let left = pieces.iter().map(Piece::length).sum();
-    Body::new(PieceBody { rest: Rest { file, pieces: pieces.into() }, left, reading: None })
+/// A body of `pieces`, together `length` bytes long.
+pub fn body(file: Arc<File>, length: u64, pieces: impl Iterator<Item = Piece> + Send + 'static) -> Body {
+    Body::new(PieceBody { rest: Rest::new(file, pieces), left: length, reading: None })
 }
 
 /// The bytes of `ranges` together, for an answer that is kept in memory.
 ///
 /// # Errors
 /// The file ends before a range does.
-pub async fn gather(file: Arc<File>, ranges: Vec<Range<u64>>) -> io::Result<Bytes> {
-    let mut rest = Rest { file, pieces: ranges.into_iter().map(Piece::File).collect() };
+pub async fn gather(
+    file: Arc<File>,
+    ranges: impl Iterator<Item = Range<u64>> + Send + 'static,
+) -> io::Result<Bytes> {
+    let mut rest = Rest::new(file, ranges.map(Piece::File));
     blocking(move || {
         let mut whole = Vec::new();
         while let Some(chunk) = rest.next() {
@@ -72,11 +73,11 @@ pub async fn gather(file: Arc<File>, ranges: Vec<Range<u64>>) -> io::Result<Byte
 /// The file ends before a range does.
 pub async fn gather_compressed(
     file: Arc<File>,
-    ranges: Vec<Range<u64>>,
+    ranges: impl Iterator<Item = Range<u64>> + Send + 'static,
     encoding: Encoding,
     permit: SemaphorePermit<'static>,
 ) -> io::Result<(Bytes, SemaphorePermit<'static>)> {
-    let mut rest = Rest { file, pieces: ranges.into_iter().map(Piece::File).collect() };
+    let mut rest = Rest::new(file, ranges.map(Piece::File));
     blocking(move || {
         let mut encoder = encoding.encoder(Vec::new())?;
         while let Some(chunk) = rest.next() {
@@ -87,17 +88,17 @@ pub async fn gather_compressed(
     .await
 }
 
-/// A body of `pieces` that is compressed on the way, as long as `permit` is held.
+/// A body of `ranges` that is compressed on the way, as long as `permit` is held.
 ///
 /// # Errors
 /// No compressor could be made.
 pub fn compressing_body(
     file: Arc<File>,
-    pieces: Vec<Piece>,
+    ranges: impl Iterator<Item = Range<u64>> + Send + 'static,
     encoding: Encoding,
     permit: SemaphorePermit<'static>,
 ) -> io::Result<Body> {
-    let rest = Rest { file, pieces: pieces.into() };
+    let rest = Rest::new(file, ranges.map(Piece::File));
     let begin = Some((rest, encoding.encoder(Vec::new())?, permit));
     Ok(Body::from_stream(stream::try_unfold(begin, |state| async {
         let Some((rest, encoder, permit)) = state else {
@@ -129,7 +130,7 @@ pub fn copied_body(copy: CompressedCopy) -> Body {
             return Ok::<_, io::Error>(None);
         };
         let end = written.min(position + CHUNK);
-        let chunk = gather(Arc::clone(&copy.file), std::iter::once(position..end).collect()).await?;
+        let chunk = gather(Arc::clone(&copy.file), std::iter::once(position..end)).await?;
         Ok(Some((chunk, (copy, end))))
     }))
 }
@@ -141,21 +142,27 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send
 /// What is left to read.
 struct Rest {
     file: Arc<File>,
-    pieces: VecDeque<Piece>,
+    /// End of a piece whose beginning has been read.
+    begun: Option<Piece>,
+    pieces: Box<dyn Iterator<Item = Piece> + Send>,
 }
 
 impl Rest {
+    fn new(file: Arc<File>, pieces: impl Iterator<Item = Piece> + Send + 'static) -> Self {
+        Self { file, begun: None, pieces: Box::new(pieces) }
+    }
+
     /// The next pieces, together about [`CHUNK`] bytes long.
     fn next(&mut self) -> Option<Vec<Piece>> {
         let (mut chunk, mut room) = (Vec::new(), CHUNK);
         while room > 0 {
-            let Some(mut piece) = self.pieces.pop_front() else {
+            let Some(mut piece) = self.begun.take().or_else(|| self.pieces.next()) else {
                 break;
             };
             if let Piece::File(range) = &mut piece
                 && range.end - range.start > room
             {
-                self.pieces.push_front(Piece::File(range.start + room..range.end));
+                self.begun = Some(Piece::File(range.start + room..range.end));
                 range.end = range.start + room;
             }
             room = room.saturating_sub(piece.length());
@@ -266,8 +273,8 @@ mod tests {
     #[tokio::test]
     async fn a_file_that_is_too_short_breaks_the_body() {
         let (file, _) = file(10);
-        assert!(sent(body(Arc::clone(&file), vec![Piece::File(5..11)])).await.is_err());
-        assert!(gather(file, vec![0..4, 9..11]).await.is_err());
+        assert!(sent(body(Arc::clone(&file), 6, std::iter::once(Piece::File(5..11)))).await.is_err());
+        assert!(gather(file, [0..4, 9..11].into_iter()).await.is_err());
     }
 
     /// A semaphore with one permit, which is taken.
@@ -285,7 +292,8 @@ mod tests {
         runtime.block_on(async {
             let busy = tokio::task::spawn_blocking(move || released.recv());
             let (semaphore, permit) = one_permit();
-            let mut asked = Box::pin(gather_compressed(file, vec![0..4, 5..9], Encoding::Gzip, permit));
+            let mut asked =
+                Box::pin(gather_compressed(file, [0..4, 5..9].into_iter(), Encoding::Gzip, permit));
             assert!(futures::poll!(&mut asked).is_pending());
             drop(asked);
             assert_eq!(semaphore.available_permits(), 0);
@@ -309,10 +317,11 @@ mod tests {
                 ranges.iter().flat_map(|range| &bytes[range.start as usize..range.end as usize]).copied().collect();
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             runtime.block_on(async {
-                let whole = sent(body(Arc::clone(&file), pieces)).await.unwrap();
+                let length = 4 + expect.len() as u64;
+                let whole = sent(body(Arc::clone(&file), length, pieces.into_iter())).await.unwrap();
                 assert_eq!(whole, [b"head", expect.as_slice()].concat());
-                assert_eq!(gather(Arc::clone(&file), ranges.clone()).await.unwrap(), expect);
-                let (gzip, _) = gather_compressed(file, ranges, Encoding::Zstd, one_permit().1).await.unwrap();
+                assert_eq!(gather(Arc::clone(&file), ranges.clone().into_iter()).await.unwrap(), expect);
+                let (gzip, _) = gather_compressed(file, ranges.into_iter(), Encoding::Zstd, one_permit().1).await.unwrap();
                 assert_eq!(zstd::decode_all(&gzip[..]).unwrap(), expect);
             });
         }

@@ -42,8 +42,7 @@ pub(super) async fn deliver(
     method: &Method,
     headers: &HeaderMap,
 ) -> io::Result<Response> {
-    let ranges = snapshot.index().ranges(selector);
-    let length: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+    let length: u64 = snapshot.index().ranges(selector).map(|range| range.end - range.start).sum();
     let encoding = encoding(method, headers, length);
     let answer = Answer::of(snapshot);
     match evaluate(headers, snapshot.tag(), snapshot.modified()) {
@@ -65,19 +64,22 @@ pub(super) async fn deliver(
     }
     match encoding {
         // The body of a HEAD request is dropped unread, so nothing is gathered for it.
-        None if length <= LONGEST && ranges.len() > 1 && method != Method::HEAD => {
+        None if length <= LONGEST
+            && snapshot.index().ranges(selector).nth(1).is_some()
+            && method != Method::HEAD =>
+        {
             let known = match snapshot.answers().get(selector, None) {
                 Some(known) => known,
                 None => {
-                    let gathered = gather(Arc::clone(snapshot.file()), ranges).await?;
+                    let gathered = gather(Arc::clone(snapshot.file()), snapshot.ranges(selector)).await?;
                     snapshot.answers().insert(selector, None, gathered.clone());
                     gathered
                 }
             };
             answer.tagged(snapshot, None).json_lines(known.len() as u64).body(Body::from(known))
         }
-        None => plain(answer, snapshot, pieces(ranges), length),
-        Some(encoding) => compressed(answer, snapshot, selector, ranges, length, encoding).await,
+        None => plain(answer, snapshot, selector, length),
+        Some(encoding) => compressed(answer, snapshot, selector, length, encoding).await,
     }
 }
 
@@ -101,19 +103,23 @@ async fn whole(
     {
         let answer = answer.tagged(snapshot, Some(encoding));
         return match copy.length() {
-            Some(length) => answer.json_lines(length).body(body(copy.file, vec![Piece::File(0..length)])),
+            Some(length) => answer.json_lines(length).body(body(
+                copy.file,
+                length,
+                std::iter::once(Piece::File(0..length)),
+            )),
             None => answer.with(header::CONTENT_TYPE, JSON_LINES).body(copied_body(copy)),
         };
     }
     let has_ranges = endpoint == Endpoint::All;
     let answer = if has_ranges { answer.with(header::ACCEPT_RANGES, "bytes") } else { answer };
-    let length = snapshot.length();
-    plain(answer, snapshot, vec![Piece::File(0..length)], length)
+    plain(answer, snapshot, &Selector::default(), snapshot.length())
 }
 
-fn plain(answer: Answer, snapshot: &Arc<Snapshot>, pieces: Vec<Piece>, length: u64) -> io::Result<Response> {
+fn plain(answer: Answer, snapshot: &Arc<Snapshot>, selector: &Selector, length: u64) -> io::Result<Response> {
     let answer = answer.tagged(snapshot, None).json_lines(length);
-    answer.body(body(Arc::clone(snapshot.file()), pieces))
+    let pieces = snapshot.ranges(selector).map(Piece::File);
+    answer.body(body(Arc::clone(snapshot.file()), length, pieces))
 }
 
 /// A part of the data, compressed; remembered if it is small, and plain if too much is being compressed.
@@ -121,18 +127,17 @@ async fn compressed(
     answer: Answer,
     snapshot: &Arc<Snapshot>,
     selector: &Selector,
-    ranges: Vec<Range<u64>>,
     length: u64,
     encoding: Encoding,
 ) -> io::Result<Response> {
-    let file = Arc::clone(snapshot.file());
+    let (file, ranges) = (Arc::clone(snapshot.file()), snapshot.ranges(selector));
     if length > COMPRESSED_WHOLE {
         return match COMPRESSING_STREAMS.try_acquire() {
             Ok(permit) => {
                 let answer = answer.tagged(snapshot, Some(encoding)).with(header::CONTENT_TYPE, JSON_LINES);
-                answer.body(compressing_body(file, pieces(ranges), encoding, permit)?)
+                answer.body(compressing_body(file, ranges, encoding, permit)?)
             }
-            Err(_) => plain(answer, snapshot, pieces(ranges), length),
+            Err(_) => plain(answer, snapshot, selector, length),
         };
     }
     let remembered = || snapshot.answers().get(selector, Some(encoding));
@@ -151,10 +156,6 @@ async fn compressed(
         }
     };
     answer.tagged(snapshot, Some(encoding)).json_lines(known.len() as u64).body(Body::from(known))
-}
-
-fn pieces(ranges: Vec<Range<u64>>) -> Vec<Piece> {
-    ranges.into_iter().map(Piece::File).collect()
 }
 
 /// The answer to a `Range` header that counts; `None` where it asks for everything.
@@ -178,10 +179,12 @@ fn partial(answer: Answer, snapshot: &Arc<Snapshot>, parts: &[Range<u64>]) -> io
     let answer = answer.status(StatusCode::PARTIAL_CONTENT).with(header::ACCEPT_RANGES, "bytes");
     let file = Arc::clone(snapshot.file());
     if let [part] = parts {
-        return answer
-            .with(header::CONTENT_RANGE, content_range(part, size))
-            .json_lines(part.end - part.start)
-            .body(body(file, vec![Piece::File(part.clone())]));
+        let length = part.end - part.start;
+        return answer.with(header::CONTENT_RANGE, content_range(part, size)).json_lines(length).body(body(
+            file,
+            length,
+            std::iter::once(Piece::File(part.clone())),
+        ));
     }
     // Content is JSON lines, where a line of dashes cannot stand.
     let boundary = format!("----{}", snapshot.tag());
@@ -196,10 +199,11 @@ fn partial(answer: Answer, snapshot: &Arc<Snapshot>, parts: &[Range<u64>]) -> io
         pieces.push(Piece::File(part.clone()));
     }
     pieces.push(Piece::Text(Bytes::from(format!("\r\n--{boundary}--\r\n"))));
+    let length = pieces.iter().map(Piece::length).sum::<u64>();
     answer
         .with(header::CONTENT_TYPE, format!("multipart/byteranges; boundary={boundary}"))
-        .with(header::CONTENT_LENGTH, pieces.iter().map(Piece::length).sum::<u64>())
-        .body(body(file, pieces))
+        .with(header::CONTENT_LENGTH, length)
+        .body(body(file, length, pieces.into_iter()))
 }
 
 /// A response in the making.

@@ -2,55 +2,88 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+/// Names of the files of one version of the memory controller.
+struct Files {
+    limit: &'static str,
+    peak: &'static str,
+    events: &'static str,
+}
+
+const VERSION_1: Files =
+    Files { limit: "memory.limit_in_bytes", peak: "memory.max_usage_in_bytes", events: "memory.oom_control" };
+const VERSION_2: Files = Files { limit: "memory.max", peak: "memory.peak", events: "memory.events" };
 
 /// A cgroup below the root of the hierarchy, which is removed when dropped.
 pub(crate) struct Cgroup {
-    path: PathBuf,
-    counter: &'static str,
+    folder: PathBuf,
+    files: &'static Files,
 }
 
 impl Cgroup {
     /// A cgroup that may use so many bytes.
     pub(crate) fn with_memory(bytes: u64) -> Self {
-        let rows = [
-            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.oom_control"),
-            ("/sys/fs/cgroup", "memory.max", "memory.events"),
-        ];
-        for (root, limit, counter) in rows {
+        let now = UNIX_EPOCH.elapsed().unwrap().as_nanos();
+        let mut problem = String::new();
+        for (root, files) in [("/sys/fs/cgroup/memory", &VERSION_1), ("/sys/fs/cgroup", &VERSION_2)] {
             // Version 2 has a switch for the controllers of children.
             let _ = fs::write(Path::new(root).join("cgroup.subtree_control"), "+memory");
-            let path = Path::new(root).join(format!("catalogd-test-{}", std::process::id()));
-            if fs::create_dir(&path).is_err() {
-                continue;
-            }
-            let this = Self { path, counter };
-            if fs::write(this.path.join(limit), bytes.to_string()).is_ok() {
-                return this;
+            let folder = Path::new(root).join(format!("catalogd-test-{now}"));
+            let this = Self { folder, files };
+            let made = fs::create_dir(&this.folder)
+                .and_then(|()| fs::write(this.folder.join(files.limit), bytes.to_string()));
+            match made {
+                Ok(()) => return this,
+                Err(error) => problem += &format!("; {}: {error}", this.folder.display()),
             }
         }
-        panic!(
-            "no memory cgroup can be made below /sys/fs/cgroup: this test needs root and the memory controller"
-        );
+        panic!("this test needs root and the memory controller below /sys/fs/cgroup{problem}");
     }
 
     /// A command line that moves itself into the cgroup and becomes `program`.
     pub(crate) fn command(&self, program: &str) -> [String; 4] {
-        let procs = self.path.join("cgroup.procs");
-        let script = format!("echo $$ > {} && exec {program} \"$@\"", procs.display());
-        ["sh".to_owned(), "-c".to_owned(), script, "sh".to_owned()]
+        let enter = format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", self.folder.display());
+        ["sh".to_owned(), "-c".to_owned(), enter, program.to_owned()]
+    }
+
+    /// The most bytes that its processes have had, page cache included.
+    pub(crate) fn peak(&self) -> String {
+        fs::read_to_string(self.folder.join(self.files.peak)).unwrap_or_default().trim().to_owned()
+    }
+
+    /// Bytes of anonymous memory now.
+    pub(crate) fn anonymous(&self) -> u64 {
+        self.value("memory.stat", &["anon", "rss"])
     }
 
     /// How many processes the kernel killed for want of memory.
     pub(crate) fn kills(&self) -> u64 {
-        let text = fs::read_to_string(self.path.join(self.counter)).unwrap();
-        let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
-        count.expect("a kernel that counts kills").parse().unwrap()
+        self.value(self.files.events, &["oom_kill"])
+    }
+
+    fn value(&self, file: &str, keys: &[&str]) -> u64 {
+        let text = fs::read_to_string(self.folder.join(file)).unwrap();
+        let wanted = |line: &str| {
+            let (key, value) = line.split_once(' ')?;
+            keys.contains(&key).then(|| value.parse().unwrap())
+        };
+        text.lines().find_map(wanted).unwrap_or_else(|| panic!("{file} has none of {keys:?}"))
     }
 }
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Fails while a process is in it. An empty one that stays is harmless.
-        let _ = fs::remove_dir(&self.path);
+        // Its last process may be about to end.
+        let until = Instant::now() + Duration::from_secs(5);
+        while self.folder.exists() && fs::remove_dir(&self.folder).is_err() && Instant::now() < until {
+            std::thread::yield_now();
+        }
     }
+}
+
+/// The memory limit of the container in this manifest, in bytes.
+pub(crate) fn limit_of(manifest: &str) -> u64 {
+    let limits = manifest.lines().find_map(|line| line.trim().strip_prefix("limits: {memory: ")).unwrap();
+    limits.strip_suffix("Mi}").unwrap().parse::<u64>().unwrap() << 20
 }

@@ -239,7 +239,12 @@ impl Catalogd {
     }
 
     async fn spawn(world: &World, pod: &str, flags: &[&str]) -> Self {
-        let mut started = Self::launch(world, pod, &[env!("CARGO_BIN_EXE_catalogd")], flags);
+        Self::start_as(world, pod, &[env!("CARGO_BIN_EXE_catalogd")], flags).await
+    }
+
+    /// Starts `program`, catalogd or something in front of it, and waits until it is ready.
+    pub(crate) async fn start_as(world: &World, pod: &str, program: &[&str], flags: &[&str]) -> Self {
+        let mut started = Self::launch(world, pod, program, flags);
         let url = format!("http://127.0.0.1:{}/readyz", started.probe_port);
         let client = reqwest::Client::new();
         eventually("catalogd is ready", async || {

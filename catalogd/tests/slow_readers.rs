@@ -1,0 +1,85 @@
+//! As many readers as one address may have, none of which takes its answer, against catalogd with the memory limit of the
+//! install files.
+
+// A test fails by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod harness;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use harness::cgroup::{Cgroup, limit_of};
+use harness::{Catalogd, World, eventually, image_of};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+
+const READERS: usize = 500;
+const POD: &str = "pod";
+const MANIFEST: &str = include_str!("../../manifests/parts/40-catalogd.yaml");
+/// Large enough for no socket to take an answer whole.
+const OBJECTS: usize = 40_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_readers_leave_memory_and_time_for_others() {
+    let limit = limit_of(MANIFEST);
+    let group = Cgroup::with_memory(limit);
+    let world = World::start().await;
+    let program = group.command(env!("CARGO_BIN_EXE_catalogd"));
+    let flags = ["--cert-management=builtin"];
+    let mut catalogd = Catalogd::start_as(&world, POD, &program.each_ref().map(String::as_str), &flags).await;
+    let files = BTreeMap::from([("catalog.json".to_owned(), content().into_bytes())]);
+    let digest = world.registry.add_image("a/large", "v1", &image_of(&files));
+    world.create("large", "a/large:v1", serde_json::json!({})).await;
+    world.until_served("large", &digest).await;
+
+    for (host, query) in [(2, "all"), (3, "metas?schema=odd")] {
+        let path = format!("large/api/v1/{query}");
+        let clients = clients(&world, host).await;
+        let asked = clients.iter().map(|client| client.get(catalogd.url(&path)).send());
+        let mut answers: Vec<_> = join_all(asked).await.into_iter().map(Result::unwrap).collect();
+        assert!(answers.iter().all(|answer| answer.status() == 200));
+        let anonymous = group.anonymous();
+        println!("{query}: {anonymous} bytes anonymous, {} at most", group.peak());
+        // A server takes twice as many connections, of two addresses; the kernel's buffers come on top.
+        assert!(2 * anonymous < limit * 3 / 4, "{anonymous} bytes anonymous");
+        eventually("another client is answered within a second", async || {
+            let begun = Instant::now();
+            let (status, text) = catalogd.get(&world, "large/api/v1/metas?schema=first").await;
+            assert_eq!((status, text.lines().count()), (200, 1));
+            (begun.elapsed() < Duration::from_secs(1)).then_some(())
+        })
+        .await;
+        assert_eq!(catalogd.ended(), None);
+        let answer = answers.pop().unwrap();
+        let length = answer.content_length().unwrap();
+        assert_eq!(answer.bytes().await.unwrap().len() as u64, length);
+    }
+    catalogd.stop().await;
+}
+
+/// Objects of two schemas in turns: a query for one of them has as many ranges as objects.
+fn content() -> String {
+    let pad = "x".repeat(350);
+    let object = |number: usize| {
+        let schema = if number == 0 { "first" } else { ["even", "odd"][number % 2] };
+        format!(r#"{{"schema":"{schema}","package":"p","name":"o{number}","pad":"{pad}"}}"#)
+    };
+    (0..OBJECTS).map(object).collect::<Vec<_>>().join("\n")
+}
+
+/// As many clients as an address may have connections, from 127.0.0.`host`, which nobody else has.
+async fn clients(world: &World, host: u8) -> Vec<reqwest::Client> {
+    let secrets: Api<Secret> = Api::namespaced(world.plane.client(), harness::NAMESPACE);
+    let authority = secrets.get("olmv1-ca").await.unwrap().data.unwrap().remove("ca.crt").unwrap();
+    let authority = reqwest::Certificate::from_pem(&authority.0).unwrap();
+    let client = reqwest::Client::builder()
+        .add_root_certificate(authority)
+        .local_address(IpAddr::V4(Ipv4Addr::new(127, 0, 0, host)))
+        .build()
+        .unwrap();
+    // Each request has a connection of its own while earlier ones are busy.
+    vec![client; READERS]
+}
