@@ -264,10 +264,12 @@ fn deployments_have_the_shape_of_the_reference() {
             let command = if server == "catalogd" { "./catalogd" } else { "/operator-controller" };
             assert_eq!(container["command"], json!([command]));
             assert_eq!(container["image"], format!("olm.example/{server}:devel"));
-            let requests = if server == "catalogd" { ("100m", "200Mi") } else { ("10m", "64Mi") };
+            // No limit of the CPU: throttled probes restart a server.
+            let [cpu, memory] = if server == "catalogd" { ["100m", "200Mi"] } else { ["10m", "64Mi"] };
             assert_eq!(
                 container["resources"],
-                json!({"requests": {"cpu": requests.0, "memory": requests.1}})
+                json!({"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": "512Mi"}}),
+                "{file}: {server}"
             );
             for (probe, at) in [("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
                 assert_eq!(container[probe]["httpGet"], json!({"path": at, "port": 8081}));
