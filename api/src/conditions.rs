@@ -256,6 +256,13 @@ mod tests {
     }
 
     #[test]
+    fn set_shows_hidden_characters_of_the_message() {
+        let mut conditions = Vec::new();
+        set(&mut conditions, "Serving", Status::False, "Blocked", "a\u{9b}2J\u{202e}b\nc", None, at(1));
+        assert_eq!(conditions[0].message, "a\\u{9b}2J\\u{202e}b\nc");
+    }
+
+    #[test]
     fn set_leaves_other_types_alone() {
         let mut conditions = Vec::new();
         set(&mut conditions, "example.org/Foreign", Status::Unknown, "Foreign", "", None, at(1));

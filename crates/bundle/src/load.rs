@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use olm_version::excerpt;
 use olm_yaml::StreamError;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -43,11 +44,12 @@ pub enum LoadError {
     /// A directory inside `manifests/`; the path of that directory.
     #[error(
         "subdirectories are not allowed within the \"manifests\" directory of the bundle image filesystem: \
-         found \"{0}\""
+         found \"{}\"",
+        excerpt(.0)
     )]
     Subdirectory(String),
     /// A manifest cannot be read.
-    #[error("error parsing objects in \"{file}\": {detail}")]
+    #[error("error parsing objects in \"{}\": {detail}", excerpt(file))]
     Manifest {
         /// Path of the file.
         file: String,
@@ -66,7 +68,7 @@ pub enum LoadError {
     #[error("failed to unmarshal metadata/properties.yaml: {0}")]
     PropertiesFile(String),
     /// The bundle is larger than any that means well.
-    #[error("bundle is too large at {file:?}: at most {limit} {what} are allowed")]
+    #[error("bundle is too large at {:?}: at most {limit} {what} are allowed", excerpt(file))]
     TooLarge {
         /// The file with which the limit is exceeded.
         file: String,
@@ -171,7 +173,7 @@ impl Fault {
 
 impl From<ConvertError> for Fault {
     fn from(error: ConvertError) -> Self {
-        Self { detail: error.to_string(), field: error.field() }
+        Self { detail: excerpt(&error.to_string()).into_owned(), field: error.field() }
     }
 }
 
@@ -278,7 +280,8 @@ impl Manifests {
         match kind_of(&object) {
             "ClusterServiceVersion" => {
                 let value = convert(Value::Object(object), &Type::Struct("ClusterServiceVersion"))?;
-                let csv = Csv::deserialize(value).map_err(|error| Fault::new(error.to_string()))?;
+                let csv = Csv::deserialize(value)
+                    .map_err(|error| Fault::new(excerpt(&error.to_string()).into_owned()))?;
                 self.csv = Some(csv);
                 self.csv_files.push(path.to_string());
             }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use olm_version::excerpt;
 use olm_yaml::json;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -46,7 +47,7 @@ fn authored_elements(text: &str) -> Result<Vec<String>, LoadError> {
     let wrong = |raw: &RawValue, target: &str| {
         refused(format!("json: cannot unmarshal {} into Go {target}", raw_kind(raw)))
     };
-    let unreadable = |error: serde_json::Error| refused(error.to_string());
+    let unreadable = |error: serde_json::Error| refused(excerpt(&error.to_string()).into_owned());
     let document: &RawValue = serde_json::from_str(text).map_err(unreadable)?;
     let elements: Vec<&RawValue> = match raw_kind(document) {
         "null" => Vec::new(),

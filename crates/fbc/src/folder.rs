@@ -7,6 +7,8 @@ use std::{
     sync::Arc,
 };
 
+use olm_version::excerpt;
+
 use crate::{Meta, MetaReader, Origin, ignore::Ignore, meta::MetaError};
 
 const IGNORE_FILE: &str = ".indexignore";
@@ -61,7 +63,7 @@ impl Default for Limits {
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// A file or directory cannot be opened or read.
-    #[error("{action} {}: {}", path.display(), os_text(cause))]
+    #[error("{action} {}: {}", shown(path), os_text(cause))]
     Read {
         /// `open` or `read`.
         action: &'static str,
@@ -72,7 +74,7 @@ pub enum LoadError {
     },
     /// A file is not catalog content. The text names the line of the problem where it is known, else the first line
     /// of the document.
-    #[error("{}:{}: document {}: {message}", origin.file.display(), at.unwrap_or(origin.line), origin.document)]
+    #[error("{}:{}: document {}: {message}", shown(&origin.file), at.unwrap_or(origin.line), origin.document)]
     Content {
         /// Where the document begins that is wrong.
         origin: Origin,
@@ -82,7 +84,7 @@ pub enum LoadError {
         message: String,
     },
     /// An ignore file is not readable as one.
-    #[error("{}: {message}", path.display())]
+    #[error("{}: {message}", shown(path))]
     Ignore {
         /// The file.
         path: PathBuf,
@@ -92,6 +94,11 @@ pub enum LoadError {
     /// The folder is too large.
     #[error("folder holds more than {0} files and directories")]
     TooMany(usize),
+}
+
+/// A path in messages.
+fn shown(path: &Path) -> String {
+    excerpt(&path.to_string_lossy()).into_owned()
 }
 
 /// The system's text in the form that the tools print: no capital at the start, no number.

@@ -7,7 +7,7 @@ use olm_yaml::{
     json::{Canonical, Kind, Member, canonicalize},
 };
 
-use olm_version::quote;
+use olm_version::{excerpt, quote};
 
 use crate::Origin;
 
@@ -123,8 +123,9 @@ fn folded_keys(object: &Canonical) -> Result<Vec<(String, &Member)>, String> {
         .chunk_by(|a, b| a.0 == b.0)
         .filter(|same| same.len() > 1)
         .map(|same| {
-            let spellings: Vec<_> = same.iter().map(|(_, member)| object.key(member)).collect();
-            format!("duplicate keys for key {}: [{}]", quote(&same[0].0), spellings.join(" "))
+            let spellings: Vec<_> =
+                same.iter().map(|(_, member)| excerpt(&object.key(member)).into_owned()).collect();
+            format!("duplicate keys for key {}: [{}]", quote(&excerpt(&same[0].0)), spellings.join(" "))
         })
         .collect();
     match problems.as_slice() {

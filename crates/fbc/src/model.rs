@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use olm_version::excerpt;
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor},
@@ -150,7 +151,7 @@ pub struct Reference {
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
     /// An object of a known schema does not have the right shape.
-    #[error("parse {what} {name:?}: {cause}")]
+    #[error("parse {what} {:?}: {}", excerpt(name), excerpt(&cause.to_string()))]
     Parse {
         /// `package`, `channel`, `bundle` or `deprecation`.
         what: &'static str,
@@ -160,10 +161,10 @@ pub enum ModelError {
         cause: serde_json::Error,
     },
     /// A line that is no object with string fields `schema`, `package` and `name`.
-    #[error("{0}")]
+    #[error("{}", excerpt(&.0.to_string()))]
     Meta(serde_json::Error),
     /// An object without schema.
-    #[error("object {0:?} is missing root schema field")]
+    #[error("object {:?} is missing root schema field", excerpt(.0))]
     NoSchema(String),
 }
 

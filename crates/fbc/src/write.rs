@@ -128,7 +128,7 @@ fn write_meta(meta: &Meta, form: Form, out: &mut impl Write) -> Result<(), Write
         None => text.push_str(value.get()),
     }
     match form {
-        Form::Json => out.write_all(indented(&text).as_bytes())?,
+        Form::Json => out.write_all(write_yaml::printable(&indented(&text)).as_bytes())?,
         Form::Yaml => out.write_all(write_yaml::document(&text).map_err(refused)?.as_bytes())?,
     }
     Ok(())

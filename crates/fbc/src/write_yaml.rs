@@ -133,13 +133,15 @@ fn is_version(text: &str) -> bool {
     number() && number() && parts.next().is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// Characters that YAML forbids, or takes for a line break or a byte order mark.
+/// Characters that YAML forbids, or takes for a line break or a byte order mark, and marks of writing direction, which change
+/// how a terminal shows others.
 fn must_be_escaped(c: char) -> bool {
-    matches!(c, '\u{7F}'..='\u{9F}' | '\u{2028}' | '\u{2029}' | '\u{FEFF}' | '\u{FFFE}' | '\u{FFFF}')
+    matches!(c, '\u{7F}'..='\u{9F}' | '\u{61C}' | '\u{200E}' | '\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}' |
+        '\u{FEFF}' | '\u{FFFE}' | '\u{FFFF}')
 }
 
-/// JSON text with escapes for what YAML does not take as it is.
-fn printable(json: &str) -> String {
+/// JSON text with escapes for what YAML does not take as it is, and a terminal should not.
+pub(crate) fn printable(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
         if must_be_escaped(c) {

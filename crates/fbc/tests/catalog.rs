@@ -78,6 +78,30 @@ fn errors_name_file_line_and_document() {
 }
 
 #[test]
+fn errors_quote_the_start_of_long_texts_only() {
+    let long = "n".repeat(100_000);
+    for file in [
+        format!("a: *{long}"),
+        format!("a: &{long} [*{long}]"),
+        format!("a: !!int {long}"),
+        format!("--- {long}"),
+        format!("{{\"{long}k\": 1, \"{long}K\": 2}}"),
+        format!("{{\"schema\": [\"{long}\"]}}"),
+    ] {
+        let error = refusal(&file);
+        assert!(
+            (50..2000).contains(&error.len()),
+            "{} bytes for {}: {}",
+            error.len(),
+            &file[..20],
+            &error[..200]
+        );
+    }
+    let error = lines(&[(&format!("{long}.yaml"), "[")]).unwrap_err();
+    assert!(error.len() < 1000, "{error}");
+}
+
+#[test]
 fn s0_1_and_s0_2_positions() {
     // S0-1: the range must be quoted.
     let channel = |range: &str| {

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use crate::fetch::{Hasher, LayerReader, QUEUE};
 use crate::limits::{Exceeded, Limits};
 use crate::policy::PolicySource;
-use crate::refusal::RequestError;
+use crate::refusal::{RequestError, excerpt};
 use crate::session::{MAX_MANIFEST, Session, check_digest};
 use crate::store::Store;
 use crate::unpack::{UnpackError, Unpacker};
@@ -166,7 +166,7 @@ pub(crate) fn choose(entries: &[ImageIndexEntry], platform: &Platform) -> Result
             "no image found in image index for architecture \"{architecture}\", variant \"{variant}\", OS \"{os}\""
         )
     })?;
-    entry.digest.parse().map_err(|error| format!("digest {:?}: {error}", entry.digest))
+    entry.digest.parse().map_err(|error| format!("digest {:?}: {error}", excerpt(&entry.digest)))
 }
 
 fn check_manifest(manifest: &[u8], digest: &Digest) -> Result<(), RequestError> {
@@ -231,7 +231,7 @@ pub(crate) fn layers(manifest: &OciImageManifest, limits: &Limits) -> Result<Vec
         if layer.media_type.ends_with("+encrypted") {
             let cause = format!(
                 "layer[{index}] {digest} is encrypted ({}): only layers as plain, gzip or zstd tar are supported",
-                layer.media_type
+                excerpt(&layer.media_type)
             );
             return Err(Unfit::from(cause));
         }
@@ -244,7 +244,8 @@ pub(crate) fn layers(manifest: &OciImageManifest, limits: &Limits) -> Result<Vec
 /// Digest and size of a blob, which the manifest may have wrong.
 pub(crate) fn descriptor(descriptor: &OciDescriptor) -> Result<(Digest, u64), String> {
     let OciDescriptor { digest, size, .. } = descriptor;
-    let parsed = digest.parse().map_err(|error| format!("manifest: digest {digest:?}: {error}"))?;
+    let parsed =
+        digest.parse().map_err(|error| format!("manifest: digest {:?}: {error}", excerpt(digest)))?;
     let size = u64::try_from(*size).map_err(|_| format!("manifest: blob {digest} has size {size}"))?;
     Ok((parsed, size))
 }

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::fetch::Hasher;
 use crate::image::{Found, Image, ImageLabels, initializing};
 use crate::policy::Verification;
-use crate::refusal::RequestError;
+use crate::refusal::{RequestError, excerpt};
 use crate::registries::Source;
 use crate::session::{Patience, Session};
 use crate::sources::Sources;
@@ -111,8 +111,10 @@ impl Puller {
             let image = self.open(found, image).await?;
             let named = select(&image.labels).map_err(|cause| PullError::content(pinned, cause))?;
             let folder = clean(&named).ok_or_else(|| {
-                let cause =
-                    format!("the image's labels name the folder {named:?}, which is outside the image");
+                let cause = format!(
+                    "the image's labels name the folder {:?}, which is outside the image",
+                    excerpt(&named)
+                );
                 PullError::content(pinned, cause)
             })?;
             let store = DiskStore::new(destination).map_err(PullError::applying)?;
@@ -236,7 +238,8 @@ fn publish(
 ) -> Result<PulledFolder, UnpackError> {
     let (tree, store) = unpacker.finish()?;
     if !tree.is_dir(folder) {
-        let cause = format!("the image's labels name the folder {folder:?}, which is not in the image");
+        let cause =
+            format!("the image's labels name the folder {:?}, which is not in the image", excerpt(folder));
         return Err(UnpackError::Archive(cause));
     }
     let (mut files, mut bytes) = (0, 0);

@@ -156,10 +156,14 @@ fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
     Some(date.duration_since(now).unwrap_or_default())
 }
 
-/// The start of a foreign text on one line, without what may be secret in URLs: user, password and query.
+/// The start of a foreign text on one line.
+pub(crate) fn excerpt(text: &str) -> String {
+    text.trim().chars().take(EXCERPT).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// [`excerpt`] without what may be secret in URLs: user, password and query.
 fn plain(text: &str) -> String {
-    let shown: String =
-        text.trim().chars().take(EXCERPT).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let shown = excerpt(text);
     let mut rest = shown.as_str();
     let mut plain = String::new();
     while let Some(at) = rest.find("://") {

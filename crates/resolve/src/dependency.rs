@@ -1,10 +1,9 @@
 //! Declared dependencies against what is installed (spec 07 §5.5, spec 03 §6.4).
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use olm_version::quote;
+use olm_version::{excerpt, quote};
 
 use crate::constraint::{Provider, Requirement, RuleFailure, Surroundings, Verdict};
 use crate::package::{Offer, PackageIndex};
@@ -12,8 +11,6 @@ use crate::rules::{Dependent, Rules};
 
 /// Most failures of rules that are told of one bundle.
 const TOLD_FAILURES: usize = 8;
-/// Most characters that are told of a rule, and of its failure: both may hold a text of the catalog's author.
-const TOLD_CHARACTERS: usize = 256;
 
 /// A requirement of a bundle and what is to be said of it.
 ///
@@ -135,17 +132,9 @@ pub(crate) fn rule_failures(requirements: &[AssessedRequirement], rules: &Rules<
         failures.map(|(rule, failure)| (rule, provider.bundle(), failure))
     });
     let line = |(rule, bundle, failure): (&str, &str, RuleFailure)| {
-        format!("rule {} fails on bundle {bundle}: {}", quote(&told(rule)), told(&failure.to_string()))
+        format!("rule {} fails on bundle {bundle}: {}", quote(&excerpt(rule)), excerpt(&failure.to_string()))
     };
     failures.take(TOLD_FAILURES).map(line).collect()
-}
-
-/// The text, cut where it is longer than is told.
-fn told(text: &str) -> Cow<'_, str> {
-    match text.char_indices().nth(TOLD_CHARACTERS) {
-        Some((end, _)) => format!("{}...", &text[..end]).into(),
-        None => text.into(),
-    }
 }
 
 /// The first installed extension that the bundle would leave without something it requires, in words.

@@ -210,6 +210,7 @@ mod tests {
     fn a_long_note_is_cut_between_characters() {
         for (note, expected) in [
             ("short".to_owned(), "short".to_owned()),
+            ("a\u{1b}[2J\u{202e}b".to_owned(), "a\\u{1b}[2J\\u{202e}b".to_owned()),
             ("a".repeat(1024), "a".repeat(1024)),
             ("a".repeat(1025), format!("{}…", "a".repeat(1021))),
             ("é".repeat(600), format!("{}…", "é".repeat(510))),

@@ -1,6 +1,18 @@
 //! Quoting of user text in messages.
 
+use std::borrow::Cow;
 use std::fmt::Write;
+
+/// Characters of a foreign text in a message, at most.
+const EXCERPT: usize = 256;
+
+/// The start of `text`, for messages: names in catalogs and bundles have any length.
+pub fn excerpt(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(EXCERPT) {
+        Some((end, _)) => format!("{}...", &text[..end]).into(),
+        None => text.into(),
+    }
+}
 
 /// Quotes `text` as Go's `%q` does, which the exact messages of the specs use: double quotes, the short
 /// escapes of Go, `\x07`, `\u00a0` and `\U000e0001` for what is not printable, printable Unicode as is.
@@ -58,7 +70,14 @@ fn is_printable(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::quote;
+    use super::{EXCERPT, excerpt, quote};
+
+    #[test]
+    fn excerpt_ends_after_256_characters() {
+        let whole = "é".repeat(EXCERPT);
+        assert_eq!(excerpt(&whole), whole);
+        assert_eq!(excerpt(&format!("{whole}é")), format!("{whole}..."));
+    }
 
     #[test]
     fn quotes_like_the_reference() {

@@ -8,6 +8,7 @@ use base64::{
     Engine as _, alphabet,
     engine::general_purpose::{GeneralPurpose, PAD},
 };
+use olm_version::excerpt;
 
 /// A resolved scalar.
 #[derive(Clone, Debug, PartialEq)]
@@ -84,7 +85,9 @@ pub(crate) fn resolve(text: Cow<'_, str>, tag: ScalarTag, plain: bool) -> Result
         (ScalarTag::Float, ScalarTag::Int, Some(Scalar::Int(n))) => Ok(Scalar::Float(n as f64)),
         (ScalarTag::Timestamp, ScalarTag::Timestamp, _) => Ok(Scalar::Text(text)),
         (wanted, found, Some(value)) if wanted == found => Ok(value),
-        (wanted, found, _) => Err(format!("cannot decode {} `{text}` as a {}", found.name(), wanted.name())),
+        (wanted, found, _) => {
+            Err(format!("cannot decode {} `{}` as a {}", found.name(), excerpt(&text), wanted.name()))
+        }
     }
 }
 

@@ -3,6 +3,8 @@
 
 use std::io::{self, BufRead as _, Read};
 
+use olm_version::excerpt;
+
 use crate::{Error, Limits, first_to_json, json::SyntaxError, tree::Decimals};
 
 /// How far the start of a stream is looked at to tell JSON from YAML.
@@ -303,7 +305,7 @@ impl<R: Read> Stream<R> {
                 let rest = String::from_utf8_lossy(rest);
                 let rest = rest.trim();
                 if !rest.is_empty() && !rest.starts_with('#') {
-                    let message = format!("invalid Yaml document separator: {rest}");
+                    let message = format!("invalid Yaml document separator: {}", excerpt(rest));
                     let at = Some(self.line());
                     return Err(StreamError::Document { position: self.position, at, message });
                 }

@@ -5,6 +5,8 @@
 
 use std::{borrow::Cow, collections::HashMap};
 
+use olm_version::excerpt;
+
 use crate::{
     Error,
     scalar::{Scalar, ScalarTag, resolve},
@@ -144,11 +146,11 @@ impl<'a> Builder<'a> {
     /// Adds a repetition of the node with that anchor.
     pub(crate) fn alias(&mut self, anchor: &str) -> Result<(), Error> {
         let Some(&target) = self.anchors.get(anchor) else {
-            return Err(Error::Invalid(format!("unknown anchor '{anchor}' referenced")));
+            return Err(Error::Invalid(format!("unknown anchor '{}' referenced", excerpt(anchor))));
         };
         // Open collections are in ascending order.
         if self.open.binary_search(&target).is_ok() {
-            return Err(Error::Invalid(format!("anchor '{anchor}' value contains itself")));
+            return Err(Error::Invalid(format!("anchor '{}' value contains itself", excerpt(anchor))));
         }
         self.tree.nodes.push(Node::Alias { target });
         Ok(())

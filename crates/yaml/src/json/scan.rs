@@ -2,6 +2,8 @@
 
 use std::{cmp::Ordering, ops::Range};
 
+use olm_version::excerpt;
+
 use super::{SyntaxError, canonical::unquote, lossy, write_escape, write_number};
 
 /// Nesting that the reference's decoder accepts.
@@ -278,7 +280,8 @@ impl Scan<'_> {
         let value: f64 = std::str::from_utf8(text).ok().and_then(|t| t.parse().ok()).unwrap_or(f64::INFINITY);
         if !value.is_finite() {
             let text = lossy(text);
-            let message = format!("json: cannot unmarshal number {text} into Go value of type float64");
+            let message =
+                format!("json: cannot unmarshal number {} into Go value of type float64", excerpt(&text));
             return Err(SyntaxError { message, offset: None });
         }
         write_number(value, &mut self.out);
