@@ -54,12 +54,12 @@ impl Output {
         Self { writer: BufWriter::with_capacity(1 << 16, io::stdout()) }
     }
 
-    /// Writes `text` as it is.
+    /// Writes `text` with hidden characters shown.
     ///
     /// # Errors
     /// [`Failure::Output`].
     pub(crate) fn text(&mut self, text: &str) -> Result<(), Failure> {
-        unless_gone(self.writer.write_all(text.as_bytes()))
+        unless_gone(self.writer.write_all(visible(text).as_bytes()))
     }
 
     /// Lets `write` write; for output that need not be in memory as a whole.
@@ -144,6 +144,10 @@ pub(crate) fn yaml(value: &impl Serialize) -> Result<String, Failure> {
     let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };
     let text = serde_saphyr::to_string_with_options(value, options);
     let mut text = text.map_err(|error| Failure::operational(error.to_string()))?;
+    if text.contains(is_hidden) {
+        // JSON is YAML, and has an escape for each character.
+        return json(value);
+    }
     // A block of text at the end comes without one.
     if !text.ends_with('\n') {
         text.push('\n');
@@ -298,6 +302,20 @@ mod tests {
             let written = yaml(&value).unwrap();
             assert!(written.ends_with('\n'));
             assert_eq!(olm_yaml::from_slice(written.as_bytes()).unwrap(), value, "key {text:?} as {written}");
+        }
+    }
+
+    #[test]
+    fn hidden_characters_reach_no_format() {
+        let text = "a\u{1b}[2J\u{7f}\u{9b}\u{202e}\u{2066}\u{200b}\u{feff}b";
+        let body = json!({ text: text, "list": [text] });
+        for format in [Format::Table, Format::Json, Format::Yaml] {
+            let written = result(format, "List", &body, |_| text.to_owned()).unwrap();
+            assert!(!written.contains(is_hidden), "{format:?}: {written:?}");
+            if format != Format::Table {
+                let read: serde_json::Value = olm_yaml::from_slice(written.as_bytes()).unwrap();
+                assert_eq!((&read[text], &read["list"]), (&json!(text), &json!([text])), "{written}");
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use crate::failure::Failure;
+use crate::output::printable;
 use crate::session::Session;
 
 /// Asks `question` on the terminal, unless `yes` has been said already.
@@ -17,7 +18,7 @@ pub(crate) async fn confirm(question: &str, yes: bool, session: &Session) -> Res
         return Err(Failure::usage(format!("{question} Say --yes; there is no terminal to ask on")));
     }
     let (sender, receiver) = tokio::sync::oneshot::channel();
-    let question = format!("{question} [y/N] ");
+    let question = printable(&format!("{question} [y/N] "));
     // In a thread that nobody waits for once a signal has come: the terminal may stay silent for ever.
     let ask = move || {
         let mut answer = String::new();

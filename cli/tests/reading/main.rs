@@ -7,6 +7,7 @@ mod crd_check;
 mod exit_codes;
 mod field_data;
 mod golden;
+mod hostile;
 mod images;
 #[path = "../program/mod.rs"]
 mod program;
