@@ -3,18 +3,24 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
 use olm_api::ClusterCatalog;
-use olm_api::conditions::find;
+use olm_api::conditions::{MAX_MESSAGE_BYTES, find};
+use olm_api::text::is_hidden;
 use olm_image::Image;
 use olm_servers::{Bundle, Catalog, Programs, Server, Workloads, World, eventually, extension};
 use serde_json::{Value, json};
 
 /// Clears a terminal.
-const ESCAPE: &str = "\u{1b}[2J";
-/// Longest line of a log: nobody reads on.
+const CLEAR: &str = "\u{1b}[2J";
+/// Clears a terminal, twice, and turns what follows around.
+const ESCAPE: &str = "\u{1b}[2J\u{9b}2J\u{202e}";
+/// Longest line of a log.
 const MAX_LINE: usize = 64 << 10;
+/// Longest message about one catalog: it quotes the start of a text only.
+const MAX_MESSAGE: usize = 4 << 10;
 
 // spec 06 §10.2: malicious catalog content, malicious bundle image; spec 06 A54
 #[tokio::test(flavor = "multi_thread")]
@@ -25,12 +31,12 @@ async fn hostile_content_is_told_briefly_and_harms_nobody() {
     let mut controller = world.start_controller().await.unwrap();
     world.create_namespace("apps").await.unwrap();
     let good = world.publish(&Bundle::sample("lamp", "1.0.0")).unwrap();
-    let evil = world.publish(&Bundle::new(&format!("evil{ESCAPE}"), "1.0.0")).unwrap();
+    let evil = world.publish(&Bundle::new(&format!("evil{CLEAR}"), "1.0.0")).unwrap();
     let long = world.publish(&Bundle::new("long", "1.0.0").config_map(&"x".repeat(1 << 20), &[])).unwrap();
 
     hostile_catalogs(&world).await;
     world.serve("packages", &Catalog::default().chain(&[good]).chain(&[evil]).chain(&[long])).await.unwrap();
-    for package in ["lamp".to_owned(), format!("evil{ESCAPE}"), "long".to_owned()] {
+    for package in ["lamp".to_owned(), format!("evil{CLEAR}"), "long".to_owned()] {
         let mut name = package.clone();
         name.retain(|c| c.is_ascii_lowercase());
         let mut wanted = extension(&name, "apps", &package, None);
@@ -40,7 +46,7 @@ async fn hostile_content_is_told_briefly_and_harms_nobody() {
         let made = serde_json::from_value(wanted).unwrap();
         if let Err(error) = world.extensions().create(&PostParams::default(), &made).await {
             // The API server knows what a package may be called.
-            assert!(package.contains(ESCAPE), "{error}");
+            assert!(package.contains(CLEAR), "{error}");
         }
     }
     world.until_installed("lamp", "1.0.0").await.unwrap();
@@ -68,8 +74,10 @@ async fn hostile_catalogs(world: &World) {
         ("bundle", format!("{}\n{bundle}\n", package("a"))),
         ("deep", format!("{{\"schema\": \"olm.package\", \"name\": \"a\", \"x\": {deep}}}")),
         ("text", format!("{ESCAPE}{long}")),
+        ("anchor", format!("schema: *{long}")),
+        ("keys", format!("{{\"schema\": \"a\", \"{ESCAPE}{long}k\": 1, \"{ESCAPE}{long}K\": 2}}")),
     ] {
-        let files = BTreeMap::from([("catalog.yaml".to_owned(), text.into_bytes())]);
+        let files = BTreeMap::from([(format!("{ESCAPE}.yaml"), text.into_bytes())]);
         let image = Image::catalog(&files).unwrap();
         let digest = world.registry.add_image(&format!("hostile/{name}"), "latest", &image);
         let reference = format!("{}/hostile/{name}@{digest}", world.registry.host());
@@ -91,25 +99,31 @@ async fn hostile_catalogs(world: &World) {
 
 async fn what_is_told_is_short_and_plain(world: &World, servers: &[&Server]) {
     let catalogs: Api<ClusterCatalog> = Api::all(world.client());
-    let mut statuses: Vec<(String, Value)> = Vec::new();
+    let mut statuses: Vec<(String, usize, Value)> = Vec::new();
     for catalog in catalogs.list(&ListParams::default()).await.unwrap() {
-        statuses.push((catalog.metadata.name.unwrap(), json!(catalog.status)));
+        statuses.push((catalog.metadata.name.unwrap(), MAX_MESSAGE, json!(catalog.status)));
     }
     for extension in world.extensions().list(&ListParams::default()).await.unwrap() {
-        statuses.push((extension.metadata.name.unwrap(), json!(extension.status)));
+        let name = extension.metadata.name.unwrap();
+        statuses.push((name, MAX_MESSAGE_BYTES, json!(extension.status)));
     }
-    for (name, status) in statuses {
+    for (name, limit, status) in statuses {
         for condition in status["conditions"].as_array().unwrap() {
             let message = condition["message"].as_str().unwrap();
-            let odd = message.chars().find(|c| c.is_control() && *c != '\n' && *c != '\t');
-            assert_eq!(odd, None, "{name}: {}", message.chars().take(500).collect::<String>());
+            let start = message.chars().take(500).collect::<String>();
+            assert!(!message.contains(is_hidden), "{name}: {start:?}");
+            assert!(message.len() <= limit, "{name}: {} bytes: {start:?}", message.len());
         }
+    }
+    let events: Api<Event> = Api::all(world.client());
+    for event in events.list(&ListParams::default()).await.unwrap() {
+        assert!(!event.note.as_deref().unwrap_or_default().contains(is_hidden), "{:?}", event.note);
     }
     for server in servers {
         for line in server.log().lines() {
             let start = line.chars().take(300).collect::<String>();
             assert!(line.len() <= MAX_LINE, "{} bytes: {start}", line.len());
-            assert!(!line.contains('\u{1b}'), "{start}");
+            assert!(!line.contains(is_hidden), "{start:?}");
         }
     }
 }
