@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// The text with every character that is not seen, or that changes how others are seen, written as `\u{…}`: control characters
-/// but line feeds and tabs, marks of writing direction, separators of lines and paragraphs, and what has no width.
+/// The text with every character that changes how others are seen written as `\u{…}`: control characters but line feeds and
+/// tabs, marks of writing direction, separators of lines and paragraphs, and byte order marks.
 pub fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
         return Cow::Borrowed(text);
@@ -26,9 +26,10 @@ pub fn is_hidden(c: char) -> bool {
     match c {
         '\n' | '\t' => false,
         '\u{61c}'
-        | '\u{200b}'..='\u{200f}'
+        | '\u{200e}'
+        | '\u{200f}'
         | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{2069}'
+        | '\u{2066}'..='\u{2069}'
         | '\u{feff}' => true,
         c => c.is_control(),
     }
@@ -45,7 +46,9 @@ mod tests {
             ("\u{1b}[2Jx\r", "\\u{1b}[2Jx\\u{d}"),
             ("\u{7f}\u{9b}31m", "\\u{7f}\\u{9b}31m"),
             ("a\u{202e}b\u{2066}c\u{200f}d\u{61c}", "a\\u{202e}b\\u{2066}c\\u{200f}d\\u{61c}"),
-            ("\u{feff}\u{200b}\u{2028}\u{0}", "\\u{feff}\\u{200b}\\u{2028}\\u{0}"),
+            ("\u{feff}\u{2028}\u{0}", "\\u{feff}\\u{2028}\\u{0}"),
+            // Emoji, and words of some languages, are joined by characters without width.
+            ("\u{1f469}\u{200d}\u{1f4bb}", "\u{1f469}\u{200d}\u{1f4bb}"),
         ] {
             assert_eq!(visible(text), shown);
             assert_eq!(visible(&visible(text)), shown, "once is enough");
