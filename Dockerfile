@@ -14,7 +14,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,targe
       && cp /target/release/$server $root/ \
       && ldd $root/$server | grep -o '/[^ ]*' | sort -u | xargs cp --dereference --parents --target-directory $root \
       && cp /etc/ssl/certs/ca-certificates.crt $root/etc/ssl/certs/ \
-      && echo 'nonroot:x:65532:65532:nonroot:/tmp:/sbin/nologin' >$root/etc/passwd; \
+      && echo 'nonroot:x:65532:65532:nonroot:/tmp:/sbin/nologin' >$root/etc/passwd || exit 1; \
     done
 
 FROM scratch AS base
