@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -40,7 +40,7 @@ const CACHE_LIMIT: usize = 1024;
 /// Reviews at once of clients that the API server has authenticated before, and of all others.
 const REVIEWS: usize = 2;
 /// Longest wait for a review to begin.
-const TURN: Duration = Duration::from_secs(1);
+const TURN: Duration = Duration::from_secs(5);
 
 /// The route `/metrics`, for clients that `access` admits.
 pub fn router(metrics: Arc<Metrics>, access: MetricsAccess) -> Router {
@@ -60,6 +60,10 @@ async fn exposition(State(metrics): State<Arc<Metrics>>, headers: HeaderMap) -> 
 }
 
 async fn admit(State(access): State<Arc<MetricsAccess>>, request: Request, next: Next) -> Response {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        // Refused by the route. Each method asked about would be a review.
+        return next.run(request).await;
+    }
     let bearer = request
         .headers()
         .get(header::AUTHORIZATION)
