@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Resource, ResourceExt};
 use olm_api::{ClusterCatalog, ClusterCatalogStatus, finalizers, labels};
+use olm_oci::policy::Verification;
 use olm_oci::{CanonicalRef, Class, PullError, Reference, catalog_folder};
 use olm_service::cluster::within_deadline;
 use olm_service::reconcile::{Failure, RESYNC};
@@ -223,9 +224,11 @@ impl Controller {
             async move {
                 let verified = if verify { controller.verify_held(&catalog, &stop).await } else { Ok(()) };
                 // Another image may come, whatever becomes of the one that is held.
-                match image {
-                    Some(image) => controller.unpack(&catalog, &image, &stop).await,
-                    None => verified,
+                let Some(image) = image else { return verified };
+                match (controller.unpack(&catalog, &image, &stop).await, verified) {
+                    // What was withdrawn is not served any more, whatever else is wrong.
+                    (Err(_), Err(rejected)) if rejected.is_rejected() => Err(rejected),
+                    (unpacked, _) => unpacked,
                 }
             }
         };
@@ -244,7 +247,9 @@ impl Controller {
 
     fn is_verified(&self, name: &str, held: &Snapshot) -> bool {
         let Some(image) = self.held_image(name, held) else { return false };
-        self.puller.verification(&image).is_ok_and(|needed| self.store.verification(name) == Some(needed))
+        let is_verified =
+            |needed: Verification| !needed.is_signed() || self.store.verification(name) == Some(needed);
+        self.puller.verification(&image).is_ok_and(is_verified)
     }
 
     /// Has the present signature policy judge the held content, and removes what it refuses.
@@ -263,9 +268,10 @@ impl Controller {
             tracing::warn!(catalog = name, image = %image, %error, "content withdrawn");
             self.forget(&name);
             let store = self.store.clone();
-            tokio::task::spawn_blocking(move || store.remove(&name))
-                .await
-                .map_err(std::io::Error::other)??;
+            let removed = tokio::task::spawn_blocking(move || store.remove(&name)).await;
+            if let Err(error) = removed.map_err(std::io::Error::other)? {
+                tracing::error!(%error, "files of withdrawn content not removed");
+            }
         }
         verified
     }
@@ -279,6 +285,9 @@ impl Controller {
     ) -> Result<(), UnpackError> {
         let needed = self.puller.verification(image)?;
         if self.store.verification(name).as_ref() == Some(&needed) {
+            return Ok(());
+        }
+        if !needed.is_signed() {
             return Ok(());
         }
         stop.run_until_cancelled(self.puller.verify(image)).await.ok_or(UnpackError::Superseded)??;
@@ -344,6 +353,9 @@ impl Controller {
             Some(Err(error)) => Err(error.into()),
             None => Err(UnpackError::Superseded),
         };
+        if stored.as_ref().map_or_else(UnpackError::is_of_the_content, |()| true) {
+            directory.survived();
+        }
         // Up to gigabytes of files: not on this thread.
         tokio::task::spawn_blocking(move || drop(directory)).await.map_err(std::io::Error::other)?;
         stored

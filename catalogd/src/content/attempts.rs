@@ -1,7 +1,7 @@
 //! Images that are being unpacked, by digest, so that the next process knows what ended this one.
 //!
-//! A file `<cache>/attempts/<digest>` exists during an attempt. It has one byte for each attempt since the last that came to
-//! an end.
+//! A file `<cache>/attempts/<digest>` exists while catalogs unpack the image. It has one byte for each process since the last
+//! that came to an end with it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -42,13 +42,20 @@ impl Suspect {
 #[derive(Clone, Debug)]
 pub(super) struct Attempts {
     directory: PathBuf,
-    suspects: Arc<Mutex<BTreeMap<String, Suspect>>>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    suspects: BTreeMap<String, Suspect>,
+    /// How many catalogs unpack the image.
+    running: BTreeMap<String, usize>,
 }
 
 impl Attempts {
     pub(super) fn open(directory: PathBuf) -> io::Result<Self> {
         fs::create_dir_all(&directory)?;
-        let mut suspects = BTreeMap::new();
+        let mut state = State::default();
         for entry in fs::read_dir(&directory)? {
             let entry = entry?;
             let metadata = entry.metadata()?;
@@ -60,28 +67,56 @@ impl Attempts {
             }
             let crashes = metadata.len().max(1);
             tracing::warn!(digest, crashes, "the process before ended while this image was unpacked");
-            suspects.insert(digest, Suspect { crashes, last });
+            state.suspects.insert(digest, Suspect { crashes, last });
         }
-        Ok(Self { directory, suspects: Arc::new(Mutex::new(suspects)) })
+        Ok(Self { directory, state: Arc::new(Mutex::new(state)) })
     }
 
     pub(super) fn suspect(&self, digest: &str) -> Option<Suspect> {
-        self.suspects.lock().get(digest).copied()
+        self.state.lock().suspects.get(digest).copied()
     }
 
     /// An attempt that ends when dropped. A full disk does not keep it from beginning.
     pub(super) fn begin(&self, digest: &str) -> Attempt {
-        let noted = File::options().create(true).append(true).open(self.directory.join(digest));
-        if let Err(error) = noted.and_then(|mut file| file.write_all(b".")) {
-            tracing::warn!(digest, %error, "attempt to unpack an image not noted");
+        let mut state = self.state.lock();
+        let running = state.running.entry(digest.to_owned()).or_default();
+        *running += 1;
+        if *running == 1 {
+            let noted = File::options().create(true).append(true).open(self.directory.join(digest));
+            if let Err(error) = noted.and_then(|mut file| file.write_all(b".")) {
+                tracing::warn!(digest, %error, "attempt to unpack an image not noted");
+            }
         }
         Attempt { attempts: self.clone(), digest: digest.to_owned() }
     }
 
     /// The image of this digest does no harm.
-    pub(super) fn end(&self, digest: &str) {
-        self.suspects.lock().remove(digest);
-        if let Err(error) = fs::remove_file(self.directory.join(digest))
+    pub(super) fn clear(&self, digest: &str) {
+        let mut state = self.state.lock();
+        state.suspects.remove(digest);
+        if !state.running.contains_key(digest) {
+            self.write_crashes(digest, 0);
+        }
+    }
+
+    /// Ends an attempt, whatever came of it: that proves nothing about a suspect, which may not have been read at all.
+    fn end(&self, digest: &str) {
+        let mut state = self.state.lock();
+        let Some(running) = state.running.get_mut(digest) else { return };
+        *running -= 1;
+        if *running == 0 {
+            state.running.remove(digest);
+            self.write_crashes(digest, state.suspects.get(digest).map_or(0, |suspect| suspect.crashes));
+        }
+    }
+
+    fn write_crashes(&self, digest: &str, crashes: u64) {
+        let file = self.directory.join(digest);
+        let written = match crashes {
+            0 => fs::remove_file(file),
+            crashes => File::options().write(true).open(file).and_then(|file| file.set_len(crashes)),
+        };
+        if let Err(error) = written
             && error.kind() != io::ErrorKind::NotFound
         {
             tracing::warn!(digest, %error, "end of an attempt to unpack an image not noted");
@@ -94,6 +129,13 @@ impl Attempts {
 pub(super) struct Attempt {
     attempts: Attempts,
     digest: String,
+}
+
+impl Attempt {
+    /// The image was read to its end, or refused for what it holds.
+    pub(super) fn survived(&self) {
+        self.attempts.clear(&self.digest);
+    }
 }
 
 impl Drop for Attempt {
@@ -119,12 +161,29 @@ mod tests {
         }
         assert!(open().suspect("sha256:2").is_none());
         let attempts = open();
+        // A registry that does not answer proves nothing.
         drop(attempts.begin("sha256:1"));
-        assert!(attempts.suspect("sha256:1").is_none() && open().suspect("sha256:1").is_none());
+        let crashes = |attempts: &Attempts| attempts.suspect("sha256:1").map(|suspect| suspect.crashes);
+        assert_eq!((crashes(&attempts), crashes(&open())), (Some(3), Some(3)));
+        attempts.begin("sha256:1").survived();
+        assert_eq!((crashes(&attempts), crashes(&open())), (None, None));
 
         crash();
         let file = File::options().append(true).open(folder.path().join("attempts/sha256:1")).unwrap();
         file.set_modified(SystemTime::now() - REMEMBERED - FIRST_WAIT).unwrap();
+        assert!(open().suspect("sha256:1").is_none());
+    }
+
+    #[test]
+    fn attempts_of_several_catalogs_count_once_and_until_the_last_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Attempts::open(folder.path().join("attempts")).unwrap();
+        let attempts = open();
+        let (one, other) = (attempts.begin("sha256:1"), attempts.begin("sha256:1"));
+        one.survived();
+        drop(one);
+        assert_eq!(open().suspect("sha256:1").map(|suspect| suspect.crashes), Some(1));
+        drop(other);
         assert!(open().suspect("sha256:1").is_none());
     }
 

@@ -230,7 +230,8 @@ impl IndexBuilder {
             return Ok(*position);
         }
         TooLarge::check("names", self.stored.texts.len() + 1, NAMES)?;
-        self.text_bytes += text.len();
+        // As it is written: JSON needs six bytes for a control character.
+        self.text_bytes += text.bytes().map(|byte| if byte < b' ' { 6 } else { 1 }).sum::<usize>();
         TooLarge::check("name-bytes", self.text_bytes, NAME_BYTES)?;
         let position = u32::try_from(self.stored.texts.len()).map_err(|_| TooLarge::Object)?;
         self.stored.texts.push(text.to_owned());

@@ -74,7 +74,7 @@ impl Store {
             match opened {
                 Some((name, Ok(snapshot))) => {
                     // A process may end between the rename of content and the end of its attempt.
-                    attempts.end(snapshot.digest());
+                    attempts.clear(snapshot.digest());
                     held.insert(name, Arc::new(snapshot));
                 }
                 other => {
@@ -130,7 +130,7 @@ impl Store {
         let path = self.unpack.join(catalog);
         remove(&path)?;
         std::fs::create_dir(&path)?;
-        Ok(UnpackDirectory { path, _attempt: self.attempts.begin(digest) })
+        Ok(UnpackDirectory { path, attempt: self.attempts.begin(digest) })
     }
 
     /// Reads the folder of the image `canonical` at `root` and serves it from now on. Blocks; on an error the
@@ -213,13 +213,18 @@ impl std::fmt::Debug for Store {
 #[derive(Debug)]
 pub struct UnpackDirectory {
     path: PathBuf,
-    _attempt: Attempt,
+    attempt: Attempt,
 }
 
 impl UnpackDirectory {
     /// Where to unpack to: does not exist yet, its parent does.
     pub fn destination(&self) -> PathBuf {
         self.path.join("image")
+    }
+
+    /// The image was read to its end, or refused for what it holds: it does no harm.
+    pub fn survived(&self) {
+        self.attempt.survived();
     }
 }
 
