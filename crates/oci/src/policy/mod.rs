@@ -202,7 +202,7 @@ impl PolicySource {
             let keys =
                 keys.iter().map(|key| load(&files, key)).collect::<Result<Vec<_>, _>>().map_err(unread)?;
             if !files.attachments().map_err(unread)?.enabled(source) {
-                return Err(refused(format!(
+                return Err(unread(format!(
                     "A signature was required, but no signature exists: \
                      registries.d does not set use-sigstore-attachments for {}",
                     source.name()
@@ -212,7 +212,10 @@ impl PolicySource {
                 Some(attached) => attached,
                 None => attached.insert(signature::fetch(session, digests).await.map_err(unread)?),
             };
-            Wanted { keys: &keys, identity, image, digests }.among(attached).map_err(refused)?;
+            let accepted = Wanted { keys: &keys, identity, image, digests }.among(attached);
+            // A mirror may lack what the registry itself has.
+            let is_unknown = attached.is_empty() && source.name() != image.name();
+            accepted.map_err(|reason| if is_unknown { unread(reason) } else { refused(reason) })?;
         }
         Ok(())
     }

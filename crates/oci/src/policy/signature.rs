@@ -38,6 +38,12 @@ pub(super) struct Attached {
     pub(super) others: usize,
 }
 
+impl Attached {
+    pub(super) fn is_empty(&self) -> bool {
+        self.signatures.is_empty() && self.others == 0
+    }
+}
+
 /// One signature, unverified.
 #[derive(Debug, Clone)]
 pub(super) struct Signature {
