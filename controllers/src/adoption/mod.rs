@@ -43,8 +43,6 @@ pub(crate) struct Adoption {
 pub(crate) enum Migrated {
     /// Nothing, or all of it has been.
     Settled,
-    /// Nothing but releases that may not be adopted. Text for people.
-    PassedOver(String),
     /// Revision 1 was made or is being settled; there is nothing to decide before it shows. Text for people where it was
     /// made now.
     Awaited(Option<String>),
@@ -81,10 +79,11 @@ impl Adoption {
         let uid = extension.uid().unwrap_or_default();
         let found = self.deployed(&name, &uid, named).await?;
         let Some((index, number)) = found.adopted else {
-            return Ok(match found.passed_over.join(", ") {
-                none if none.is_empty() => Migrated::Settled,
-                names => Migrated::PassedOver(passed_over(&names)),
-            });
+            // Installing over what it may have installed would lose more than waiting does.
+            return match found.passed_over.join(", ") {
+                none if none.is_empty() => Ok(Migrated::Settled),
+                names => Err(Failure::retry(not_owned(&names))),
+            };
         };
         let existing = self.revisions.list(&name).await;
         let existing = existing
@@ -204,10 +203,10 @@ impl Adoption {
     }
 }
 
-fn passed_over(names: &str) -> String {
+fn not_owned(names: &str) -> String {
     format!(
         "Helm release {names} is not adopted: the ClusterExtension does not own its Secret; if it is of this extension, as \
-         after a restore, set annotation {}=<name of the Secret>",
+         after a restore, set annotation {}=<name of the Secret>; else delete the Secret",
         annotations::EXT_ADOPT_RELEASE
     )
 }

@@ -20,8 +20,6 @@ pub(super) const ROLLOUT_STALLED: &str = "RolloutStalled";
 pub(super) const BUNDLE_CONTENT_CHANGED: &str = "BundleContentChanged";
 /// An installation made with Helm was taken over.
 pub(super) const ADOPTED: &str = "Adopted";
-/// A Helm release without the extension as owner was skipped.
-pub(super) const NOT_ADOPTED: &str = "ReleaseNotAdopted";
 /// Nothing is applied or upgraded for now.
 pub(super) const PAUSED: &str = "Paused";
 /// It goes on.

@@ -107,9 +107,6 @@ impl Context {
         let Observed { extension, rules, account, sets, .. } = observed;
         match self.adoption.migrate(extension, sets).boxed().await.map_err(Unprepared::Adoption)? {
             Migrated::Settled => {}
-            Migrated::PassedOver(note) => {
-                self.publish(extension, &[], vec![Notice::warning(milestones::NOT_ADOPTED, note)]);
-            }
             Migrated::Awaited(note) => {
                 let note = note.map(|note| Notice::normal(milestones::ADOPTED, note));
                 self.publish(extension, &[], note.into_iter().collect());
