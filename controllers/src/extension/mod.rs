@@ -82,6 +82,8 @@ const CONCURRENCY: u16 = 32;
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 /// What depends on the rest of the cluster is looked at again after this time, though no watch told of a change.
 const LOOK_AGAIN: Duration = Duration::from_secs(20);
+/// Wait between two verifications of an image that is not accepted.
+const JUDGE_AGAIN: Duration = Duration::from_secs(300);
 
 /// Readiness check of a leader: everything that exists has been listed once.
 pub(crate) const INFORMERS: &str = "informers";

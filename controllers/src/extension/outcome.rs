@@ -1,5 +1,7 @@
 //! The outcome of a reconcile, from what was chosen and what came of it. Pure.
 
+use std::time::Duration;
+
 use olm_api::cluster_extension::BundleMetadata;
 use olm_api::{ClusterExtensionStatus, ClusterObjectSet};
 use olm_extension::ExtensionRules;
@@ -12,6 +14,7 @@ use super::milestones;
 use super::notices::{self, Notice};
 use super::revisions::Revision;
 use super::status::{Knowledge, Pass};
+use super::{JUDGE_AGAIN, LOOK_AGAIN};
 use crate::failure::{Class, Failure};
 use crate::preflight::CrdVerdict;
 
@@ -25,8 +28,8 @@ pub(super) struct Outcome {
     pub over: Vec<&'static str>,
     /// The revision that was made.
     pub made: Option<ClusterObjectSet>,
-    /// It depends on the rest of the cluster.
-    pub look_again: bool,
+    /// When to look again although nothing changes.
+    pub look_again: Option<Duration>,
     /// Writing Secrets of the newest revision broke off.
     pub unfinished: bool,
 }
@@ -55,10 +58,13 @@ impl Outcome {
             let BundleMetadata { name, version, .. } = &target.bundle;
             failure.context(format!("error for resolved bundle {name:?} with version {version:?}"))
         });
-        // Without an answer of the signature store: no event tells when there is one.
-        let is_unjudged =
-            matches!(&installation.verdict, Some(Err(failure)) if failure.class == Class::Retry);
-        let look_again = installation.look_again || (look_again || is_unjudged) && applied.is_ok();
+        // No event tells that an image was signed, or that its signature store answers.
+        let is_unaccepted = matches!(&installation.verdict, Some(Err(_)));
+        let look_again = if installation.look_again || look_again && applied.is_ok() {
+            Some(LOOK_AGAIN)
+        } else {
+            (is_unaccepted && applied.is_ok()).then_some(JUDGE_AGAIN)
+        };
         let made = installation.made.map(|Made { set, before }| {
             let (made, installed) = (Revision::of(&set), states.installed.as_ref());
             notices.extend(milestones::started(&made, installed, before.as_ref(), *edited));
@@ -73,7 +79,7 @@ impl Outcome {
         let deprecation = Knowledge::Unchanged;
         let pass = Pass { applied: Err(failure), deprecation, findings };
         let (notices, over) = (Vec::new(), Vec::new());
-        Self { pass, notices, over, made: None, look_again: false, unfinished: false }
+        Self { pass, notices, over, made: None, look_again: None, unfinished: false }
     }
 
     /// No bundle was chosen.
@@ -85,6 +91,7 @@ impl Outcome {
         let notices = told.into_iter().flatten().collect();
         let pass = Pass { applied: Err(failure), deprecation, findings };
         let over = vec![notices::RESOLVED, notices::OVERRIDE_USED];
+        let look_again = look_again.then_some(LOOK_AGAIN);
         Self { pass, notices, over, made: None, look_again, unfinished: false }
     }
 }
@@ -162,9 +169,9 @@ mod tests {
         let failed = installation(Err(Failure::retry("no")), CrdVerdict::Safe);
         let outcome = chosen(plain(), failed.clone(), None);
         assert_eq!(outcome.pass.applied, Err(Failure::retry(NAMED)));
-        assert!(!outcome.look_again);
-        assert!(chosen(plain(), Installation { look_again: true, ..failed }, None).look_again);
-        assert!(chosen(plain(), installation(Ok(()), CrdVerdict::Safe), None).look_again);
+        assert_eq!(outcome.look_again, None);
+        assert!(chosen(plain(), Installation { look_again: true, ..failed }, None).look_again.is_some());
+        assert!(chosen(plain(), installation(Ok(()), CrdVerdict::Safe), None).look_again.is_some());
     }
 
     // spec 07 §§1.1, 4.13, A-01

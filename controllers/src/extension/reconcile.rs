@@ -190,17 +190,19 @@ impl Context {
         {
             tracing::warn!(extension = name, %error, "Secrets without owner stay as they are");
         }
-        look_again |= !is_verified;
+        if !is_verified {
+            look_again = Some(LOOK_AGAIN);
+        }
         match result {
             Ok(()) => {
                 if !rules.paused {
                     let applied = Some(extension.metadata.generation);
                     self.memories.with(name, |memory| memory.applied_generation = applied);
                 }
-                Ok(if look_again { Action::requeue(LOOK_AGAIN) } else { Action::await_change() })
+                Ok(look_again.map_or_else(Action::await_change, Action::requeue))
             }
             // No growing delays: what is missing may come any time.
-            Err(failure) if look_again => {
+            Err(failure) if look_again.is_some() => {
                 tracing::info!(extension = name, error = failure.message, delay = ?LOOK_AGAIN, "requeued");
                 Ok(Action::requeue(LOOK_AGAIN))
             }
