@@ -13,7 +13,7 @@ use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use olm_api::names::EXTENSION_CONTROLLER_MANAGER;
-use olm_service::builtin::BuiltinCertificates;
+use olm_service::builtin::{BuiltinCertificates, CA_SECRET};
 use olm_service::cluster::within_deadline;
 use olm_service::pull_secrets::changes;
 use olm_service::{Component, Service};
@@ -120,7 +120,10 @@ impl ForCatalogd {
 fn rules(namespace: &str, account: &ServiceAccount, global: &str) -> Vec<PolicyRule> {
     let named = account.image_pull_secrets.iter().flatten().map(|reference| reference.name.as_str());
     let global = global.split_once('/').filter(|(of, _)| *of == namespace).map(|(_, name)| name);
-    let names: BTreeSet<&str> = named.chain(global).filter(|name| !name.is_empty()).collect();
+    // Whoever names them as pull secrets: they hold keys that catalogd must not have.
+    let is_ours = |name: &&str| [CA_SECRET, Component::OperatorController.serving_secret()].contains(name);
+    let names = named.chain(global).filter(|name| !name.is_empty() && !is_ours(name));
+    let names: BTreeSet<&str> = names.collect();
     if names.is_empty() {
         return Vec::new();
     }
@@ -140,13 +143,14 @@ mod tests {
 
     #[test]
     fn rules_name_each_pull_secret_and_are_absent_without() {
-        let rows: [(&[&str], &str, &[&str]); 6] = [
+        let rows: [(&[&str], &str, &[&str]); 7] = [
             (&[], "", &[]),
             (&[""], "", &[]),
             (&[], "elsewhere/pull", &[]),
             (&[], "system/pull", &["pull"]),
             (&["b", "a", "b"], "elsewhere/pull", &["a", "b"]),
             (&["b"], "system/a", &["a", "b"]),
+            (&["b", CA_SECRET], "system/operator-controller-service-cert", &["b"]),
         ];
         for (references, global, expected) in rows {
             let references: Vec<_> = references.iter().map(|name| json!({"name": name})).collect();
