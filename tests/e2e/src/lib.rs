@@ -11,8 +11,8 @@ mod manual;
 mod revision;
 mod scenario;
 pub mod servers;
-pub mod traffic;
 mod tool;
+pub mod traffic;
 
 pub use cluster::{Cluster, PATIENCE, eventually};
 pub use extension::{condition, describe, extension, is_installed};

@@ -1,0 +1,34 @@
+//! The table of threats names tests that exist.
+
+use std::fs;
+
+use anyhow::{Context as _, Result, ensure};
+use olm_docs::{code_spans, document, project, rows};
+
+#[test]
+fn each_threat_names_tests_that_exist() -> Result<()> {
+    let page = document("design/threats.md")?;
+    let lines: Vec<&str> = page.text.lines().collect();
+    let threats = rows(&lines);
+    ensure!(threats.len() > 20, "only {} rows", threats.len());
+    for row in threats {
+        let [threat, prevented, tests] = row[..] else {
+            anyhow::bail!("not a threat, what prevents it, and tests: {row:?}");
+        };
+        let tests = code_spans(tests);
+        ensure!(!prevented.is_empty() && !tests.is_empty(), "nothing prevents or tests: {threat}");
+        for test in tests {
+            let (path, function) =
+                test.split_once("::").with_context(|| format!("{test}: not FILE::TEST"))?;
+            let source = fs::read_to_string(project().join(path)).with_context(|| test.to_owned())?;
+            // The attribute stands above it, perhaps with comments and other attributes between.
+            let above = source
+                .split_once(&format!("fn {function}("))
+                .with_context(|| format!("{test} is not there"))?
+                .0;
+            let is_test = above.rsplit("\n\n").next().is_some_and(|above| above.contains("test"));
+            ensure!(is_test, "{test} is no test");
+        }
+    }
+    Ok(())
+}
