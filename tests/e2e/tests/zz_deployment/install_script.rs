@@ -11,7 +11,7 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
-use olm_e2e::servers::{Before, SYSTEM, Server, leader, ready_pods};
+use olm_e2e::servers::{Before, SYSTEM, Server, leader, ready_pods, wait_other_leader};
 use olm_e2e::{Cluster, PATIENCE, Scenario, eventually};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
@@ -133,7 +133,9 @@ fn second(namespace: &str) -> Result<(String, Vec<String>)> {
 
 /// It is ready, says why it does nothing, and does nothing; the first one goes on.
 async fn stands_by(cluster: &Cluster, namespace: &str) -> Result<()> {
-    let before = [leader(cluster, SERVERS[0]).await?, leader(cluster, SERVERS[1]).await?];
+    // A test before may have left a server whose Lease is about to change hands.
+    let led = async |server| wait_other_leader(cluster, server, "").await;
+    let before = [led(SERVERS[0]).await?, led(SERVERS[1]).await?];
     let deployments: Api<Deployment> = cluster.within(namespace);
     let events: Api<Event> = cluster.within(namespace);
     for server in SERVERS {
