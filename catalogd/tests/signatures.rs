@@ -37,13 +37,14 @@ fn is_served(catalog: &ClusterCatalog) -> bool {
     reason(catalog, "Serving") == "Available" && reason(catalog, "Progressing") == "Succeeded"
 }
 
-async fn until_withdrawn(world: &World, catalogd: &Catalogd) {
+async fn until_withdrawn(world: &World, catalogd: &Catalogd, generation: i64) {
     let none = "source catalog content: error copying image: Source image rejected: \
                 A signature was required, but no signature exists";
     let refused = world.until("cat", |catalog| reason(catalog, "Serving") == "Unavailable").await;
     for (type_, status, reason) in [("Serving", "False", "Unavailable"), ("Progressing", "True", "Retrying")]
     {
-        let expect = json!({"status": status, "reason": reason, "message": none, "observedGeneration": 1});
+        let expect =
+            json!({"status": status, "reason": reason, "message": none, "observedGeneration": generation});
         assert_eq!(condition(&refused, type_), Some(expect));
     }
     let status = refused.status.unwrap();
@@ -74,17 +75,31 @@ async fn tightened_policy_withdraws_catalog_and_relaxed_policy_serves_it_again()
     assert_eq!(catalogd.get(&world, "cat/api/v1/all").await, (200, LINES.to_owned()));
 
     world.registry.clear_faults();
-    until_withdrawn(&world, &catalogd).await;
+    until_withdrawn(&world, &catalogd, 1).await;
     assert!(!world.cache("first").join("catalogs/cat").exists());
 
     write_policy(&world, &anything);
     world.until("cat", is_served).await;
     assert_eq!(catalogd.get(&world, "cat/api/v1/all").await, (200, LINES.to_owned()));
 
+    // What was withdrawn is not reported as served because another image cannot be had, either.
+    let of = |tag: &str| {
+        let image = format!("{}/a/cat:{tag}", world.registry.host());
+        json!({"spec": {"source": {"image": {"ref": image}}}})
+    };
+    world.patch("cat", of("absent")).await;
+    let failing = world.until("cat", |catalog| reason(catalog, "Progressing") == "Retrying").await;
+    assert_eq!(reason(&failing, "Serving"), "Available");
+    write_policy(&world, &signed);
+    until_withdrawn(&world, &catalogd, 2).await;
+    write_policy(&world, &anything);
+    world.patch("cat", of("v1")).await;
+    world.until("cat", is_served).await;
+
     // A policy that changed while catalogd was down, and content of a version that recorded no verification.
     catalogd.kill().await;
     std::fs::remove_file(world.cache("first").join("catalogs/cat/verified")).unwrap();
     write_policy(&world, &signed);
     let catalogd = launch(&world);
-    until_withdrawn(&world, &catalogd).await;
+    until_withdrawn(&world, &catalogd, 3).await;
 }

@@ -97,15 +97,19 @@ impl Site {
 
     /// The verdict about `image` without its content, and whether it is a definite refusal.
     async fn verify(&self, image: &str) -> Result<(), (bool, String)> {
+        self.verify_named(&self.name(image)).await
+    }
+
+    async fn verify_named(&self, image: &str) -> Result<(), (bool, String)> {
         let puller = self.puller(false);
-        let image = puller.resolve(&self.name(image).parse().unwrap()).await.unwrap();
+        let image = puller.resolve(&image.parse().unwrap()).await.unwrap();
         puller.verify(&image).await.map_err(|error| (error.is_rejected(), error.to_string()))
     }
 
     fn puller(&self, required: bool) -> Puller {
         let mut config = Config::new(Limits::CATALOG);
         config.cas_dir = Some(self.path("cas"));
-        config.places = Places::default();
+        config.places = Places { containers: vec![self.folder.path().to_owned()], ..Places::default() };
         config.proxies = Proxies::default();
         config.policy = PolicySource::new(None, vec![self.folder.path().to_owned()], required);
         Puller::new(config)
@@ -322,6 +326,13 @@ async fn verification_without_content_refuses_only_what_it_could_read() {
     let other = format!("Signature for identity {:?} is not accepted", site.name("a/cat:v1"));
     assert_eq!(site.verify("b/cat:v1").await, rejected(true, &other));
 
+    // No signature was looked for.
+    site.use_attachments(false);
+    let off =
+        format!("{NONE}: registries.d does not set use-sigstore-attachments for {}", site.name("a/cat"));
+    assert_eq!(site.verify("a/cat:v1").await, rejected(false, &off));
+    site.use_attachments(true);
+
     let huge = ("x".repeat(70_000), String::new());
     site.attach("a/cat", &digest, &[huge]).await;
     let unread = format!("reading signatures {tag}: the answer is larger than 65536 bytes");
@@ -335,4 +346,24 @@ async fn verification_without_content_refuses_only_what_it_could_read() {
     site.write_policy(&json!({"default": [{"type": "reject"}]}));
     let text = format!("Running image docker://{} is rejected by policy.", site.name("a/cat:v1"));
     assert_eq!(site.verify("a/cat:v1").await, rejected(true, &text));
+}
+
+#[tokio::test]
+async fn signature_that_a_mirror_lacks_is_no_definite_refusal() {
+    let site = Site::start();
+    let signer = Signer::new().unwrap();
+    site.push("a/cat:v1", &catalog("schema: a")).await;
+    let conf = format!(
+        "[[registry]]\nprefix = \"images.example.com\"\nlocation = \"images.example.com\"\n\
+         [[registry.mirror]]\nlocation = \"{}\"\n",
+        site.registry.host()
+    );
+    fs::write(site.path("registries.conf"), conf).unwrap();
+    site.use_attachments(true);
+    let requirement = json!({"type": "sigstoreSigned", "keyData": BASE64_STANDARD.encode(signer.pem())});
+    site.write_policy(&json!({"default": [requirement]}));
+    let refused =
+        |definite: bool| Err((definite, format!("error copying image: Source image rejected: {NONE}")));
+    assert_eq!(site.verify_named("images.example.com/a/cat:v1").await, refused(false));
+    assert_eq!(site.verify("a/cat:v1").await, refused(true));
 }
