@@ -1,4 +1,4 @@
-//! Text of others — catalogs, bundles, file names, registries — where people read it.
+//! Text from catalogs, bundles, file names and registries, made safe to read on terminals and in conditions.
 
 use std::borrow::Cow;
 use std::fmt::Write;

@@ -45,7 +45,7 @@ pub fn router(metrics: &Metrics) -> Router {
     Router::new().route(PATH, post(review).with_state(turns)).layer(from_fn_with_state(requests, counted))
 }
 
-/// Requests are read side by side and answered in turns: who sends slowly holds up nobody.
+/// Permits: requests are read in parallel and answered in turns, so that a slow client delays no other.
 #[derive(Clone)]
 struct Turns {
     answers: Arc<Semaphore>,

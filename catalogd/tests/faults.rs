@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use harness::{Catalogd, World, condition, eventually, files_below, image, image_of, message, reason};
+use harness::{
+    AT_REST, Catalogd, World, condition, eventually, files_below, image, image_of, message, reason,
+};
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::ListParams;
@@ -301,15 +303,7 @@ async fn a_full_disk() {
         assert_eq!(harness::resolved(&failing), harness::resolved(&before));
         assert!(catalogd.get(&world, "cat/api/v1/all").await == old, "{tag}: the old content is served");
         // Between two attempts nothing of them is there.
-        let clean = [
-            "attempts",
-            "catalogs",
-            "catalogs/cat",
-            "catalogs/cat/content",
-            "catalogs/cat/verified",
-            "unpack",
-        ];
-        eventually("leftovers go", async || (files_below(&cache) == clean).then_some(())).await;
+        eventually("leftovers go", async || (files_below(&cache) == AT_REST).then_some(())).await;
         println!("{tag}: {says}");
 
         disk.resize("64m");

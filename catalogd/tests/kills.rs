@@ -11,7 +11,7 @@ use std::fmt::Write;
 use std::time::Instant;
 
 use harness::strace::{self, Strace, points};
-use harness::{ALONE, Catalogd, World, eventually, files_below, image_of};
+use harness::{ALONE, AT_REST, Catalogd, World, eventually, files_below, image_of};
 use olm_image::digest_of;
 use olm_image::registry::Fault;
 use serde_json::json;
@@ -72,16 +72,8 @@ impl Killing {
         self.world.until_served("cat", &self.digest).await;
         let served = self.catalogd.get(&self.world, "cat/api/v1/all").await;
         assert!(served == (200, all(self.version)), "version {} is not served", self.version);
-        let expect = [
-            "attempts",
-            "catalogs",
-            "catalogs/cat",
-            "catalogs/cat/content",
-            "catalogs/cat/verified",
-            "unpack",
-        ];
         let cache = self.world.cache("pod");
-        let clean = async || (files_below(&cache) == expect).then_some(());
+        let clean = async || (files_below(&cache) == AT_REST).then_some(());
         eventually("leftovers go", clean).await;
     }
 

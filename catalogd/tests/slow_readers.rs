@@ -70,7 +70,7 @@ fn content() -> String {
     (0..OBJECTS).map(object).collect::<Vec<_>>().join("\n")
 }
 
-/// As many clients as an address may have connections, from 127.0.0.`host`, which nobody else has.
+/// A client for each connection that one address may have, from 127.0.0.`host`. No other test uses that address.
 async fn clients(world: &World, host: u8) -> Vec<reqwest::Client> {
     let secrets: Api<Secret> = Api::namespaced(world.plane.client(), harness::NAMESPACE);
     let authority = secrets.get("olmv1-ca").await.unwrap().data.unwrap().remove("ca.crt").unwrap();

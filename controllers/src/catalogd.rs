@@ -1,4 +1,4 @@
-//! Objects that operator-controller keeps for catalogd, whose account may write no Secrets, Roles or webhook
+//! Objects that operator-controller maintains for catalogd. catalogd's account may write no Secrets, Roles or webhook
 //! configurations: its serving certificate, the CA in its webhook configuration, and the Role by which it reads pull
 //! secrets.
 

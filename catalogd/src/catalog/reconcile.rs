@@ -252,7 +252,7 @@ impl Controller {
         self.puller.verification(&image).is_ok_and(is_verified)
     }
 
-    /// Has the present signature policy judge the held content, and removes what it refuses.
+    /// Verifies the held content by the present signature policy, and removes it if refused.
     async fn verify_held(
         &self,
         catalog: &ClusterCatalog,
@@ -276,7 +276,7 @@ impl Controller {
         verified
     }
 
-    /// Has the present signature policy judge an image whose content is held.
+    /// Verifies a held image by the present signature policy.
     async fn verify(
         &self,
         name: &str,
@@ -338,7 +338,7 @@ impl Controller {
         image: &CanonicalRef,
         stop: &CancellationToken,
     ) -> Result<(), UnpackError> {
-        // Read before the pull reads the policy: should that change meanwhile, the content is verified again.
+        // Computed before the pull: if another policy is in force afterwards, the content is verified again.
         let needed = self.puller.verification(image)?;
         let directory = self.unpack_directory(name, image).await?;
         let destination = directory.destination();

@@ -12,13 +12,15 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 
+use super::store::discard;
+
 /// Wait after the second attempt that ended the process. Each further one doubles it.
 const FIRST_WAIT: Duration = Duration::from_secs(60);
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// An attempt that ended the process is forgotten after this time.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 
-/// An image whose unpacking ended a process before this one.
+/// An image that was being unpacked when an earlier process ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Suspect {
     /// How many times in a row.
@@ -131,16 +133,38 @@ pub(super) struct Attempt {
     digest: String,
 }
 
-impl Attempt {
-    /// The image was read to its end, or refused for what it holds.
-    pub(super) fn survived(&self) {
-        self.attempts.clear(&self.digest);
-    }
-}
-
 impl Drop for Attempt {
     fn drop(&mut self) {
         self.attempts.end(&self.digest);
+    }
+}
+
+/// A directory that is removed with all its read-only content when dropped, which also ends the attempt.
+#[derive(Debug)]
+pub struct UnpackDirectory {
+    path: PathBuf,
+    attempt: Attempt,
+}
+
+impl UnpackDirectory {
+    pub(super) fn new(path: PathBuf, attempt: Attempt) -> Self {
+        Self { path, attempt }
+    }
+
+    /// Where to unpack to: does not exist yet, its parent does.
+    pub fn destination(&self) -> PathBuf {
+        self.path.join("image")
+    }
+
+    /// The image was read to its end, or refused for what it holds: it does no harm.
+    pub fn survived(&self) {
+        self.attempt.attempts.clear(&self.attempt.digest);
+    }
+}
+
+impl Drop for UnpackDirectory {
+    fn drop(&mut self) {
+        discard(&self.path);
     }
 }
 
@@ -165,7 +189,7 @@ mod tests {
         drop(attempts.begin("sha256:1"));
         let crashes = |attempts: &Attempts| attempts.suspect("sha256:1").map(|suspect| suspect.crashes);
         assert_eq!((crashes(&attempts), crashes(&open())), (Some(3), Some(3)));
-        attempts.begin("sha256:1").survived();
+        attempts.clear("sha256:1");
         assert_eq!((crashes(&attempts), crashes(&open())), (None, None));
 
         crash();
@@ -180,7 +204,7 @@ mod tests {
         let open = || Attempts::open(folder.path().join("attempts")).unwrap();
         let attempts = open();
         let (one, other) = (attempts.begin("sha256:1"), attempts.begin("sha256:1"));
-        one.survived();
+        attempts.clear("sha256:1");
         drop(one);
         assert_eq!(open().suspect("sha256:1").map(|suspect| suspect.crashes), Some(1));
         drop(other);

@@ -10,10 +10,10 @@ mod snapshot;
 mod store;
 mod writer;
 
-pub use attempts::Suspect;
+pub use attempts::{Suspect, UnpackDirectory};
 pub use copies::CompressedCopy;
 pub use folder::UnpackedFolder;
 pub use index::Index;
 pub use snapshot::{Snapshot, read_range};
-pub use store::{Store, Swept, UnpackDirectory, YOUNG};
+pub use store::{Store, Swept, YOUNG};
 pub use writer::{Observer, WriteError, Writer};

@@ -20,7 +20,7 @@ use olm_fbc::{Meta, load};
 use olm_oci::policy::Verification;
 use parking_lot::RwLock;
 
-use super::attempts::{Attempt, Attempts, Suspect};
+use super::attempts::{Attempts, Suspect, UnpackDirectory};
 use super::snapshot::CONTENT;
 use super::{Observer, Snapshot, UnpackedFolder, WriteError, Writer, writer};
 
@@ -98,7 +98,7 @@ impl Store {
         self.held.read().get(catalog).cloned()
     }
 
-    /// The last verification of the catalog's content, which may be that of other content.
+    /// The verification that was kept last for the catalog. It may be of content before.
     pub fn verification(&self, catalog: &str) -> Option<Verification> {
         serde_json::from_slice(&std::fs::read(self.catalogs.join(catalog).join(VERIFIED)).ok()?).ok()
     }
@@ -130,7 +130,7 @@ impl Store {
         let path = self.unpack.join(catalog);
         remove(&path)?;
         std::fs::create_dir(&path)?;
-        Ok(UnpackDirectory { path, attempt: self.attempts.begin(digest) })
+        Ok(UnpackDirectory::new(path, self.attempts.begin(digest)))
     }
 
     /// Reads the folder of the image `canonical` at `root` and serves it from now on. Blocks; on an error the
@@ -209,31 +209,6 @@ impl std::fmt::Debug for Store {
     }
 }
 
-/// A directory that is removed with all its read-only content when dropped, which also ends the attempt.
-#[derive(Debug)]
-pub struct UnpackDirectory {
-    path: PathBuf,
-    attempt: Attempt,
-}
-
-impl UnpackDirectory {
-    /// Where to unpack to: does not exist yet, its parent does.
-    pub fn destination(&self) -> PathBuf {
-        self.path.join("image")
-    }
-
-    /// The image was read to its end, or refused for what it holds: it does no harm.
-    pub fn survived(&self) {
-        self.attempt.survived();
-    }
-}
-
-impl Drop for UnpackDirectory {
-    fn drop(&mut self) {
-        discard(&self.path);
-    }
-}
-
 fn write(
     directory: &Path,
     observer: Option<Box<dyn Observer>>,
@@ -274,7 +249,7 @@ fn is_old(path: &Path, now: SystemTime) -> bool {
 }
 
 /// Removes what nobody needs; what stays is met again by the next attempt or start.
-fn discard(path: &Path) {
+pub(super) fn discard(path: &Path) {
     if let Err(error) = remove(path) {
         tracing::warn!(path = %path.display(), %error, "leftover not removed");
     }

@@ -142,7 +142,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send
 /// What is left to read.
 struct Rest {
     file: Arc<File>,
-    /// End of a piece whose beginning has been read.
+    /// Rest of the piece that is being read.
     begun: Option<Piece>,
     pieces: Box<dyn Iterator<Item = Piece> + Send>,
 }

@@ -1,5 +1,5 @@
-//! The `Range` header (RFC 9110 §14), read as the reference does (spec 02 §D5), but for what costs a server much and no
-//! client needs: many parts, and parts that overlap (RFC 9110 §14.2). Pure.
+//! The `Range` header (RFC 9110 §14), read as the reference does, except that many parts, or parts that overlap, get the whole
+//! content: RFC 9110 §14.2 allows that, and they would cost more than any client needs. Pure.
 
 use std::ops::Range;
 

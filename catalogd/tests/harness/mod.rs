@@ -355,6 +355,10 @@ impl Drop for Catalogd {
     }
 }
 
+/// Files and folders of the cache while one catalog, `cat`, is served and nothing is on its way.
+pub(crate) const AT_REST: [&str; 6] =
+    ["attempts", "catalogs", "catalogs/cat", "catalogs/cat/content", "catalogs/cat/verified", "unpack"];
+
 /// Everything below a directory, relative to it and sorted; empty where there is none.
 pub(crate) fn files_below(directory: &Path) -> Vec<String> {
     let mut files = Vec::new();

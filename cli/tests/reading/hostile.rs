@@ -1,4 +1,4 @@
-//! Catalogs whose names and texts would play with the terminal.
+//! Catalogs with control characters in names and texts.
 
 use olm_api::text::is_hidden;
 use serde_json::json;

@@ -153,7 +153,7 @@ impl Bundles {
         made.ok_or_else(lost)?
     }
 
-    /// Verdict of the present signature policy about an image whose content is held.
+    /// Verdict of the present signature policy about a held image.
     pub(crate) async fn judge(
         &self,
         extension: &str,
@@ -248,7 +248,7 @@ async fn pull(puller: Arc<Puller>, images: Arc<Images>, reference: Reference) ->
     if found {
         return Ok(Pulled { image, files: None });
     }
-    // Read before the pull reads the policy: should that change meanwhile, the image is verified again.
+    // Computed before the pull: if another policy is in force afterwards, the image is verified again.
     let needed = puller.verification(&image).map_err(unavailable)?;
     let files = puller.pull_files(&image, &BUNDLE_FOLDERS).await.map_err(unavailable)?;
     let (digest, kept) = (image.digest().to_string(), Arc::clone(&images));
