@@ -114,6 +114,12 @@ pub async fn wait_rolled_out(cluster: &Cluster, server: Server) -> Result<()> {
     .await
 }
 
+/// Replaces its pods and waits for the new ones.
+pub async fn restart(cluster: &Cluster, server: Server) -> Result<()> {
+    cluster.within::<Deployment>(SYSTEM).restart(&server.deployment()).await?;
+    wait_rolled_out(cluster, server).await
+}
+
 /// How a server ran before a test changed it.
 #[must_use = "the server is not put back by itself"]
 pub struct Before {
