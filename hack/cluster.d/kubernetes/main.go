@@ -1,5 +1,6 @@
-// Command kubernetes is every program of a one-node cluster in one binary:
-// etcd, the Kubernetes control plane and node agents, CoreDNS and kubectl.
+// Command kubernetes is every program of a local cluster in one binary: etcd,
+// the Kubernetes control plane and node agents, CoreDNS, kubectl, and kubeadm
+// for the nodes of kind.
 //
 // It runs the program that it is called as (a symlink named kubectl runs
 // kubectl) or, under any other name, the one named by its first argument.
@@ -22,8 +23,14 @@ import (
 	_ "github.com/coredns/coredns/plugin/cache"
 	_ "github.com/coredns/coredns/plugin/errors"
 	_ "github.com/coredns/coredns/plugin/forward"
+	_ "github.com/coredns/coredns/plugin/health"
 	_ "github.com/coredns/coredns/plugin/hosts"
 	_ "github.com/coredns/coredns/plugin/kubernetes"
+	_ "github.com/coredns/coredns/plugin/loadbalance"
+	_ "github.com/coredns/coredns/plugin/loop"
+	_ "github.com/coredns/coredns/plugin/metrics"
+	_ "github.com/coredns/coredns/plugin/ready"
+	_ "github.com/coredns/coredns/plugin/reload"
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/server/v3/etcdmain"
 	_ "k8s.io/client-go/plugin/pkg/client/auth"
@@ -38,6 +45,8 @@ import (
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	kubeadm "k8s.io/kubernetes/cmd/kubeadm/app"
+	kubeadmerrors "k8s.io/kubernetes/cmd/kubeadm/app/util/errors"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
@@ -49,6 +58,7 @@ var programs = map[string]func(){
 	"kube-controller-manager": component(controllermanager.NewControllerManagerCommand),
 	"kube-proxy":              component(proxy.NewProxyCommand),
 	"kube-scheduler":          component(func() *cobra.Command { return scheduler.NewSchedulerCommand() }),
+	"kubeadm":                 func() { kubeadmerrors.HandleError(kubeadm.Run()) },
 	"kubectl":                 runKubectl,
 	"kubelet": component(func() *cobra.Command {
 		return kubelet.NewKubeletCommand(context.Background())
@@ -98,6 +108,9 @@ func runKubectl() {
 // runCoreDNS fixes the order in which CoreDNS asks the plugins of a server
 // block; CoreDNS refuses plugins that are not in this list.
 func runCoreDNS() {
-	dnsserver.Directives = []string{"bind", "errors", "cache", "hosts", "kubernetes", "forward"}
+	dnsserver.Directives = []string{
+		"reload", "bind", "health", "ready", "prometheus", "errors", "loadbalance", "cache",
+		"hosts", "kubernetes", "loop", "forward",
+	}
 	coremain.Run()
 }
