@@ -2,7 +2,7 @@
 # shellcheck shell=bash disable=SC2154
 
 # What we run, and the package that has it.
-readonly -A required_packages=(
+declare -A required_packages=(
   [/usr/bin/containerd]=containerd
   [/usr/sbin/runc]=runc
   [/usr/lib/cni/bridge]=containernetworking-plugins

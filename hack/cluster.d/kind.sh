@@ -16,32 +16,131 @@ kind_up() {
   find_kubectl
   make_ca
   make_registry_certificate
-  if ! kind_exists; then
-    step "creating the kind cluster $kind_name"
-    kind create cluster --name "$kind_name" --config "$cluster_d/config/kind.yaml" \
-      --kubeconfig "$admin_kubeconfig" --wait 180s
+  if kind_exists; then
+    kind_mend
   else
-    step "starting the kind cluster $kind_name"
-    docker start "$kind_name-control-plane" >/dev/null
-    kind export kubeconfig --name "$kind_name" --kubeconfig "$admin_kubeconfig"
+    kind_create
   fi
-  kind_start registry
+  kind_start_registry
   kind_trust_registry
+  kind_connect_nodes
+  kind_wait "all nodes ready" kind_nodes_ready
   step "up: export KUBECONFIG=$admin_kubeconfig"
+}
+
+kind_create() {
+  local -a image=()
+  local number
+  [[ -z ${OLM_KIND_IMAGE:-} ]] || image=(--image "$OLM_KIND_IMAGE")
+  [[ ${OLM_KIND_NODES:-1} =~ ^[1-9]$ ]] || fail "OLM_KIND_NODES must be from 1 to 9, got: $OLM_KIND_NODES"
+  step "creating the kind cluster $kind_name, nodes: ${OLM_KIND_NODES:-1}"
+  docker network inspect kind >/dev/null 2>&1 || touch "$state_dir/network-is-ours"
+  {
+    cat "$cluster_d/config/kind.yaml"
+    for ((number = 1; number < ${OLM_KIND_NODES:-1}; number++)); do
+      echo '- role: worker'
+    done
+  } >"$state_dir/kind.yaml"
+  kind create cluster --name "$kind_name" --config "$state_dir/kind.yaml" \
+    --kubeconfig "$admin_kubeconfig" "${image[@]}"
+}
+
+# kind_mend: starts what was stopped.
+kind_mend() {
+  local node
+  for node in $(kind_nodes); do
+    if kind_running "$node"; then
+      docker exec "$node" systemctl start containerd kubelet
+    else
+      step "starting node $node"
+      docker start "$node" >/dev/null
+    fi
+  done
+  kind_move_api_server '' manifests/ 2>/dev/null || true # it is where it belongs
+  kind export kubeconfig --name "$kind_name" --kubeconfig "$admin_kubeconfig" 2>/dev/null
+  kind_wait "the API server ready" kind_api_ready
 }
 
 kind_exists() {
   kind get clusters 2>/dev/null | grep --quiet --line-regexp "$kind_name"
 }
 
+kind_nodes() {
+  kind get nodes --name "$kind_name" 2>/dev/null | LC_ALL=C sort
+}
+
+kind_running() {
+  [[ $(docker inspect --format '{{.State.Running}}' "$1" 2>/dev/null) == true ]]
+}
+
+kind_kubectl() {
+  timeout 20 "$kubectl" --kubeconfig "$admin_kubeconfig" --request-timeout 10s "$@"
+}
+
 kind_well() {
-  kind_exists && [[ $(docker inspect --format '{{.State.Running}}' \
-    "$kind_name-control-plane" "$registry_host" 2>/dev/null | sort --unique) == true ]]
+  [[ -e $admin_kubeconfig ]] && find_kubectl && kind_api_ready && kind_nodes_ready && kind_registry_ready
+} >/dev/null 2>&1
+
+kind_api_ready() {
+  kind_kubectl get --raw /readyz
+}
+
+kind_nodes_ready() {
+  local node
+  for node in $(kind_nodes); do
+    kind_node_ready "$node" || return
+  done
+}
+
+# kind_node_ready NODE: a node that died says that it is ready for a while: the
+# word counts only if its kubelet renews its Lease, and has since it started.
+kind_node_ready() {
+  local started renewed ready
+  started=$(docker inspect --format '{{.State.StartedAt}}' "$1") && kind_running "$1" || return 1
+  ready=$(kind_kubectl get node "$1" --output jsonpath='{.status.conditions[?(@.type=="Ready")].status}') || return 1
+  renewed=$(kind_kubectl get lease --namespace kube-node-lease "$1" --output jsonpath='{.spec.renewTime}') || return 1
+  echo "node $1: Ready $ready, last heard of at $renewed"
+  [[ $ready == True && $renewed > $started ]] && (($(date +%s) - $(date --date "$renewed" +%s) < 40))
+}
+
+# kind_wait WHAT COMMAND...: for as long as a node may take to start.
+kind_wait() {
+  local deadline=$((SECONDS + 180)) what=$1 last=''
+  shift
+  until last=$("$@" 2>&1); do
+    ((SECONDS < deadline)) || fail "not $what in time; last answer: ${last:-none}"
+    sleep 0.5
+  done
+  step "$what"
+}
+
+# kind_connect_nodes: where the node image has no network plugin of its own,
+# each node gives addresses of its range to pods and knows the ways to the others.
+kind_connect_nodes() {
+  ! kind_kubectl --namespace kube-system get daemonset kindnet >/dev/null 2>&1 || return 0
+  local node other address
+  # shellcheck disable=SC2034 # in the template
+  local pod_subnet
+  for node in $(kind_nodes); do
+    kind_wait "addresses for pods of $node" kind_pod_subnet "$node"
+    pod_subnet=$(kind_pod_subnet "$node")
+    render kind-network.conflist "$state_dir/kind-network.conflist"
+    docker exec -i "$node" cp /dev/stdin /etc/cni/net.d/10-olm.conflist <"$state_dir/kind-network.conflist"
+    address=$(docker inspect --format '{{.NetworkSettings.Networks.kind.IPAddress}}' "$node")
+    for other in $(kind_nodes); do
+      [[ $other == "$node" ]] || ! kind_running "$other" ||
+        docker exec "$other" ip route replace "$pod_subnet" via "$address"
+    done
+  done
+}
+
+kind_pod_subnet() {
+  kind_kubectl get node "$1" --output jsonpath='{.spec.podCIDR}' | grep .
 }
 
 kind_trust_registry() {
   local node dir=/etc/containerd/certs.d/$registry
-  for node in $(kind get nodes --name "$kind_name"); do
+  for node in $(kind_nodes); do
     docker exec "$node" mkdir -p "$dir"
     docker exec -i "$node" cp /dev/stdin "$dir/ca.crt" <"$pki_dir/ca.crt"
     docker exec -i "$node" cp /dev/stdin "$dir/hosts.toml" <<END
@@ -54,8 +153,7 @@ END
   done
 }
 
-kind_start() {
-  [[ $* == registry ]] || fail "with kind only the registry can be stopped and started, got: $*"
+kind_start_registry() {
   if docker inspect "$registry_host" >/dev/null 2>&1; then
     docker start "$registry_host" >/dev/null
   else
@@ -65,13 +163,70 @@ kind_start() {
       --env REGISTRY_HTTP_TLS_KEY=/pki/registry.key \
       --env REGISTRY_STORAGE_DELETE_ENABLED=true registry:2 >/dev/null
   fi
-  step "the registry is $registry (127.0.0.1:$registry_port)"
+  kind_wait "the registry is $registry (127.0.0.1:$registry_port)" kind_registry_ready
+}
+
+kind_registry_ready() {
+  timeout 5 openssl s_client -connect "127.0.0.1:$registry_port" -CAfile "$pki_dir/ca.crt" \
+    -verify_return_error -verify_ip 127.0.0.1 </dev/null
+}
+
+# kind_move_api_server FROM TO: its kubelet runs it while its manifest is in the
+# folder of static pods.
+kind_move_api_server() {
+  docker exec "$kind_name-control-plane" mv "/etc/kubernetes/$1kube-apiserver.yaml" "/etc/kubernetes/$2kube-apiserver.yaml"
+}
+
+kind_start() {
+  require_up
+  find_kubectl
+  local name
+  for name in "$@"; do
+    case $name in
+      registry) kind_start_registry ;;
+      kube-apiserver)
+        kind_move_api_server '' manifests/
+        kind_wait "kube-apiserver is ready" kind_api_ready
+        ;;
+      *)
+        kind_require_node "$name"
+        docker start "$name" >/dev/null
+        kind_wait "the API server ready" kind_api_ready
+        kind_connect_nodes
+        kind_wait "$name is ready" kind_node_ready "$name"
+        ;;
+    esac
+  done
 }
 
 kind_stop() {
-  [[ $* == registry ]] || fail "with kind only the registry can be stopped and started, got: $*"
-  docker stop "$registry_host" >/dev/null
-  step "stopped registry"
+  require_up
+  find_kubectl
+  local name
+  for name in "$@"; do
+    case $name in
+      registry) docker stop "$registry_host" >/dev/null ;;
+      kube-apiserver)
+        kind_move_api_server manifests/ ''
+        kind_wait "kube-apiserver gone" kind_kill_api_server
+        ;;
+      *)
+        kind_require_node "$name"
+        docker stop --time 0 "$name" >/dev/null
+        ;;
+    esac
+    step "stopped $name"
+  done
+}
+
+# Its own 30 seconds for what is under way are longer than tests want to wait.
+kind_kill_api_server() {
+  ! docker exec "$kind_name-control-plane" pkill -KILL --exact kube-apiserver
+}
+
+kind_require_node() {
+  kind_nodes | grep --quiet --line-regexp -- "$1" ||
+    fail "no part of the kind cluster is called $1; there are: registry kube-apiserver $(kind_nodes | tr '\n' ' ')"
 }
 
 kind_down() {
@@ -83,14 +238,31 @@ kind_down() {
   if docker inspect "$registry_host" >/dev/null 2>&1; then
     docker rm --force --volumes "$registry_host" >/dev/null
   fi
+  # Another kind cluster may have come meanwhile.
+  [[ ! -e $state_dir/network-is-ours ]] || docker network rm kind >/dev/null || true
   rm -rf "$state_dir"
   step "down: kind cluster $kind_name and its registry are removed"
 }
 
 kind_status() {
-  docker ps --all --filter "name=^$kind_name-" --filter "name=^$registry_host\$" \
-    --format 'table {{.Names}}\t{{.Status}}'
-  kind_well
+  find_kubectl
+  local node code=0
+  printf '%-24s %s\n' NAME STATE
+  kind_state kube-apiserver kind_api_ready || code=1
+  kind_state registry kind_registry_ready || code=1
+  for node in $(kind_nodes); do
+    kind_state "$node" kind_node_ready "$node" || code=1
+  done
+  return $code
+}
+
+# kind_state NAME COMMAND...: a line of the table; fails unless it is ready.
+kind_state() {
+  local name=$1 state=ready
+  shift
+  "$@" >/dev/null 2>&1 || state='not ready'
+  printf '%-24s %s\n' "$name" "$state"
+  [[ $state == ready ]]
 }
 
 kind_kubeconfig() {
