@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::NamespaceResourceScope;
@@ -198,4 +199,16 @@ where
 /// Files of an image as a map that [`Image`] takes.
 pub(crate) fn one_file(path: &str, text: &str) -> BTreeMap<String, Vec<u8>> {
     BTreeMap::from([(path.to_owned(), text.as_bytes().to_vec())])
+}
+
+/// Stops or starts a part of the cluster; `false` where the cluster is not ours to disturb.
+pub fn hack_cluster(verb: &str, part: &str) -> Result<bool> {
+    if std::env::var("OLM_USE_CLUSTER").is_ok_and(|value| value == "1") {
+        println!("skipped: {part} of somebody's cluster is not stopped");
+        return Ok(false);
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hack/cluster");
+    let status = std::process::Command::new(&script).args([verb, part]).status().context("hack/cluster")?;
+    ensure!(status.success(), "hack/cluster {verb} {part}: {status}");
+    Ok(true)
 }

@@ -14,7 +14,7 @@ pub mod servers;
 mod tool;
 pub mod traffic;
 
-pub use cluster::{Cluster, PATIENCE, eventually};
+pub use cluster::{Cluster, PATIENCE, eventually, hack_cluster};
 pub use extension::{condition, describe, extension, is_installed};
 pub use forward::Forward;
 pub use manual::follow;

@@ -2,15 +2,14 @@
 //!
 //! These tests disturb everything on the cluster: the file's name sorts last, and each holds [`alone`].
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::ConfigMap;
 use olm_api::ClusterObjectSet;
 use olm_e2e::servers::{self, Server};
-use olm_e2e::{Cluster, Scenario};
+use olm_e2e::{Cluster, Scenario, hack_cluster};
 use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -18,18 +17,6 @@ static ALONE: Mutex<()> = Mutex::const_new(());
 
 async fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().await
-}
-
-/// Stops or starts a part of the cluster; `false` where the cluster is not ours to disturb.
-fn hack_cluster(verb: &str, part: &str) -> Result<bool> {
-    if std::env::var("OLM_USE_CLUSTER").is_ok_and(|value| value == "1") {
-        println!("skipped: {part} of somebody's cluster is not stopped");
-        return Ok(false);
-    }
-    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../hack/cluster");
-    let status = std::process::Command::new(&script).args([verb, part]).status().context("hack/cluster")?;
-    ensure!(status.success(), "hack/cluster {verb} {part}: {status}");
-    Ok(true)
 }
 
 /// Kills the server's process with SIGKILL; `false` where its node is not this machine.

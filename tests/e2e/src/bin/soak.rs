@@ -4,7 +4,6 @@
 //! end every extension must have what was last asked of it, and memory must not have grown.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -15,7 +14,7 @@ use kube::api::{DeleteParams, ListParams};
 use kube::runtime::wait::Condition as _;
 use olm_api::ClusterObjectSet;
 use olm_e2e::servers::{self, Server};
-use olm_e2e::{Cluster, Scenario, eventually};
+use olm_e2e::{Cluster, Scenario, eventually, hack_cluster};
 use serde_json::json;
 
 const VERSIONS: [&str; 3] = ["1.0.0", "1.1.0", "2.0.0"];
@@ -79,12 +78,12 @@ impl Soak {
         let killed = self.kill_leader(server).await?;
         let mut away = minute.is_multiple_of(AWAY_EVERY).then(|| Instant::now() + AWAY);
         if away.is_some() {
-            hack_cluster("stop")?;
+            hack_cluster("stop", "registry")?;
         }
         while Instant::now() < end {
             self.change().await?;
             if away.is_some_and(|until| Instant::now() > until) {
-                hack_cluster("start")?;
+                hack_cluster("start", "registry")?;
                 away = None;
             }
             self.look_at_memory(minute).await?;
@@ -220,13 +219,4 @@ fn memory(process: u32) -> Option<f64> {
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
     let kilobytes: f64 = line.split_whitespace().next()?.parse().ok()?;
     Some(kilobytes * 1024.0 / 1e6)
-}
-
-/// Stops or starts the registry.
-fn hack_cluster(verb: &str) -> Result<()> {
-    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../hack/cluster");
-    let status =
-        std::process::Command::new(&script).args([verb, "registry"]).status().context("hack/cluster")?;
-    ensure!(status.success(), "hack/cluster {verb} registry: {status}");
-    Ok(())
 }

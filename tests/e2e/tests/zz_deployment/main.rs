@@ -2,6 +2,7 @@
 //! servers for everybody and puts them back, so each runs [`alone`]; the name of this folder sorts late.
 
 mod install_script;
+mod nodes;
 mod proxy;
 mod replicas;
 mod rights;

@@ -19,15 +19,18 @@ use serde_json::{Value, json};
 
 use crate::alone;
 
-const SERVERS: [Server; 2] = [Server::Catalogd, Server::OperatorController];
+pub(crate) const SERVERS: [Server; 2] = [Server::Catalogd, Server::OperatorController];
 
 /// Longest time without a leader after one is lost.
-const FAILOVER: Duration = Duration::from_secs(20);
+pub(crate) const FAILOVER: Duration = Duration::from_secs(20);
 /// Longest time without a leader after one was told to stop: two rounds of the other's attempts on the Lease.
 const HANDOVER: Duration = Duration::from_secs(9);
 
 /// Checks something while there are two replicas of both.
-async fn with_two_of_each(cluster: &Cluster, check: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
+pub(crate) async fn with_two_of_each(
+    cluster: &Cluster,
+    check: impl AsyncFnOnce() -> Result<()>,
+) -> Result<()> {
     let two = json!({"replicas": 2});
     let catalogd = Before::change(cluster, Server::Catalogd, two.clone()).await?;
     let operator_controller = Before::change(cluster, Server::OperatorController, two).await?;
@@ -37,7 +40,7 @@ async fn with_two_of_each(cluster: &Cluster, check: impl AsyncFnOnce() -> Result
 }
 
 /// The pod that leads, and the one that follows; both are ready.
-async fn pair(cluster: &Cluster, server: Server) -> Result<(Pod, Pod)> {
+pub(crate) async fn pair(cluster: &Cluster, server: Server) -> Result<(Pod, Pod)> {
     eventually("one leads and one follows", PATIENCE, async || {
         let pods = ready_pods(cluster, server).await?;
         let leader = leader(cluster, server).await?;
@@ -152,7 +155,7 @@ async fn is_followed_when_it_hangs(scenario: &Scenario, server: Server) -> Resul
 }
 
 /// One of two pods hangs, so that every other connection does: the other answers.
-async fn is_served_at_times(scenario: &Scenario) -> Result<()> {
+pub(crate) async fn is_served_at_times(scenario: &Scenario) -> Result<()> {
     eventually("the follower serves", PATIENCE, async || {
         tokio::time::timeout(Duration::from_secs(3), is_served(scenario)).await?
     })

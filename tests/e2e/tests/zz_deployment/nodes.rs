@@ -1,0 +1,151 @@
+//! Several nodes: replicas are on different ones, and nothing is lost when a node is drained or lost.
+
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::ResourceExt as _;
+use olm_e2e::servers::{Server, leader, ready_pods, wait_other_leader, wait_rolled_out};
+use olm_e2e::{Cluster, Scenario, hack_cluster};
+use serde_json::json;
+
+use crate::alone;
+use crate::replicas::{FAILOVER, SERVERS, is_served_at_times, pair, with_two_of_each};
+
+/// Installs under way when a node goes.
+const AT_ONCE: usize = 4;
+
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_on_two_nodes_outlive_a_drained_and_a_lost_node() -> Result<()> {
+    let _alone = alone().await;
+    let cluster = Cluster::connect().await?;
+    let nodes = cluster.all::<Node>().list(&kube::api::ListParams::default()).await?.items;
+    let (control_plane, workers): (Vec<Node>, Vec<Node>) =
+        nodes.into_iter().partition(|node| node.labels().contains_key(CONTROL_PLANE));
+    if workers.len() < 2 {
+        println!("skipped: {} worker nodes, two are needed", workers.len());
+        return Ok(());
+    }
+    // A node of the control plane cannot be stopped.
+    for node in &control_plane {
+        kubectl(&["cordon", &node.name_any()])?;
+    }
+    let checked = with_two_of_each(&cluster, async || {
+        replicas_are_apart(&cluster).await?;
+        outlive_a_drained_node(&cluster).await?;
+        replicas_are_apart(&cluster).await?;
+        outlive_a_lost_node(&cluster).await
+    })
+    .await;
+    for node in &control_plane {
+        kubectl(&["uncordon", &node.name_any()])?;
+    }
+    checked
+}
+
+async fn replicas_are_apart(cluster: &Cluster) -> Result<()> {
+    for server in SERVERS {
+        let (leads, follows) = pair(cluster, server).await?;
+        ensure!(node_of(&leads)? != node_of(&follows)?, "{}: both are on one node", server.name());
+    }
+    Ok(())
+}
+
+fn node_of(pod: &Pod) -> Result<String> {
+    pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).context("a pod without node")
+}
+
+/// The node on which operator-controller leads.
+async fn node_of_leader(cluster: &Cluster) -> Result<String> {
+    node_of(&pair(cluster, Server::OperatorController).await?.0)
+}
+
+fn kubectl(arguments: &[&str]) -> Result<()> {
+    let done = Command::new("kubectl").args(arguments).output().context("kubectl")?;
+    ensure!(done.status.success(), "kubectl {arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
+    Ok(())
+}
+
+async fn outlive_a_drained_node(cluster: &Cluster) -> Result<()> {
+    let node = node_of_leader(cluster).await?;
+    let installs = begin_installs("drained").await?;
+    let since = Instant::now();
+    let drain =
+        ["drain", &node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=180s"];
+    let drained = tokio::task::block_in_place(|| kubectl(&drain));
+    println!("{node} drained in {:?}", since.elapsed());
+    let ended = end_installs(installs).await;
+    kubectl(&["uncordon", &node])?;
+    drained.and(ended)?;
+    // The replica that found no room returns to the node.
+    for server in SERVERS {
+        wait_rolled_out(cluster, server).await?;
+        for pod in ready_pods(cluster, server).await? {
+            kubectl(&["delete", "pod", "--namespace", olm_e2e::servers::SYSTEM, &pod.name_any()])?;
+            wait_rolled_out(cluster, server).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn outlive_a_lost_node(cluster: &Cluster) -> Result<()> {
+    let node = node_of_leader(cluster).await?;
+    // Pods of operators that the node takes with it would only come back after minutes.
+    kubectl(&["cordon", &node])?;
+    let mut led_there = Vec::new();
+    for server in SERVERS {
+        let (leads, _) = pair(cluster, server).await?;
+        if node_of(&leads)? == node {
+            led_there.push((server, leader(cluster, server).await?));
+        }
+    }
+    let mut installs = begin_installs("lost").await?;
+    if !hack_cluster("stop", &node)? {
+        return end_installs(installs).await;
+    }
+    let since = Instant::now();
+    let lost = async {
+        for (server, leader) in &led_there {
+            wait_other_leader(cluster, *server, leader).await?;
+            let took = since.elapsed();
+            println!("{}: another leads {took:?} after the loss of its node", server.name());
+            ensure!(took < FAILOVER, "{}: nobody led for {took:?}", server.name());
+        }
+        is_served_at_times(&installs[0]).await?;
+        println!("content is served {:?} after the loss", since.elapsed());
+        installs.extend(begin_installs("later").await?);
+        end_installs(installs).await?;
+        println!("all is installed {:?} after the loss", since.elapsed());
+        Ok(())
+    }
+    .await;
+    hack_cluster("start", &node)?;
+    kubectl(&["uncordon", &node])?;
+    for server in SERVERS {
+        wait_rolled_out(cluster, server).await?;
+    }
+    lost
+}
+
+async fn begin_installs(test: &str) -> Result<Vec<Scenario>> {
+    try_join_all((0..AT_ONCE).map(|_| async {
+        let scenario = Scenario::new(test, &["1.0.0"]).await?;
+        scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
+        scenario.install(json!({})).await?;
+        Ok(scenario)
+    }))
+    .await
+}
+
+async fn end_installs(installs: Vec<Scenario>) -> Result<()> {
+    try_join_all(installs.into_iter().map(|scenario| async {
+        scenario.wait_installed("1.0.0").await?;
+        scenario.finish().await
+    }))
+    .await?;
+    Ok(())
+}
