@@ -173,6 +173,7 @@ async fn limits_hold() {
     };
     let text = |length: usize| "x".repeat(length);
     let many: Vec<Entry> = (0..9).map(|n| file(&format!("configs/{n}"), "")).collect();
+    let folders: Vec<Entry> = (0..8).map(|n| dir(&format!("configs/{n}"))).collect();
     let links: Vec<Entry> = [file("configs/a", &text(1000))]
         .into_iter()
         .chain((0..3).map(|n| link(&format!("configs/l{n}"), "a")))
@@ -181,7 +182,7 @@ async fn limits_hold() {
     let long = format!("configs/{}", text(30));
     let hidden = [file(&format!("configs/.wh.{}", text(30)), "")];
     let setting = Setting::with(|config| config.limits = Limits { layers: 9, ..limits.clone() }).await;
-    let replaced: Vec<Layer> = (0..3)
+    let replaced: Vec<Layer> = (0..4)
         .flat_map(|_| [tar_layer(&[file(&long, ""), link(&long, "y"), file(&long, "")]), tar_layer(&hidden)])
         .collect();
     assert_eq!(setting.pull_layers(&replaced).await.map(|pulled| pulled.files), Ok(0));
@@ -198,6 +199,8 @@ async fn limits_hold() {
         (vec![tar_layer(&many)], "files: 9 > 8"),
         // Each has cost a file of its own, though only the last one stays.
         (vec![tar_layer(&vec![file("configs/same", ""); 9])], "files: 9 > 8"),
+        // With the implied folder.
+        (vec![tar_layer(&folders)], "files: 9 > 8"),
         (vec![tar_layer(&[link("configs/l", &text(41))])], "path-bytes: 41 > 40"),
         (vec![tar_layer(&[file("configs/a/b/c/d", "")])], "path-depth: 5 > 4"),
         // The implied folder has 7 bytes.
