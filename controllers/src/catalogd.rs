@@ -155,11 +155,10 @@ mod tests {
         for (references, global, expected) in rows {
             let references: Vec<_> = references.iter().map(|name| json!({"name": name})).collect();
             let account = serde_json::from_value(json!({"imagePullSecrets": references})).unwrap();
-            let found = rules("system", &account, global);
-            assert_eq!(found.is_empty(), expected.is_empty());
-            let names: Vec<String> =
-                found.into_iter().flat_map(|rule| rule.resource_names.unwrap()).collect();
-            assert_eq!(names, expected);
+            let rule = json!({"apiGroups": [""], "resources": ["secrets"], "resourceNames": expected,
+                "verbs": ["get", "list", "watch"]});
+            let expected = if expected.is_empty() { json!([]) } else { json!([rule]) };
+            assert_eq!(json!(rules("system", &account, global)), expected);
         }
     }
 }
