@@ -190,7 +190,9 @@ async fn image_that_ended_the_process_is_unpacked_after_all_other_catalogs() {
     world.until_served("deadly", &deadly).await;
     assert_eq!(files_below(&attempts), [""; 0]);
 
-    // From the second time on it also waits.
+    // From the second time on it also waits, though there is no other catalog.
+    world.delete("good").await;
+    world.until_gone("good", Duration::from_secs(30)).await;
     catalogd.kill_and_wait();
     std::fs::remove_dir_all(world.cache("pod").join("catalogs")).unwrap();
     std::fs::write(attempts.join(&deadly), "..").unwrap();
