@@ -189,13 +189,11 @@ struct Manifests {
 
 impl Manifests {
     fn read(&mut self, path: &str, content: &[u8]) -> Result<(), LoadError> {
+        let wrong =
+            |cause: String| Fault::new(format!("error parsing {}: {cause}", excerpt(path))).of_file(path);
         let documents = self.spent.documents(path, content).map_err(|unread| match unread {
-            Unread::Wrong(StreamError::Document { message, .. }) => {
-                Fault::new(format!("error parsing {path}: {message}")).of_file(path)
-            }
-            Unread::Wrong(StreamError::Read(error)) => {
-                Fault::new(format!("error parsing {path}: {error}")).of_file(path)
-            }
+            Unread::Wrong(StreamError::Document { message, .. }) => wrong(message),
+            Unread::Wrong(StreamError::Read(error)) => wrong(error.to_string()),
             Unread::Limit(error) => error,
         })?;
         for document in documents {
@@ -206,8 +204,9 @@ impl Manifests {
 
     fn document(&mut self, path: &str, document: Value) -> Result<(), LoadError> {
         self.spent.object(path)?;
-        let undecodable =
-            |detail: String| Fault::new(format!("unable to decode \"{path}\": {detail}")).of_file(path);
+        let undecodable = |detail: String| {
+            Fault::new(format!("unable to decode \"{}\": {detail}", excerpt(path))).of_file(path)
+        };
         let Value::Object(mut object) = document else {
             let kind = go_json::kind(&document);
             return Err(undecodable(format!(

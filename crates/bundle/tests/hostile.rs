@@ -89,6 +89,30 @@ fn files_are_limited_in_number_and_size() {
 }
 
 #[test]
+fn errors_quote_the_start_of_long_texts_only() {
+    let long = "n".repeat(100_000);
+    let csv = |annotations: Value, spec: Value| {
+        let metadata = json!({"name": "op.v1", "annotations": annotations});
+        json!({"kind": "ClusterServiceVersion", "metadata": metadata, "spec": spec}).to_string()
+    };
+    let [folder, file] = [format!("manifests/{long}/a"), format!("manifests/{long}")];
+    for (path, text) in [
+        (folder.as_str(), String::new()),
+        (&file, "[".to_owned()),
+        (&file, "[]".to_owned()),
+        (&file, "#".repeat((16 << 20) + 1)),
+        ("manifests/csv.yaml", csv(json!({}), json!({ "version": long }))),
+        (
+            "manifests/csv.yaml",
+            csv(json!({ "olm.properties": format!("[1{}]", "0".repeat(100_000)) }), json!({})),
+        ),
+    ] {
+        let error = load_error(&empty(&[(path, text)]));
+        assert!((256..1000).contains(&error.len()), "{} bytes: {}", error.len(), &error[..50]);
+    }
+}
+
+#[test]
 fn nesting_is_limited_in_every_notation() {
     let block_list = |depth: usize| format!("{}x", "- ".repeat(depth));
     let block_map = |depth: usize| {
