@@ -7,6 +7,7 @@ mod files;
 use files::Files;
 use olm_fbc::{Limits, LoadError, Meta, MetaReader, PackageContent, load};
 use proptest::prelude::*;
+use serde_json::json;
 
 fn lines<const N: usize>(files: &[(&str, &str); N]) -> Result<String, String> {
     let mut text = Vec::new();
@@ -99,6 +100,15 @@ fn errors_quote_the_start_of_long_texts_only() {
     }
     let error = lines(&[(&format!("{long}.yaml"), "[")]).unwrap_err();
     assert!(error.len() < 1000, "{error}");
+    for line in [
+        json!({"package": "p", "name": long}),
+        json!({"package": "p", "schema": "olm.channel", "name": long, "entries": 1}),
+        json!({"package": "p", "schema": "olm.channel", "name": "a", "entries": long}),
+        json!(long),
+    ] {
+        let error = PackageContent::from_metas("p", [line.to_string().as_bytes()]).unwrap_err().to_string();
+        assert!((256..1000).contains(&error.len()), "{} bytes: {}", error.len(), &error[..50]);
+    }
 }
 
 #[test]
