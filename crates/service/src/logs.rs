@@ -150,12 +150,16 @@ mod tests {
             tracing::info!(catalog = "a", attempt = 2, done = true, %error, "reconcile ending");
             let _span = tracing::info_span!("reconcile", controller = "c", reconcile_id = %7).entered();
             tracing::info!(name = "a", "applied revision");
+            let hidden = "\u{1b}[2J\u{202e}";
+            tracing::warn!(name = hidden, error = %hidden, "unknown verb {hidden}");
         });
         let text = String::from_utf8(sink.0.lock().unwrap().clone()).unwrap();
         assert_eq!(
             text,
             "\"reconcile ending\" catalog=\"a\" attempt=2 done=true error=\"no \\\"x\\\"\"\n\
-             \"applied revision\" name=\"a\" controller=\"c\" reconcile_id=7\n"
+             \"applied revision\" name=\"a\" controller=\"c\" reconcile_id=7\n\
+             \"unknown verb \\u{1b}[2J\\u{202e}\" name=\"\\u{1b}[2J\\u{202e}\" error=\"\\u{1b}[2J\\u{202e}\" \
+             controller=\"c\" reconcile_id=7\n"
         );
     }
 }
