@@ -284,8 +284,9 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for TimedStream<T> {
 mod tests {
     use super::*;
     use std::net::Ipv4Addr;
+    use std::pin::pin;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpSocket};
 
     fn connected() -> (TimedStream<tokio::io::DuplexStream>, tokio::io::DuplexStream) {
         let (near, far) = tokio::io::duplex(4);
@@ -349,6 +350,23 @@ mod tests {
         assert_eq!((head[0], late.map_err(|error| error.kind())), (b'G', Err(io::ErrorKind::TimedOut)));
         assert_eq!(began.elapsed(), 21 * HEAD_TIMEOUT);
         client.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn bytes_that_wait_in_the_kernel_for_a_slow_client_are_bounded() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let client = TcpSocket::new_v4().unwrap();
+        client.set_recv_buffer_size(4096).unwrap();
+        let _client = client.connect(listener.local_addr().unwrap()).await.unwrap();
+        let stream = listener.accept().await.unwrap().0;
+        // Much more than the bound, and fixed: by default the kernel adapts it.
+        SockRef::from(&stream).set_send_buffer_size(4 << 20).unwrap();
+        let (mut stream, _) = ConnectionAcceptor::new().accept(stream, ()).await.unwrap();
+        let mut taken = 0;
+        while let Poll::Ready(written) = futures::poll!(pin!(stream.write(&[0; 4096]))) {
+            taken += written.unwrap();
+        }
+        assert!(taken < 3 * UNSENT as usize, "{taken} bytes");
     }
 
     #[tokio::test]
