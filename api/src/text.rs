@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// The text with every character that changes how others are seen written as `\u{…}`: control characters but line feeds and
-/// tabs, marks of writing direction, separators of lines and paragraphs, and byte order marks.
+pub use olm_version::is_hidden;
+
+/// The text with every character that [`is_hidden`] written as `\u{…}`.
 pub fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
         return Cow::Borrowed(text);
@@ -19,20 +20,6 @@ pub fn visible(text: &str) -> Cow<'_, str> {
         }
     }
     Cow::Owned(shown)
-}
-
-/// Whether [`visible`] writes the character otherwise.
-pub fn is_hidden(c: char) -> bool {
-    match c {
-        '\n' | '\t' => false,
-        '\u{61c}'
-        | '\u{200e}'
-        | '\u{200f}'
-        | '\u{2028}'..='\u{202e}'
-        | '\u{2066}'..='\u{2069}'
-        | '\u{feff}' => true,
-        c => c.is_control(),
-    }
 }
 
 #[cfg(test)]

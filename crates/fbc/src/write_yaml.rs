@@ -1,5 +1,6 @@
 //! JSON as a YAML document that every reader of YAML 1.1 and 1.2 understands alike.
 
+use olm_version::is_hidden;
 use olm_yaml::json::write_string;
 use serde_json::value::RawValue;
 
@@ -98,7 +99,7 @@ fn is_literal(text: &str) -> bool {
     text.contains('\n')
         && !text.starts_with([' ', '\t', '\n'])
         && text.lines().all(|line| line.is_empty() || !line.trim_end_matches([' ', '\t']).is_empty())
-        && text.chars().all(|c| matches!(c, '\n' | '\t') || !c.is_control() && !must_be_escaped(c))
+        && !text.contains(must_be_escaped)
 }
 
 /// A text on one line, in quotes unless nobody can take it for something else.
@@ -133,11 +134,9 @@ fn is_version(text: &str) -> bool {
     number() && number() && parts.next().is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// Characters that YAML forbids, or takes for a line break or a byte order mark, and marks of writing direction, which change
-/// how a terminal shows others.
+/// Characters that YAML forbids, or takes for a line break, and those that change how a terminal shows others.
 fn must_be_escaped(c: char) -> bool {
-    matches!(c, '\u{7F}'..='\u{9F}' | '\u{61C}' | '\u{200E}' | '\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}' |
-        '\u{FEFF}' | '\u{FFFE}' | '\u{FFFF}')
+    is_hidden(c) || matches!(c, '\u{FFFE}' | '\u{FFFF}')
 }
 
 /// JSON text with escapes for what YAML does not take as it is, and a terminal should not.

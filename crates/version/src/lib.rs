@@ -21,7 +21,7 @@ mod version;
 
 pub use constraint::{Constraint, ConstraintError};
 pub use pointer::Pointer;
-pub use quote::{excerpt, quote};
+pub use quote::{excerpt, is_hidden, quote};
 pub use range::{Range, RangeError};
 pub use release::{Release, ReleaseError, VersionRelease, VersionReleaseError};
 pub use version::{NumberPart, Version, VersionError};

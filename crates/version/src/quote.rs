@@ -14,6 +14,21 @@ pub fn excerpt(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// Whether the character changes how others are seen: control characters but line feeds and tabs, marks of writing
+/// direction, separators of lines and paragraphs, and byte order marks.
+pub fn is_hidden(c: char) -> bool {
+    match c {
+        '\n' | '\t' => false,
+        '\u{61c}'
+        | '\u{200e}'
+        | '\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2066}'..='\u{2069}'
+        | '\u{feff}' => true,
+        c => c.is_control(),
+    }
+}
+
 /// Quotes `text` as Go's `%q` does, which the exact messages of the specs use: double quotes, the short
 /// escapes of Go, `\x07`, `\u00a0` and `\U000e0001` for what is not printable, printable Unicode as is.
 pub fn quote(text: &str) -> String {
