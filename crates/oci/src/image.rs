@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use oci_distribution::manifest::{ImageIndexEntry, OciDescriptor, OciImageManifest, OciManifest};
+use olm_version::excerpt;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokio::sync::mpsc;
@@ -11,7 +12,7 @@ use tokio::sync::mpsc;
 use crate::fetch::{Hasher, LayerReader, QUEUE};
 use crate::limits::{Exceeded, Limits};
 use crate::policy::PolicySource;
-use crate::refusal::{RequestError, excerpt};
+use crate::refusal::RequestError;
 use crate::session::{MAX_MANIFEST, Session, check_digest};
 use crate::store::Store;
 use crate::unpack::{UnpackError, Unpacker};

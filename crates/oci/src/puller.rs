@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use olm_version::excerpt;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
@@ -12,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::fetch::Hasher;
 use crate::image::{Found, Image, ImageLabels, initializing};
 use crate::policy::Verification;
-use crate::refusal::{RequestError, excerpt};
+use crate::refusal::RequestError;
 use crate::registries::Source;
 use crate::session::{Patience, Session};
 use crate::sources::Sources;

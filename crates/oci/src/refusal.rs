@@ -6,6 +6,7 @@ use std::io;
 use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
+use olm_version::excerpt;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Method, Response, StatusCode, Url};
 use rustls::CertificateError;
@@ -14,9 +15,8 @@ use serde::Deserialize;
 use crate::denied::DeniedAddress;
 use crate::proxies::authority;
 
-/// Largest error text read from a registry; of it only the first [`EXCERPT`] characters are shown.
+/// Largest error text read from a registry; of it only an [`excerpt`] is shown.
 const MAX_ERROR: u64 = 1 << 20;
-const EXCERPT: usize = 256;
 /// Ends the text about a proxy that makes no tunnel. The client library keeps any other status than 407 to itself.
 const NO_TUNNEL: &str = " with 200";
 
@@ -156,14 +156,9 @@ fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
     Some(date.duration_since(now).unwrap_or_default())
 }
 
-/// The start of a foreign text on one line.
-pub(crate) fn excerpt(text: &str) -> String {
-    text.trim().chars().take(EXCERPT).map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-/// [`excerpt`] without what may be secret in URLs: user, password and query.
+/// [`excerpt`] on one line, without what may be secret in URLs: user, password and query.
 fn plain(text: &str) -> String {
-    let shown = excerpt(text);
+    let shown = excerpt(text.trim()).replace(char::is_control, " ");
     let mut rest = shown.as_str();
     let mut plain = String::new();
     while let Some(at) = rest.find("://") {
@@ -301,7 +296,7 @@ mod tests {
             assert_eq!(reason(StatusCode::from_u16(status).unwrap(), body.as_bytes()), expected);
         }
         let long = reason(StatusCode::BAD_GATEWAY, "x".repeat(1000).as_bytes());
-        assert_eq!(long.len(), "StatusCode: 502, \"\"".len() + EXCERPT);
+        assert_eq!(long.len(), "StatusCode: 502, \"...\"".len() + 256);
     }
 
     #[test]
