@@ -1,5 +1,6 @@
-//! Every verb that the accounts of each install file have on every kind that an API server discovers, as the API server
-//! itself answers, against `data/rights.txt`. `WRITE_RIGHTS=1` writes that file.
+//! Every verb that the accounts of each install file, and of `hardened.yaml` with each file beside it, have on every kind
+//! that an API server discovers, as the API server itself answers, against `data/rights.txt`. `WRITE_RIGHTS=1` writes that
+//! file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,6 +15,10 @@ use olm_manifests::{INSTALLATIONS, objects, of_kind, path, text};
 use serde_json::{Value, json};
 
 use super::{SERVER_SIDE, Server, data};
+
+const HARDENED: &str = "hardened.yaml";
+const BESIDE_HARDENED: [&str; 2] = ["hardened-escalate.yaml", "hardened-impersonation.yaml"];
+const AGGREGATED: &str = "/metadata/labels/ext.olm.operatorframework.io~1aggregate-to-operator-controller";
 
 /// Rights that no kind of the API server discovers as verbs.
 const SPECIAL: [(&str, &str, &[&str]); 8] = [
@@ -197,18 +202,37 @@ async fn settle(server: &Server, file: &str) {
     }
 }
 
+/// Each installation with itself, and with what is applied beside it.
+fn files() -> Vec<(&'static str, &'static str)> {
+    let beside = |file| if file == HARDENED { &BESIDE_HARDENED[..] } else { &[] };
+    let with = |file| std::iter::once(file).chain(beside(file).iter().copied()).map(move |of| (file, of));
+    INSTALLATIONS.into_iter().flat_map(with).collect()
+}
+
+/// Waits until the aggregated role has, or has no more, the rules of the ClusterRoles of `file`.
+async fn aggregate(client: &Client, file: &str, present: bool) {
+    let api: Api<ClusterRole> = Api::all(client.clone());
+    let labelled = |role: &&Value| role.pointer(AGGREGATED).is_some();
+    let all = objects(file);
+    let roles: Vec<&Value> = of_kind(&all, "ClusterRole").into_iter().filter(labelled).collect();
+    let wanted: Vec<&Value> = roles.iter().flat_map(|role| role["rules"].as_array().unwrap()).collect();
+    eventually("the role is aggregated", async || {
+        let rules = json!(api.get("operator-controller-content-role").await.unwrap().rules);
+        let rules = rules.as_array().map(Vec::as_slice).unwrap_or_default();
+        wanted.iter().all(|rule| rules.contains(rule) == present).then_some(())
+    })
+    .await;
+}
+
 /// The content of `rights.txt`: a section for each list of rights, with the accounts that have it.
 async fn report(server: &Server) -> String {
     let client = server.plane.client();
-    let aggregated: Api<ClusterRole> = Api::all(client.clone());
     let mut sections: Vec<(String, Vec<String>)> = Vec::new();
-    for file in INSTALLATIONS {
+    for (installation, file) in files() {
         server.apply(&path(file), SERVER_SIDE);
-        let all = objects(file);
-        if file == "hardened.yaml" {
-            let role = async || aggregated.get("operator-controller-content-role").await.unwrap().rules;
-            eventually("the role is aggregated", async || role().await.filter(|rules| !rules.is_empty()))
-                .await;
+        let all = objects(installation);
+        if installation == HARDENED {
+            aggregate(&client, file, true).await;
         }
         settle(server, file).await;
         let own: BTreeSet<String> = of_kind(&all, "ServiceAccount").iter().map(namespace_of).collect();
@@ -233,6 +257,10 @@ async fn report(server: &Server) -> String {
                 Some((_, accounts)) => accounts.push(of),
                 None => sections.push((found, vec![of])),
             }
+        }
+        if file != installation {
+            server.kubectl(&["delete", "-f", path(file).to_str().unwrap()], "");
+            aggregate(&client, file, false).await;
         }
     }
     sections.iter().map(|(rights, of)| format!("# {}\n{rights}\n", of.join(", "))).collect()
