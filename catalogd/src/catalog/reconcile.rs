@@ -29,6 +29,15 @@ use crate::content::{Snapshot, UnpackDirectory, WriteError};
 /// Nice value of storing: a quarter of a processor that readers want whole.
 const BACKGROUND: i32 = 5;
 
+/// Work on the content of a catalog that may outlast a reconcile.
+#[derive(Clone, Debug)]
+enum Work {
+    /// Unpacks this image.
+    Unpack(String),
+    /// Verifies the held content, then unpacks this image, if any.
+    Verify(Option<String>),
+}
+
 /// Why content could not be brought here.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum UnpackError {
@@ -101,22 +110,22 @@ impl Controller {
             Decision::Publish(again) => self.publish(catalog, again).await,
             Decision::Unpack { image, reason } => {
                 tracing::info!(catalog = name, image, "unpack required: {reason}");
-                match self.unpack_in_background(catalog, Some(&image), false).await? {
+                match self.in_background(catalog, Work::Unpack(image)).await? {
                     Ok(()) => self.unpacked(catalog).await,
                     Err(error) => self.not_unpacked(catalog, &error).await,
                 }
             }
             Decision::Verify(next) => {
                 let image =
-                    if let Decision::Unpack { image, .. } = &*next { Some(image.as_str()) } else { None };
-                match (self.unpack_in_background(catalog, image, true).await?, *next) {
+                    if let Decision::Unpack { image, .. } = &*next { Some(image.clone()) } else { None };
+                match (self.in_background(catalog, Work::Verify(image)).await?, *next) {
                     (Ok(()), Decision::Publish(again)) => self.publish(catalog, again).await,
                     (Ok(()), _) => self.unpacked(catalog).await,
                     (Err(error), _) => self.not_unpacked(catalog, &error).await,
                 }
             }
             Decision::Mirror(reference) => {
-                match self.unpack_in_background(catalog, Some(&reference), false).await? {
+                match self.in_background(catalog, Work::Unpack(reference)).await? {
                     Ok(()) => Ok(settled(catalog, None)),
                     Err(error) => Err(Failure::new(&error, error.is_terminal())),
                 }
@@ -210,19 +219,20 @@ impl Controller {
         record
     }
 
-    /// [`verify_held`](Self::verify_held)s if `verify`, and [`unpack`](Self::unpack)s `image` if there is one, beyond this
-    /// reconcile where it takes long; the error of a reconcile that ends before.
-    async fn unpack_in_background(
+    /// Does the work beyond this reconcile where it takes long; the error of a reconcile that ends before.
+    async fn in_background(
         self: &Arc<Self>,
         catalog: &ClusterCatalog,
-        image: Option<&str>,
-        verify: bool,
+        work: Work,
     ) -> Result<Result<(), UnpackError>, Failure> {
-        let want = format!("{:?} {image:?} {verify}", self.goal(catalog));
+        let want = format!("{:?} {work:?}", self.goal(catalog));
         let work = |stop: CancellationToken| {
-            let (controller, catalog, image) = (Arc::clone(self), catalog.clone(), image.map(str::to_owned));
+            let (controller, catalog, work) = (Arc::clone(self), catalog.clone(), work.clone());
             async move {
-                let verified = if verify { controller.verify_held(&catalog, &stop).await } else { Ok(()) };
+                let (image, verified) = match work {
+                    Work::Unpack(image) => (Some(image), Ok(())),
+                    Work::Verify(next) => (next, controller.verify_held(&catalog, &stop).await),
+                };
                 // Another image may come, whatever becomes of the one that is held.
                 let Some(image) = image else { return verified };
                 match (controller.unpack(&catalog, &image, &stop).await, verified) {
