@@ -156,7 +156,7 @@ pub(crate) async fn pull(
     let pull = async {
         let image = puller.resolve(reference).await?;
         step.update(format!("pulling {reference}"));
-        let files = puller.pull_files(&image, &BUNDLE_FOLDERS).await?;
+        let (files, _) = puller.pull_files(&image, &BUNDLE_FOLDERS).await?;
         Ok::<_, PullError>((image, files))
     };
     let pulled = session.unless_interrupted(pull).await;

@@ -300,8 +300,8 @@ impl Controller {
         if !needed.is_signed() {
             return Ok(());
         }
-        stop.run_until_cancelled(self.puller.verify(image)).await.ok_or(UnpackError::Superseded)??;
-        Ok(self.store.set_verification(name, &needed)?)
+        let verified = stop.run_until_cancelled(self.puller.verify(image)).await;
+        Ok(self.store.set_verification(name, &verified.ok_or(UnpackError::Superseded)??)?)
     }
 
     /// Resolves `image` and brings its content here, unless that content is held already. `stop` ends network traffic,
@@ -348,17 +348,15 @@ impl Controller {
         image: &CanonicalRef,
         stop: &CancellationToken,
     ) -> Result<(), UnpackError> {
-        // Computed before the pull: if another policy is in force afterwards, the content is verified again.
-        let needed = self.puller.verification(image)?;
         let directory = self.unpack_directory(name, image).await?;
         let destination = directory.destination();
         let pull = self.puller.pull_folder(image, catalog_folder, &destination);
         let stored = match stop.run_until_cancelled(pull).await {
-            Some(Ok(folder)) => {
+            Some(Ok((folder, verification))) => {
                 let (files, bytes) = (folder.files, folder.bytes);
                 tracing::info!(catalog = name, image = %image, files, bytes, "image unpacked");
                 let stored = self.store_content(name, folder.path, image.to_string()).await;
-                stored.and_then(|()| Ok(self.store.set_verification(name, &needed)?))
+                stored.and_then(|()| Ok(self.store.set_verification(name, &verification)?))
             }
             Some(Err(error)) => Err(error.into()),
             None => Err(UnpackError::Superseded),

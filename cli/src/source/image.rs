@@ -80,7 +80,7 @@ impl ImageArgs {
             .map_err(|error| Failure::operational(format!("cannot make a temporary directory: {error}")))?;
         let mut content = PulledContent { path: folder.path().join(UNPACKED), folder };
         let pull = puller.pull_folder(&image, select, &content.path);
-        content.path = session.unless_interrupted(pull).await.map_err(failed)?.path;
+        content.path = session.unless_interrupted(pull).await.map_err(failed)?.0.path;
         Ok(content)
     }
 }

@@ -89,7 +89,7 @@ async fn a_catalog_is_made_and_published() {
     let canonical = puller.resolve(&tag.parse().unwrap()).await.unwrap();
     assert_eq!(canonical.digest().as_str(), digest);
     let target = workshop.path("pulled");
-    let folder = puller.pull_folder(&canonical, olm_oci::catalog_folder, &target).await.unwrap();
+    let (folder, _) = puller.pull_folder(&canonical, olm_oci::catalog_folder, &target).await.unwrap();
     assert_eq!(files(&folder.path), files(&workshop.path("catalog")));
     olm_oci::remove_folder(&target).unwrap();
 }

@@ -169,11 +169,11 @@ impl Bundles {
         }
         let work = |stop: CancellationToken| {
             let (puller, images) = (Arc::clone(&self.puller), Arc::clone(&self.images));
-            let (image, needed) = (image.clone(), needed.clone());
+            let image = image.clone();
             async move {
                 let verified = stop.run_until_cancelled(puller.verify(&image)).await;
-                verified.ok_or_else(|| Failure::retry("cancelled"))?.map_err(unavailable)?;
-                keep_verified(images, image, needed).await
+                let verified = verified.ok_or_else(|| Failure::retry("cancelled"))?.map_err(unavailable)?;
+                keep_verified(images, image, verified).await
             }
         };
         let verified = self.verifications.outcome(extension, needed.clone(), work).await?;
@@ -248,14 +248,12 @@ async fn pull(puller: Arc<Puller>, images: Arc<Images>, reference: Reference) ->
     if found {
         return Ok(Pulled { image, files: None });
     }
-    // Computed before the pull: if another policy is in force afterwards, the image is verified again.
-    let needed = puller.verification(&image).map_err(unavailable)?;
-    let files = puller.pull_files(&image, &BUNDLE_FOLDERS).await.map_err(unavailable)?;
+    let (files, verification) = puller.pull_files(&image, &BUNDLE_FOLDERS).await.map_err(unavailable)?;
     let (digest, kept) = (image.digest().to_string(), Arc::clone(&images));
     let keep = move || (!is_kept(kept.write(&digest, &files))).then_some(files);
     let files = blocking(keep).await.map_err(Failure::retry)?;
-    if needed.is_signed() {
-        keep_verified(images, image.clone(), needed).await?;
+    if verification.is_signed() {
+        keep_verified(images, image.clone(), verification).await?;
     }
     Ok(Pulled { image, files })
 }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use crate::fetch::{Hasher, LayerReader, QUEUE};
 use crate::limits::{Exceeded, Limits};
-use crate::policy::PolicySource;
+use crate::policy::{PolicySource, Verification};
 use crate::refusal::RequestError;
 use crate::session::{MAX_MANIFEST, Session, check_digest};
 use crate::store::Store;
@@ -50,6 +50,8 @@ pub(crate) struct Image<'a> {
     /// Digest and size of each, lowest first.
     layers: Vec<(Digest, u64)>,
     pub(crate) labels: ImageLabels,
+    /// By the policy that accepted the image.
+    pub(crate) verification: Verification,
 }
 
 /// Of an image configuration, what matters here; catalogs often have nothing else in it.
@@ -76,7 +78,7 @@ impl<'a> Image<'a> {
     ) -> Result<Self, PullError> {
         let Found { session, source, manifest } = found;
         let (own, manifest) = manifest_for(&session, &source, &manifest, reference, platform).await?;
-        policy.check(&session, &source, reference, own).await?;
+        let verification = policy.check(&session, &source, reference, own).await?;
         let content = |cause: String| PullError::content(reference.is_pinned(), cause);
         let layers =
             layers(&manifest, limits).map_err(|Unfit { cause, limit }| content(cause).over(limit))?;
@@ -88,7 +90,7 @@ impl<'a> Image<'a> {
         // Artifacts without a real configuration have no labels.
         let config: ImageConfig = serde_json::from_slice(&config).unwrap_or_default();
         let labels = config.config.and_then(|settings| settings.labels).unwrap_or_default();
-        Ok(Self { session, reference, layers, labels })
+        Ok(Self { session, reference, layers, labels, verification })
     }
 
     /// Streams every layer through `unpacker`: one at a time, the archive on a blocking thread while the network runs ahead of

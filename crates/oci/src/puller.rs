@@ -97,7 +97,8 @@ impl Puller {
     /// at all: folders 0500, files 0400, no links. Remove it with [`crate::remove_folder`]. A killed process leaves a folder
     /// `.unpack-*` beside it.
     ///
-    /// `select` names the folder from the image's labels, or says why none is named.
+    /// `select` names the folder from the image's labels, or says why none is named. The verification says which policy accepted
+    /// the image.
     ///
     /// # Errors
     /// As the class of the error says: the network or this machine, or the content.
@@ -106,7 +107,7 @@ impl Puller {
         image: &CanonicalRef,
         select: impl FnOnce(&ImageLabels) -> Result<String, String>,
         destination: &Path,
-    ) -> Result<PulledFolder, PullError> {
+    ) -> Result<(PulledFolder, Verification), PullError> {
         self.within_deadline(image, |found| async move {
             let pinned = image.is_pinned();
             let image = self.open(found, image).await?;
@@ -122,15 +123,17 @@ impl Puller {
             let wanted = Wanted::new([folder.clone()]);
             let unpacker = image.unpack(Unpacker::new(wanted, self.config.limits.clone(), store)).await?;
             let destination = destination.to_owned();
-            tokio::task::spawn_blocking(move || publish(unpacker, &folder, &destination))
+            let published = tokio::task::spawn_blocking(move || publish(unpacker, &folder, &destination))
                 .await
                 .map_err(PullError::applying)?
-                .map_err(|error| image.unpack_error(error, None))
+                .map_err(|error| image.unpack_error(error, None))?;
+            Ok((published, image.verification))
         })
         .await
     }
 
-    /// Pulls the files below `folders` (paths from the image root) into memory, by their paths from the image root.
+    /// Pulls the files below `folders` (paths from the image root) into memory, by their paths from the image root. The
+    /// verification says which policy accepted the image.
     ///
     /// # Errors
     /// As the class of the error says: the network or this machine, or the content.
@@ -138,16 +141,17 @@ impl Puller {
         &self,
         image: &CanonicalRef,
         folders: &[&str],
-    ) -> Result<BTreeMap<String, Vec<u8>>, PullError> {
+    ) -> Result<(BTreeMap<String, Vec<u8>>, Verification), PullError> {
         self.within_deadline(image, |found| async move {
             let image = self.open(found, image).await?;
             let wanted = Wanted::new(folders.iter().filter_map(|folder| clean(folder)));
             let unpacker =
                 image.unpack(Unpacker::new(wanted, self.config.limits.clone(), MemoryStore)).await?;
-            tokio::task::spawn_blocking(move || collect(unpacker))
+            let files = tokio::task::spawn_blocking(move || collect(unpacker))
                 .await
                 .map_err(PullError::applying)?
-                .map_err(|error| image.unpack_error(error, None))
+                .map_err(|error| image.unpack_error(error, None))?;
+            Ok((files, image.verification))
         })
         .await
     }
@@ -160,15 +164,17 @@ impl Puller {
         self.config.policy.verification(image)
     }
 
-    /// Judges `image` by the present policy without pulling its content.
+    /// Judges `image` by the present policy without pulling its content; the verification is of that policy.
     ///
     /// # Errors
     /// The policy refuses the image ([`PullError::is_rejected`]), or this could not be found out.
-    pub async fn verify(&self, image: &CanonicalRef) -> Result<(), PullError> {
-        if !self.verification(image)?.is_signed() {
-            return Ok(());
+    pub async fn verify(&self, image: &CanonicalRef) -> Result<Verification, PullError> {
+        let needed = self.verification(image)?;
+        if !needed.is_signed() {
+            return Ok(needed);
         }
-        self.within_deadline(image, |found| async move { self.open(found, image).await.map(drop) }).await
+        let opened = |found| async move { Ok(self.open(found, image).await?.verification) };
+        self.within_deadline(image, opened).await
     }
 
     async fn open<'a>(&self, found: Found, image: &'a CanonicalRef) -> Result<Image<'a>, PullError> {

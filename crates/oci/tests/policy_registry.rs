@@ -5,15 +5,18 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use olm_image::docker_registry::DockerRegistry;
+use olm_image::registry::{Fault, Registry};
 use olm_image::signing::{Signed, Signer, signature_tag, signatures};
 use olm_image::{Image, Push, digest_of, push};
 use olm_oci::policy::PolicySource;
-use olm_oci::{Class, Config, Limits, Places, Proxies, Puller};
+use olm_oci::{CanonicalRef, Class, Config, Limits, Places, Proxies, Puller};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -87,7 +90,7 @@ impl Site {
         let image = puller.resolve(&self.name(image).parse().unwrap()).await.unwrap();
         // As the servers do: in a task of its own.
         let pull = tokio::spawn(async move { puller.pull_files(&image, &["configs"]).await });
-        let files = pull.await.unwrap().map_err(|error| {
+        let (files, _) = pull.await.unwrap().map_err(|error| {
             assert_eq!(error.class(), Class::Retry);
             let text = error.to_string();
             text.strip_prefix("error copying image: Source image rejected: ").unwrap_or(&text).to_owned()
@@ -103,17 +106,22 @@ impl Site {
     async fn verify_named(&self, image: &str) -> Result<(), (bool, String)> {
         let puller = self.puller(false);
         let image = puller.resolve(&image.parse().unwrap()).await.unwrap();
-        puller.verify(&image).await.map_err(|error| (error.is_rejected(), error.to_string()))
+        puller.verify(&image).await.map(drop).map_err(|error| (error.is_rejected(), error.to_string()))
     }
 
     fn puller(&self, required: bool) -> Puller {
-        let mut config = Config::new(Limits::CATALOG);
-        config.cas_dir = Some(self.path("cas"));
-        config.places = Places { containers: vec![self.folder.path().to_owned()], ..Places::default() };
-        config.proxies = Proxies::default();
-        config.policy = PolicySource::new(None, vec![self.folder.path().to_owned()], required);
-        Puller::new(config)
+        puller_of(self.folder.path(), required)
     }
+}
+
+/// A puller with the policy and the certificates in `folder`.
+fn puller_of(folder: &Path, required: bool) -> Puller {
+    let mut config = Config::new(Limits::CATALOG);
+    config.cas_dir = Some(folder.join("cas"));
+    config.places = Places { containers: vec![folder.to_owned()], ..Places::default() };
+    config.proxies = Proxies::default();
+    config.policy = PolicySource::new(None, vec![folder.to_owned()], required);
+    Puller::new(config)
 }
 
 fn catalog(content: &str) -> Image {
@@ -303,6 +311,36 @@ async fn policies_without_signatures() {
     let malformed = site.pull("b/cat:v1").await.unwrap_err();
     let expected = format!("invalid policy in {file:?}: unknown field `transport`");
     assert!(malformed.starts_with(&expected), "{malformed}");
+}
+
+#[tokio::test]
+async fn verification_is_of_the_policy_that_accepted_the_image() {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let registry = Registry::start().await.unwrap();
+    let folder = TempDir::new().unwrap();
+    fs::create_dir(folder.path().join("cas")).unwrap();
+    registry.write_ca(&folder.path().join("cas")).unwrap();
+    let write_policy = |requirement: Value| {
+        fs::write(folder.path().join("policy.json"), json!({"default": [requirement]}).to_string()).unwrap();
+    };
+    let digest = registry.add_image("a/cat", "v1", &catalog("schema: a"));
+    let image = format!("{}/a/cat@{digest}", registry.host()).parse().unwrap();
+    let image = CanonicalRef::from_digest(&image).unwrap();
+    registry.add_fault("GET /v2/a/cat/manifests/", usize::MAX, Fault::Status(500, Vec::new(), String::new()));
+    write_policy(json!({"type": "sigstoreSigned", "keyPath": "/none"}));
+    let puller = Arc::new(puller_of(folder.path(), false));
+    let pull = tokio::spawn({
+        let (puller, image) = (Arc::clone(&puller), image.clone());
+        async move { puller.pull_files(&image, &["configs"]).await }
+    });
+    while registry.take_requests().is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    write_policy(json!({"type": "insecureAcceptAnything"}));
+    registry.clear_faults();
+    let (_, verification) = pull.await.unwrap().unwrap();
+    assert_eq!(verification, puller.verification(&image).unwrap());
+    assert!(!verification.is_signed());
 }
 
 #[tokio::test]

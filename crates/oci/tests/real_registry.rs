@@ -118,7 +118,7 @@ async fn resolve(puller: &Puller, reference: &str) -> Result<CanonicalRef, PullE
 /// The content of the catalog at `reference`.
 async fn pull(puller: &Puller, reference: &str) -> Result<String, PullError> {
     let image = resolve(puller, reference).await?;
-    let files = puller.pull_files(&image, &["configs"]).await?;
+    let (files, _) = puller.pull_files(&image, &["configs"]).await?;
     Ok(String::from_utf8(files["configs/index.yaml"].clone()).unwrap())
 }
 
@@ -135,7 +135,7 @@ async fn tags_digests_and_folders() {
     assert_eq!(pull(&puller, &format!("{host}/team/cat@{digest}")).await.unwrap(), "schema: a");
 
     let destination = site.path("out");
-    let pulled = puller.pull_folder(&by_tag, catalog_folder, &destination).await.unwrap();
+    let (pulled, _) = puller.pull_folder(&by_tag, catalog_folder, &destination).await.unwrap();
     assert_eq!((pulled.path, pulled.files), (destination.join("configs"), 1));
     assert_eq!(fs::read_to_string(destination.join("configs/index.yaml")).unwrap(), "schema: a");
     olm_oci::remove_folder(&destination).unwrap();
@@ -171,7 +171,7 @@ async fn large_layers() {
     site.push(&registry, "big/cat:v1", &image).await;
     let puller = site.puller(|_| {});
     let canonical = resolve(&puller, &format!("{}/big/cat:v1", registry.host())).await.unwrap();
-    let files = puller.pull_files(&canonical, &["configs"]).await.unwrap();
+    let (files, _) = puller.pull_files(&canonical, &["configs"]).await.unwrap();
     assert!(files["configs/a"] == noise(1) && files["configs/b"] == noise(3) && files.len() == 2);
 }
 

@@ -63,7 +63,7 @@ mod tests {
         let puller = olm_oci::Puller::new(config);
         let resolved = puller.resolve(&reference.parse().unwrap()).await.unwrap();
         assert_eq!(resolved.digest().as_str(), digest);
-        let files = puller.pull_files(&resolved, &["configs"]).await.unwrap();
+        let (files, _) = puller.pull_files(&resolved, &["configs"]).await.unwrap();
         assert_eq!(files, BTreeMap::from([("configs/index.yaml".to_owned(), b"schema: x".to_vec())]));
     }
 

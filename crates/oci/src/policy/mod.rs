@@ -129,7 +129,8 @@ impl PolicySource {
 
     /// Whether `image` may be used. `own` is the digest of its manifest, which is another than the image is named by where that
     /// is an index; either may be signed. `source` is what the image is called where `session` leads to: for a mirror, another
-    /// name. Both manifests have been verified.
+    /// name. Both manifests have been verified. The verification is of the very policy that accepted the image, also where it
+    /// changes meanwhile.
     ///
     /// # Errors
     /// It may not, or that could not be found out; worth a retry, as policies and signatures come and go.
@@ -139,10 +140,12 @@ impl PolicySource {
         source: &Reference,
         image: &CanonicalRef,
         own: Digest,
-    ) -> Result<(), PullError> {
+    ) -> Result<Verification, PullError> {
         let mut digests = vec![own, image.digest().clone()];
         digests.dedup();
-        self.judge(session, source, image.reference(), &digests).await
+        let files = Files::read(self);
+        self.judge(&files, session, source, image.reference(), &digests).await?;
+        self.verification_by(&files, image)
     }
 
     /// The verification of `image`, valid where the signatures are good that it may say are demanded.
@@ -150,12 +153,15 @@ impl PolicySource {
     /// # Errors
     /// The policy accepts no signature of the image, or cannot be read.
     pub(crate) fn verification(&self, image: &CanonicalRef) -> Result<Verification, PullError> {
-        let files = Files::read(self);
+        self.verification_by(&Files::read(self), image)
+    }
+
+    fn verification_by(&self, files: &Files, image: &CanonicalRef) -> Result<Verification, PullError> {
         Ok(Verification {
             policy: files.fingerprint(),
             reference: image.reference().to_string(),
             digest: image.digest().to_string(),
-            signed: !self.signed(&files, image.reference())?.is_empty(),
+            signed: !self.signed(files, image.reference())?.is_empty(),
         })
     }
 
@@ -191,16 +197,16 @@ impl PolicySource {
 
     async fn judge(
         &self,
+        files: &Files,
         session: &Session,
         source: &Reference,
         image: &Reference,
         digests: &[Digest],
     ) -> Result<(), PullError> {
-        let files = Files::read(self);
         let mut attached = None;
-        for (keys, identity) in self.signed(&files, image)? {
+        for (keys, identity) in self.signed(files, image)? {
             let keys =
-                keys.iter().map(|key| load(&files, key)).collect::<Result<Vec<_>, _>>().map_err(unread)?;
+                keys.iter().map(|key| load(files, key)).collect::<Result<Vec<_>, _>>().map_err(unread)?;
             if !files.attachments().map_err(unread)?.enabled(source) {
                 return Err(unread(format!(
                     "A signature was required, but no signature exists: \

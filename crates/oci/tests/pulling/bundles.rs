@@ -9,7 +9,7 @@ async fn pull(layers: &[Layer]) -> Result<Vec<String>, String> {
     let setting = Setting::with(|config| config.limits = Limits::BUNDLE).await;
     setting.registry.add_image("a/bundle", "v1", &image(layers, "unused"));
     let canonical = setting.resolve("a/bundle:v1").await;
-    let files = setting.puller.pull_files(&canonical, &BUNDLE_FOLDERS).await;
+    let files = setting.puller.pull_files(&canonical, &BUNDLE_FOLDERS).await.map(|(files, _)| files);
     let files = files.map_err(|error| error.to_string())?;
     let line = |(path, content): (&String, &Vec<u8>)| format!("{path}={}", String::from_utf8_lossy(content));
     Ok(files.iter().map(line).collect())

@@ -89,7 +89,7 @@ impl Setting {
 
     pub(crate) async fn pull_to(&self, name: &str, image: &CanonicalRef) -> Result<PulledFolder, PullError> {
         let destination = self.folder.path().join("work").join(name);
-        self.puller.pull_folder(image, catalog_folder, &destination).await
+        self.puller.pull_folder(image, catalog_folder, &destination).await.map(|(folder, _)| folder)
     }
 
     /// Stores an image of `layers` with content in `configs` and pulls it by tag; the error's text.

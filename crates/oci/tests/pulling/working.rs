@@ -298,7 +298,7 @@ async fn a_bundle_comes_into_memory() {
     ]);
     setting.registry.add_image("a/bundle", "v1", &image(&[layer], "unused"));
     let canonical = setting.resolve("a/bundle:v1").await;
-    let files = setting.puller.pull_files(&canonical, &BUNDLE_FOLDERS).await.unwrap();
+    let (files, _) = setting.puller.pull_files(&canonical, &BUNDLE_FOLDERS).await.unwrap();
     let files: Vec<_> = files.iter().map(|(path, bytes)| (path.as_str(), bytes.as_slice())).collect();
     assert_eq!(
         files,
