@@ -204,7 +204,7 @@ pub(crate) fn one_file(path: &str, text: &str) -> BTreeMap<String, Vec<u8>> {
 /// Stops or starts a part of the cluster; `false` where the cluster is not ours to disturb.
 pub fn hack_cluster(verb: &str, part: &str) -> Result<bool> {
     if std::env::var("OLM_USE_CLUSTER").is_ok_and(|value| value == "1") {
-        println!("skipped: {part} of somebody's cluster is not stopped");
+        println!("skipped: {part} of the cluster of KUBECONFIG is not stopped");
         return Ok(false);
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hack/cluster");

@@ -114,7 +114,7 @@ pub async fn wait_rolled_out(cluster: &Cluster, server: Server) -> Result<()> {
     .await
 }
 
-/// Replaces its pods and waits for the new ones.
+/// Restarts its Deployment and waits for the new pods.
 pub async fn restart(cluster: &Cluster, server: Server) -> Result<()> {
     cluster.within::<Deployment>(SYSTEM).restart(&server.deployment()).await?;
     wait_rolled_out(cluster, server).await

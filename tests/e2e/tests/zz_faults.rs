@@ -148,7 +148,7 @@ async fn api_server_down_and_back() -> Result<()> {
     scenario.wait_installed("1.0.0").await?;
     scenario.edit(json!({"version": "1.1.0"})).await?;
     scenario.wait_installed("1.1.0").await?;
-    // What is told of the pods may be from before the outage; other tests need servers that answer.
+    // Status may be older than the outage; other tests need servers that answer.
     for server in [Server::Catalogd, Server::OperatorController] {
         servers::wait_rolled_out(&scenario.cluster, server).await?;
         servers::restart(&scenario.cluster, server).await?;
