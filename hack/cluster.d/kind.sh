@@ -9,22 +9,25 @@ kind_usable() {
 kind_up() {
   claim_state_dir kind
   mkdir -p "$log_dir"
-  if kind_well; then
+  if kind_healthy; then
+    kind_connect_nodes
+    kind_check_nodes
     step "already up: kind cluster $kind_name"
     return
   fi
   find_kubectl
   make_ca
   make_registry_certificate
-  if kind_exists; then
-    kind_mend
+  if [[ -e $state_dir/created ]]; then
+    kind_fix
   else
     kind_create
   fi
   kind_start_registry
   kind_trust_registry
   kind_connect_nodes
-  kind_wait "all nodes ready" kind_nodes_ready
+  kind_wait "all nodes are ready" kind_nodes_ready
+  kind_check_nodes
   step "up: export KUBECONFIG=$admin_kubeconfig"
 }
 
@@ -33,20 +36,68 @@ kind_create() {
   local number
   [[ -z ${OLM_KIND_IMAGE:-} ]] || image=(--image "$OLM_KIND_IMAGE")
   [[ ${OLM_KIND_NODES:-1} =~ ^[1-9]$ ]] || fail "OLM_KIND_NODES must be from 1 to 9, got: $OLM_KIND_NODES"
+  # What a killed `up` left, and a registry with the certificate of an earlier authority.
+  ! kind_exists || kind delete cluster --name "$kind_name" --kubeconfig "$admin_kubeconfig"
+  ! docker inspect "$registry_host" >/dev/null 2>&1 || docker rm --force --volumes "$registry_host" >/dev/null
   step "creating the kind cluster $kind_name, nodes: ${OLM_KIND_NODES:-1}"
   docker network inspect kind >/dev/null 2>&1 || touch "$state_dir/network-is-ours"
+  raise_watches
   {
-    cat "$cluster_d/config/kind.yaml"
+    kind_config
     for ((number = 1; number < ${OLM_KIND_NODES:-1}; number++)); do
       echo '- role: worker'
     done
   } >"$state_dir/kind.yaml"
   kind create cluster --name "$kind_name" --config "$state_dir/kind.yaml" \
     --kubeconfig "$admin_kubeconfig" "${image[@]}"
+  touch "$state_dir/created"
 }
 
-# kind_mend: starts what was stopped.
-kind_mend() {
+# kind_config: two of the kubelet's settings end kubelets that know them and have their feature gates off.
+kind_config() {
+  local version=''
+  [[ -z ${OLM_KIND_IMAGE:-} ]] || version=$(docker run --rm --entrypoint cat "$OLM_KIND_IMAGE" /kind/version)
+  if [[ $version == v1.3[234].* ]]; then
+    sed '/imagePullCredentialsVerificationPolicy/d; /crashLoopBackOff/d' "$cluster_d/config/kind.yaml"
+  else
+    cat "$cluster_d/config/kind.yaml"
+  fi
+}
+
+# kind_check_nodes: a cluster keeps the nodes that it was created with.
+kind_check_nodes() {
+  local count
+  count=$(kind_nodes | wc -l)
+  ((count == ${OLM_KIND_NODES:-$count})) ||
+    fail "the kind cluster has $count nodes, not OLM_KIND_NODES=$OLM_KIND_NODES; take it down first"
+}
+
+# All nodes share the machine's limits of file watches, which are made for one.
+readonly watches=(fs/inotify/max_user_instances=1024 fs/inotify/max_user_watches=1048576)
+
+# raise_watches: where they are lower and root asks.
+raise_watches() {
+  local limit name value now
+  for limit in "${watches[@]}"; do
+    name=${limit%=*} value=${limit#*=}
+    now=$(</proc/sys/"$name")
+    if ((now < value && EUID == 0)); then
+      echo "$name $now" >>"$state_dir/watches"
+      echo "$value" >/proc/sys/"$name"
+    fi
+  done
+}
+
+restore_watches() {
+  local name value
+  [[ -e $state_dir/watches ]] || return 0
+  while read -r name value; do
+    echo "$value" >/proc/sys/"$name"
+  done <"$state_dir/watches"
+}
+
+# kind_fix: starts what was stopped.
+kind_fix() {
   local node
   for node in $(kind_nodes); do
     if kind_running "$node"; then
@@ -56,9 +107,9 @@ kind_mend() {
       docker start "$node" >/dev/null
     fi
   done
-  kind_move_api_server '' manifests/ 2>/dev/null || true # it is where it belongs
-  kind export kubeconfig --name "$kind_name" --kubeconfig "$admin_kubeconfig" 2>/dev/null
-  kind_wait "the API server ready" kind_api_ready
+  kind_move_api_server '' manifests/
+  kind export kubeconfig --quiet --name "$kind_name" --kubeconfig "$admin_kubeconfig"
+  kind_wait "kube-apiserver is ready" kind_api_ready
 }
 
 kind_exists() {
@@ -77,8 +128,8 @@ kind_kubectl() {
   timeout 20 "$kubectl" --kubeconfig "$admin_kubeconfig" --request-timeout 10s "$@"
 }
 
-kind_well() {
-  [[ -e $admin_kubeconfig ]] && find_kubectl && kind_api_ready && kind_nodes_ready && kind_registry_ready
+kind_healthy() {
+  [[ -e $state_dir/created ]] && find_kubectl && kind_api_ready && kind_nodes_ready && kind_registry_ready
 } >/dev/null 2>&1
 
 kind_api_ready() {
@@ -92,8 +143,8 @@ kind_nodes_ready() {
   done
 }
 
-# kind_node_ready NODE: a node that died says that it is ready for a while: the
-# word counts only if its kubelet renews its Lease, and has since it started.
+# kind_node_ready NODE: a lost node stays Ready until its Lease ends; so its
+# kubelet must have renewed the Lease, and since it started.
 kind_node_ready() {
   local started renewed ready
   started=$(docker inspect --format '{{.State.StartedAt}}' "$1") && kind_running "$1" || return 1
@@ -103,12 +154,13 @@ kind_node_ready() {
   [[ $ready == True && $renewed > $started ]] && (($(date +%s) - $(date --date "$renewed" +%s) < 40))
 }
 
-# kind_wait WHAT COMMAND...: for as long as a node may take to start.
+# kind_wait WHAT COMMAND...: until COMMAND succeeds, for as long as a node may take to
+# start; WHAT is said then.
 kind_wait() {
   local deadline=$((SECONDS + 180)) what=$1 last=''
   shift
   until last=$("$@" 2>&1); do
-    ((SECONDS < deadline)) || fail "not $what in time; last answer: ${last:-none}"
+    ((SECONDS < deadline)) || fail "not in time: $what; last answer: ${last:-none}"
     sleep 0.5
   done
   step "$what"
@@ -122,7 +174,8 @@ kind_connect_nodes() {
   # shellcheck disable=SC2034 # in the template
   local pod_subnet
   for node in $(kind_nodes); do
-    kind_wait "addresses for pods of $node" kind_pod_subnet "$node"
+    kind_running "$node" || continue
+    kind_wait "pods of $node have addresses" kind_pod_subnet "$node"
     pod_subnet=$(kind_pod_subnet "$node")
     render kind-network.conflist "$state_dir/kind-network.conflist"
     docker exec -i "$node" cp /dev/stdin /etc/cni/net.d/10-olm.conflist <"$state_dir/kind-network.conflist"
@@ -174,7 +227,9 @@ kind_registry_ready() {
 # kind_move_api_server FROM TO: its kubelet runs it while its manifest is in the
 # folder of static pods.
 kind_move_api_server() {
-  docker exec "$kind_name-control-plane" mv "/etc/kubernetes/$1kube-apiserver.yaml" "/etc/kubernetes/$2kube-apiserver.yaml"
+  # shellcheck disable=SC2016 # expanded in the node
+  docker exec "$kind_name-control-plane" sh -euc 'test -e "$2" || mv "$1" "$2"' sh \
+    "/etc/kubernetes/$1kube-apiserver.yaml" "/etc/kubernetes/$2kube-apiserver.yaml"
 }
 
 kind_start() {
@@ -191,7 +246,7 @@ kind_start() {
       *)
         kind_require_node "$name"
         docker start "$name" >/dev/null
-        kind_wait "the API server ready" kind_api_ready
+        kind_wait "kube-apiserver is ready" kind_api_ready
         kind_connect_nodes
         kind_wait "$name is ready" kind_node_ready "$name"
         ;;
@@ -208,7 +263,7 @@ kind_stop() {
       registry) docker stop "$registry_host" >/dev/null ;;
       kube-apiserver)
         kind_move_api_server manifests/ ''
-        kind_wait "kube-apiserver gone" kind_kill_api_server
+        kind_wait "kube-apiserver is gone" kind_kill_api_server
         ;;
       *)
         kind_require_node "$name"
@@ -240,6 +295,7 @@ kind_down() {
   fi
   # Another kind cluster may have come meanwhile.
   [[ ! -e $state_dir/network-is-ours ]] || docker network rm kind >/dev/null || true
+  restore_watches
   rm -rf "$state_dir"
   step "down: kind cluster $kind_name and its registry are removed"
 }

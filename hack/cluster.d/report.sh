@@ -7,7 +7,7 @@ step() {
 }
 
 fail() {
-  printf 'hack/cluster: %s\n' "$*" >&2
+  printf 'hack/%s: %s\n' "${0##*/}" "$*" >&2
   exit 1
 }
 

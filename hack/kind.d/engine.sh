@@ -4,43 +4,72 @@
 
 readonly engine_dir=${XDG_CACHE_HOME:-$HOME/.cache}/olm/docker
 readonly docker_socket=$engine_dir/docker.sock
+readonly containerd_address=$engine_dir/exec/containerd.sock
 # For processes.sh.
 # shellcheck disable=SC2034
 readonly run_dir=$engine_dir/run log_dir=$engine_dir/log
-mkdir -p "$engine_dir" "$run_dir" "$log_dir"
+
+# Where Docker and containerd put files whatever they are configured to.
+readonly engine_foreign_dirs=(/etc/docker /run/docker /run/containerd /var/lib/cni)
 
 machine_has_docker() {
   timeout 20 docker info >/dev/null 2>&1
 }
 
-in_engine() {
+# enter_engine: sets $enter to the prefix of a command that runs in the engine's namespace. The cluster there is another
+# than the machine's.
+enter_engine() {
   local pid
   pid=$(process_pid dockerd) || fail "the engine does not run; start it with: hack/kind up"
-  in_engine=(nsenter --target "$pid" --net env "PATH=$tools_dir:$PATH" DOCKER_HOST="unix://$docker_socket")
+  enter=(nsenter --target "$pid" --net env --unset OLM_USE_CLUSTER "PATH=$tools_dir:$engine_bin:$PATH"
+    DOCKER_HOST="unix://$docker_socket" OLM_CLUSTER_DIR="$engine_dir/cluster")
 }
 
 docker_cli() {
-  DOCKER_HOST=unix://$docker_socket "$tools_dir/docker" "$@"
+  DOCKER_HOST=unix://$docker_socket "$engine_bin/docker" "$@"
 }
 
 engine_up() {
   if ! process_alive dockerd; then
-    [[ $(stat --file-system --format=%T "$engine_dir") != overlayfs ]] ||
-      fail "$engine_dir is on an overlay file system, where containers cannot have theirs; set XDG_CACHE_HOME"
     install_engine
-    step "starting Docker in a network namespace of its own"
-    local -a runtime=()
-    if ! has_sys_resource; then
-      runtime=(--add-runtime "reduced=$kind_d/runc-reduced" --default-runtime reduced)
-    fi
-    [[ -e /sys/fs/cgroup/cgroup.controllers ]] || runtime+=(--exec-opt native.cgroupdriver=cgroupfs)
-    # shellcheck disable=SC2016 # expanded by the inner shell
-    PATH=$tools_dir:$PATH start_process dockerd unshare --net sh -c 'ip link set lo up && exec "$@"' sh \
-      "$tools_dir/dockerd" --host "unix://$docker_socket" --data-root "$engine_dir/data" --exec-root "$engine_dir/exec" \
-      --pidfile "$engine_dir/exec/dockerd.pid" --group root --storage-driver overlay2 --log-level warn "${runtime[@]}"
+    start_engine
   fi
   wait_for 60 dockerd ready docker_cli info
-  in_engine
+}
+
+start_engine() {
+  [[ $(stat --file-system --format=%T "$engine_dir") != overlayfs ]] ||
+    fail "$engine_dir is on an overlay file system, where containers cannot have theirs; set XDG_CACHE_HOME"
+  step "starting Docker in a network namespace of its own"
+  local dir
+  local -a options=()
+  if [[ ! -e $engine_dir/absent ]]; then
+    for dir in "${engine_foreign_dirs[@]}"; do
+      [[ -e $dir ]] || echo "$dir"
+    done >"$engine_dir/absent"
+  fi
+  if ! has_sys_resource; then
+    options=(--add-runtime "reduced=$kind_d/runc-reduced" --default-runtime reduced)
+  fi
+  [[ -e /sys/fs/cgroup/cgroup.controllers ]] || options+=(--exec-opt native.cgroupdriver=cgroupfs)
+  # A pid of an earlier boot may be another process's now.
+  rm -f "$engine_dir/exec/dockerd.pid"
+  mkdir -p "$engine_dir/exec"
+  cat >"$engine_dir/containerd.toml" <<END
+version = 2
+root = "$engine_dir/containerd"
+state = "$engine_dir/exec/containerd"
+disabled_plugins = ["io.containerd.grpc.v1.cri"]
+[grpc]
+  address = "$containerd_address"
+END
+  start_process containerd containerd --config "$engine_dir/containerd.toml"
+  wait_for 60 containerd ready ctr --address "$containerd_address" version
+  # shellcheck disable=SC2016 # expanded by the inner shell
+  PATH=$engine_bin:$PATH start_process dockerd unshare --net sh -c 'ip link set lo up && exec "$@"' sh \
+    "$engine_bin/dockerd" --host "unix://$docker_socket" --containerd "$containerd_address" \
+    --data-root "$engine_dir/data" --exec-root "$engine_dir/exec" --pidfile "$engine_dir/exec/dockerd.pid" \
+    --group root --storage-driver overlay2 --log-level warn "${options[@]}"
 }
 
 # Whether processes may raise their limits; a container that is given more than the machine has does not start.
@@ -61,26 +90,31 @@ engine_status() {
   fi
 }
 
+# engine_down: what a killed engine left is removed by one that runs again.
 engine_down() {
-  if ! process_alive dockerd; then
+  if [[ ! -e $engine_dir/absent ]]; then
     step "nothing to remove: hack/kind started no Docker engine"
     return
   fi
-  in_engine
-  "${in_engine[@]}" "${kind_d%/*}/cluster" down
+  engine_up
+  enter_engine
+  "${enter[@]}" "${kind_d%/*}/cluster" down
   step "stopping Docker"
-  docker_cli ps --all --quiet | xargs --no-run-if-empty "${in_engine[@]}" docker rm --force --volumes >/dev/null
+  docker_cli ps --all --quiet | xargs --no-run-if-empty "${enter[@]}" docker rm --force --volumes >/dev/null
   docker_cli network prune --force >/dev/null
   docker_cli volume prune --force >/dev/null
   stop_process dockerd
+  stop_process containerd
   rm -rf --one-file-system "$engine_dir/exec" "$docker_socket"
+  xargs --no-run-if-empty rm -rf --one-file-system <"$engine_dir/absent"
   remove_docker_cgroups
+  rm "$engine_dir/absent"
   step "down: no engine; its images stay in $engine_dir"
 }
 
 remove_docker_cgroups() {
   local dir
   for dir in /sys/fs/cgroup/docker /sys/fs/cgroup/*/docker; do
-    [[ ! -d $dir ]] || find "$dir" -depth -type d -exec rmdir {} +
+    [[ ! -d $dir ]] || find "$dir" -depth -type d -exec rmdir {} + || step "not removed: $dir"
   done
 }

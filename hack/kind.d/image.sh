@@ -3,23 +3,18 @@
 
 readonly node_packages=systemd,dbus,conntrack,iptables,nftables,iproute2,ethtool,kmod,util-linux,mount,jq,procps,curl,ca-certificates,containerd,runc,containernetworking-plugins,docker-registry
 
-# set_node_image: sets $node_image, which names Kubernetes' version and what the image is made of.
-set_node_image() {
-  local version hash
-  version=$(awk '$1 == "k8s.io/kubernetes" { print $2 }' "$cluster_d/kubernetes/go.mod")
-  hash=$(cat "$kind_d/image.sh" "$kind_d/tools/go.sum" "$cluster_d"/kubernetes/{go.sum,*.go} | sha256sum)
-  node_image=kindest/node:$version-${hash:0:12}
-}
-
-# make_node_image: unless the engine has it.
-make_node_image() {
-  set_node_image
-  [[ -z ${OLM_KIND_IMAGE:-} ]] || return 0
+# make_images: sets $node_image and makes it and the registry's image, unless the engine has them.
+make_images() {
+  local root=$engine_dir/root hash
   build_binaries
+  hash=$(cat "$bin_dir/source-hash" "$kind_d/image.sh" "$tools_source/go.sum" | sha256sum)
+  node_image=olm.test/kind-node:${hash:0:12}
+  [[ -z ${OLM_KIND_IMAGE:-} ]] || docker_cli image inspect "$OLM_KIND_IMAGE" >/dev/null 2>&1 ||
+    fail "the engine does not have OLM_KIND_IMAGE=$OLM_KIND_IMAGE; hack/kind --help says how to load it"
   ! docker_cli image inspect "$node_image" registry:2 >/dev/null 2>&1 || return 0
-  local root=$engine_dir/root
+  docker_cli images --quiet --filter 'reference=olm.test/*' | sort --unique |
+    xargs --no-run-if-empty env DOCKER_HOST="unix://$docker_socket" "$engine_bin/docker" rmi --force >/dev/null
   rm -rf --one-file-system "$root"
-  docker_cli image prune --all --force >/dev/null
   install_node_packages "$root"
   add_kubernetes "$root"
   add_kind_files "$root"
@@ -31,7 +26,8 @@ ENV REGISTRY_STORAGE_FILESYSTEM_ROOTDIRECTORY=/var/lib/registry REGISTRY_HTTP_AD
 ENTRYPOINT ["/usr/bin/docker-registry", "serve", "/etc/docker/registry/plain.yml"]
 END
   make_pod_images "$root"
-  commit_node_image "$root"
+  commit_node_image
+  docker_cli rmi "${pod_images[@]}" >/dev/null
   rm -rf --one-file-system "$root"
   step "made the node image $node_image"
 }

@@ -1,5 +1,5 @@
 // Go programs that the scripts of hack/ run.
-module olm.test/hack/kind/tools
+module olm.test/hack/tools
 
 go 1.26.0
 
