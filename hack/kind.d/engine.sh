@@ -9,8 +9,8 @@ readonly containerd_address=$engine_dir/exec/containerd.sock
 # shellcheck disable=SC2034
 readonly run_dir=$engine_dir/run log_dir=$engine_dir/log
 
-# Where Docker and containerd put files whatever they are configured to.
-readonly engine_foreign_dirs=(/etc/docker /run/docker /run/containerd /var/lib/cni)
+# Where Docker and containerd put files whatever they are configured to; /etc/docker may be there for another package.
+readonly engine_foreign_paths=(/etc/docker /etc/docker/key.json /run/docker /run/containerd /var/lib/cni)
 
 machine_has_docker() {
   timeout 20 docker info >/dev/null 2>&1
@@ -41,11 +41,11 @@ start_engine() {
   [[ $(stat --file-system --format=%T "$engine_dir") != overlayfs ]] ||
     fail "$engine_dir is on an overlay file system, where containers cannot have theirs; set XDG_CACHE_HOME"
   step "starting Docker in a network namespace of its own"
-  local dir
+  local path
   local -a options=()
   if [[ ! -e $engine_dir/absent ]]; then
-    for dir in "${engine_foreign_dirs[@]}"; do
-      [[ -e $dir ]] || echo "$dir"
+    for path in "${engine_foreign_paths[@]}"; do
+      [[ -e $path ]] || echo "$path"
     done >"$engine_dir/absent"
   fi
   if ! has_sys_resource; then
