@@ -20,6 +20,8 @@ use super::generation::{Generation, Trouble};
 const CATALOG_BYTES: u64 = 2 << 30;
 /// Longest silence of catalogd. The whole of a request has the deadline of the client, 5 minutes.
 const IDLE_DEADLINE: Duration = Duration::from_secs(30);
+/// Connections that one request may use.
+const ATTEMPTS: usize = 4;
 /// Says from which image the answer is, as `sha256:…`. Only our catalogd sends it.
 const CATALOG_DIGEST: &str = "olm-catalog-digest";
 /// So many times in a row catalogd may serve another digest than the status says before users are told: for a moment
@@ -140,8 +142,12 @@ impl Source {
         }
         let send = || timeout(IDLE_DEADLINE, self.client.get(asked.clone()).send());
         let mut answer = send().await;
-        // A server may close a connection at the moment when it is used again.
-        if matches!(&answer, Ok(Err(error)) if !error.is_connect() && !error.is_timeout()) {
+        // A replica may close a connection at the moment when it is used again, or be lost with its node. Each new
+        // connection may reach another replica.
+        for _ in 1..ATTEMPTS {
+            if !matches!(answer, Ok(Err(_))) {
+                break;
+            }
             answer = send().await;
         }
         match answer {

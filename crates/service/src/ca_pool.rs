@@ -19,7 +19,10 @@ use crate::tls_profile::TlsProfile;
 
 /// Longest time of a whole request (spec 06 §6.4).
 const REQUEST_DEADLINE: Duration = Duration::from_secs(300);
-const CONNECT_DEADLINE: Duration = Duration::from_secs(30);
+/// A replica whose node is lost answers nothing: callers connect again, and may reach another one.
+const CONNECT_DEADLINE: Duration = Duration::from_secs(3);
+/// Longest time that sent bytes stay unacknowledged on an open connection.
+const ACKNOWLEDGE_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Why there is no pool.
 #[derive(Debug, thiserror::Error)]
@@ -175,6 +178,7 @@ fn build(
         .http1_only()
         .no_proxy()
         .connect_timeout(CONNECT_DEADLINE)
+        .tcp_user_timeout(ACKNOWLEDGE_DEADLINE)
         .timeout(REQUEST_DEADLINE);
     Ok(proxy.cloned().into_iter().fold(client, reqwest::ClientBuilder::proxy).build()?)
 }
