@@ -1,4 +1,4 @@
-//! ClusterCatalog: a catalog image that catalogd serves (spec 01 §2).
+//! ClusterCatalog: a catalog image that catalogd serves (docs/design/api.md#clustercatalog).
 
 use crate::open_enum::open_enum;
 use crate::resource::cluster_resource;

@@ -1,4 +1,4 @@
-//! ClusterExtension: a package that shall be installed and kept up to date (spec 01 §3).
+//! ClusterExtension: a package that shall be installed and kept up to date (docs/design/api.md#clusterextension).
 
 use crate::open_enum::open_enum;
 use crate::resource::cluster_resource;
@@ -297,8 +297,8 @@ const PACKAGE_NAME: (&str, &str) = (
     "packageName must be a valid DNS1123 subdomain. It must contain only lowercase alphanumeric characters, hyphens (-) or periods (.), start and end with an alphanumeric character, and be no longer than 253 characters",
 );
 
-/// The admission pattern of the reference, slips included (spec 01 §3.1): what it lets through, and what not,
-/// is part of the contract; what the resolver then understands is decided by the resolver.
+/// The admission pattern of the reference, slips included (docs/design/api.md#version-expression): what it lets
+/// through, and what not, is part of the contract; what the resolver then understands is decided by the resolver.
 const VERSION_RANGE: &str = r"self.matches('^\\s*(=|!=|>|<|>=|=>|<=|=<|~|~>|\\^)?\\s*v?(0|[1-9]\\d*|[xX*|])([.](0|[1-9]\\d*|[xX]|[*]\\]))?([.](0|[1-9]\\d*|[xX*]))?(-[0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?([+][0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?\\s*((\\s+|,\\s*|\\s*[|][|]\\s*)(=|!=|>|<|>=|=>|<=|=<|~|~>|\\^)?\\s*v?(0|[1-9]\\d*|[xX]|[*]\\])([.](0|[1-9]\\d*|[xX*]))?([.](0|[1-9]\\d*|[xX]|[*]\\]))?(-[0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?([+][0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?\\s*)*$')";
 
 /// Most characters of `spec.source.catalog.version`.

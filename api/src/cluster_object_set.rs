@@ -1,4 +1,4 @@
-//! ClusterObjectSet: one revision of an extension, as objects in phases (spec 01 §4).
+//! ClusterObjectSet: one revision of an extension, as objects in phases (docs/design/api.md#clusterobjectset).
 
 use crate::open_enum::open_enum;
 use crate::resource::cluster_resource;

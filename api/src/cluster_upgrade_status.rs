@@ -1,4 +1,5 @@
-//! ClusterUpgradeStatus: whether the installed extensions allow the platform's next version (spec 06 §9.7).
+//! ClusterUpgradeStatus: whether the installed extensions allow the platform's next version
+//! (docs/design/operations.md#clusterupgradestatus).
 //!
 //! Not part of the reference's API, hence its own group. There is one object, named `cluster`.
 

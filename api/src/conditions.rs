@@ -1,4 +1,5 @@
-//! Condition types, reasons, and the functions that write a condition or take it away (spec 01 §7, spec 05 §1).
+//! Condition types, reasons, and the functions that write a condition or take it away (docs/design/api.md#conditions,
+//! docs/design/apply.md#names-and-limits).
 //!
 //! Pure: the time is a parameter. Conditions of the reference are never removed; only those of our own rules are,
 //! when no such rule is in force any more.
@@ -27,16 +28,18 @@ pub mod types {
     pub const CHANNEL_DEPRECATED: &str = "ChannelDeprecated";
     /// Extension: the installed bundle is deprecated.
     pub const BUNDLE_DEPRECATED: &str = "BundleDeprecated";
-    /// Extension: a newer version waits (spec 07 §1.1). Only where a rule of ours can hold one back.
+    /// Extension: a newer version waits (docs/design/additions.md#annotations). Only where a rule of ours can hold one
+    /// back.
     pub const UPGRADE_AVAILABLE: &str = "UpgradeAvailable";
-    /// Extension: what the bundle requires is there (spec 07 §5.5). Only where dependencies are judged.
+    /// Extension: what the bundle requires is there (docs/design/additions.md#dependency-modes). Only where
+    /// dependencies are judged.
     pub const DEPENDENCIES_SATISFIED: &str = "DependenciesSatisfied";
-    /// Extension: nothing is applied or upgraded (spec 07 §7.2). Only while annotation
+    /// Extension: nothing is applied or upgraded (docs/design/additions.md#pause). Only while annotation
     /// [`EXT_PAUSED`](crate::annotations::EXT_PAUSED) says so.
     pub const PAUSED: &str = "Paused";
     /// Extension: the signature policy accepts the image of the bundle. Only where the policy demands something.
     pub const SIGNATURE_VERIFIED: &str = "SignatureVerified";
-    /// Cluster upgrade status: the platform may be upgraded (spec 06 §9.7).
+    /// Cluster upgrade status: the platform may be upgraded (docs/design/operations.md#clusterupgradestatus).
     pub const UPGRADEABLE: &str = "Upgradeable";
 }
 
@@ -107,7 +110,7 @@ pub mod reasons {
     /// The policy or the signatures cannot be read.
     pub const VERIFICATION_FAILED: &str = "VerificationFailed";
 
-    /// Cluster upgrade status, before the first evaluation (spec 06 §9.5).
+    /// Cluster upgrade status, before the first evaluation (docs/design/operations.md#verdict).
     pub const INITIALIZING: &str = "Initializing";
     /// Cluster upgrade status: some extension does not support the next version.
     pub const INCOMPATIBLE_OPERATORS_INSTALLED: &str = "IncompatibleOperatorsInstalled";
@@ -154,7 +157,7 @@ impl From<bool> for Status {
     }
 }
 
-/// Sets the condition `type_`, appending it if there is none of that type (spec 01 §7.1).
+/// Sets the condition `type_`, appending it if there is none of that type (docs/design/api.md#condition-updates).
 ///
 /// `lastTransitionTime` becomes `now`, in whole seconds as on the wire, when `status` changes, and is kept
 /// otherwise. `observed_generation` is always stored. A `message` is made [`visible`], and cut by [`truncate`] above
@@ -276,7 +279,7 @@ mod tests {
         assert!(!is_true(&conditions, "Installed"));
     }
 
-    // spec 01 acceptance 30
+    // Case api-30
     #[test]
     fn long_messages_are_cut_to_the_limit() {
         assert_eq!(truncate(&"x".repeat(MAX_MESSAGE_BYTES)), "x".repeat(MAX_MESSAGE_BYTES));

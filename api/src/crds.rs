@@ -1,4 +1,5 @@
-//! The CustomResourceDefinitions, generated from the Rust types (spec 01 §1, spec 06 §9.7).
+//! The CustomResourceDefinitions, generated from the Rust types (docs/design/api.md#crd-envelope,
+//! docs/design/operations.md#clusterupgradestatus).
 
 use crate::{ClusterCatalog, ClusterExtension, ClusterObjectSet, ClusterUpgradeStatus, annotations};
 use kube::Resource;

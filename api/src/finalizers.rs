@@ -1,4 +1,4 @@
-//! Finalizers (spec 01 §6.3).
+//! Finalizers (docs/design/api.md#finalizers).
 
 /// Catalog: served content must be removed first.
 pub const DELETE_SERVER_CACHE: &str = "olm.operatorframework.io/delete-server-cache";

@@ -1,4 +1,4 @@
-//! Label keys and fixed label values (spec 01 §6.1, spec 05 §1).
+//! Label keys and fixed label values (docs/design/api.md#labels, docs/design/apply.md#names-and-limits).
 
 /// Name of a catalog, kept on the catalog itself so that extensions can select it.
 pub const METADATA_NAME: &str = "olm.operatorframework.io/metadata.name";

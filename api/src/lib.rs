@@ -1,7 +1,8 @@
 //! The Kubernetes API of this project: the custom resources as Rust types, their CRDs, and the names that
 //! travel with them (conditions, labels, annotations, finalizers, field managers).
 //!
-//! Everything here is data and pure functions; nothing does I/O or reads a clock. The wire format is spec 01:
+//! Everything here is data and pure functions; nothing does I/O or reads a clock. The wire format is
+//! docs/design/api.md#api:
 //! a value read from the API server and written back is unchanged, and an enum value this version does not
 //! know is kept as it is instead of failing the whole list or watch that carries it.
 

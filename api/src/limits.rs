@@ -1,4 +1,4 @@
-//! Sizes, counts and delays of the wire contract (spec 05 §1).
+//! Sizes, counts and delays of the wire contract (docs/design/apply.md#names-and-limits).
 
 use std::time::Duration;
 

@@ -1,10 +1,11 @@
-//! Other fixed names of the wire: API groups, field managers, Secret types (spec 01 §6.4, spec 05 §1).
+//! Other fixed names of the wire: API groups, field managers, Secret types
+//! (docs/design/api.md#owners-and-field-managers, docs/design/apply.md#names-and-limits).
 
 /// API group of catalogs, extensions and object sets.
 pub const GROUP: &str = "olm.operatorframework.io";
 /// Version of [`GROUP`].
 pub const VERSION: &str = "v1";
-/// API group of what only this implementation has (spec 06 §9.7).
+/// API group of what only this implementation has (docs/design/operations.md#clusterupgradestatus).
 pub const EXT_GROUP: &str = "ext.olm.operatorframework.io";
 /// Version of [`EXT_GROUP`].
 pub const EXT_VERSION: &str = "v1alpha1";
@@ -17,7 +18,7 @@ pub const KEEPER: &str = "kube-system";
 pub const EXTENSION_CONTROLLER_MANAGER: &str = "olm.operatorframework.io/clusterextension-controller";
 /// Field manager of the objects that a revision applies.
 pub const REVISION_ENGINE_MANAGER: &str = "olm.operatorframework.io";
-/// Field manager of the contribution to the platform's upgrade status (spec 06 §9.6).
+/// Field manager of the contribution to the platform's upgrade status (docs/design/operations.md#olm-object).
 pub const CLUSTER_UPGRADE_STATUS_MANAGER: &str = "olm.operatorframework.io/cluster-upgrade-status";
 /// Field manager of the CA bundles of the built-in provider of webhook certificates.
 pub const WEBHOOK_CERTIFICATES_MANAGER: &str = "olm.operatorframework.io/webhook-certificates";
@@ -25,7 +26,7 @@ pub const WEBHOOK_CERTIFICATES_MANAGER: &str = "olm.operatorframework.io/webhook
 /// Type of the immutable Secrets that hold a revision's objects.
 pub const OBJECT_DATA_SECRET_TYPE: &str = "olm.operatorframework.io/object-data";
 
-/// Name of the only ClusterUpgradeStatus (spec 06 §9.7).
+/// Name of the only ClusterUpgradeStatus (docs/design/operations.md#clusterupgradestatus).
 pub const CLUSTER_UPGRADE_STATUS_NAME: &str = "cluster";
 
 /// Name of the revision `number` of an extension: `<extension>-<number>`.

@@ -20,7 +20,7 @@ pub(crate) struct Wire<'a, S, T> {
 /// fields `metadata`, `spec` (plain or optional) and `status` (optional).
 ///
 /// `kube`'s own derive is not used because its root struct always demands a `spec`, while the API server
-/// admits extensions and object sets without one (spec 01 §1).
+/// admits extensions and object sets without one (docs/design/api.md#optional-spec).
 macro_rules! cluster_resource {
     ($kind:ident, $spec:ty, $status:ty, $group:expr, $version:expr, $plural:expr) => {
         impl kube::Resource for $kind {

@@ -43,8 +43,8 @@ pub(crate) fn without(keyword: &'static str) -> impl FnMut(&mut Schema) {
     }
 }
 
-/// A label selector (spec 01 §1.2). Operators are open: the controller reports the ones that it does not
-/// know.
+/// A label selector (docs/design/api.md#shared-schemas). Operators are open: the controller reports the ones that it
+/// does not know.
 pub(crate) fn label_selector(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -81,7 +81,7 @@ pub(crate) fn label_selector(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// A list of conditions keyed by type (spec 01 §1.2).
+/// A list of conditions keyed by type (docs/design/api.md#shared-schemas).
 pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
     let label = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
     let type_pattern = format!(r"^({label}(\.{label})*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$");

@@ -100,21 +100,21 @@ struct Invalid {
     object: Value,
 }
 
-// spec 01 acceptance 6
+// Case api-6
 async fn invalid_objects_are_rejected(server: &Server) {
     for Invalid { expect, object } in examples::document::<Vec<Invalid>>("invalid.yaml") {
         assert_rejected(server.create(&object).await, &expect, &object);
     }
 }
 
-// spec 01 acceptance 5, without the warning of the installation's admission policy
+// Case api-5, without the warning of the installation's admission policy
 async fn valid_objects_are_accepted(server: &Server) {
     for object in examples::documents("valid.yaml") {
         server.create(&object).await.unwrap_or_else(|message| panic!("{message}: {object}"));
     }
 }
 
-// spec 01 acceptance 3 and 4
+// Cases api-3, api-4
 async fn defaults_are_filled_in(server: &Server) {
     let extension = server.get("ClusterExtension", "lantern").await;
     let expected = json!({
@@ -135,7 +135,7 @@ async fn defaults_are_filled_in(server: &Server) {
     );
 }
 
-// spec 01 acceptance 58
+// Case api-58
 async fn stored_objects_survive_a_round_trip(server: &Server) {
     fn round_trip<K: DeserializeOwned + Serialize>(stored: &Value) -> Value {
         serde_json::to_value(serde_json::from_value::<K>(stored.clone()).unwrap()).unwrap()
@@ -153,7 +153,7 @@ async fn stored_objects_survive_a_round_trip(server: &Server) {
     }
 }
 
-// spec 01 acceptance 2
+// Case api-2
 async fn columns_are_printed(server: &Server) {
     let tables: [(&str, &[&str]); 4] = [
         ("ClusterCatalog", &["Name", "LastUnpacked", "Serving", "Age"]),
@@ -184,7 +184,7 @@ struct Update {
     expect: Option<String>,
 }
 
-// spec 01 acceptance 7
+// Case api-7
 async fn updates_are_checked(server: &Server) {
     for update in examples::document::<Vec<Update>>("updates.yaml") {
         let subresource = update.subresource.map(|name| format!("/{name}")).unwrap_or_default();
@@ -235,7 +235,7 @@ struct Versions {
     rejected: Vec<String>,
 }
 
-// spec 01 acceptance 8
+// Case api-8
 async fn version_expressions_are_checked(server: &Server) {
     let versions: Versions = examples::document("versions.yaml");
     for version in versions.accepted {
@@ -248,7 +248,7 @@ async fn version_expressions_are_checked(server: &Server) {
     }
 }
 
-// spec 01 acceptance 9 and 10, and the limits of §2 to §4
+// Cases api-9, api-10, and the limits of fields
 async fn limits_are_exact(server: &Server) {
     let package = |length: usize| extension_of(json!({"packageName": "a".repeat(length)}));
     let channels = |count: usize| extension_of(json!({"packageName": "p", "channels": vec!["c"; count]}));
@@ -312,7 +312,7 @@ async fn limits_are_exact(server: &Server) {
     assert_rejected(server.dry_run(&empty).await, "should have at least 1 items", &empty);
 }
 
-// spec 01 §1: only a catalog must have a spec
+// docs/design/api.md#crd-envelope: only a catalog must have a spec
 async fn a_spec_is_optional(server: &Server) {
     for kind in ["ClusterExtension", "ClusterObjectSet"] {
         let object =
@@ -327,7 +327,7 @@ async fn a_spec_is_optional(server: &Server) {
     assert_rejected(server.create(&catalog).await, "spec: Required value", &catalog);
 }
 
-// spec 06 §9.7
+// docs/design/operations.md#clusterupgradestatus
 async fn upgrade_status_is_a_singleton(server: &Server) {
     let object: Value = examples::document("upgrade-status.yaml");
     server.create(&object).await.unwrap();
@@ -343,7 +343,8 @@ async fn upgrade_status_is_a_singleton(server: &Server) {
     assert_rejected(server.create(&other).await, fragment, &other);
 }
 
-// spec 01 acceptance 1; the e2e suite patches the minimum of progressDeadlineMinutes at a fixed path (spec 01 §9)
+// Case api-1; the e2e suite patches the minimum of progressDeadlineMinutes at a fixed path
+// (docs/design/api.md#reference-e2e-suite)
 async fn crds_have_the_documented_envelope(server: &Server) {
     let crd = server.get("CustomResourceDefinition", "clusterextensions.olm.operatorframework.io").await;
     let versions = crd["spec"]["versions"].as_array().unwrap();

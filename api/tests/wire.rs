@@ -25,7 +25,7 @@ fn round_trip_by_kind(object: &Value) -> Option<Value> {
     }
 }
 
-// spec 01 acceptance 58
+// Case api-58
 #[test]
 fn examples_survive_a_round_trip() {
     let mut objects = examples::documents("valid.yaml");
@@ -50,7 +50,7 @@ fn extension(spec: Value, status: Value) -> Value {
     })
 }
 
-// spec 01 acceptance 58
+// Case api-58
 #[test]
 fn statuses_survive_a_round_trip() {
     let condition = json!({
@@ -109,7 +109,7 @@ fn unknown_enum_values_are_kept() {
     assert_eq!(round_trip::<ClusterExtension>(&object), object);
 }
 
-// spec 01 acceptance 53
+// Case api-53
 #[test]
 fn objects_without_a_spec_are_readable() {
     for kind in ["ClusterExtension", "ClusterObjectSet"] {

@@ -1,4 +1,4 @@
-//! The command line of catalogd (spec 02 §E1).
+//! The command line of catalogd (docs/design/catalogd.md#command-line).
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub const METAS_GATE: &str = "APIV1MetasHandler";
 /// Gate of the `/graphql` endpoint.
 pub const GRAPHQL_GATE: &str = "GraphQLCatalogQueries";
 
-/// The gates that catalogd knows (spec 06 §2.6).
+/// The gates that catalogd knows (docs/design/operations.md#feature-gates).
 pub const GATES: [Gate; 2] = [
     Gate { name: METAS_GATE, default: false, stage: Stage::Alpha },
     Gate { name: GRAPHQL_GATE, default: false, stage: Stage::Alpha },
@@ -103,7 +103,7 @@ mod tests {
         }
     }
 
-    // spec 02 §E1, spec 06 §2.9
+    // docs/design/catalogd.md#command-line, docs/design/operations.md#start-up-errors
     #[test]
     fn command_lines() {
         let none = "no serving certificate: give tls-cert and tls-key, or cert-management=builtin, or \

@@ -1,4 +1,5 @@
-//! The mutating admission webhook that keeps the name label on catalogs (spec 02 §E6, spec 01 §8.2).
+//! The mutating admission webhook that keeps the name label on catalogs (docs/design/catalogd.md#name-label-webhook,
+//! docs/design/api.md#name-label-webhook).
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -63,7 +64,7 @@ struct CodeLabels {
     webhook: &'static str,
 }
 
-/// `controller_runtime_webhook_*` (spec 06 §4.3).
+/// `controller_runtime_webhook_*` (docs/design/operations.md#metric-names).
 #[derive(Clone)]
 struct Requests {
     total: Family<CodeLabels, Counter>,
@@ -225,7 +226,7 @@ mod tests {
 
     use super::*;
 
-    // spec 02 acceptance 59
+    // Case catalogd-59
     #[test]
     fn patches() {
         let key = labels::METADATA_NAME;
@@ -281,7 +282,7 @@ mod tests {
         BufReader::new(connection).lines().next_line().await.unwrap().unwrap()
     }
 
-    // spec 06 §10.2: slow or many clients
+    // docs/design/operations.md#hardening: slow or many clients
     #[tokio::test]
     async fn who_sends_slowly_holds_up_nobody() {
         const SLOW: usize = 3 * CONCURRENCY;
@@ -316,7 +317,7 @@ mod tests {
         assert_eq!((whole.len(), room.available_permits()), (1500, 0));
     }
 
-    // spec 06 §10.2: bodies have a limit
+    // docs/design/operations.md#hardening: bodies have a limit
     #[tokio::test]
     async fn bodies_are_bounded() {
         let server = served(&Metrics::new());
@@ -329,7 +330,7 @@ mod tests {
         }
     }
 
-    // spec 06 §4.3
+    // docs/design/operations.md#metric-names
     #[tokio::test]
     async fn requests_are_counted() {
         let metrics = Metrics::new();

@@ -51,7 +51,7 @@ struct Polled {
     digest: String,
 }
 
-// spec 02 acceptance 38
+// Case catalogd-38
 async fn begin_polling(world: &World) -> Polled {
     let poll = json!({"spec": {"source": {"image": {"pollIntervalMinutes": 1}}}});
     let first = world.registry.add_image("a/moving", "v1", &image("schema: first\n"));
@@ -80,7 +80,7 @@ async fn settle(world: &World) {
     world.delete("barrier").await;
 }
 
-// spec 02 W8 and acceptance 43 (log lines)
+// docs/design/catalogd.md#retries; case catalogd-43 (log lines)
 async fn nobody_reconciles_after_its_own_writes(world: &World) {
     let digest = world.registry.add_image("a/cat", "v1", &image("schema: one\n"));
     world.create("cat", "a/cat:v1", json!({})).await;
@@ -93,7 +93,7 @@ async fn nobody_reconciles_after_its_own_writes(world: &World) {
     assert_eq!(ends.count(), 2);
 }
 
-// spec 02 acceptance 44, spec 01 acceptance 39
+// Cases catalogd-44, api-39
 async fn status_is_restored(world: &World) {
     let before = world.catalogs().get("cat").await.unwrap();
     let strange = json!({"type": "Strange", "status": "True", "reason": "A", "message": "",
@@ -113,7 +113,7 @@ async fn status_is_restored(world: &World) {
     assert_eq!(world.reconciles(POD, "cat"), 3);
 }
 
-// spec 07 §1.1; spec 02 acceptance 20, W6
+// docs/design/additions.md#annotations, docs/design/catalogd.md#reconcile-order; case catalogd-20
 async fn refresh_is_followed_once(world: &World) {
     let before = world.catalogs().get("cat").await.unwrap();
     let requests = async || {
@@ -138,7 +138,7 @@ async fn refresh_is_followed_once(world: &World) {
     world.until_served("cat", &digest).await;
 }
 
-// spec 02 acceptance 21
+// Case catalogd-21
 async fn digests_are_never_polled(world: &World) {
     let digest = world.registry.add_image("a/pinned", "v1", &image("schema: pinned\n"));
     world.create("pinned", &format!("a/pinned@{digest}"), json!({})).await;
@@ -156,7 +156,7 @@ fn observed(catalog: &ClusterCatalog) -> Option<i64> {
     condition(catalog, "Serving")?["observedGeneration"].as_i64()
 }
 
-// spec 02 acceptance 24: no attempt but by a change, and a label is one
+// Case catalogd-24: no attempt but by a change, and a label is one
 async fn terminal_errors_wait_for_a_change(world: &World) {
     let entries = BTreeMap::from([("configs/x.yaml".to_owned(), LayerEntry::file("schema: a\n"))]);
     let layers = vec![Layer::new(&entries).unwrap()];
@@ -175,7 +175,7 @@ async fn terminal_errors_wait_for_a_change(world: &World) {
     world.delete("blocked").await;
 }
 
-// spec 02 acceptance 36
+// Case catalogd-36
 async fn registry_comes_up_later(world: &World) {
     let port = free_port();
     let digest = world.registry.add_image("a/late", "v1", &image("schema: late\n"));
@@ -198,7 +198,7 @@ async fn registry_comes_up_later(world: &World) {
     world.delete("late").await;
 }
 
-// spec 02 acceptance 28, and failing catalogs are woken when the CA folder changes
+// Case catalogd-28, and failing catalogs are woken when the CA folder changes
 async fn a_ca_file_wakes_who_fails(world: &World) {
     let other = Registry::start().await.unwrap();
     let digest = other.add_image("a/other", "v1", &image("schema: other\n"));
@@ -212,7 +212,7 @@ async fn a_ca_file_wakes_who_fails(world: &World) {
     eventually("the change is noticed", woken).await;
 }
 
-// spec 02 acceptance 39
+// Case catalogd-39
 async fn intervals_need_tags(world: &World) {
     let digest = format!("a/x@sha256:{}", "0".repeat(64));
     let poll = json!({"spec": {"source": {"image": {"pollIntervalMinutes": 1}}}});
@@ -224,7 +224,7 @@ async fn intervals_need_tags(world: &World) {
     );
 }
 
-// spec 02 acceptance 44: what no catalog names goes, unless it is too young to be known
+// Case catalogd-44: what no catalog names goes, unless it is too young to be known
 async fn ghosts_are_swept(world: &World) {
     let catalogs = world.cache(POD).join("catalogs");
     for name in ["ghost", "young"] {
@@ -243,7 +243,7 @@ struct Locked {
     digest: String,
 }
 
-// spec 02 acceptance 29 and W16
+// docs/design/images.md#pull-secrets; case catalogd-29
 async fn begin_credentials(world: &World) -> Locked {
     let registry = Registry::start().await.unwrap();
     std::fs::write(world.file("cas/locked.crt"), registry.ca_pem()).unwrap();
@@ -273,7 +273,7 @@ async fn end_credentials(world: &World, locked: Locked) {
     assert!(!world.log(POD).contains("password"));
 }
 
-// spec 02 acceptance 43
+// Case catalogd-43
 async fn a_new_pod_starts_from_nothing(world: &World, catalogd: Catalogd) {
     let names = ["cat", "pinned"];
     let mut before = BTreeMap::new();

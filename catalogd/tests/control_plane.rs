@@ -45,7 +45,7 @@ async fn catalogs() {
     catalogd.stop().await;
 }
 
-// spec 02 acceptance 35, 46, 52
+// Cases catalogd-35, catalogd-46, catalogd-52
 async fn new_catalog_is_served(world: &World, catalogd: &Catalogd) {
     let digest = world.registry.add_image("a/cat", "v1", &image(FIRST));
     world.create("cat", "a/cat:v1", json!({})).await;
@@ -70,7 +70,7 @@ async fn new_catalog_is_served(world: &World, catalogd: &Catalogd) {
     assert_eq!(catalogd.get(world, "none/api/v1/all").await, (404, "404 Not Found\n".to_owned()));
 }
 
-// spec 02 acceptance 60, spec 06 A4, A6
+// Cases catalogd-60, operations-a4, operations-a6
 async fn metrics_need_a_token(world: &World, catalogd: &Catalogd) {
     let url = format!("https://localhost:{}/metrics", catalogd.metrics_port);
     let client = world.client().await;
@@ -82,7 +82,7 @@ async fn metrics_need_a_token(world: &World, catalogd: &Catalogd) {
     assert!(text.contains("leader_election_master_status{name=\"catalogd-operator-lock\"} 1"), "{text}");
 }
 
-// spec 02 acceptance 59, spec 01 acceptance 13, spec 06 A33
+// Cases catalogd-59, api-13, operations-a33
 async fn webhook_labels(world: &World) {
     let catalog = world.catalog(
         "dry",
@@ -102,7 +102,7 @@ async fn webhook_labels(world: &World) {
     assert_eq!(answer.metadata.labels.unwrap()[labels::METADATA_NAME], "cat");
 }
 
-// spec 01 acceptance 41; architecture ruling 4: no download, no parsing, no change of the content's date
+// Case api-41, docs/design/architecture.md#every-replica-serves-content: no download, no parsing, no change of the content's date
 async fn restart_keeps_content(world: &World, catalogd: Catalogd) {
     let before = world.until("cat", |_| true).await;
     let modified = catalogd.last_modified(world, "cat").await;
@@ -139,7 +139,7 @@ async fn next_second(catalog: &ClusterCatalog) {
     }
 }
 
-// spec 02 acceptance 37, spec 01 acceptance 36
+// Cases catalogd-37, api-36
 async fn failures_keep_what_is_served(world: &World, catalogd: &Catalogd) {
     let host = world.registry.host();
     let image = |tag: &str| json!({"spec": {"source": {"image": {"ref": format!("{host}/a/cat:{tag}")}}}});
@@ -167,7 +167,7 @@ async fn failures_keep_what_is_served(world: &World, catalogd: &Catalogd) {
     }
 }
 
-// spec 02 acceptance 24, 25, 53 (in part), spec 01 acceptance 35, 38: neither holds up the other
+// Cases catalogd-24, catalogd-25, catalogd-53 (in part), cases api-35, api-38: neither holds up the other
 async fn broken_catalogs_say_why(world: &World, catalogd: &Catalogd) {
     world.registry.add_image("a/bad", "v1", &image("schema: a\n--- foo\nschema: b\n"));
     let entries = BTreeMap::from([("configs/x.yaml".to_owned(), LayerEntry::file("schema: a\n"))]);
@@ -226,7 +226,7 @@ async fn broken_catalogs_say_why(world: &World, catalogd: &Catalogd) {
     }
 }
 
-// spec 02 acceptance 40, spec 01 acceptance 37
+// Cases catalogd-40, api-37
 async fn switched_off_and_on_again(world: &World, catalogd: &Catalogd) {
     world.patch("cat", json!({"spec": {"availabilityMode": "Unavailable"}})).await;
     let off = world.until("cat", |catalog| catalog.metadata.finalizers.is_none()).await;
@@ -243,7 +243,7 @@ async fn switched_off_and_on_again(world: &World, catalogd: &Catalogd) {
     assert_eq!(catalogd.get(world, "cat/api/v1/all").await.0, 200);
 }
 
-// architecture ruling 4, spec 06 §5.3; spec 02 acceptance 58 (in part)
+// docs/design/architecture.md#every-replica-serves-content, docs/design/operations.md#catalogd-followers; case catalogd-58 (in part)
 async fn follower_serves_and_takes_over(world: &World, leader: Catalogd) {
     let follower = Catalogd::start(world, "second").await;
     let content = leader.get(world, "cat/api/v1/all").await;
@@ -280,7 +280,7 @@ async fn follower_serves_and_takes_over(world: &World, leader: Catalogd) {
     follower.stop().await;
 }
 
-// spec 02 acceptance 41, 42, 44, spec 01 acceptance 40
+// Cases catalogd-41, catalogd-42, catalogd-44, api-40
 async fn deleted_catalog_is_gone(world: &World, catalogd: &Catalogd) {
     world
         .patch(

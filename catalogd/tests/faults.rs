@@ -95,7 +95,7 @@ fn publish(world: &World) -> BTreeMap<&'static str, String> {
     misbehaviours().iter().map(|row| add(row.name)).chain([add("healthy")]).collect()
 }
 
-// spec 02 acceptance 36 and H1: each cause is named, all are worth a retry, and nobody else notices
+// Case catalogd-36 and H1: each cause is named, all are worth a retry, and nobody else notices
 #[tokio::test(flavor = "multi_thread")]
 async fn registries() {
     let world = World::start().await;
@@ -131,7 +131,7 @@ async fn registries() {
     eventually("leftovers go", async || files_below(&unpack).is_empty().then_some(())).await;
 }
 
-// spec 06 A55; spec 07 §4.15
+// docs/design/additions.md#events; case operations-a55
 #[tokio::test(flavor = "multi_thread")]
 async fn a_registry_in_a_denied_network_is_not_connected_to() {
     let world = World::start().await;
@@ -178,7 +178,9 @@ fn tar_with(name: &str, kind: tar::EntryType, link: Option<&str>) -> Vec<u8> {
     archive.into_inner().unwrap()
 }
 
-// spec 02 acceptance 32, 33 and W1, W4, W10, W11: images that are wrong or far too large are refused once and not pulled again
+// docs/design/images.md#special-files, docs/design/images.md#image-limits, docs/design/images.md#catalog-folder,
+// docs/design/catalogd.md#directory-walk; cases catalogd-32, catalogd-33: images that are wrong or far too large are
+// refused once and not pulled again
 async fn hostile_images(world: &World, catalogd: &Catalogd) {
     let large = LayerEntry::file(vec![b' '; 2 << 20]);
     let bomb: Vec<_> =

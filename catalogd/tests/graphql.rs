@@ -51,7 +51,8 @@ async fn graphql() {
     }});
     assert_eq!((status, answer), (200, expect));
 
-    // spec 02 W14: the catalog is served all the same, and the log says why not by GraphQL
+    // docs/design/catalogd.md#graphql-schema-failures: the catalog is served all the same, and the log says why not by
+    // GraphQL
     let (status, answer) = ask(&world, &catalogd, "collision", "{ summary { totalSchemas } }").await;
     let message = answer["errors"][0]["message"].as_str().unwrap();
     assert!(

@@ -97,7 +97,7 @@ async fn as_many_files_as_the_system_allows(world: &World) {
     .await;
 }
 
-// Architecture ruling 4: a replica that cannot hold what is served goes on as soon as something else is.
+// docs/design/architecture.md#every-replica-serves-content: a replica that cannot hold what is served goes on as soon as something else is.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_follows_whatever_came_before() {
     let world = World::start().await;

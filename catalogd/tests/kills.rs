@@ -159,7 +159,7 @@ impl Killing {
 }
 
 // issue 4: kill -9 during download, unpack, index write and swap
-// spec 06 A60
+// Case operations-a60
 #[tokio::test(flavor = "multi_thread")]
 async fn content_survives_a_kill_at_any_point() {
     let mut killing = Killing::start().await;

@@ -92,7 +92,7 @@ fn essence(catalog: &ClusterCatalog) -> Value {
     value
 }
 
-// issue 4, architecture ruling 4
+// docs/design/architecture.md#every-replica-serves-content
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_is_killed_under_load() {
     let world = World::start().await;
@@ -184,7 +184,7 @@ async fn all_present(catalogd: &Catalogd, certificate: &str) -> bool {
     true
 }
 
-// spec 02 acceptance 57, spec 06 A11, A12
+// Cases catalogd-57, operations-a11, operations-a12
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_are_replaced() {
     let world = World::start().await;
@@ -210,7 +210,7 @@ async fn certificates_are_replaced() {
     catalogd.stop().await;
 }
 
-// spec 02 acceptance 58, spec 06 A7, A21
+// Cases catalogd-58, operations-a7, operations-a21
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_replica_answers_with_its_tls_profile() {
     let world = World::start().await;
@@ -245,7 +245,7 @@ async fn a_second_replica_answers_with_its_tls_profile() {
     replica.stop().await;
 }
 
-// spec 02 acceptance 56 and §E1; spec 06 A59, §2.9
+// docs/design/catalogd.md#command-line, docs/design/operations.md#start-up-errors; cases catalogd-56, operations-a59
 #[test]
 fn command_lines() {
     let run = |arguments: &[&str]| {

@@ -1,4 +1,4 @@
-//! Objects of classic OLM that users hand to this program: what to write in v1 instead (spec 08 S1-5).
+//! Objects of classic OLM that users hand to this program: what to write in v1 instead (case seeds-s1-5).
 
 use std::fs::File;
 use std::io::Read;
@@ -80,7 +80,7 @@ fn value(value: Option<String>) -> String {
 mod tests {
     use super::*;
 
-    // spec 08 S1-5
+    // Case seeds-s1-5
     #[test]
     fn every_classic_kind_is_told_its_v1_form() {
         let subscription = "apiVersion: operators.coreos.com/v1alpha1\nkind: Subscription\nmetadata: {name: s}\n\

@@ -1,4 +1,5 @@
-//! `olm cluster-check`: whether the installed extensions allow the cluster's next version (spec 06 §9, spec 07 §4.10).
+//! `olm cluster-check`: whether the installed extensions allow the cluster's next version
+//! (docs/design/operations.md#cluster-upgrades, docs/design/additions.md#platform-compatibility).
 //!
 //! The verdict is operator-controller's: it comes from the same function. It is found anew, so the command also works
 //! where no controller runs, and for versions that are further away than the next one.

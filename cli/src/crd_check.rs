@@ -1,4 +1,4 @@
-//! `olm crd-check`: whether new CustomResourceDefinitions break what exists (spec 05 §15).
+//! `olm crd-check`: whether new CustomResourceDefinitions break what exists (docs/design/apply.md#crd-upgrade-safety).
 //!
 //! The findings are those that operator-controller refuses an upgrade with: they come from the same function.
 

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::io;
 
-/// Exit codes other than 0 (spec 07 §7). 6 belongs to a command that does not exist yet.
+/// Exit codes other than 0 (docs/design/additions.md#exit-codes-and-output). 6 belongs to a command that does not exist
+/// yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Code {
     /// Something did not work: network, disk, access rights, content that cannot be read.

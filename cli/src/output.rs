@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Version of the documents that `-o json` and `-o yaml` print (spec 07 §7).
+/// Version of the documents that `-o json` and `-o yaml` print (docs/design/additions.md#exit-codes-and-output).
 pub(crate) const API_VERSION: &str = "cli.ext.olm.operatorframework.io/v1";
 
 /// How a command prints its result.

@@ -38,7 +38,7 @@ pub(crate) struct ValidateArgs {
     images: ImageArgs,
 }
 
-/// The text is that of `opm validate`, which knows no table (spec 02 §A8).
+/// The text is that of `opm validate`, which knows no table (docs/design/catalogd.md#validation).
 fn format(text: &str) -> Result<Format, String> {
     Format::from_str(text, false)
         .map_err(|_| format!("invalid --output value {}, expected (json|yaml)", olm_version::quote(text)))

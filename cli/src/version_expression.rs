@@ -1,6 +1,7 @@
-//! Version expressions as `spec.source.catalog.version` takes them (spec 08 R-5): what `kubectl apply` would refuse is
-//! refused with the API server's words, the place of the fault, and the rewrite that works. What the API server would take
-//! by mistake, and the controller would then refuse again and again, is refused too.
+//! Version expressions as `spec.source.catalog.version` takes them (docs/design/additions.md#version-expressions): what
+//! `kubectl apply` would refuse is refused with the API server's words, the place of the fault, and the rewrite that
+//! works. What the API server would take by mistake, and the controller would then refuse again and again, is refused
+//! too.
 //!
 //! Pure: a text goes in, a constraint or a [`Refusal`] comes out.
 
@@ -218,7 +219,7 @@ pub(crate) mod tests {
 
     use super::{Admission, check};
 
-    /// The expressions of the product documents (spec 08 S2-1, S2-2).
+    /// The expressions of the product documents (cases seeds-s2-1, seeds-s2-2).
     pub(crate) const OF_PRODUCT_DOCUMENTS: [&str; 26] = [
         ">=1.11, <1.13",
         "1.11.1",
@@ -250,7 +251,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_can_be_applied_is_accepted() {
-        // The rows of spec 01 §3.1 and spec 03 §4.1 that both sides take
+        // The rows of docs/design/api.md#version-expression that both sides take
         let rows = [
             "1.2.3",
             "v1.2.3",
@@ -284,7 +285,8 @@ pub(crate) mod tests {
         }
     }
 
-    // spec 08 R-5, S2-6: each text with its fault, what is expected there, and the end of the message
+    // docs/design/additions.md#version-expressions; case seeds-s2-6: each text with its fault, what is expected there,
+    // and the end of the message
     #[test]
     fn what_the_api_server_refuses_comes_with_the_rewrite() {
         for (text, faulty, rewrite) in [
@@ -373,7 +375,7 @@ pub(crate) mod tests {
         assert!(check(&format!("1.2.3-{}", "a".repeat(58))).is_ok());
     }
 
-    // spec 03 §4.1, the bottom rows
+    // docs/design/api.md#version-expression, the bottom rows
     #[test]
     fn what_only_the_api_server_takes_is_refused_too() {
         for (text, fault, rewrite) in [

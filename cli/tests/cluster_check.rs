@@ -62,7 +62,7 @@ async fn verdicts() {
     on_openshift(&plane).await;
 }
 
-// spec 06 A45, A46; spec 08 R-10
+// docs/design/additions.md#ignored-constraints; cases operations-a45, operations-a46
 async fn on_kubernetes(plane: &ControlPlane) {
     let well = check(plane, &[]).await;
     assert_eq!((well.code, well.stderr.as_str()), (0, ""));
@@ -112,7 +112,7 @@ kiwi        kiwi.v1.0.0    1.0.0     Blocking     olm.maxOpenShiftVersion   4.18
     );
 }
 
-// spec 06 A34, A35, A47
+// Cases operations-a34, operations-a35, operations-a47
 async fn on_openshift(plane: &ControlPlane) {
     let unknown = check(plane, &[]).await;
     assert_eq!(unknown.code, 4);

@@ -1,4 +1,4 @@
-//! Why an attempt did not work, classified where it arises (spec 05 §3.8).
+//! Why an attempt did not work, classified where it arises (docs/design/apply.md#failure-classes).
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! The feature gates of operator-controller (spec 06 §2.6, architecture: gates of the install files).
+//! The feature gates of operator-controller (docs/design/operations.md#feature-gates, architecture: gates of the
+//! install files).
 
 use olm_bundle::Certificates;
 use olm_service::gates::{FeatureGates, Gate, Stage};
@@ -9,17 +10,18 @@ const CERT_MANAGER: &str = "WebhookProviderCertManager";
 const OPENSHIFT: &str = "WebhookProviderOpenshiftServiceCA";
 const OWN_NAMESPACE: &str = "SingleOwnNamespaceInstallSupport";
 const DEPLOYMENT_CONFIG: &str = "DeploymentConfig";
-/// Bundles may watch a list of namespaces (spec 07 §4.6).
+/// Bundles may watch a list of namespaces (docs/design/additions.md#several-namespaces).
 const MULTI_WATCH: &str = "MultiWatchNamespaces";
-/// Objects of an extension are applied as its service account (spec 08 R-8).
+/// Objects of an extension are applied as its service account (docs/design/additions.md#service-account-impersonation).
 const IMPERSONATION: &str = "ServiceAccountImpersonation";
 const RELEASES: &str = "BundleReleaseSupport";
 const REVISIONS: &str = "BoxcutterRuntime";
-/// Catalogs that cannot be asked may be left out (spec 07 §6.3).
+/// Catalogs that cannot be asked may be left out (docs/design/additions.md#best-effort-resolution).
 const BEST_EFFORT: &str = "BestEffortResolution";
 /// Bundles that do not fit the cluster are passed over.
 const CLUSTER_CONSTRAINTS: &str = "ClusterConstraints";
-/// Whether the installed extensions allow the platform's next version is told (spec 06 §2.6).
+/// Whether the installed extensions allow the platform's next version is told
+/// (docs/design/operations.md#feature-gates).
 pub(crate) const UPGRADE_STATUS: &str = "ClusterUpgradeStatus";
 
 /// Every gate that may be named in `--feature-gates`.
@@ -117,7 +119,7 @@ mod tests {
         assert!(
             !features(&[]).impersonation && features(&["ServiceAccountImpersonation=true"]).impersonation
         );
-        // spec 07 A-01
+        // Case additions-a01
         assert!(!features(&[]).best_effort && !features(&[]).cluster_constraints);
         let ours = features(&["BestEffortResolution=true,ClusterConstraints=true"]);
         assert!(ours.best_effort && ours.cluster_constraints);

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_operator-controller");
 
-// spec 06 A59, §§2.1, 2.9
+// docs/design/operations.md#flag-syntax, docs/design/operations.md#start-up-errors; case operations-a59
 #[test]
 fn command_lines() {
     let run = |arguments: &[&str]| {
@@ -95,7 +95,7 @@ async fn probe(port: u16, path: &str) -> Option<(u16, String)> {
     Some((answer.status().as_u16(), answer.text().await.ok()?))
 }
 
-// spec 06 A57, §4.4; the profiling flag is accepted
+// docs/design/operations.md#probes; case operations-a57; the profiling flag is accepted
 #[tokio::test(flavor = "multi_thread")]
 async fn probes_tell_the_truth_and_a_stop_is_no_failure() {
     let plane = ControlPlane::start().await.unwrap();
@@ -122,7 +122,7 @@ async fn probes_tell_the_truth_and_a_stop_is_no_failure() {
     })
     .await;
     assert_eq!(probe(port, "healthz").await, Some((200, "ok".to_owned())));
-    // spec 06 §10.3
+    // docs/design/operations.md#process
     let about = |file: &str| std::fs::read_to_string(format!("/proc/{}/{file}", process.id())).unwrap();
     assert!(about("status").lines().any(|line| line == "Umask:\t0077"));
     let limits = about("limits");
@@ -193,7 +193,7 @@ async fn installation(plane: &ControlPlane, namespace: &str, labels: &Value) {
     apply(&deployments, deployment).await;
 }
 
-// spec 06 A30, E12, §8.2(6)
+// docs/design/operations.md#multiple-installations; cases operations-a30, operations-e12
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_installation_does_not_lead() {
     const ARGUMENTS: [&str; 3] =
@@ -274,7 +274,7 @@ fn authority() -> (Issuer<'static, KeyPair>, String) {
     (Issuer::new(params, key), pem)
 }
 
-// spec 06 §4.2
+// docs/design/operations.md#metrics-endpoint
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_are_for_those_whom_a_certificate_names() {
     let plane = ControlPlane::start().await.unwrap();

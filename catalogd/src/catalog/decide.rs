@@ -1,4 +1,4 @@
-//! What a reconcile has to do (spec 02 §C4). Pure and total.
+//! What a reconcile has to do (docs/design/catalogd.md#reconcile-order). Pure and total.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ pub enum Decision {
     Drop,
 }
 
-/// Decides; checks stand in the order of spec 02 §C4.
+/// Decides; checks stand in the order of docs/design/catalogd.md#reconcile-order.
 pub fn decide(observed: Observed<'_>) -> Decision {
     let catalog = observed.catalog;
     if !observed.leading {
@@ -174,7 +174,7 @@ pub fn poll_interval(image: &ImageSource) -> Option<Duration> {
     Some(Duration::from_secs(minutes * 60))
 }
 
-/// The image of the source, or the message of the terminal error (spec 02 §C4.8).
+/// The image of the source, or the message of the terminal error (docs/design/catalogd.md#reconcile-order).
 pub fn image(catalog: &ClusterCatalog) -> Result<&ImageSource, String> {
     let source = &catalog.spec.source;
     if source.type_ != CatalogSourceType::Image {
@@ -333,7 +333,7 @@ mod tests {
         let moved = catalog(json!({}));
         let expect = unpack("catalog generation differs from observed generation");
         assert_eq!(decide(observed(&moved, Some("r.example/a/b@sha256:2"))), expect);
-        // spec 02 acceptance 42: only foreign finalizers are left
+        // Case catalogd-42: only foreign finalizers are left
         let mut foreign = catalog(deleted.clone());
         foreign.metadata.finalizers = Some(vec!["example.org/x".to_owned()]);
         assert_eq!(decide(observed(&foreign, None)), Decision::Nothing);
@@ -368,7 +368,7 @@ mod tests {
         }
     }
 
-    // spec 07 §1.1
+    // docs/design/additions.md#annotations
     #[test]
     fn refreshes() {
         let asked = |value: &str| {

@@ -1,5 +1,5 @@
-//! What `/metrics` says about catalogs (spec 07 §4.11). Every replica says it: what is served by the status, which all
-//! share, and how much by what this one holds.
+//! What `/metrics` says about catalogs (docs/design/additions.md#metrics). Every replica says it: what is served by the
+//! status, which all share, and how much by what this one holds.
 
 use std::fmt;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ mod tests {
         .unwrap()
     }
 
-    // spec 07 A-53
+    // Case additions-a53
     #[test]
     fn catalogs_and_what_is_held_of_them() {
         let folder = tempfile::tempdir().unwrap();

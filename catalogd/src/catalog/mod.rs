@@ -1,4 +1,4 @@
-//! The ClusterCatalog controller (spec 02 §C): observe, [`decide`], act, [`status`].
+//! The ClusterCatalog controller (docs/design/catalogd.md#controller): observe, [`decide`], act, [`status`].
 //!
 //! Every replica reconciles every catalog and holds content; only the leader asks registries what a tag means
 //! and writes to the API. Followers take the digest that the leader put into the status. [`measures`] is for `/metrics`,

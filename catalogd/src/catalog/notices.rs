@@ -1,5 +1,5 @@
-//! What is worth an Event about a catalog (spec 07 §4.15): new content, and attempts that fail. Pure, and read off the
-//! step from one status to the next, so that a restart repeats nothing.
+//! What is worth an Event about a catalog (docs/design/additions.md#events): new content, and attempts that fail. Pure,
+//! and read off the step from one status to the next, so that a restart repeats nothing.
 
 use olm_api::ClusterCatalogStatus;
 use olm_api::conditions::{self, reasons, types};
@@ -67,7 +67,7 @@ mod tests {
         serde_json::from_value(status).unwrap()
     }
 
-    // spec 07 §4.15
+    // docs/design/additions.md#events
     #[test]
     fn only_transitions_are_news() {
         let first = status("Succeeded", "", Some("r/c@sha256:1"));

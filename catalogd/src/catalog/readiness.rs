@@ -1,4 +1,4 @@
-//! When a replica is ready (architecture ruling 4): once it holds what was being served when it started, or
+//! When a replica is ready (docs/design/architecture.md#every-replica-serves-content): once it holds what was being served when it started, or
 //! after 20 s. Never because of leadership, so that a rollout cannot wait for itself.
 
 use std::collections::BTreeMap;

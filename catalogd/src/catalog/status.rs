@@ -1,4 +1,5 @@
-//! The status that belongs to an outcome (spec 01 §7.2, spec 02 §C3). Pure.
+//! The status that belongs to an outcome (docs/design/api.md#clustercatalog-conditions,
+//! docs/design/catalogd.md#catalog-conditions). Pure.
 
 use jiff::Timestamp;
 use olm_api::cluster_catalog::{CatalogSourceType, CatalogUrls, ResolvedCatalogSource, ResolvedImageSource};
@@ -38,7 +39,7 @@ pub enum Outcome<'a> {
 }
 
 /// The status after `outcome`; equal to the one before where nothing changed. Conditions of others stay as they are (spec
-/// 01 §7, acceptance 39).
+/// docs/design/api.md#conditions; case api-39).
 pub fn next(catalog: &ClusterCatalog, outcome: &Outcome<'_>, now: Timestamp) -> ClusterCatalogStatus {
     let mut status = catalog.status.clone().unwrap_or_default();
     let generation = catalog.metadata.generation;
@@ -149,7 +150,7 @@ mod tests {
         }
     }
 
-    // spec 02 acceptance 35, 37, 40, 45; spec 01 acceptance 31, 35 to 40
+    // Cases catalogd-35, catalogd-37, catalogd-40, catalogd-45, api-31, api-35, api-36, api-37, api-38, api-39, api-40
     #[test]
     fn statuses() {
         let later = "2026-02-02T00:00:00Z";

@@ -1,4 +1,4 @@
-//! Which byte ranges of the content answer a query (spec 02 §D3). Pure.
+//! Which byte ranges of the content answer a query (docs/design/catalogd.md#index). Pure.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -289,7 +289,7 @@ mod tests {
         Selector { schema: schema.to_owned(), package: package.to_owned(), name: name.to_owned() }
     }
 
-    // spec 02 acceptance 52
+    // Case catalogd-52
     #[test]
     fn queries() {
         let index = index(&[

@@ -299,14 +299,14 @@ mod tests {
         let old = store.get("a").unwrap();
         assert_eq!(text(&old), "{\"name\":\"foo\",\"schema\":\"olm.package\"}\n{\"schema\":\"x\"}\n");
 
-        // spec 02 acceptance 12: a failure leaves the old content
+        // Case catalogd-12: a failure leaves the old content
         let broken = folder("schema: a\n--- foo\nschema: b\n");
         let error = store.replace("a", broken.path(), image('2')).unwrap_err().to_string();
         assert!(error.starts_with("error walking FBC root: catalog.yaml:"), "{error}");
         assert!(error.contains("invalid Yaml document separator: foo"), "{error}");
         assert_eq!(store.get("a").unwrap().canonical(), image('1'));
 
-        // spec 02 acceptance 54: who holds the old content reads it to the end
+        // Case catalogd-54: who holds the old content reads it to the end
         let second = folder("schema: z\n");
         store.replace("a", second.path(), image('3')).unwrap();
         assert_eq!(text(&store.get("a").unwrap()), "{\"schema\":\"z\"}\n");
@@ -335,7 +335,7 @@ mod tests {
         File::open(path).unwrap().set_modified(SystemTime::now() - age).unwrap();
     }
 
-    // spec 02 acceptance 41, 44
+    // Cases catalogd-41, catalogd-44
     #[test]
     fn remove_and_sweep() {
         let cache = tempfile::tempdir().unwrap();
@@ -437,7 +437,7 @@ mod tests {
         }
     }
 
-    // spec 02 acceptance 53: not by time but by proof, storing goes on until all was read
+    // Case catalogd-53: not by time but by proof, storing goes on until all was read
     #[test]
     fn readers_never_wait_for_a_writer() {
         let cache = tempfile::tempdir().unwrap();

@@ -55,7 +55,8 @@ async fn serve(
 }
 
 impl CatalogServer {
-    /// Checks in the order of spec 02 §D4: route, method, name, parameters, existence, conditions.
+    /// Checks in the order of docs/design/catalogd.md#order-of-checks: route, method, name, parameters, existence,
+    /// conditions.
     async fn answer(&self, head: Parts, body: Body) -> Response {
         let Parts { method, uri, headers, .. } = head;
         let query = uri.query().unwrap_or_default();
@@ -127,7 +128,7 @@ fn unreadable(catalog: &str, cause: &io::Error) -> Response {
     error(StatusCode::INTERNAL_SERVER_ERROR, "500 Internal Server Error")
 }
 
-/// An error as the reference words it (spec 02 §D4).
+/// An error as the reference words it (docs/design/catalogd.md#order-of-checks).
 pub(super) fn error(status: StatusCode, text: &str) -> Response {
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8")),

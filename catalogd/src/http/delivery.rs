@@ -1,4 +1,5 @@
-//! From a catalog's content to the response: conditions, ranges, encodings (spec 02 §§D5–D7).
+//! From a catalog's content to the response: conditions, ranges, encodings
+//! (docs/design/catalogd.md#conditional-requests, docs/design/catalogd.md#compression).
 
 use std::io;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Which compression a client gets, and the compressors (spec 02 §D7).
+//! Which compression a client gets, and the compressors (docs/design/catalogd.md#compression).
 
 use std::io::{self, Write};
 
@@ -111,7 +111,7 @@ pub fn negotiate<'a>(accept: impl IntoIterator<Item = &'a str>) -> Option<Encodi
 mod tests {
     use super::*;
 
-    // spec 02 acceptance 47
+    // Case catalogd-47
     #[test]
     fn negotiation() {
         let rows = [

@@ -1,4 +1,5 @@
-//! `/api/v1/graphql` (spec 02 §D8): requests, and the GraphQL schemas of the contents that were asked.
+//! `/api/v1/graphql` (docs/design/catalogd.md#graphql-requests): requests, and the GraphQL schemas of the contents that
+//! were asked.
 //!
 //! All work is done on blocking threads and few queries run at once, so that no other route waits for one. A catalog
 //! that makes no GraphQL schema is served in every other way.

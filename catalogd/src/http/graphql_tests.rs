@@ -22,7 +22,7 @@ struct Fixture {
     cache: tempfile::TempDir,
 }
 
-/// Catalog `cat` of spec 02 §K.
+/// Catalog `cat` of .
 fn cat() -> String {
     let mut yaml = "schema: olm.package\nname: foo\n---\nschema: olm.channel\npackage: foo\nname: stable\n\
                     entries: [{name: foo.v1, skips: [foo.v0]}]\n---\nname: noschema\npackage: foo\n"
@@ -97,7 +97,7 @@ fn failed(message: &str) -> Value {
     json!({"data": null, "errors": [{"message": message, "locations": []}]})
 }
 
-// spec 02 acceptance 55; with a schema from storing and with one from reading
+// Case catalogd-55; with a schema from storing and with one from reading
 #[tokio::test]
 async fn acceptance_55() {
     for is_observed in [true, false] {
@@ -126,7 +126,7 @@ async fn acceptance_55() {
     assert_eq!(page["data"]["xs"].as_array().unwrap().len(), 100);
 }
 
-// spec 02 §§D4, D8: the table of statuses
+// docs/design/catalogd.md#order-of-checks, docs/design/catalogd.md#graphql-requests: the table of statuses
 #[tokio::test]
 async fn statuses() {
     let fixture = fixture(true);
@@ -200,7 +200,7 @@ async fn headers() {
     assert_eq!(text, plain.body);
 }
 
-// spec 02 W14
+// docs/design/catalogd.md#graphql-schema-failures
 #[tokio::test]
 async fn a_collision_touches_nothing_else() {
     let fixture = fixture(true);
@@ -273,7 +273,7 @@ async fn who_waits_too_long_is_told() {
     }
 }
 
-// spec 02 §D8
+// docs/design/catalogd.md#graphql-requests
 #[tokio::test]
 async fn bodies() {
     let rows = [

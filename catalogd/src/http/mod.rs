@@ -1,4 +1,5 @@
-//! The catalog content server (spec 02 §§D4–D9): `/catalogs/{name}/api/v1/all`, `/metas` and
+//! The catalog content server (docs/design/catalogd.md#order-of-checks, docs/design/catalogd.md#server-limits):
+//! `/catalogs/{name}/api/v1/all`, `/metas` and
 //! `/graphql`.
 //!
 //! It only reads: what is held is decided elsewhere.

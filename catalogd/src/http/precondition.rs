@@ -1,5 +1,5 @@
-//! Conditional requests (RFC 9110 §13) in the order in which the reference evaluates them (spec 02 §D5).
-//! Pure. Unlike the reference we send and honour entity tags.
+//! Conditional requests (RFC 9110 §13) in the order in which the reference evaluates them
+//! (docs/design/catalogd.md#conditional-requests). Pure. Unlike the reference we send and honour entity tags.
 
 use http::{HeaderMap, HeaderName, header};
 use jiff::Timestamp;
@@ -104,7 +104,7 @@ mod tests {
         rows.iter().map(row).collect()
     }
 
-    // spec 02 acceptance 48
+    // Case catalogd-48
     #[test]
     fn verdicts() {
         use Verdict::{Failed, NotModified, Proceed};

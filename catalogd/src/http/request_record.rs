@@ -1,4 +1,4 @@
-//! Duration and log record of every request (spec 02 §D9).
+//! Duration and log record of every request (docs/design/catalogd.md#server-limits).
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -143,7 +143,7 @@ mod tests {
         }
     }
 
-    // spec 02 §D9
+    // docs/design/catalogd.md#server-limits
     #[tokio::test]
     async fn the_record_says_what_was_sent() {
         let sink = Sink::default();

@@ -1,4 +1,5 @@
-//! What a request path and query ask for (spec 02 §§D4, D6). Pure.
+//! What a request path and query ask for (docs/design/catalogd.md#order-of-checks, docs/design/catalogd.md#metas).
+//! Pure.
 
 use olm_fbc::Selector;
 
@@ -159,7 +160,7 @@ mod tests {
         }
     }
 
-    // spec 02 §D6, acceptance 52
+    // docs/design/catalogd.md#metas; case catalogd-52
     #[test]
     fn queries() {
         let of = |schema: &str, package: &str, name: &str| {

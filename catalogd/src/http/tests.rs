@@ -23,7 +23,7 @@ struct Fixture {
     _cache: tempfile::TempDir,
 }
 
-/// Serves catalog `cat` of spec 02 §K and the tiny catalog `tiny`; `lost` should be here but is not.
+/// Serves catalog `cat` of  and the tiny catalog `tiny`; `lost` should be here but is not.
 fn fixture(metas: bool) -> Fixture {
     let cache = tempfile::tempdir().unwrap();
     let store = Arc::new(Store::open(cache.path()).unwrap());
@@ -90,7 +90,7 @@ impl Fixture {
 const ALL: &str = "/catalogs/cat/api/v1/all";
 const METAS: &str = "/catalogs/cat/api/v1/metas";
 
-// spec 02 acceptance 46
+// Case catalogd-46
 #[tokio::test]
 async fn all_serves_every_line() {
     let fixture = fixture(true);
@@ -110,7 +110,7 @@ async fn all_serves_every_line() {
     assert_eq!((head.status, head.body.len()), (StatusCode::OK, 0));
     assert_eq!(head.header("content-length"), answer.header("content-length"));
     assert_eq!(head.header("content-encoding"), None);
-    // spec 02 acceptance 60
+    // Case catalogd-60
     assert!(
         fixture
             .metrics
@@ -129,7 +129,7 @@ fn decoded(encoding: &str, body: &[u8]) -> Vec<u8> {
     plain
 }
 
-// spec 02 acceptance 47
+// Case catalogd-47
 #[tokio::test]
 async fn compression() {
     let fixture = fixture(true);
@@ -156,7 +156,7 @@ async fn compression() {
     }
 }
 
-// spec 02 acceptance 48; §D5, W13
+// docs/design/catalogd.md#conditional-requests; case catalogd-48
 #[tokio::test]
 async fn conditions() {
     let fixture = fixture(true);
@@ -194,7 +194,7 @@ async fn conditions() {
     assert_eq!(unchanged.header("content-encoding"), None);
 }
 
-// spec 02 acceptance 49
+// Case catalogd-49
 #[tokio::test]
 async fn ranges() {
     let fixture = fixture(true);
@@ -238,7 +238,7 @@ async fn ranges() {
     assert_eq!(fixture.get(METAS, &[("range", "bytes=0-9")]).await.status, StatusCode::OK);
 }
 
-// spec 02 acceptance 50, 51, 52
+// Cases catalogd-50, catalogd-51, catalogd-52
 #[tokio::test]
 async fn refusals() {
     let fixture = fixture(true);
@@ -279,7 +279,7 @@ async fn refusals() {
     );
 }
 
-// spec 02 acceptance 52
+// Case catalogd-52
 #[tokio::test]
 async fn metas() {
     let off = fixture(false);
@@ -313,7 +313,7 @@ async fn metas() {
     assert_eq!(empty.body, fixture.get(ALL, &[]).await.body);
 }
 
-// spec 02 §H2.1, §H2.4, §H2.5, §H2.6
+// docs/design/catalogd.md#no-semantic-checks-on-the-server, docs/design/catalogd.md#metas
 #[tokio::test]
 async fn unusual_content() {
     let fixture = fixture(true);
@@ -354,7 +354,8 @@ async fn compressed_copy_of_everything_is_sent_while_it_is_made() {
     assert_eq!(later.header("content-length"), Some(later.body.len().to_string().as_str()));
 }
 
-// spec 02 §D7: what is too large for memory is compressed on the way, but not for everybody at once
+// docs/design/catalogd.md#compression: what is too large for memory is compressed on the way, but not for everybody at
+// once
 #[tokio::test]
 async fn long_parts() {
     let fixture = fixture(true);
@@ -378,7 +379,7 @@ async fn long_parts() {
     assert_eq!(fixture.get(path, &gzip).await.header("content-encoding"), Some("gzip"));
 }
 
-// spec 02 acceptance 53, W2
+// docs/design/catalogd.md#storing-content; case catalogd-53
 #[tokio::test]
 async fn readers_do_not_wait_for_a_writer_of_another_catalog() {
     let fixture = fixture(true);
@@ -397,7 +398,7 @@ async fn readers_do_not_wait_for_a_writer_of_another_catalog() {
     assert!(answered > 10, "{answered}");
 }
 
-// spec 02 acceptance 54
+// Case catalogd-54
 #[tokio::test]
 async fn a_slow_reader_gets_the_old_version_whole() {
     let fixture = fixture(true);

@@ -1,4 +1,5 @@
-//! `olm catalog build`: a catalog image from a directory, without a container engine (spec 07 §7.4).
+//! `olm catalog build`: a catalog image from a directory, without a container engine
+//! (docs/design/additions.md#authoring-commands).
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! From a bundle to its `olm.bundle` object in a catalog (spec 02 §A5–A6): the same values that `opm render` gives with the
-//! metadata of the ClusterServiceVersion in place of the manifests.
+//! From a bundle to its `olm.bundle` object in a catalog (docs/design/catalogd.md#schemas): the same values that `opm
+//! render` gives with the metadata of the ClusterServiceVersion in place of the manifests.
 //!
 //! Pure: files in, object out. What the cluster would refuse to load is refused here too.
 

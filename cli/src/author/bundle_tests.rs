@@ -95,7 +95,7 @@ fn dependencies_and_properties_of_all_files_are_in_it() {
         [json!({"packageName": "etcd", "versionRange": ">0.9.0"})]
     );
     assert_eq!(values(&bundle, "olm.constraint"), [json!({"failureMessage": "m"})]);
-    // As opm does it: all but packages and kinds verbatim (spec 03 §6.1).
+    // As opm does it: all but packages and kinds verbatim (docs/design/resolution.md#dependency-properties).
     assert_eq!(values(&bundle, "olm.label"), [json!({"label": "l"})]);
     assert_eq!(values(&bundle, "vendor.x"), [json!([1])]);
     assert_eq!(values(&bundle, "olm.gvk").len(), 3);
@@ -175,7 +175,7 @@ fn what_is_no_bundle_is_refused() {
     }
 }
 
-/// Every bundle of the field data that a catalog there has gets the object of that catalog (spec 07 acceptance A-56).
+/// Every bundle of the field data that a catalog there has gets the object of that catalog (case additions-a56).
 #[test]
 fn real_bundles_are_in_real_catalogs_as_we_make_them() {
     let Some(data) = std::env::var_os("OLM_FIELD_DATA").map(PathBuf::from) else {

@@ -86,7 +86,7 @@ impl CatalogDir {
     }
 }
 
-/// Whether `name` is a DNS label, as the names of packages (spec 02 §A8.1) and namespaces are.
+/// Whether `name` is a DNS label, as the names of packages (docs/design/catalogd.md#validation) and namespaces are.
 pub(crate) fn is_label(name: &str) -> bool {
     let inner = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
     (1..=63).contains(&name.len())

@@ -193,7 +193,7 @@ fn json_documents(text: &str, file: &str) -> Result<Vec<Document>, Failure> {
     Ok(documents)
 }
 
-/// Numbers as catalogs keep them: all are doubles (spec 02 §A4).
+/// Numbers as catalogs keep them: all are doubles (docs/design/catalogd.md#canonical-line).
 fn doubles(value: Value) -> Value {
     let Ok(text) = serde_json::to_vec(&value) else {
         return value;

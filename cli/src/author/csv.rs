@@ -1,5 +1,5 @@
-//! The parts of a ClusterServiceVersion that a catalog shows (spec 02 §A6, `olm.csv.metadata`): what tools have read from
-//! it since before there were catalogs, with everything else dropped.
+//! The parts of a ClusterServiceVersion that a catalog shows (docs/design/catalogd.md#property-types,
+//! `olm.csv.metadata`): what tools have read from it since before there were catalogs, with everything else dropped.
 
 use std::collections::BTreeMap;
 
@@ -261,7 +261,7 @@ impl Csv {
         Self::deserialize(object)
     }
 
-    /// The value of the property `olm.csv.metadata` (spec 02 §A6).
+    /// The value of the property `olm.csv.metadata` (docs/design/catalogd.md#property-types).
     ///
     /// # Errors
     /// None but those of encoding JSON.

@@ -1,4 +1,5 @@
-//! `olm catalog init`: the `olm.package` object that a package begins with (spec 07 §3.9).
+//! `olm catalog init`: the `olm.package` object that a package begins with
+//! (docs/design/additions.md#opm-compatibility).
 
 use std::fs::File;
 use std::io::Read;

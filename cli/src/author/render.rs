@@ -1,4 +1,5 @@
-//! Bundles and catalogs by where they are: a directory of this machine or an image, as `opm render` takes them (spec 07 §3.1).
+//! Bundles and catalogs by where they are: a directory of this machine or an image, as `opm render` takes them
+//! (docs/design/additions.md#bundle-annotations).
 
 use std::cell::Cell;
 use std::path::Path;
@@ -13,7 +14,7 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::source::{DirectoryFolder, ImageArgs};
 
-/// Label that every bundle image has (spec 07 §3.1).
+/// Label that every bundle image has (docs/design/additions.md#bundle-annotations).
 const PACKAGE_LABEL: &str = "operators.operatorframework.io.bundle.package.v1";
 const DATABASE_LABEL: &str = "operators.operatorframework.io.index.database.v1";
 /// What an image holds, as objects of a catalog.
@@ -112,7 +113,7 @@ fn objects(folder: &DirectoryFolder, session: &Session) -> Result<Vec<Value>, Fa
     Ok(objects)
 }
 
-/// What the image is not, in the words of `opm` on one line (spec 07 §3.1).
+/// What the image is not, in the words of `opm` on one line (docs/design/additions.md#bundle-annotations).
 fn undetermined(reference: &Reference, labels: &ImageLabels) -> String {
     let reference = olm_version::quote(&reference.to_string());
     if labels.contains_key(DATABASE_LABEL) {

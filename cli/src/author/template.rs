@@ -1,4 +1,5 @@
-//! `olm catalog template`: packages and channels that follow from a short list of bundle images (spec 07 §3.10).
+//! `olm catalog template`: packages and channels that follow from a short list of bundle images
+//! (docs/design/additions.md#catalog-templates).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

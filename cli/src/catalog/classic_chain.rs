@@ -1,4 +1,5 @@
-//! Heads and replaces chains of channels: what classic OLM makes of a channel (spec 07 §4.3). v1 knows neither.
+//! Heads and replaces chains of channels: what classic OLM makes of a channel
+//! (docs/design/additions.md#classic-upgrade-graph). v1 knows neither.
 
 use std::collections::{BTreeMap, BTreeSet};
 

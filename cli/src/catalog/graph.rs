@@ -1,7 +1,7 @@
 //! `olm catalog graph`: the upgrade edges between the bundles of a package.
 //!
 //! The edges of v1 come from the successor test of the resolver itself. Classic OLM uses the same test, but offers only what
-//! is on the replaces chain of a channel (spec 07 §4.3).
+//! is on the replaces chain of a channel (docs/design/additions.md#classic-upgrade-graph).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -133,7 +133,8 @@ pub(super) struct Node {
     /// Channels whose entries have nothing that follows this bundle.
     pub(super) head_of: Vec<String>,
     pub(super) deprecated: bool,
-    /// Named in `skips` of another entry, which does not keep v1 from installing it (spec 08 R-12).
+    /// Named in `skips` of another entry, which does not keep v1 from installing it
+    /// (docs/design/additions.md#skipped-versions).
     pub(super) skipped: bool,
     pub(super) unreachable: bool,
     /// The property for which v1 refuses to install the bundle.

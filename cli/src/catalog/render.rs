@@ -1,5 +1,5 @@
-//! `olm catalog render`: all objects of a source as one stream, in the order and notation of `opm render` (spec 02 §A10,
-//! spec 07 §3.9).
+//! `olm catalog render`: all objects of a source as one stream, in the order and notation of `opm render`
+//! (docs/design/catalogd.md#writing-catalogs, docs/design/additions.md#opm-compatibility).
 
 use clap::Args;
 use olm_fbc::{Meta, SCHEMA_BUNDLE, WriteError};

@@ -1,4 +1,5 @@
-//! Whether a change of an extension has arrived: judged by its conditions and its revisions (spec 05 §§3.6, 3.7). Pure.
+//! Whether a change of an extension has arrived: judged by its conditions and its revisions
+//! (docs/design/apply.md#mirrored-conditions, docs/design/apply.md#extension-conditions). Pure.
 //!
 //! The controller mirrors conditions of revisions onto the extension, also those of a revision that the change replaces, so
 //! the extension alone does not tell whether a rollout or a failure is the new one's.

@@ -12,7 +12,7 @@ use crate::progress::say;
 use crate::session::Session;
 use crate::source::Cluster;
 
-/// Name of the Deployment in every install file (spec 06 §1).
+/// Name of the Deployment in every install file (docs/design/operations.md#names-and-labels).
 const DEPLOYMENT: &str = "operator-controller-controller-manager";
 /// Gates that are off unless the controller's arguments say otherwise, but on where nothing is known of it.
 const OFF: &str = "SingleOwnNamespaceInstallSupport=false,DeploymentConfig=false";

@@ -34,8 +34,9 @@ pub(crate) async fn foreseen(
     }
 }
 
-/// The refusal of an upgrade that the controller would refuse because of CRDs (spec 05 §15); `None` where it would not, be it
-/// that it does not check, or that the existing objects decide.
+/// The refusal of an upgrade that the controller would refuse because of CRDs
+/// (docs/design/apply.md#crd-upgrade-safety); `None` where it would not, be it that it does not check, or that the
+/// existing objects decide.
 pub(crate) fn unsafe_upgrade(extension: &ClusterExtension, foresight: &Foresight) -> Option<Failure> {
     let definitions = &foresight.unsafe_definitions;
     let preflight = extension.spec.as_ref().and_then(|spec| spec.install.as_ref()?.preflight.as_ref());
@@ -62,7 +63,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    // spec 05 acceptance 49, 50
+    // Cases apply-49, apply-50
     #[test]
     fn an_unsafe_upgrade_is_refused_where_the_controller_refuses_it() {
         let extension = |annotations: Value, install: Value| -> ClusterExtension {

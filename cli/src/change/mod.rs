@@ -33,7 +33,7 @@ use crate::source::Cluster;
 /// Field manager of everything that the commands write.
 pub(crate) const FIELD_MANAGER: &str = "olm";
 
-/// Flags of the commands that change a cluster (spec 07 §7.2).
+/// Flags of the commands that change a cluster (docs/design/additions.md#changing-commands).
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ChangeArgs {
     /// Change nothing: say what would be written, as it is (client) or as the API server takes it (server)

@@ -1,4 +1,5 @@
-//! `olm diff`: what changes when a bundle takes the place of another, or of what a cluster has (spec 07 §7.3).
+//! `olm diff`: what changes when a bundle takes the place of another, or of what a cluster has
+//! (docs/design/additions.md#dry-runs).
 //!
 //! What is compared comes from the functions that operator-controller calls; comparing is pure ([`objects`], [`permissions`],
 //! [`report`]). A cluster is only read and asked for dry runs ([`cluster`]).

@@ -1,4 +1,5 @@
-//! `olm history`: the revisions of an extension, what became of them, and which one a rollback may go to (spec 07 §7.1).
+//! `olm history`: the revisions of an extension, what became of them, and which one a rollback may go to
+//! (docs/design/additions.md#reading-commands).
 
 mod record;
 

@@ -1,5 +1,5 @@
 //! `olm install`: makes a ClusterExtension, after saying which bundle the controller will choose for it and what is in the way
-//! (spec 07 §7.2).
+//! (docs/design/additions.md#changing-commands).
 //!
 //! The choice is the resolver's, as in `olm resolve`, and the objects are the renderer's, as in `olm render`; here is what
 //! leads to writing one extension, and in [`together`] several that depend on each other.

@@ -96,7 +96,7 @@ mod tests {
         serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
     }
 
-    // spec 07 E-08, spec 05 acceptance 24
+    // Cases additions-e08, apply-24
     #[test]
     fn what_is_there_is_never_overwritten_and_never_doubled() {
         let mut gone = extension("gone", "gone");

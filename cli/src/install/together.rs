@@ -1,5 +1,5 @@
 //! Installing a package with everything that it depends on: the solver's plan, shown, agreed to, and carried out step by step
-//! (spec 07 §5.5).
+//! (docs/design/additions.md#dependency-modes).
 //!
 //! The cluster keeps all that is known: the same command, run again, plans what is left.
 

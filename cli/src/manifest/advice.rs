@@ -1,4 +1,5 @@
-//! How to write it right: advice for the mistakes that people make in YAML and in ClusterExtensions (spec 08 S2-4 to S2-6).
+//! How to write it right: advice for the mistakes that people make in YAML and in ClusterExtensions (cases seeds-s2-4,
+//! seeds-s2-6).
 
 use serde_json::Value;
 
@@ -119,7 +120,7 @@ fn too_deep(lines: &[&str], number: usize, line: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    // spec 08 S2-4
+    // Case seeds-s2-4
     #[test]
     fn advice_names_the_line_and_the_rewrite() {
         for (text, at, expected) in [

@@ -30,7 +30,8 @@ const KIND: &str = "ClusterExtension";
 /// Path of the version expression.
 const VERSION: [&str; 4] = ["spec", "source", "catalog", "version"];
 
-/// What `kubectl` prints when an extension with a service account is applied (spec 01 §8.1).
+/// What `kubectl` prints when an extension with a service account is applied
+/// (docs/design/api.md#deprecated-service-account).
 const SERVICE_ACCOUNT_WARNING: &str = "Validation failed for ValidatingAdmissionPolicy \
 'clusterextension-serviceaccount-deprecated' with binding 'clusterextension-serviceaccount-deprecated': spec.serviceAccount is \
 deprecated, ignored, and will be removed in a future release. The operator-controller's cluster-admin service account is used \
@@ -292,7 +293,7 @@ mod tests {
         )
     }
 
-    // spec 08 S2-1
+    // Case seeds-s2-1
     #[test]
     fn a_service_account_is_accepted_with_the_warning_of_kubectl() {
         let text = extension("      version: \">=1.11, <1.13\"\n")
@@ -303,7 +304,7 @@ mod tests {
         assert!(judged.warnings[0].contains("spec.serviceAccount is deprecated, ignored"));
     }
 
-    // spec 08 S2-4, S2-5
+    // Cases seeds-s2-4, seeds-s2-5
     #[test]
     fn findings_have_line_field_and_rewrite() {
         for (catalog, expected) in [
@@ -363,7 +364,7 @@ mod tests {
         );
     }
 
-    // spec 08 S2-4
+    // Case seeds-s2-4
     #[test]
     fn the_indentation_of_the_product_documents_is_refused_with_its_line() {
         let text = extension("").replace('\n', "\n  ");
@@ -376,7 +377,7 @@ mod tests {
         );
     }
 
-    // spec 08 S1-5
+    // Case seeds-s1-5
     #[test]
     fn classic_kinds_and_other_objects_are_told_apart() {
         let group = "apiVersion: operators.coreos.com/v1\nkind: OperatorGroup\nmetadata: {name: g}\n";

@@ -223,7 +223,7 @@ mod tests {
         faults.iter().map(|fault| format!("{}: {}", fault.path.join("."), fault.message)).collect()
     }
 
-    // spec 08 S2-2, S2-3
+    // Cases seeds-s2-2, seeds-s2-3
     #[test]
     fn the_forms_of_the_product_documents_are_accepted() {
         for version in OF_PRODUCT_DOCUMENTS {
@@ -240,7 +240,7 @@ mod tests {
         }
     }
 
-    // spec 08 S2-5, S2-6
+    // Cases seeds-s2-5, seeds-s2-6
     #[test]
     fn what_the_api_server_refuses_is_refused() {
         for (catalog, expected) in [

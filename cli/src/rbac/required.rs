@@ -1,4 +1,5 @@
-//! `olm rbac required`: the rights that an account needs to install a bundle (spec 06 §1.6, spec 08 R-8).
+//! `olm rbac required`: the rights that an account needs to install a bundle
+//! (docs/design/operations.md#hardened-rights, docs/design/additions.md#service-account-impersonation).
 //!
 //! They are computed from the rendered objects by the function that operator-controller calls for the accounts that it acts as.
 

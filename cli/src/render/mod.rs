@@ -1,4 +1,4 @@
-//! `olm render`: the objects that operator-controller would apply for a bundle (spec 04, spec 07 §7.3).
+//! `olm render`: the objects that operator-controller would apply for a bundle (docs/design/additions.md#dry-runs).
 //!
 //! They come from the function that the controller calls; here is only what leads to it, and printing.
 

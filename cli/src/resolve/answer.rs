@@ -86,7 +86,7 @@ pub(super) struct ChosenBundle {
     /// The channels that have the bundle.
     pub(super) channels: Vec<String>,
     pub(super) default_channel: String,
-    /// Whether the default channel does not have it (spec 08 R-13).
+    /// Whether the default channel does not have it (docs/design/additions.md#default-channel).
     pub(super) outside_default_channel: bool,
     /// The edges that lead to it from the installed bundle, such as `replaces (stable)`.
     #[serde(skip_serializing_if = "Vec::is_empty")]

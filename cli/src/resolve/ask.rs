@@ -11,7 +11,7 @@ use super::rules::RuleArgs;
 use crate::catalog::package::{listed, shown_version, similar};
 use crate::failure::{Code, Failure};
 
-/// `--channel default`: the package's default channel (spec 08 R-13).
+/// `--channel default`: the package's default channel (docs/design/additions.md#default-channel).
 const DEFAULT: &str = "default";
 
 /// A question about one extension.

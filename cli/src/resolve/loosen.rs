@@ -1,4 +1,4 @@
-//! How to get something chosen where nothing is, and how to let go what a rule holds back (spec 07 A-60).
+//! How to get something chosen where nothing is, and how to let go what a rule holds back (case additions-a60).
 //!
 //! What would be chosen under other conditions is found by asking the resolver under these conditions.
 

@@ -1,4 +1,5 @@
-//! `--solve`: a plan with everything that a package needs, and the manifests that carry it out (spec 07 §5.5).
+//! `--solve`: a plan with everything that a package needs, and the manifests that carry it out
+//! (docs/design/additions.md#dependency-modes).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

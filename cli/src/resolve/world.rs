@@ -1,4 +1,5 @@
-//! What is installed besides and what the cluster serves: what dependencies are judged by (spec 07 §5.5).
+//! What is installed besides and what the cluster serves: what dependencies are judged by
+//! (docs/design/additions.md#dependency-modes).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;

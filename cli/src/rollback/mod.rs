@@ -1,4 +1,5 @@
-//! `olm rollback`: takes an extension back to a bundle that it had (spec 05 §9.3, spec 07 §7.2).
+//! `olm rollback`: takes an extension back to a bundle that it had (docs/design/apply.md#handover,
+//! docs/design/additions.md#changing-commands).
 //!
 //! Going back is going on: a new revision with the older bundle. So what is written is a version pin and the leave to go
 //! anywhere, and operator-controller does the rest. What that would change is found with the functions of `olm diff`, and what

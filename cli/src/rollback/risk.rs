@@ -16,7 +16,7 @@ use crate::source::Cluster;
 
 /// Findings after which data that is stored cannot be read any more, or loses fields when it is written next.
 const LOSSES: [&str; 3] = ["scope", "storedVersionRemoval", "existingFieldRemoval"];
-/// Findings that operator-controller accepts in no mode of annotation crd-check (spec 07 §4.13).
+/// Findings that operator-controller accepts in no mode of annotation crd-check (docs/design/additions.md#crd-checks).
 const NEVER_ACCEPTED: [&str; 2] = ["scope", "storedVersionRemoval"];
 
 /// What a rollback may cost.
@@ -170,7 +170,7 @@ mod tests {
         .unwrap()
     }
 
-    // spec 07 §7.2, A-47
+    // docs/design/additions.md#changing-commands; case additions-a47
     #[test]
     fn losses_are_losses_in_every_mode_and_refusals_are_the_controllers() {
         let text = |kind: &str| json!({"a": {"type": kind}});

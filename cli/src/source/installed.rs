@@ -1,4 +1,4 @@
-//! What is installed in a cluster, and which kinds it serves (spec 07 §5.5).
+//! What is installed in a cluster, and which kinds it serves (docs/design/additions.md#dependency-modes).
 
 use std::collections::{BTreeMap, BTreeSet};
 

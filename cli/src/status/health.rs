@@ -1,6 +1,6 @@
 //! How an extension is, in one word, and what holds it back.
 //!
-//! Pure: read from its conditions and annotations only (spec 05 §3.7, §3.10).
+//! Pure: read from its conditions and annotations only (docs/design/apply.md#extension-conditions).
 
 use olm_api::conditions::{PULLING, Status, reasons, types};
 use olm_api::{ClusterExtension, Condition, annotations};

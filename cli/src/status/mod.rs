@@ -1,4 +1,5 @@
-//! `olm status`: how extensions are, down to each object of their revisions (spec 07 §7.1).
+//! `olm status`: how extensions are, down to each object of their revisions
+//! (docs/design/additions.md#reading-commands).
 //!
 //! [`observe`] reads the cluster, [`tree`] and [`health`] judge what was read, [`text`] prints it. Nothing is changed.
 

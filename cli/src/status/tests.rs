@@ -352,7 +352,7 @@ fn programs_get_the_same() {
     );
 }
 
-// spec 05 §3.10
+// docs/design/apply.md#extension-conditions
 #[test]
 fn health() {
     let ok = "Installed=True/Succeeded ok";

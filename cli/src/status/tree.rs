@@ -80,7 +80,7 @@ pub(crate) struct RevisionState {
     pub(crate) phases: Vec<PhaseState>,
 }
 
-/// Where a revision is on its way (spec 05 §6.4).
+/// Where a revision is on its way (docs/design/apply.md#revision-conditions).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Stage {
     New,
@@ -209,7 +209,7 @@ pub(crate) fn installed(extension: &ClusterExtension) -> Option<BundleState> {
     Some(BundleState { name: bundle.name.clone(), version: bundle.version.clone() })
 }
 
-/// Whether the extension carries the annotation that holds everything (spec 07 §7.2).
+/// Whether the extension carries the annotation that holds everything (docs/design/additions.md#pause).
 pub(crate) fn is_paused(extension: &ClusterExtension) -> bool {
     ExtensionRules::of(extension.metadata.annotations.as_ref(), Settings::default()).paused
 }
@@ -221,7 +221,8 @@ pub(crate) fn obstacle(observed: &Observed) -> Option<String> {
     RevisionState::new(newest, &sets).obstacle()
 }
 
-/// Whether the revision took an installation over from the reference's Helm applier (spec 05 §16.3).
+/// Whether the revision took an installation over from the reference's Helm applier
+/// (docs/design/apply.md#migration-to-revision-1).
 pub(crate) fn is_migrated(set: &ClusterObjectSet) -> bool {
     let label = set.metadata.labels.as_ref().and_then(|all| all.get(labels::MIGRATED_FROM_HELM));
     label.is_some_and(|value| value == "true")

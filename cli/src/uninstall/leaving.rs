@@ -1,4 +1,5 @@
-//! What goes with an extension: its objects, its definitions, and their custom resources (spec 07 §4.14). Pure.
+//! What goes with an extension: its objects, its definitions, and their custom resources
+//! (docs/design/additions.md#uninstall-policy). Pure.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -301,7 +302,7 @@ mod tests {
         leaving.counted()
     }
 
-    // spec 07 §4.14
+    // docs/design/additions.md#uninstall-policy
     #[test]
     fn what_goes_is_counted_first() {
         let goes = leaving(None, false, 3);
@@ -323,7 +324,7 @@ Warning:            ConfigMap ns/secret is not counted: forbidden
         assert!(goes.blocked().is_none() && !goes.keeps_definitions());
     }
 
-    // spec 07
+    // Cases additions-a49, additions-a50
     #[test]
     fn policies_keep_and_block() {
         let kept = leaving(Some("BlockIfInUse"), true, 3);

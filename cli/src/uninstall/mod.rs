@@ -1,4 +1,5 @@
-//! `olm uninstall`: deletes a ClusterExtension, after counting what goes with it (spec 07 §4.14).
+//! `olm uninstall`: deletes a ClusterExtension, after counting what goes with it
+//! (docs/design/additions.md#uninstall-policy).
 //!
 //! What goes is judged in [`leaving`]; the deletion itself is the controller's work, by the extension's uninstall policy.
 

@@ -1,4 +1,5 @@
-//! `olm upgrade`: changes what a ClusterExtension asks for, after saying where that leads and what it changes (spec 07 §7.2).
+//! `olm upgrade`: changes what a ClusterExtension asks for, after saying where that leads and what it changes
+//! (docs/design/additions.md#changing-commands).
 //!
 //! The choice is the resolver's, as in `olm resolve`; what changes is foreseen as in `olm diff`.
 

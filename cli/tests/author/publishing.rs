@@ -96,7 +96,7 @@ async fn a_catalog_is_made_and_published() {
 
 #[tokio::test]
 async fn building_twice_gives_the_same_digest() {
-    // spec 07 acceptance A-58
+    // Case additions-a58
     let workshop = Workshop::open().await;
     begin(&workshop).await;
     workshop.write("catalog/.indexignore", "notes\n");
@@ -122,7 +122,7 @@ async fn building_twice_gives_the_same_digest() {
 
 #[tokio::test]
 async fn a_catalog_is_put_together_from_images() {
-    // spec 08, seed 000: a list of references, each rendered into a directory of its own
+    // A list of references, each rendered into a directory of its own
     let workshop = Workshop::open().await;
     begin(&workshop).await;
     workshop.registry.set_access(Access::Basic("user".to_owned(), "secret".to_owned()));

@@ -34,7 +34,7 @@ fn compare(name: &str, printed: &str) {
     assert_eq!(std::fs::read_to_string(&file).unwrap_or_default(), printed, "{name}");
 }
 
-// spec 08 S0-6
+// Case seeds-s0-6
 #[test]
 fn a_good_bundle_passes_in_silence() {
     for args in [&["good"][..], &["good", "--strict"], &["good", "--k8s-version", "v1.31.2"]] {

@@ -17,12 +17,12 @@ async fn an_extension_is_made_once_and_never_overwritten() {
 }
 
 async fn nothing_is_written_by_a_dry_run(world: &World) {
-    // spec 08 R-13: `default` is the package's default channel.
+    // docs/design/additions.md#default-channel: `default` is the package's default channel.
     let line = ["install", "lamp", "-n", "lamp", "--create-namespace", "--channel", "default"];
     let ran = world.olm(&[&line[..], &["--dry-run=client", "-o", "yaml"]].concat()).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     compare("install-dry-run.yaml", &ran.stdout);
-    // spec 08 R-12
+    // docs/design/additions.md#skipped-versions
     let line = ["install", "shade", "-n", "pipe-system", "--version", "1.1.0", "--dry-run=server"];
     let ran = world.olm(&line).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
@@ -72,7 +72,7 @@ async fn what_would_be_refused_is_refused_first(world: &World) {
             2,
             "error: spec.source.catalog.version: ",
         ),
-        // spec 07 A-21
+        // Case additions-a21
         (
             &["app", "-n", "pipe-system"],
             4,
@@ -100,7 +100,7 @@ async fn what_would_be_refused_is_refused_first(world: &World) {
 }
 
 async fn the_choice_is_said_and_the_extension_made(world: &World) {
-    // spec 08 R-13: the choice lies outside the default channel.
+    // docs/design/additions.md#default-channel: the choice lies outside the default channel.
     let ran = world.olm(&["install", "lamp", "-n", "lamp", "--create-namespace", "--version", "x"]).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     compare("install.txt", &ran.stdout);
@@ -148,7 +148,7 @@ async fn the_controllers_own_settings_count(world: &World) {
     world.set_controller(&["--feature-gates=SingleOwnNamespaceInstallSupport=true,Unknown=true"]).await;
     let ran = world.olm(&["install", "own", "-n", "pipe-system"]).await;
     assert_eq!(ran.code, 3);
-    // spec 07 A-37
+    // Case additions-a37
     assert!(ran.stderr.contains("watchNamespace"), "{}", ran.stderr);
     let line =
         ["install", "own", "-n", "pipe-system", "--watch-namespace", "pipe-system", "--dry-run=server"];
@@ -156,7 +156,7 @@ async fn the_controllers_own_settings_count(world: &World) {
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     let extension: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(extension["spec"]["config"]["inline"]["watchNamespace"], "pipe-system");
-    // spec 07 A-22
+    // Case additions-a22
     world.set_controller(&["--dependency-mode=Report"]).await;
     let ran = world.olm(&["install", "app", "-n", "pipe-system", "--dry-run=client"]).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));

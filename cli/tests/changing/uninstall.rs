@@ -80,7 +80,7 @@ async fn set_policy(world: &World, policy: Option<&str>) {
     world.extensions().patch("pipe", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
 }
 
-// spec 07 A-49
+// Case additions-a49
 async fn the_extensions_policy_counts(world: &World) {
     set_policy(world, Some("BlockIfInUse")).await;
     let ran = world.olm(&["uninstall", "pipe", "--yes"]).await;
@@ -91,7 +91,7 @@ async fn the_extensions_policy_counts(world: &World) {
     set_policy(world, None).await;
 }
 
-// spec 07 A-50
+// Case additions-a50
 async fn nothing_goes_before_the_controller_keeps_the_definitions(world: &World) {
     let ran = world.olm(&["uninstall", "pipe", "--keep-crds", "--yes", "--timeout", "1s"]).await;
     assert_eq!(ran.code, 1, "{}", ran.stderr);

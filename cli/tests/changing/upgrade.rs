@@ -28,7 +28,7 @@ async fn nothing_is_asked_for(world: &World) {
     compare("upgrade-stay.txt", &ran.stdout);
 }
 
-// spec 05 acceptance 49
+// Case apply-49
 async fn what_would_break_is_refused(world: &World) {
     let before = catalog(world).await;
     let ran = world.olm(&["upgrade", "pipe", "--latest"]).await;

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use super::run::{Ran, command, olm};
 
-// spec 05 acceptance 49
+// Case apply-49
 #[test]
 fn what_breaks_is_listed_and_fails_the_check() {
     let ran = olm(&["crd-check", "crds/old.yaml", "crds/unsafe.json"]);

@@ -1,4 +1,5 @@
-//! Exit codes and messages of runs that fail (spec 07 §7), at least one for each command.
+//! Exit codes and messages of runs that fail (docs/design/additions.md#exit-codes-and-output), at least one for each
+//! command.
 
 use std::io::Read;
 use std::process::Stdio;
@@ -32,14 +33,14 @@ fn failures_have_their_code_and_say_what_to_do() {
              error: catalog.yaml:1: document 1: invalid package \"foo\": invalid channel \"missing\": channel must contain at least one bundle\n\
              broken: 5 errors\n",
         ),
-        // spec 08 S0-1: the range is not quoted
+        // Case seeds-s0-1: the range is not quoted
         (
             &["catalog", "validate", "unreadable"],
             3,
             "error: catalog.yaml:9: document 2: error converting YAML to JSON: yaml: line 6: did not find expected comment or line break\n\
              unreadable: 1 error\n",
         ),
-        // spec 08 S1-5
+        // Case seeds-s1-5
         (&["validate", "classic"], 3, &no_schema),
         (&["validate", "classic/subscription.yaml"], 2, &subscription_file),
         (
@@ -151,7 +152,7 @@ fn wrong_usage_is_told_with_the_usage() {
     }
 }
 
-// spec 02 §A8: what opm prints for programs, and every finding besides
+// docs/design/catalogd.md#validation: what opm prints for programs, and every finding besides
 #[test]
 fn programs_get_the_verdict_and_every_finding() {
     let ran = olm(&["validate", "broken", "--strict", "-o", "json"]);
@@ -160,7 +161,7 @@ fn programs_get_the_verdict_and_every_finding() {
     assert_eq!(result["passed"], false);
     assert_eq!(result["error"]["message"], "unknown package \"bar\" for channel \"b\"");
     let findings = result["findings"].as_array().unwrap();
-    // spec 08 S0-5
+    // Case seeds-s0-5
     let warnings: Vec<_> = findings.iter().filter(|finding| finding["severity"] == "warning").collect();
     assert_eq!(warnings.len(), 1);
     assert_eq!(warnings[0]["message"], "properties[1].value of type \"vendor.note\" must not be null");

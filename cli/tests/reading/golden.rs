@@ -34,10 +34,10 @@ const CASES: &[(&str, &[&str])] = &[
     ("graph.yaml", &["catalog", "graph", "catalog", "pipe", "-o", "yaml"]),
     ("graph-odd.txt", &["catalog", "graph", "odd", "odd"]),
     ("graph-odd-classic.txt", &["catalog", "graph", "odd", "odd", "--semantics", "classic"]),
-    // spec 07 A-14
+    // Case additions-a14
     ("graph-skipped.txt", &["catalog", "graph", "skipped", "example"]),
     ("graph-skipped-classic.txt", &["catalog", "graph", "skipped", "example", "--semantics", "classic"]),
-    // spec 08 S0-1
+    // Case seeds-s0-1
     ("graph-from.txt", &["catalog", "graph", "skipped", "example", "--from", "example.v1.0.0"]),
     ("graph-from.mmd", &["catalog", "graph", "skipped", "example", "--from", "1.0.0", "--format", "mermaid"]),
     ("graph-from.json", &["catalog", "graph", "skipped", "example", "--from", "1.0.0", "-o", "json"]),
@@ -76,7 +76,7 @@ const CASES: &[(&str, &[&str])] = &[
             "SelfCertified",
         ],
     ),
-    // spec 08 R-12, S2 example
+    // docs/design/additions.md#skipped-versions
     ("resolve-skipped.txt", &["resolve", "example", "--catalog", "skipped", "--installed", "1.0.0"]),
     (
         "resolve-priority.txt",
@@ -110,7 +110,7 @@ const CASES: &[(&str, &[&str])] = &[
             "--explain",
         ],
     ),
-    // spec 08 R-6
+    // docs/design/additions.md#upgrade-scope
     (
         "resolve-scope.txt",
         &["resolve", "app", "--catalog", "deps", "--upgrade-scope", "minor", "--installed", "1.0.0"],
@@ -122,12 +122,12 @@ const CASES: &[(&str, &[&str])] = &[
         "solve-manifests.yaml",
         &["resolve", "app", "--catalog", "deps", "--solve", "--manifests", "--namespace", "apps"],
     ),
-    // spec 07 A-32
+    // Case additions-a32
     (
         "solve-group.txt",
         &["resolve", "ping", "--catalog", "deps", "--installed", "1.0.0", "--with", "pong@1.0.0", "--solve"],
     ),
-    // spec 02 §A10
+    // docs/design/catalogd.md#writing-catalogs
     ("render.json", &["catalog", "render", "catalog"]),
     ("render.yaml", &["catalog", "render", "catalog", "-o", "yaml"]),
     ("validate.txt", &["validate", "catalog"]),
@@ -182,7 +182,7 @@ fn under_the_name_of_a_kubectl_plugin_usage_and_examples_say_kubectl() {
     assert!(wrong.stderr.contains("Usage: kubectl olm catalog show"), "{}", wrong.stderr);
 }
 
-// spec 02 §A10: the same bytes every time, and they mean the same catalog
+// docs/design/catalogd.md#writing-catalogs: the same bytes every time, and they mean the same catalog
 #[test]
 fn what_is_rendered_renders_to_itself() {
     for notation in ["json", "yaml"] {

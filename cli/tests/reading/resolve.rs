@@ -18,14 +18,14 @@ fn failed(args: &[&str]) -> (i32, String) {
 #[test]
 fn what_cannot_be_chosen_has_the_controllers_text_and_a_way_out() {
     let cases: &[(&[&str], i32, &str)] = &[
-        // spec 03 acceptance 14
+        // Case resolution-14
         (
             &["pipe", "--catalog", "catalog", "--channel", "nope"],
             4,
             "error: no bundles found for package \"pipe\" in channels [nope]\n\
              hint: there is no channel \"nope\"; channels: fast, slow (default)\n",
         ),
-        // spec 03 acceptance 16
+        // Case resolution-16
         (
             &["lamp", "--catalog", "catalog", "--version", "4.0.0"],
             4,
@@ -33,7 +33,7 @@ fn what_cannot_be_chosen_has_the_controllers_text_and_a_way_out() {
              hint: without the version lamp.v1.0.0 (1.0.0) would be chosen\n\
              hint: versions: 1.0.0\n",
         ),
-        // spec 03 acceptance 31
+        // Case resolution-31
         (
             &["example", "--catalog", "skipped", "--installed", "1.0.0", "--version", "3.0.0"],
             4,
@@ -45,7 +45,7 @@ fn what_cannot_be_chosen_has_the_controllers_text_and_a_way_out() {
              chosen\n\
              hint: versions: 3.0.0, 2.0.0, 1.0.0\n",
         ),
-        // spec 03 acceptance 21
+        // Case resolution-21
         (
             &["demo", "--catalog", "twins/alpha", "--catalog", "twins/beta"],
             4,
@@ -59,7 +59,7 @@ fn what_cannot_be_chosen_has_the_controllers_text_and_a_way_out() {
             4,
             "error: no bundles found for package \"pip\"\nhint: catalog has no package \"pip\"; similar names: pipe\n",
         ),
-        // spec 07 A-21, spec 08 S0-6
+        // Cases additions-a21, seeds-s0-6
         (
             &["app", "--catalog", "deps"],
             4,
@@ -69,7 +69,7 @@ fn what_cannot_be_chosen_has_the_controllers_text_and_a_way_out() {
              refusing them, as does the annotation ext.olm.operatorframework.io/dependency-mode\n\
              hint: app.v1.0.0 depends on nothing: --version 1.0.0\n",
         ),
-        // spec 08 R-5, S2-6
+        // docs/design/additions.md#version-expressions; case seeds-s2-6
         (
             &["pipe", "--catalog", "catalog", "--version", "1.11 OR 1.13"],
             2,
@@ -98,7 +98,7 @@ fn what_cannot_be_chosen_has_the_controllers_text_and_a_way_out() {
     }
 }
 
-// spec 08 S2-1, spec 07 A-60
+// Cases seeds-s2-1, additions-a60
 #[test]
 fn a_file_is_asked_as_the_controller_would_ask() {
     let ran = olm(&["resolve", "-f", "extensions/pipe.yaml", "--catalog", "catalog", "--installed", "1.0.0"]);
@@ -119,7 +119,7 @@ fn a_file_is_asked_as_the_controller_would_ask() {
     );
 }
 
-// spec 08 S2-4 to S2-6
+// Cases seeds-s2-4, seeds-s2-6
 #[test]
 fn what_the_api_server_would_refuse_is_refused_with_the_rewrite() {
     assert_eq!(
@@ -158,7 +158,7 @@ fn what_the_api_server_would_refuse_is_refused_with_the_rewrite() {
     assert!(stderr.contains("Subscription is an object of classic OLM"), "{stderr}");
 }
 
-// spec 07 A-33
+// Case additions-a33
 #[test]
 fn what_cannot_be_satisfied_is_told_as_a_tree() {
     let ran = olm(&["resolve", "lost", "--catalog", "deps", "--solve"]);
@@ -175,7 +175,7 @@ fn what_cannot_be_satisfied_is_told_as_a_tree() {
 #[test]
 fn a_plan_keeps_to_the_policy_and_the_brakes_of_the_question() {
     let solve = |flags: &[&str]| olm(&[&["resolve", "app", "--catalog", "deps", "--solve"], flags].concat());
-    // spec 08 R-6
+    // docs/design/additions.md#upgrade-scope
     let ran = solve(&["--installed", "1.0.0", "--upgrade-scope", "minor"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (0, "app is at its best bundle already\n"), "{}", ran.stderr);
     let ran = solve(&["--policy", "SelfCertified", "--manifests"]);
@@ -245,7 +245,7 @@ fn waiting_for_standard_input_can_be_interrupted() {
     drop(stdin);
 }
 
-// spec 08 R-13
+// docs/design/additions.md#default-channel
 #[test]
 fn a_choice_outside_of_the_default_channel_is_shown() {
     let args = ["resolve", "pipe", "--catalog", "catalog", "--version", "1.2.0"];
@@ -317,7 +317,7 @@ fn certified(mut revision: Value) -> Value {
     revision
 }
 
-// spec 07 A-23, A-60
+// Cases additions-a23, additions-a60
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_extension_of_the_cluster_is_explained_by_what_the_cluster_has() {
     let mode = json!({ "ext.olm.operatorframework.io/dependency-mode": "Check" });
@@ -350,7 +350,7 @@ async fn an_extension_of_the_cluster_is_explained_by_what_the_cluster_has() {
     assert_eq!((ran.code, ran.stderr.as_str()), (4, "error: there is no ClusterExtension \"nope\"\n"));
 }
 
-// spec 07 A-24, E-18
+// Cases additions-a24, additions-e18
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kinds_are_of_the_extension_whose_definitions_they_are() {
     let mode = json!({ "ext.olm.operatorframework.io/dependency-mode": "Check" });
@@ -397,7 +397,7 @@ async fn a_catalog_that_is_not_served_stops_the_resolution_unless_best_effort_is
          served\nhint: leave it out with a selector, such as --selector olm.operatorframework.io/metadata.name!=off, switch it \
          off with spec.availabilityMode: Unavailable, or turn on the gate BestEffortResolution\n"
     );
-    // spec 07 A-34
+    // Case additions-a34
     let ran = cluster.olm(&["resolve", "base", "--feature-gates", "BestEffortResolution=true"]).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     assert!(ran.stdout.contains("catalog off is left out"), "{}", ran.stdout);

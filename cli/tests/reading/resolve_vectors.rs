@@ -1,5 +1,5 @@
-//! The vector file `resolver_cases.yaml` (format: spec 03 §7) put to the command line: what it says of a cluster's extension is
-//! what the resolver's own vector test expects of the controller.
+//! The vector file `resolver_cases.yaml` (format: docs/design/resolution.md#test-vectors) put to the command line: what
+//! it says of a cluster's extension is what the resolver's own vector test expects of the controller.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

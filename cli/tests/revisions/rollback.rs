@@ -68,7 +68,7 @@ async fn harmless(setting: &Setting) {
     assert!(ran.stderr.contains("cannot change ClusterExtension \"pipe\": "), "{}", ran.stderr);
 }
 
-/// spec 07 §7.2: refuses on data-loss findings unless `--accept-risk`.
+/// docs/design/additions.md#changing-commands: refuses on data-loss findings unless `--accept-risk`.
 async fn losses_are_refused(setting: &Setting) {
     let mut bend = object("example.com/v1", "Bend", "knee");
     bend["spec"] = json!({"angle": "90"});

@@ -1,5 +1,6 @@
 //! Takes over what the reference installed with Helm: its newest deployed release becomes revision 1 of the extension,
-//! which the revision controller then makes the owner of everything that runs, without changing it (spec 05 §16).
+//! which the revision controller then makes the owner of everything that runs, without changing it
+//! (docs/design/apply.md#adoption).
 //!
 //! Only reads what Helm stored, never writes it: the releases go with their ClusterExtension, as in the reference. What
 //! the reference installed with revisions needs nothing of this module.

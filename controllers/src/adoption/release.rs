@@ -1,4 +1,5 @@
-//! Releases that the reference stored with Helm: which one counts, and what it installed (spec 05 §§16.1–16.2). Pure.
+//! Releases that the reference stored with Helm: which one counts, and what it installed
+//! (docs/design/apply.md#helm-releases). Pure.
 //!
 //! What a release holds may be secret: errors name places in it, never content.
 

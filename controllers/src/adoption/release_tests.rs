@@ -40,7 +40,7 @@ fn stored(release: &Value) -> Vec<u8> {
 /// Name, status and version of the releases, and the one that counts.
 type Releases = (&'static [(&'static str, &'static str, &'static str)], Option<&'static str>);
 
-// spec 05 acceptance 61
+// Case apply-61
 #[test]
 fn the_newest_deployed_release_counts() {
     let rows: [Releases; 7] = [

@@ -1,6 +1,6 @@
 //! Bundles as the extensions want them: pulled once for each digest, rendered once for each digest and set of wishes,
-//! then kept on disk, so that an unchanged bundle costs neither registry nor CPU, not even after a restart (spec 05 §§3.5,
-//! 18.5, spec 04 §17 #15).
+//! then kept on disk, so that an unchanged bundle costs neither registry nor CPU, not even after a restart
+//! (docs/design/apply.md#missing-bundle-content, docs/design/bundles.md#author-checks).
 //!
 //! ```text
 //! image ─ resolve ► digest ─┬ kept rendering ───────────────────────► Rendered
@@ -289,7 +289,7 @@ fn program() -> String {
     format!("{}, built: {built:?}", version_text())
 }
 
-/// Without the mark by which other programs tell terminal errors (spec 01 §7.1 rule 7).
+/// Without the mark by which other programs tell terminal errors (docs/design/api.md#condition-updates).
 fn unavailable(error: PullError) -> Failure {
     match error.class() {
         Class::Terminal => Failure::blocked(error.unmarked()),

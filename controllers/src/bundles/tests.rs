@@ -96,7 +96,7 @@ async fn what_was_damaged_is_made_again() {
     }
 }
 
-// spec 04 §17 #14
+// docs/design/bundles.md#author-checks
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fault_is_found_once() {
     let directory = tempfile::tempdir().unwrap();
@@ -167,7 +167,8 @@ async fn images_are_kept_while_an_extension_needs_them() {
     assert_eq!(left(), 1);
 }
 
-// spec 05 §3.7, spec 01 §7.1 rule 6: the same text again, so that status does not churn
+// docs/design/apply.md#extension-conditions, docs/design/api.md#condition-updates: the same text again, so that status
+// does not churn
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unreachable_registry_is_told_in_the_same_words_each_time() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Content of one catalog reference in a file: all of it, or one package (spec 03 §§1.4, 9 rows 1, 2 and 4).
+//! Content of one catalog reference in a file: all of it, or one package (docs/design/resolution.md#package-content,
+//! docs/design/resolution.md#complete-answers).
 //!
 //! ```text
 //! the lines of packages, as served │ index as JSON │ 8 bytes magic │ length of the lines │ length of the index
@@ -310,7 +311,7 @@ mod tests {
             let package = content.package("a").unwrap();
             assert_eq!((package.packages.len(), package.bundles.len(), package.channels.len()), (1, 1, 1));
             assert!(!content.package("b").unwrap().is_empty());
-            // spec 03 acceptance 10
+            // Case resolution-10
             assert!(content.package("acme").unwrap().is_empty());
             assert!(content.package("loose").unwrap().is_empty());
             assert!(content.package("../a").unwrap().is_empty());
@@ -376,7 +377,7 @@ mod tests {
         assert!(matches!(turns(most), Err(WriteError::Index(_))));
     }
 
-    // spec 03 acceptance 6
+    // Case resolution-6
     #[test]
     fn what_is_no_content_leaves_nothing() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Follows the ClusterCatalogs: which content they serve, and what else a resolution looks at (spec 03 §§1.2, 1.6).
+//! Follows the ClusterCatalogs: which content they serve, and what else a resolution looks at
+//! (docs/design/resolution.md#demand-driven-fetch).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use super::fixture::{Catalogd, Conduct, NOT_FOUND, Side, bundle, cache, files, singles, until};
 
-// spec 03 acceptance 4
+// Case resolution-4
 #[tokio::test]
 async fn what_is_not_served_is_asked_for_again() {
     for code in [404, 503] {
@@ -36,7 +36,7 @@ async fn what_is_not_served_is_asked_for_again() {
     }
 }
 
-// spec 03 acceptance 5
+// Case resolution-5
 #[tokio::test]
 async fn a_catalogd_that_is_gone_is_named_and_may_come_back() {
     let (catalogd, cache) = (Catalogd::start(), cache());
@@ -61,7 +61,7 @@ async fn a_catalogd_that_is_gone_is_named_and_may_come_back() {
     assert_eq!(catalogd.requests().len(), 4);
 }
 
-// spec 03 acceptance 6
+// Case resolution-6
 #[tokio::test]
 async fn content_that_is_none_is_named_and_its_predecessor_is_not_used() {
     let (catalogd, cache) = (Catalogd::start(), cache());
@@ -79,7 +79,7 @@ async fn content_that_is_none_is_named_and_its_predecessor_is_not_used() {
     side.expect(&second, "a", "a.v2").await;
 }
 
-// spec 03 §9 row 8
+// docs/design/resolution.md#complete-answers
 #[tokio::test]
 async fn half_an_answer_is_none() {
     for without_metas in [false, true] {
@@ -100,7 +100,7 @@ async fn half_an_answer_is_none() {
     }
 }
 
-// spec 03 §9 row 8: a connection that just ends may have been cut off between two objects.
+// docs/design/resolution.md#complete-answers: a connection that just ends may have been cut off between two objects.
 #[tokio::test]
 async fn an_answer_that_ends_with_its_connection_is_none() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -122,7 +122,7 @@ async fn an_answer_that_ends_with_its_connection_is_none() {
     server.abort();
 }
 
-// spec 03 §9 row 6
+// docs/design/resolution.md#complete-answers
 #[tokio::test]
 async fn content_of_another_digest_is_not_taken_for_the_wanted_one() {
     let (catalogd, cache) = (Catalogd::start(), cache());

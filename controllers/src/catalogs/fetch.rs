@@ -1,5 +1,6 @@
-//! Requests to catalogd: single packages from `/api/v1/metas`, or everything from `/api/v1/all` (spec 03 §1.3, §9
-//! rows 6–8). An answer counts only if it is whole and of the wanted digest.
+//! Requests to catalogd: single packages from `/api/v1/metas`, or everything from `/api/v1/all`
+//! (docs/design/resolution.md#fetch-errors, docs/design/resolution.md#complete-answers). An answer counts only if it is
+//! whole and of the wanted digest.
 
 use std::io::{self, Read};
 use std::time::Duration;

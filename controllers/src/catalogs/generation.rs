@@ -90,7 +90,7 @@ impl Ready {
 pub(super) enum Trouble {
     /// Extensions are told why.
     Told(String),
-    /// Extensions are told that the content is not here (spec 03 §1.3: not cached).
+    /// Extensions are told that the content is not here (docs/design/resolution.md#fetch-errors: not cached).
     Untold,
 }
 

@@ -1,5 +1,5 @@
-//! Catalog content as the resolver reads it (spec 03 §1): packages that extensions ask for, fetched from catalogd once
-//! for each digest, kept on disk, and shared by all extensions.
+//! Catalog content as the resolver reads it (docs/design/resolution.md#catalog-content): packages that extensions ask
+//! for, fetched from catalogd once for each digest, kept on disk, and shared by all extensions.
 //!
 //! ```text
 //! ClusterCatalog ─ controller ► notice: which reference is served        extension ─ package() ► memory, disk
@@ -123,7 +123,7 @@ impl Catalogs {
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// The package in this catalog, `None` where the catalog does not have it (spec 03 §1.5).
+    /// The package in this catalog, `None` where the catalog does not have it (docs/design/resolution.md#fetch-errors).
     ///
     /// What is not here is fetched. That is waited for a moment; then the answer is [`CatalogError::NotCached`], the
     /// fetch goes on, and its end is announced.

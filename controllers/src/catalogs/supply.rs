@@ -1,5 +1,5 @@
-//! Brings what extensions asked of a catalog from catalogd (spec 03 §1.2). One attempt at a time for each catalog; who
-//! calls this retries with backoff.
+//! Brings what extensions asked of a catalog from catalogd (docs/design/resolution.md#demand-driven-fetch). One attempt
+//! at a time for each catalog; who calls this retries with backoff.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -22,7 +22,7 @@ fn unavailable(mut catalog: ClusterCatalog) -> ClusterCatalog {
     unserved(catalog)
 }
 
-// spec 03 acceptance 1
+// Case resolution-1
 #[tokio::test]
 async fn a_catalog_without_content_is_asked_nothing() {
     let (catalogd, cache) = (Catalogd::start(), cache());
@@ -38,7 +38,7 @@ async fn a_catalog_without_content_is_asked_nothing() {
     assert_eq!(catalogd.requests(), [""; 0]);
 }
 
-// spec 03 §9 row 7
+// docs/design/resolution.md#complete-answers
 #[tokio::test]
 async fn a_package_is_fetched_once_when_it_is_asked_for() {
     let (catalogd, cache) = (Catalogd::start(), cache());
@@ -53,7 +53,7 @@ async fn a_package_is_fetched_once_when_it_is_asked_for() {
     for _ in 0..3 {
         assert_eq!(side.package(&catalog, "a").await, bundle("a.v1"));
         assert_eq!(side.package(&catalog, "none").await, Ok(None));
-        // spec 03 acceptance 10
+        // Case resolution-10
         assert_eq!(side.package(&catalog, "acme").await, Ok(None));
     }
     assert_eq!(catalogd.requests(), singles("main", "acme"));
@@ -63,7 +63,7 @@ async fn a_package_is_fetched_once_when_it_is_asked_for() {
     assert!(files.len() == 4 && files.iter().all(is_named_by_hash), "{files:?}");
 }
 
-// spec 03 acceptance 2
+// Case resolution-2
 #[tokio::test]
 async fn without_single_packages_everything_is_fetched_once() {
     for conduct in [Conduct::NoMetas, Conduct::NoDigest] {
@@ -86,7 +86,7 @@ async fn without_single_packages_everything_is_fetched_once() {
     }
 }
 
-// spec 03 acceptance 3
+// Case resolution-3
 #[tokio::test]
 async fn a_new_digest_brings_what_was_asked_for() {
     let (catalogd, cache) = (Catalogd::start(), cache());
@@ -138,7 +138,7 @@ async fn a_new_digest_is_announced_once() {
     assert_eq!(side.announced(), announced + 1);
 }
 
-// spec 03 acceptance 7
+// Case resolution-7
 #[tokio::test]
 async fn a_deleted_catalog_leaves_nothing() {
     let (catalogd, cache) = (Catalogd::start(), cache());
@@ -166,7 +166,7 @@ async fn a_deleted_catalog_leaves_nothing() {
     side.expect(&main, "a", "a.v1").await;
 }
 
-// spec 03 acceptance 8
+// Case resolution-8
 #[tokio::test]
 async fn a_catalog_that_comes_back_with_the_same_content_is_asked_nothing() {
     let (catalogd, cache) = (Catalogd::start(), cache());
@@ -181,7 +181,7 @@ async fn a_catalog_that_comes_back_with_the_same_content_is_asked_nothing() {
     assert_eq!(catalogd.requests(), [""; 0]);
 }
 
-// spec 03 acceptance 9
+// Case resolution-9
 #[tokio::test]
 async fn a_restart_needs_no_request() {
     for conduct in [Conduct::Well, Conduct::NoMetas] {
@@ -202,7 +202,7 @@ async fn a_restart_needs_no_request() {
     }
 }
 
-// spec 03 acceptance 11, spec 07 E-23, A-36
+// Cases resolution-11, additions-e23, additions-a36
 #[tokio::test]
 async fn what_a_resolution_looks_at_is_announced_and_nothing_else() {
     let (catalogd, cache) = (Catalogd::start(), cache());

@@ -1,5 +1,6 @@
 //! The built-in provider of webhook certificates: a CA and a serving certificate for each Service that webhooks of a
-//! bundle are called by, in Secrets next to it, renewed without a failed call (spec 07 §4.12, spec 04 §12).
+//! bundle are called by, in Secrets next to it, renewed without a failed call
+//! (docs/design/additions.md#built-in-webhook-certificates, docs/design/bundles.md#webhook-certificates).
 //!
 //! ```text
 //! contents of the revisions in force ─ needs ► Services and objects ─┐

@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(Wanted::new(&[], &[]), Wanted::default());
     }
 
-    // spec 04 acceptance 50
+    // Case bundles-50
     #[test]
     fn names_are_those_of_the_other_providers() {
         let serving = serving("d");

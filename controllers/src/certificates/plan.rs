@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(decide(|facts, _, _| facts.carried_for = None), Step::Wait(at("2026-07-01T00:00:00Z")));
     }
 
-    // spec 07 A-44
+    // Case additions-a44
     #[test]
     fn a_renewal_goes_through_its_stages() {
         assert_eq!(decide(|_, ca, _| ca.due = at(NOW)), Step::NewAuthority(Cause::Due));

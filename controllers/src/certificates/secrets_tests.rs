@@ -101,7 +101,7 @@ fn secrets_are_made_and_marked() {
     assert_eq!(cluster.settle(START, None).0, [], "nothing is written twice");
 }
 
-// spec 07 A-44
+// Case additions-a44
 #[test]
 fn a_renewal_never_leaves_a_served_certificate_untrusted() {
     let mut cluster = Cluster::empty();

@@ -68,7 +68,7 @@ fn managers(object: &Value, field: &str) -> Vec<String> {
     entries.iter().filter(owns).map(|entry| entry["manager"].as_str().unwrap().to_owned()).collect()
 }
 
-// spec 07 A-44, spec 04 §12: from the first revision to the last
+// docs/design/bundles.md#webhook-certificates; case additions-a44: from the first revision to the last
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bundle_with_webhooks_lives() {
     let world = World::start().await;

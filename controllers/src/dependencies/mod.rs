@@ -1,5 +1,5 @@
-//! What is installed and served in the cluster: what the dependencies of a bundle are judged by (spec 07 §5.5, spec 03
-//! §6.4).
+//! What is installed and served in the cluster: what the dependencies of a bundle are judged by
+//! (docs/design/additions.md#dependency-modes, docs/design/resolution.md#judged-dependencies).
 //!
 //! ```text
 //! revisions in the store ─ olm_extension ► what each extension has ─┐

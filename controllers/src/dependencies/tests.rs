@@ -56,7 +56,8 @@ async fn what_the_api_server_says() {
     plane.apply_crds(&[owned, definition("spares", "Spare", None)]).await.unwrap();
     revisions.see(Event::Apply(set("toolbox", 1, &[])));
 
-    // CustomResourceDefinitions of an extension are its APIs; those that somebody else made are external (spec 07 E-18).
+    // CustomResourceDefinitions of an extension are its APIs; those that somebody else made are external (case
+    // additions-e18).
     eventually("discovery shows what is established", async || {
         dependencies.changed();
         let (around, _) = dependencies.surroundings("app", |_, _| true).await.unwrap();

@@ -36,7 +36,7 @@ fn follow_installed(world: &World) -> Arc<Mutex<BTreeSet<String>>> {
     seen
 }
 
-// spec 01 acceptance 52; spec 05 §16.3
+// docs/design/apply.md#migration-to-revision-1; case api-52
 #[tokio::test(flavor = "multi_thread")]
 async fn what_helm_installed_never_looks_uninstalled() {
     let mut world = World::start().await;

@@ -1,5 +1,6 @@
-//! Makes the wanted content the newest revision of an extension (spec 05 §§4.4–4.6). Idempotent: every step may
-//! have been done by an attempt that ended before the next.
+//! Makes the wanted content the newest revision of an extension (docs/design/apply.md#keep-patch-or-create,
+//! docs/design/apply.md#packing-into-secrets). Idempotent: every step may have been done by an attempt that ended
+//! before the next.
 
 use std::collections::BTreeMap;
 
@@ -130,7 +131,8 @@ impl Revisions {
     }
 
     /// Applies the metadata of the revision anew, its owner among them. Not for an extension that is gone or about to go: if
-    /// it goes without its revisions, one that names it again would go with it all the same (spec 05 §12).
+    /// it goes without its revisions, one that names it again would go with it all the same
+    /// (docs/design/apply.md#recreated-extensions).
     async fn patch(
         &self,
         current: &ClusterObjectSet,
@@ -226,8 +228,8 @@ impl Revisions {
         Ok(set)
     }
 
-    /// Refuses to write over a ClusterObjectSet that is somebody else's (spec 05 §17.2). One of ours may exist: from an
-    /// attempt that ended early, or without the label that somebody took away.
+    /// Refuses to write over a ClusterObjectSet that is somebody else's (docs/design/apply.md#writing-a-revision). One
+    /// of ours may exist: from an attempt that ended early, or without the label that somebody took away.
     async fn refuse_foreign(&self, wanted: &ClusterObjectSet) -> Result<(), Failure> {
         let name = wanted.name_any();
         let found = within_deadline(self.sets.get_opt(&name)).await;

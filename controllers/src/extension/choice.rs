@@ -1,4 +1,5 @@
-//! Which bundle an extension shall have (spec 05 §3.4, spec 03 §2). Pure: what catalogs and cluster say comes in a
+//! Which bundle an extension shall have (docs/design/apply.md#choice-of-the-bundle,
+//! docs/design/resolution.md#served-catalogs). Pure: what catalogs and cluster say comes in a
 //! [`ResolutionInputs`].
 
 use std::collections::BTreeMap;
@@ -137,7 +138,7 @@ pub(crate) struct Question<'a> {
 }
 
 /// The revision that is rolling out stays the target while its version is within the wanted range, unless the
-/// extension has `changed` since it was last looked at (spec 05 §18.1).
+/// extension has `changed` since it was last looked at (docs/design/apply.md#choice-of-the-bundle).
 pub(crate) fn underway(question: Question<'_>, changed: bool) -> Option<Choice> {
     let Question { filter, states, rules } = question;
     let rolling = states.rolling_out.last().filter(|rolling| !changed && admits(filter, &rolling.bundle))?;
@@ -196,7 +197,8 @@ impl<'a> Question<'a> {
     /// Decides on the bundle from what the resolver said.
     ///
     /// Where no catalog matches any more, the installed bundle stays the target if the wanted range admits its version
-    /// (spec 05 §18.16); so it does where rules hold back all that could follow it (spec 07 §4.5).
+    /// (docs/design/apply.md#pinning); so it does where rules hold back all that could follow it
+    /// (docs/design/additions.md#held-upgrades).
     ///
     /// # Errors
     /// The resolver's text.

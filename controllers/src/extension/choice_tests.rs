@@ -139,7 +139,7 @@ fn the_resolver_decides() {
     );
 }
 
-// spec 03 acceptance 26, 28
+// Cases resolution-26, resolution-28
 #[test]
 fn catalogs_are_selected_by_label_and_switched_off_by_mode() {
     let catalog = |name: &str, mode: &str| -> Arc<ClusterCatalog> {
@@ -159,7 +159,7 @@ fn catalogs_are_selected_by_label_and_switched_off_by_mode() {
     assert_eq!(all.iter().map(|catalog| is_switched_on(catalog)).collect::<Vec<_>>(), [true, false]);
 }
 
-// spec 05 acceptance 13, §18.1
+// docs/design/apply.md#choice-of-the-bundle; case apply-13
 #[test]
 fn a_rollout_goes_on_while_it_is_wanted() {
     let rolling = [set(1, "Active", true), set(2, "Active", false)];
@@ -174,7 +174,7 @@ fn a_rollout_goes_on_while_it_is_wanted() {
     assert_eq!(version(&json!({}), &rolling, true, &none).unwrap(), "2.0.0");
 }
 
-// spec 05 acceptance 20, 22, 23; spec 03 acceptance 47, 48; spec 07 E-24
+// Cases apply-20, apply-22, apply-23, resolution-47, resolution-48, additions-e24
 #[test]
 fn without_catalogs_the_installed_bundle_stays() {
     let (installed, none) = ([set(1, "Active", true)], plain(&[]));
@@ -186,7 +186,7 @@ fn without_catalogs_the_installed_bundle_stays() {
     assert!(version(&json!({}), &[], false, &none).is_err());
 }
 
-// spec 07
+// Cases additions-a01, additions-a21
 #[test]
 fn without_rules_nothing_is_found() {
     let installed = [set(1, "Active", true)];
@@ -204,7 +204,7 @@ fn without_rules_nothing_is_found() {
     assert_eq!((refusal.findings, refusal.look_again), (Findings::default(), false));
 }
 
-// spec 07 A-13, E-09; spec 08 R-6
+// docs/design/additions.md#upgrade-scope; cases additions-a13, additions-e09
 #[test]
 fn a_scope_holds_back_and_says_so() {
     let rules = ExtensionRules { upgrade_scope: Some(UpgradeScope::Minor), ..ExtensionRules::default() };
@@ -253,7 +253,7 @@ fn what_is_installed_stays_while_all_else_is_held_back() {
     assert!(refusal.failure.message.contains("outside of the upgrade scope"), "{}", refusal.failure);
 }
 
-// spec 07 A-16; spec 08 R-12
+// docs/design/additions.md#skipped-versions; case additions-a16
 #[test]
 fn skipped_versions_are_told_or_excluded() {
     let inputs = inputs(vec![answer("main", 0, index(&[], &["demo.v2.0.0"]))]);
@@ -282,7 +282,7 @@ fn skipped_versions_are_told_or_excluded() {
     );
 }
 
-// spec 07, E-16, E-18; spec 08 S0-6
+// Cases additions-a22, additions-a24, additions-e16, additions-e18, seeds-s0-6
 #[test]
 fn report_installs_and_judges() {
     let required = |kind: &str| json!({"type": "olm.gvk.required", "value": gvk(kind)});
@@ -322,7 +322,7 @@ fn report_installs_and_judges() {
     assert_eq!(both.status, Some(false));
 }
 
-// spec 07 A-23, E-19; spec 08 R-7, S0-6
+// docs/design/additions.md#unsatisfied-candidates; cases additions-a23, additions-e19, seeds-s0-6
 #[test]
 fn check_waits_for_what_is_required() {
     let package = index(&[(1, requires_base()), (2, requires_base()), (3, requires_base())], &[]);
@@ -363,7 +363,7 @@ fn check_waits_for_what_is_required() {
     assert!(!choice.look_again);
 }
 
-// spec 03 §6.4; spec 08 R-7
+// docs/design/resolution.md#judged-dependencies, docs/design/additions.md#unsatisfied-candidates
 #[test]
 fn check_stays_with_what_is_installed() {
     let inputs = ResolutionInputs {
@@ -388,7 +388,7 @@ fn check_stays_with_what_is_installed() {
     assert_eq!(refusal.findings.dependencies, Finding::Unchanged);
 }
 
-// spec 07 A-31
+// Case additions-a31
 #[test]
 fn check_keeps_what_others_need() {
     let provides = json!({"type": "olm.gvk", "value": gvk("Needed")});
@@ -470,7 +470,7 @@ fn a_bundle_that_the_cluster_cannot_run_is_held_back() {
     assert_eq!(choice.findings.dependencies, Finding::NotInForce);
 }
 
-// spec 07
+// Cases additions-a34, additions-a35
 #[test]
 fn a_catalog_that_cannot_answer_is_left_out_where_that_is_safe() {
     let broken = |priority: i32| Catalog {
@@ -509,7 +509,7 @@ fn content_that_is_on_its_way_is_awaited() {
     assert!(refusal.awaits_content);
 }
 
-// spec 07 §6.3: on its way is not unavailable
+// docs/design/additions.md#best-effort-resolution: on its way is not unavailable
 #[test]
 fn best_effort_has_patience_with_content_that_is_on_its_way() {
     let missing = || Catalog {
@@ -526,7 +526,7 @@ fn best_effort_has_patience_with_content_that_is_on_its_way() {
     assert_eq!(choice.findings.suffix(), "; skipped unavailable catalogs: [slow]");
 }
 
-// spec 07 §5.5
+// docs/design/additions.md#dependency-modes
 #[test]
 fn a_revision_records_the_catalog_entry_where_dependencies_are_judged() {
     let inputs = ResolutionInputs {

@@ -1,5 +1,7 @@
 //! What our own rules say about an extension: the conditions `UpgradeAvailable`, `DependenciesSatisfied`, `Paused` and
-//! `SignatureVerified`, and the end of the message about progress (spec 07 §§1.1, 4.5, 5.5, 6.3, 7.2). Pure.
+//! `SignatureVerified`, and the end of the message about progress (docs/design/additions.md#annotations,
+//! docs/design/additions.md#held-upgrades, docs/design/additions.md#dependency-modes,
+//! docs/design/additions.md#best-effort-resolution, docs/design/additions.md#pause). Pure.
 
 use olm_api::annotations;
 use olm_api::cluster_extension::BundleMetadata;
@@ -49,7 +51,7 @@ pub(crate) struct Findings {
 pub(crate) struct Hints {
     /// Bundles of catalogs that would meet it.
     pub satisfiers: Vec<Satisfier>,
-    /// Extensions that are to install a required package and have not, by name (spec 07 E-19).
+    /// Extensions that are to install a required package and have not, by name (case additions-e19).
     pub not_installed: Vec<String>,
 }
 
@@ -190,7 +192,7 @@ pub(super) fn dependencies(
     let (status, reason) = if unmet.peek().is_none() {
         (Some(true), reasons::ALL_SATISFIED)
     } else if mode == DependencyMode::Report && unmet.all(is_invalid) {
-        // What a bundle fails to say may be met or not (spec 07 E-16).
+        // What a bundle fails to say may be met or not (case additions-e16).
         (None, reasons::UNSATISFIED)
     } else {
         (Some(false), reasons::UNSATISFIED)

@@ -1,4 +1,4 @@
-//! Whether custom resources exist of what an extension defines (spec 07 §4.14).
+//! Whether custom resources exist of what an extension defines (docs/design/additions.md#uninstall-policy).
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::ListParams;

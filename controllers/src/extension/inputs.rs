@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    // spec 07 E-19
+    // Case additions-e19
     #[test]
     fn extensions_on_their_way_are_named() {
         let extension = |name: &str, package: &str, installed: Option<&str>| {

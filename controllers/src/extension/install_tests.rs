@@ -102,7 +102,7 @@ fn crd(fields: &Value) -> Value {
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}})
 }
 
-// spec 05 acceptance 49, 50, 51
+// Cases apply-49, apply-50, apply-51
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upgrade_that_endangers_custom_resources_makes_no_revision() {
     let world = World::start().await;
@@ -151,7 +151,7 @@ async fn an_upgrade_that_endangers_custom_resources_makes_no_revision() {
     }
 }
 
-// spec 07 A-45, §4.6
+// docs/design/additions.md#several-namespaces; case additions-a45
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_applied_makes_no_revision() {
     let world = World::start().await;
@@ -204,7 +204,8 @@ impl World {
     }
 }
 
-// spec 05 §4.5, acceptance 14, spec 01 acceptance 49; spec 05 §12: archived and deleted by hand
+// docs/design/apply.md#numbering-and-history, docs/design/apply.md#recreated-extensions; cases apply-14, api-49:
+// archived and deleted by hand
 #[tokio::test(flavor = "multi_thread")]
 async fn revisions_are_numbered_and_forgotten() {
     let world = World::start().await;
@@ -231,7 +232,7 @@ async fn revisions_are_numbered_and_forgotten() {
     assert_eq!(again.set.name_any(), "demo-9");
 }
 
-// spec 05 acceptance 66: whichever step an attempt ended after, the next one ends well
+// Case apply-66: whichever step an attempt ended after, the next one ends well
 #[tokio::test(flavor = "multi_thread")]
 async fn an_attempt_that_ended_early_is_taken_up() {
     let mut world = World::start().await;

@@ -1,5 +1,6 @@
 //! The steps of an extension's life that are worth an Event: rollouts that start, succeed or get stuck, and pauses (spec
-//! 07 §§4.15, 7.2). Pure. All but the start is read off the status, so that a restart repeats nothing.
+//! docs/design/additions.md#events, docs/design/additions.md#pause). Pure. All but the start is read off the status, so
+//! that a restart repeats nothing.
 
 use olm_api::ClusterExtensionStatus;
 use olm_api::cluster_extension::BundleMetadata;
@@ -117,7 +118,7 @@ mod tests {
         Revision::of(&set(number, state, true))
     }
 
-    // spec 07 §4.15
+    // docs/design/additions.md#events
     #[test]
     fn a_revision_that_was_made_is_told() {
         let (first, second) = (revision(1, "Active"), revision(2, "Active"));
@@ -169,7 +170,7 @@ mod tests {
         reached(old, next).into_iter().map(|notice| format!("{} {}", notice.reason, notice.note)).collect()
     }
 
-    // spec 07 §4.15: on transitions only, and not again after a restart
+    // docs/design/additions.md#events: on transitions only, and not again after a restart
     #[test]
     fn steps_are_told_once() {
         let rolling = (Status::True, reasons::ROLLING_OUT);
@@ -205,7 +206,7 @@ mod tests {
         assert_eq!(over(&installed), [ROLLOUT_STALLED, PAUSED]);
     }
 
-    // spec 07 §7.2
+    // docs/design/additions.md#pause
     #[test]
     fn pauses_are_told() {
         let plain = status(Some("demo-1"), (Status::True, "R"), &[]);

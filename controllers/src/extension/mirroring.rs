@@ -1,5 +1,6 @@
 //! What the revision controller has to know of an extension's wishes: the annotations `paused` and `uninstall-policy` of
-//! spec 07 §§4.14, 7.2, copied onto its revisions, and the service account that it acts as (spec 08 R-8).
+//! docs/design/additions.md#uninstall-policy, docs/design/additions.md#pause, copied onto its revisions, and the
+//! service account that it acts as (docs/design/additions.md#service-account-impersonation).
 
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -75,7 +76,7 @@ mod tests {
     const PAUSED: &str = "ext.olm.operatorframework.io/paused";
     const POLICY: &str = "ext.olm.operatorframework.io/uninstall-policy";
 
-    // spec 07 §§1.1, 4.14, 7.2
+    // docs/design/additions.md#annotations, docs/design/additions.md#uninstall-policy, docs/design/additions.md#pause
     #[test]
     fn revisions_follow_their_extension() {
         let rules = |paused, uninstall_policy| ExtensionRules {

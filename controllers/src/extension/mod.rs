@@ -1,5 +1,5 @@
 //! The extension controller: from a ClusterExtension to the revision that installs its bundle, and back to a status
-//! (spec 05 §3).
+//! (docs/design/apply.md#extension-reconcile).
 //!
 //! ```text
 //! observe      decide                                  act                          report

@@ -1,4 +1,4 @@
-//! What is worth an Event, decided as values (spec 07 §4.15). Pure; publishing is the caller's.
+//! What is worth an Event, decided as values (docs/design/additions.md#events). Pure; publishing is the caller's.
 
 use olm_api::ClusterExtensionStatus;
 use olm_api::conditions::{self, Status, types};
@@ -212,7 +212,7 @@ mod tests {
         all
     }
 
-    // spec 07 §4.15: only on transitions
+    // docs/design/additions.md#events: only on transitions
     #[test]
     fn changes_are_told_once() {
         let rows = [
@@ -235,7 +235,7 @@ mod tests {
         }
     }
 
-    // spec 07 §4.15: what comes back is a transition again
+    // docs/design/additions.md#events: what comes back is a transition again
     #[test]
     fn what_the_status_refutes_is_over() {
         let unsatisfied = DEPENDENCY_UNSATISFIED;

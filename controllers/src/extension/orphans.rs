@@ -1,7 +1,8 @@
 //! Revisions that were left behind when an extension was deleted without them become those of the extension that is made
-//! again under its name (spec 05 §12): also the older ones, which nobody decides about any more, and also while no bundle
-//! can be chosen. Otherwise they would stay for ever when that one goes. Those that still name the former extension as
-//! their owner go with it, and hand over what the extension of that name lists by then.
+//! again under its name (docs/design/apply.md#recreated-extensions): also the older ones, which nobody decides about
+//! any more, and also while no bundle can be chosen. Otherwise they would stay for ever when that one goes. Those
+//! that still name the former extension as their owner go with it, and hand over what the extension of that name
+//! lists by then.
 
 use std::sync::Arc;
 

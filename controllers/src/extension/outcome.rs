@@ -133,7 +133,7 @@ mod tests {
 
     const NAMED: &str = "error for resolved bundle \"demo.v2.0.0\" with version \"2.0.0\": no";
 
-    // spec 07 §4.15: what comes back is a transition again
+    // docs/design/additions.md#events: what comes back is a transition again
     #[test]
     fn what_a_pass_ends_may_be_said_again() {
         use notices::{CATALOG_UNAVAILABLE, CRD_CHECK_FAILED, OVERRIDE_USED, RESOLUTION_FAILED, RESOLVED};
@@ -174,7 +174,7 @@ mod tests {
         assert!(chosen(plain(), installation(Ok(()), CrdVerdict::Safe), None).look_again.is_some());
     }
 
-    // spec 07 §§1.1, 4.13, A-01
+    // docs/design/additions.md#annotations, docs/design/additions.md#crd-checks; case additions-a01
     #[test]
     fn definitions_that_hold_an_upgrade_back_are_told() {
         let held = || installation(Err(Failure::retry("no")), CrdVerdict::Held("no".to_owned()));
@@ -204,7 +204,7 @@ mod tests {
         }
     }
 
-    // spec 07 §4.13, A-46
+    // docs/design/additions.md#crd-checks; case additions-a46
     #[test]
     fn accepted_findings_are_told() {
         let accepted = || installation(Ok(()), CrdVerdict::Accepted("no".to_owned()));

@@ -1,4 +1,5 @@
-//! Whole passes against a real API server: the acceptance cases of spec 05 §19 and spec 01 §14 that are this controller's.
+//! Whole passes against a real API server: the acceptance cases of docs/design/cases.md; case api that are this
+//! controller's.
 
 use std::fs;
 
@@ -18,7 +19,7 @@ fn image_of(extension: &ClusterExtension) -> String {
     installed.message.clone()
 }
 
-// spec 05 acceptance 1, 2, 4, 7, 8, 9, 11, 12, 13; spec 01 acceptance 15, 20, 21, 22, 23, 50
+// Cases apply-1, apply-2, apply-4, apply-7, apply-8, apply-9, apply-11, apply-12, apply-13, api-15, api-20, api-21, api-22, api-23, api-50
 #[tokio::test(flavor = "multi_thread")]
 async fn an_extension_is_installed_edited_and_upgraded() {
     let world = World::start().await;
@@ -26,7 +27,7 @@ async fn an_extension_is_installed_edited_and_upgraded() {
     let made = world.create("demo", &json!({}), &json!({})).await;
     assert_eq!(made.metadata.finalizers, None);
 
-    // The first write is that of both finalizers, the second the status (spec 01 acceptance 15).
+    // The first write is that of both finalizers, the second the status (case api-15).
     let set = world.revision("demo-1").await;
     let first =
         world.expect("demo", types::PROGRESSING, "True/RollingOut Revision 1.0.0 is rolling out.").await;
@@ -68,7 +69,7 @@ async fn an_extension_is_installed_edited_and_upgraded() {
     let status = installed.status.unwrap();
     assert_eq!(serde_json::to_value(&status.active_revisions).unwrap(), json!([{"name": "demo-1"}]));
 
-    // Nothing changed: no write (spec 05 acceptance 7, spec 01 acceptance 50).
+    // Nothing changed: no write (cases apply-7, api-50).
     let before = world.sets.get("demo-1").await.unwrap();
     let version_before = world.edit("demo", &json!({"metadata": {"annotations": {"a": "b"}}})).await;
     world.context().parts.catalogs.announce();
@@ -76,7 +77,7 @@ async fn an_extension_is_installed_edited_and_upgraded() {
     let same = world.extensions.get("demo").await.unwrap();
     assert_eq!(same.resource_version(), version_before.resource_version());
     assert_eq!(world.sets.get("demo-1").await.unwrap().resource_version(), before.resource_version());
-    // In place (spec 05 acceptance 8), and no other revision (9).
+    // In place (case apply-8), and no other revision (9).
     world.edit("demo", &json!({"spec": {"progressDeadlineMinutes": 20}})).await;
     let edited = world.expect("demo", types::PROGRESSING, DONE).await;
     assert_eq!(edited.metadata.generation, version_before.metadata.generation.map(|one| one + 1));
@@ -91,7 +92,7 @@ async fn an_extension_is_installed_edited_and_upgraded() {
     assert_eq!(world.revisions().await, ["demo-1"]);
     assert_eq!(world.content("demo-1").await, content);
 
-    // A version whose manifests are the same is another revision (spec 05 acceptance 11), and the old one stays installed
+    // A version whose manifests are the same is another revision (case apply-11), and the old one stays installed
     // while the new one does not come up (12).
     world.publish("main", &[version("1.0.0", "a"), version("1.1.0", "a")]).await;
     world.revision("demo-2").await;
@@ -121,7 +122,7 @@ async fn an_extension_is_installed_edited_and_upgraded() {
     );
     assert!(world.condition("demo", types::AVAILABLE).await.unwrap().starts_with("True/ProbesSucceeded"));
 
-    // Another wish comes through (spec 05 acceptance 13, spec 01 acceptance 22).
+    // Another wish comes through (cases apply-13, api-22).
     world.edit("demo", &json!({"spec": {"source": {"catalog": {"version": "1.0.0"}}}})).await;
     let third = world.revision("demo-3").await;
     assert_eq!(third.annotations()["olm.operatorframework.io/bundle-version"], "1.0.0");
@@ -149,7 +150,7 @@ async fn an_extension_is_installed_edited_and_upgraded() {
     world.expect_event("demo", expected).await;
 }
 
-// spec 05 acceptance 20, 21, 22, 23, 67; spec 01 acceptance 27, 28
+// Cases apply-20, apply-21, apply-22, apply-23, apply-67, api-27, api-28
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_installed_outlives_its_catalog_and_its_secrets() {
     let world = World::start().await;
@@ -191,7 +192,8 @@ async fn what_is_installed_outlives_its_catalog_and_its_secrets() {
     assert_eq!(world.revisions().await, ["demo-1"]);
 }
 
-// spec 05 §§3.5, 18.5, acceptance 20: an edit that cannot be applied is told, whatever happens in between
+// docs/design/apply.md#missing-bundle-content; case apply-20: an edit that cannot be applied is told, whatever happens
+// in between
 #[tokio::test(flavor = "multi_thread")]
 async fn an_edit_without_content_is_pending() {
     let mut world = World::start().await;
@@ -208,7 +210,7 @@ async fn an_edit_without_content_is_pending() {
     fs::remove_dir_all(world.cache().join("unpack")).unwrap();
     world.resume();
     world.settle("first").await;
-    // Nothing is said again after a restart (spec 07 §4.15), and nothing is wrong.
+    // Nothing is said again after a restart (docs/design/additions.md#events), and nothing is wrong.
     assert_eq!(world.condition("demo", types::PROGRESSING).await.unwrap(), DONE);
     assert_eq!(world.events("demo").await, told);
 
@@ -233,7 +235,7 @@ async fn an_edit_without_content_is_pending() {
     assert_eq!(world.sets.get("demo-1").await.unwrap().spec.unwrap().progress_deadline_minutes, Some(20));
 }
 
-// spec 05 acceptance 55, 56, 57; spec 01 acceptance 29, 53, 57, E9c, E13
+// Cases apply-55, apply-56, apply-57, api-29, api-53, api-57, E9c, E13
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_is_told_and_recovers() {
     let world = World::start().await;
@@ -289,7 +291,7 @@ async fn what_cannot_be_is_told_and_recovers() {
     assert!(text.contains("metadata.name is too long: 70 characters, at most 61 are allowed"), "{text}");
 }
 
-// spec 01 acceptance 16, 17, 18, 32, 34
+// Cases api-16, api-17, api-18, api-32, api-34
 #[tokio::test(flavor = "multi_thread")]
 async fn catalogs_decide_and_deprecate() {
     let world = World::start().await;
@@ -335,7 +337,7 @@ async fn catalogs_decide_and_deprecate() {
     world.expect("torn", types::PACKAGE_DEPRECATED, "False/NotDeprecated package not deprecated").await;
 }
 
-// spec 07 §7.2: no apply, no upgrade, status still computed
+// docs/design/additions.md#pause: no apply, no upgrade, status still computed
 #[tokio::test(flavor = "multi_thread")]
 async fn a_paused_extension_stays_as_it_is() {
     let world = World::start().await;
@@ -394,7 +396,8 @@ fn left_behind(name: &str, revision: &str) -> Secret {
     .unwrap()
 }
 
-// spec 05 §§17.2, 18.21, 18.24, acceptance 66
+// docs/design/apply.md#writing-a-revision, docs/design/apply.md#repair-of-content-secrets,
+// docs/design/apply.md#revision-membership; case apply-66
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_ours_stays_and_what_a_crash_left_goes() {
     let world = World::start().await;

@@ -1,6 +1,6 @@
-//! The Secrets that hold the content of revisions, watched by their metadata: that one is lost is told at once (spec 05
-//! §18.25), and one that a crash left behind before its revision came to be is removed (spec 05 §18.21), or gets its owner
-//! back where a revision refers to it.
+//! The Secrets that hold the content of revisions, watched by their metadata: that one is lost is told at once
+//! (docs/design/apply.md#repair-of-content-secrets), and one that a crash left behind before its revision came to be is
+//! removed (docs/design/apply.md#repair-of-content-secrets), or gets its owner back where a revision refers to it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::pin::pin;
@@ -206,7 +206,7 @@ mod tests {
         RefSecrets::new(&Client::try_from(nowhere).unwrap(), "system", abandoned)
     }
 
-    // spec 05 §§18.21, 18.25
+    // docs/design/apply.md#repair-of-content-secrets
     #[tokio::test]
     async fn events_tell_what_is_lost_and_what_was_left_behind() {
         let mut listing = BTreeSet::new();

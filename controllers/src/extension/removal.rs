@@ -1,6 +1,7 @@
-//! The end of an extension: what is kept for it goes, then its finalizers (spec 05 §12). It waits while an installed
-//! extension whose dependencies are checked needs it (spec 07 §5.5), or while what it defines is in use, if its policy says
-//! so (spec 07 §4.14).
+//! The end of an extension: what is kept for it goes, then its finalizers (docs/design/apply.md#recreated-extensions).
+//! It waits while an installed extension whose dependencies are checked needs it
+//! (docs/design/additions.md#dependency-modes), or while what it defines is in use, if its policy says so
+//! (docs/design/additions.md#uninstall-policy).
 
 use std::sync::Arc;
 
@@ -229,7 +230,7 @@ mod tests {
         assert_eq!(waits_of(&set(None, "Retrying")), None);
     }
 
-    // spec 07 E-20
+    // Case additions-e20
     #[test]
     fn what_only_it_provides_is_needed() {
         let required =

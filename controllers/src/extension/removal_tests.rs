@@ -40,7 +40,8 @@ async fn in_use(world: &World, owner: &ClusterObjectSet, names: &[&str]) -> Api<
     widgets
 }
 
-// spec 07, §4.14, spec 01 acceptance 51, spec 05 §12
+// docs/design/additions.md#uninstall-policy, docs/design/apply.md#recreated-extensions; cases additions-a49,
+// additions-a50, api-51
 #[tokio::test(flavor = "multi_thread")]
 async fn an_extension_goes_as_its_policy_says() {
     let world = World::start().await;
@@ -69,7 +70,7 @@ async fn an_extension_goes_as_its_policy_says() {
     for name in ["a", "b", "c"] {
         widgets.delete(name, &DeleteParams::default()).await.unwrap();
     }
-    // Its cache cannot be removed: one finalizer stays (spec 01 acceptance 51).
+    // Its cache cannot be removed: one finalizer stays (case api-51).
     let place = world.cache().join("unpack/extensions/demo");
     fs::remove_dir_all(&place).unwrap();
     fs::write(&place, "in the way").unwrap();
@@ -120,7 +121,7 @@ async fn collected(world: &World) {
         .await;
 }
 
-// spec 05 acceptance 58, 59, §12
+// docs/design/apply.md#recreated-extensions; cases apply-58, apply-59
 #[tokio::test(flavor = "multi_thread")]
 async fn revisions_go_with_their_extension_or_are_taken_up_again() {
     let world = World::start_with(Options { controllers: HOUSEKEEPING }).await;

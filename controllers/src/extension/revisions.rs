@@ -1,4 +1,4 @@
-//! What the revisions of an extension say about it (spec 05 §3.3 step 4). Pure.
+//! What the revisions of an extension say about it (docs/design/apply.md#reconcile-steps). Pure.
 
 use std::sync::Arc;
 
@@ -85,7 +85,8 @@ impl RevisionStates {
 }
 
 /// Whether a ClusterObjectSet that is labelled as this extension's may be its: no controller owns it, or an extension of
-/// that name, be it the one that was deleted without its revisions and made again (spec 05 §§12, 18.24).
+/// that name, be it the one that was deleted without its revisions and made again
+/// (docs/design/apply.md#recreated-extensions, docs/design/apply.md#revision-membership).
 pub(crate) fn is_of(set: &ClusterObjectSet, extension: &str) -> bool {
     let mut owners = set.metadata.owner_references.iter().flatten();
     owners.find(|owner| owner.controller == Some(true)).is_none_or(|owner| {
@@ -202,7 +203,7 @@ pub(super) mod tests {
         }
     }
 
-    // spec 05 §18.24
+    // docs/design/apply.md#revision-membership
     #[test]
     fn revisions_of_other_controllers_are_not_ours() {
         let owned = |kind: &str, api_version: &str, name: &str, controller: bool| {

@@ -1,4 +1,5 @@
-//! The next status of an extension from what one pass found and did (spec 05 §§3.6–3.7, spec 01 §7.3). Pure.
+//! The next status of an extension from what one pass found and did (docs/design/apply.md#mirrored-conditions,
+//! docs/design/apply.md#extension-conditions, docs/design/api.md#clusterextension-conditions). Pure.
 
 use jiff::Timestamp;
 use olm_api::cluster_extension::{InstallStatus, RevisionStatus};
@@ -16,7 +17,7 @@ use crate::failure::{Class, Failure};
 pub(crate) enum Knowledge {
     /// No catalog could be asked.
     None,
-    /// No catalog was asked; what was known before still holds (spec 05 §18.17).
+    /// No catalog was asked; what was known before still holds (docs/design/apply.md#extension-conditions).
     Unchanged,
     /// What the chosen catalog says, with the channels of the extension's spec.
     Catalog(Deprecations, Vec<String>),
@@ -114,7 +115,7 @@ impl Draft {
                 _ => reasons::FAILED,
             };
             self.set(types::INSTALLED, Status::False, reason, NONE);
-            // What was available once is not installed any more (spec 05 §18.17).
+            // What was available once is not installed any more (docs/design/apply.md#extension-conditions).
             if conditions::find(&self.status.conditions, types::AVAILABLE).is_some() {
                 self.set(types::AVAILABLE, Status::Unknown, reasons::RECONCILING, NONE);
             }
@@ -156,7 +157,7 @@ impl Draft {
         }
     }
 
-    /// What a revision that nobody has looked at yet will say (spec 05 §6.5).
+    /// What a revision that nobody has looked at yet will say (docs/design/apply.md#revision-conditions).
     fn starting(&self, revision: &Revision) -> Condition {
         let message = format!("Revision {} is rolling out.", revision.bundle.version);
         let mut all = Vec::new();
@@ -250,7 +251,7 @@ mod tests {
         tried(Ok(()), Knowledge::None)
     }
 
-    // spec 05 §3.9, spec 01 E11–E16
+    // docs/design/apply.md#extension-conditions, docs/design/api.md#install-and-upgrade-states
     #[test]
     fn a_first_install_and_an_upgrade() {
         let rolling: &[_] =
@@ -381,7 +382,7 @@ mod tests {
         status.conditions.iter().filter(|c| shown.contains(&c.type_.as_str())).map(line).collect()
     }
 
-    // spec 07 §1.1, §4.5, A-01
+    // docs/design/additions.md#annotations, docs/design/additions.md#held-upgrades; case additions-a01
     #[test]
     fn conditions_of_our_rules_come_stay_and_go() {
         let done: &[_] = &[(types::PROGRESSING, Status::True, "Succeeded", "Revision 1.0.0 has rolled out.")];
@@ -411,7 +412,7 @@ mod tests {
         assert_eq!(step(&with_rules, Findings::default()), without, "gone with the last rule");
     }
 
-    // spec 07 §6.3, A-34
+    // docs/design/additions.md#best-effort-resolution; case additions-a34
     #[test]
     fn catalogs_that_are_left_out_are_named_with_progress() {
         let done: &[_] = &[(types::PROGRESSING, Status::True, "Succeeded", "Revision 1.0.0 has rolled out.")];
@@ -438,7 +439,8 @@ mod tests {
         assert_eq!(message(Ok(()), &Findings::default()), "Revision 2.0.0 is rolling out.");
     }
 
-    // spec 05 §18.17, spec 01 W12, W17
+    // docs/design/apply.md#extension-conditions, docs/design/api.md#installed-condition,
+    // docs/design/api.md#condition-updates
     #[test]
     fn what_is_not_installed_any_more_is_not_available() {
         let done: &[_] = &[
@@ -458,7 +460,7 @@ mod tests {
         assert_eq!(next(&after, Some(1), &anew, &applied(), NOW), after);
     }
 
-    // spec 07 §7.2
+    // docs/design/additions.md#pause
     #[test]
     fn a_pause_is_told_while_it_lasts() {
         let states = states(&[with(1, true, &[])]);
@@ -474,7 +476,7 @@ mod tests {
         assert_eq!(step(&held, Finding::NotInForce), plain);
     }
 
-    // spec 07 E-20
+    // Case additions-e20
     #[test]
     fn an_extension_that_cannot_go_says_so_and_nothing_else_changes() {
         let states = states(&[with(1, true, &[])]);
@@ -485,7 +487,7 @@ mod tests {
         assert_eq!((after.install, after.active_revisions), (before.install, before.active_revisions));
     }
 
-    // A rollout does not make us forget what is deprecated (spec 05 §18.17).
+    // A rollout does not make us forget what is deprecated (docs/design/apply.md#extension-conditions).
     #[test]
     fn known_deprecation_survives_a_rollout() {
         let states = states(&[with(1, true, &[])]);

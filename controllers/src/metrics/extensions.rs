@@ -258,7 +258,7 @@ fn statuses(encoder: &mut DescriptorEncoder<'_>, seen: &BTreeMap<String, Seen>) 
     gauges(encoder, "operator_controller_extension_held", help, held)
 }
 
-/// Names of classic OLM, so that existing alerts keep working during a migration (spec 07 §4.11).
+/// Names of classic OLM, so that existing alerts keep working during a migration (docs/design/additions.md#metrics).
 fn classic_names(encoder: &mut DescriptorEncoder<'_>, seen: &BTreeMap<String, Seen>) -> fmt::Result {
     let labels = |name: &str, state: &State| -> Labels<3> {
         let bundle = state.installed.as_ref();
@@ -340,7 +340,7 @@ mod tests {
         text.lines().filter(|line| line.contains(label)).collect()
     }
 
-    // spec 07 A-53
+    // Case additions-a53
     #[test]
     fn every_name_is_there_with_few_series() {
         let (extensions, mut store) = reflector::store();
@@ -404,7 +404,7 @@ mod tests {
         assert_eq!(first.failed, 0);
     }
 
-    // spec 07 A-53: the alias flag adds classic names
+    // Case additions-a53: the alias flag adds classic names
     #[test]
     fn classic_names_say_what_is_abnormal() {
         let rows = [

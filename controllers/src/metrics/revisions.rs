@@ -73,7 +73,7 @@ mod tests {
 
     use super::*;
 
-    // spec 07 A-48 (the counter), A-53
+    // Case additions-a48 (the counter), A-53
     #[test]
     fn kinds_are_bounded_and_go_with_the_extension() {
         let (metrics, counted) = (Metrics::new(), RevisionMetrics::default());

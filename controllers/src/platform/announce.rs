@@ -1,4 +1,5 @@
-//! Telling of the verdict beside the status: metrics, and Events on extensions (spec 06 §9.7, §9.9).
+//! Telling of the verdict beside the status: metrics, and Events on extensions
+//! (docs/design/operations.md#clusterupgradestatus, docs/design/operations.md#verdict).
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The flags about the platform (spec 06 §2.8), and what they come to together with the environment.
+//! The flags about the platform, and what they come to together with the environment.
 
 use clap::ValueEnum;
 use olm_api::cluster_upgrade_status::PlatformType;

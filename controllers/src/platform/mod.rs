@@ -1,5 +1,5 @@
-//! Whether the installed extensions allow the platform's next version (spec 06 §9): the leader keeps
-//! ClusterUpgradeStatus `cluster` and, on OpenShift, the condition that stops a cluster update.
+//! Whether the installed extensions allow the platform's next version (docs/design/operations.md#cluster-upgrades): the
+//! leader keeps ClusterUpgradeStatus `cluster` and, on OpenShift, the condition that stops a cluster update.
 //!
 //! Observe the platform ([`observe`]) and the revisions ([`wake`]) → evaluate ([`olm_platform`]) → tell ([`outlets`],
 //! [`announce`]). Nothing is written that is stored already. Where something cannot be read, what is stored stays.

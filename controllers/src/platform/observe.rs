@@ -1,4 +1,5 @@
-//! Reading the platform: which APIs there are, and what their objects say (spec 06 §9.5).
+//! Reading the platform: which APIs there are, and what their objects say
+//! (docs/design/operations.md#platform-detection).
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};

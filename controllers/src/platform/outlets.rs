@@ -1,4 +1,5 @@
-//! Writing the verdict: ClusterUpgradeStatus everywhere, and one of OpenShift's objects (spec 06 §9.6, §9.7).
+//! Writing the verdict: ClusterUpgradeStatus everywhere, and one of OpenShift's objects
+//! (docs/design/operations.md#outlets, docs/design/operations.md#clusterupgradestatus).
 //!
 //! Every write is preceded by a read of the same object and left out where it would change nothing.
 

@@ -33,7 +33,7 @@ fn own(message: &str) -> String {
 
 const WELL: &str = "True/AsExpected: All is well";
 
-// spec 06 A34-A36, A39-A43, A49, A50, E34; S2-7
+// Cases operations-a34, operations-a35, operations-a36, operations-a39, operations-a40, operations-a41, operations-a42, operations-a43, operations-a49, operations-a50, operations-e34, seeds-s2-7
 #[tokio::test(flavor = "multi_thread")]
 async fn openshift_with_a_cluster_operator_of_our_own() {
     let world = World::openshift().await;
@@ -172,7 +172,7 @@ async fn a_restart_changes_nothing(world: &World, controller: Running) -> Runnin
     controller
 }
 
-// spec 06 A47; E32
+// Cases operations-a47, operations-e32
 #[tokio::test(flavor = "multi_thread")]
 async fn openshift_without_a_version() {
     let world = World::openshift().await;
@@ -233,7 +233,7 @@ async fn someone_else_writes(world: &World, controller: &Running, ours: &str) {
     .await;
 }
 
-// spec 06 A44, §9.6
+// docs/design/operations.md#outlets; case operations-a44
 #[tokio::test(flavor = "multi_thread")]
 async fn openshift_with_its_own_olm_operator() {
     let world = World::openshift().await;
@@ -294,7 +294,7 @@ async fn openshift_with_its_own_olm_operator() {
     controller.stop().await;
 }
 
-// spec 06 A45, A46, A48, E39; spec 08 R-10
+// docs/design/additions.md#ignored-constraints; cases operations-a45, operations-a46, operations-a48, operations-e39
 #[tokio::test(flavor = "multi_thread")]
 async fn plain_kubernetes() {
     let world = World::start().await;

@@ -1,4 +1,5 @@
-//! What makes the controller look again: revisions that changed, and single objects of other APIs (spec 06 §9.5).
+//! What makes the controller look again: revisions that changed, and single objects of other APIs
+//! (docs/design/operations.md#triggers).
 //!
 //! Of those only metadata is watched: an event is a reason to look, never the content of a decision.
 

@@ -1,4 +1,5 @@
-//! What findings about definitions, and the custom resources that exist, come to (spec 05 §15.1, spec 07 §4.13). Pure.
+//! What findings about definitions, and the custom resources that exist, come to
+//! (docs/design/apply.md#crd-upgrade-safety, docs/design/additions.md#crd-checks). Pure.
 
 use olm_api::conditions::truncate;
 use olm_crd_safety::{Finding, error_text};
@@ -155,7 +156,7 @@ mod tests {
     const GONE: &str =
         "validating upgrade for CRD \"a.x\": storedVersionRemoval: stored versions removed : [v1alpha1]";
 
-    // spec 05 §15.1
+    // docs/design/apply.md#crd-upgrade-safety
     #[test]
     fn strict_holds_back_whatever_is_found() {
         let strict = |all: &[Examined]| verdict(all, CrdCheck::Strict);
@@ -170,7 +171,7 @@ mod tests {
         assert_eq!(strict(&all), held(&format!("{both_lines}\n{third}")));
     }
 
-    // spec 07 §4.13, A-47
+    // docs/design/additions.md#crd-checks; case additions-a47
     #[test]
     fn warn_holds_back_only_what_is_wrong_in_itself() {
         let warn = |all: &[Examined]| verdict(all, CrdCheck::Warn);
@@ -185,7 +186,7 @@ mod tests {
         );
     }
 
-    // spec 07 §4.13, A-46, A-47
+    // docs/design/additions.md#crd-checks; cases additions-a46, additions-a47
     #[test]
     fn live_holds_back_what_harms() {
         let live = |findings: &[Finding], existing: Existing| {

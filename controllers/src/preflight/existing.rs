@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use super::definitions::{Existing, Seen, harmed};
 use crate::failure::Failure;
 
-/// Objects in one answer of the API server (spec 07 §4.13).
+/// Objects in one answer of the API server (docs/design/additions.md#crd-checks).
 const PAGE: u32 = 500;
 /// How many custom resources that do not fit a message names.
 const NAMED: usize = 5;

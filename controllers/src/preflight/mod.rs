@@ -1,4 +1,5 @@
-//! What is looked at when a revision is about to be made, and only then (spec 05 §15, spec 07 §§4.6, 4.13): whether the API
+//! What is looked at when a revision is about to be made, and only then (docs/design/apply.md#crd-upgrade-safety,
+//! docs/design/additions.md#several-namespaces, docs/design/additions.md#crd-checks): whether the API
 //! server could take the bundle's objects, whether the namespaces that it shall watch exist, and whether its
 //! CustomResourceDefinitions endanger what exists.
 //!

@@ -1,5 +1,6 @@
 //! Whether the service account that an extension's objects are applied as may do all that it will have to
-//! (spec 08 R-8). Asked before anything is applied, so that everything that is missing is named at once.
+//! (docs/design/additions.md#service-account-impersonation). Asked before anything is applied, so that everything that
+//! is missing is named at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 

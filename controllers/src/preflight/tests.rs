@@ -93,7 +93,7 @@ async fn what_is_not_live_is_not_checked(world: &World) {
     }
 }
 
-// spec 05 §15.1, acceptance 49, 51 to 54
+// docs/design/apply.md#crd-upgrade-safety; cases apply-49, apply-51, apply-52, apply-53, apply-54
 async fn the_reference_texts(world: &World) {
     let text = json!({"type": "string"});
     let before = crd(&[fields(&json!({
@@ -158,7 +158,7 @@ async fn the_reference_texts(world: &World) {
     }
 }
 
-// spec 07 §4.13, A-46, A-47
+// docs/design/additions.md#crd-checks; cases additions-a46, additions-a47
 async fn live_asks_the_objects(world: &World) {
     let loose = fields(&json!({"size": {"type": "integer"}}));
     world.plane.apply_crds(&[crd(std::slice::from_ref(&loose))]).await.unwrap();
@@ -270,7 +270,7 @@ async fn eventually_fails(world: &World, new: &Value) -> Failure {
     }
 }
 
-// spec 07 §4.6
+// docs/design/additions.md#several-namespaces
 async fn namespaces_that_do_not_exist_are_named(world: &World) {
     let missing = world.preflight.missing_namespaces(&["kube-system", "b", "default", "a", "b"]).await;
     assert_eq!(missing.unwrap(), ["a", "b"]);
@@ -301,7 +301,7 @@ fn the_extension_says_how_definitions_are_checked() {
     }
 }
 
-// spec 07 A-45
+// Case additions-a45
 #[test]
 fn obstacles_block_and_are_all_named() {
     assert_eq!(refuse_obstacles(&[]), Ok(()));

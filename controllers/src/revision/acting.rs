@@ -1,5 +1,6 @@
 //! In whose name the objects of a revision are read, applied and removed: ours, or that of the service account that the
-//! revision names (spec 08 R-8). Watches and everything else are always ours.
+//! revision names (docs/design/additions.md#service-account-impersonation). Watches and everything else are always
+//! ours.
 
 use http::HeaderValue;
 use kube::ResourceExt;

@@ -1,5 +1,5 @@
 //! Reads everything that a pass over a revision works with: its Secrets, its siblings, its probes
-//! (spec 05 §6.2 steps 3–5).
+//! (docs/design/apply.md#revision-pass).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -230,8 +230,9 @@ impl Context {
 }
 
 /// Whether nothing speaks against both belonging to one extension: a label alone would let a stranger in
-/// (spec 05 §18.24), while revisions that their extension left behind have no controller. An extension that was deleted and
-/// made again is the same: what it lists must not go with what it had before (spec 05 §12).
+/// (docs/design/apply.md#revision-membership), while revisions that their extension left behind have no controller. An
+/// extension that was deleted and made again is the same: what it lists must not go with what it had before
+/// (docs/design/apply.md#recreated-extensions).
 pub(super) fn has_same_extension(set: &ClusterObjectSet, other: &ClusterObjectSet) -> bool {
     controller(set).zip(controller(other)).is_none_or(|(ours, theirs)| ours == theirs)
 }

@@ -1,4 +1,4 @@
-//! The progress deadline of a revision (spec 05 §6.6). Pure.
+//! The progress deadline of a revision (docs/design/apply.md#progress-deadline). Pure.
 //!
 //! It does not run out while the revision is paused; one that has run out before stays so.
 

@@ -1,4 +1,5 @@
-//! Says which rights are missing for the objects of a revision (spec 06 §1.6, E41).
+//! Says which rights are missing for the objects of a revision (docs/design/operations.md#hardened-rights; case
+//! operations-e41).
 
 use std::collections::BTreeSet;
 

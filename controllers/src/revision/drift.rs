@@ -1,4 +1,4 @@
-//! Says when a revision that had rolled out had to be set right (spec 07 §4.15).
+//! Says when a revision that had rolled out had to be set right (docs/design/additions.md#events).
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! The revision controller: brings the objects of every ClusterObjectSet onto the cluster, keeps them there, and
-//! removes them (spec 05 §§6–12).
+//! removes them (docs/design/apply.md#revision-reconcile, docs/design/apply.md#recreated-extensions).
 //!
 //! Observe ([`content`]) → the engine decides and acts → one status write ([`status`]). A pass over a revision that the
 //! watches say nothing new about calls nobody; what has changed is read once. A paused revision is only observed.
@@ -133,7 +133,7 @@ impl Pass {
     }
 }
 
-/// Whether the revision is only to be observed (spec 05 §7.8).
+/// Whether the revision is only to be observed (docs/design/apply.md#pause).
 fn is_paused(set: &ClusterObjectSet) -> bool {
     set.annotations().get(annotations::EXT_PAUSED).is_some_and(|value| value == "true")
 }
@@ -382,9 +382,9 @@ impl Context {
         self.siblings(set).iter().all(|other| number_of(other) < number_of(set))
     }
 
-    /// Archives every active revision of the same extension with a lower number, the oldest first (spec 05 §6.2 step 14).
-    /// Comes after the status: were the predecessor archived first, nothing would count as installed in between. `false`
-    /// where one has changed and has to be read again.
+    /// Archives every active revision of the same extension with a lower number, the oldest first
+    /// (docs/design/apply.md#revision-pass). Comes after the status: were the predecessor archived first, nothing
+    /// would count as installed in between. `false` where one has changed and has to be read again.
     async fn archive_previous(&self, set: &ClusterObjectSet) -> Result<bool, Failure> {
         let mut is_done = true;
         for previous in self.siblings(set).iter().filter(|other| number_of(other) < number_of(set)) {

@@ -1,5 +1,5 @@
 //! The two ends of a revision: archived after its successor rolled out, or deleted with its extension
-//! (spec 05 §§6.7, 7.7, 12).
+//! (docs/design/apply.md#removal, docs/design/apply.md#recreated-extensions).
 //!
 //! A deleted revision takes its objects with it: first the CustomResourceDefinitions, while the operator still runs, then
 //! the rest in reverse order of the phases. Garbage collection would remove them too, in any order; it is what remains

@@ -1,4 +1,5 @@
-//! The next status of a revision from what one pass came to (spec 05 §§6.5–6.6, spec 01 §7.4). Pure.
+//! The next status of a revision from what one pass came to (docs/design/apply.md#revision-conditions,
+//! docs/design/apply.md#progress-deadline, docs/design/api.md#clusterobjectset-conditions). Pure.
 
 use jiff::Timestamp;
 use olm_api::ClusterObjectSetStatus;
@@ -108,7 +109,7 @@ mod tests {
         lines(&status)
     }
 
-    // spec 05 §6.5, every row
+    // docs/design/apply.md#revision-conditions
     #[test]
     fn outcomes() {
         let failing = || Outcome::RollingOut(Some("a\nb".into()));

@@ -1,4 +1,5 @@
-//! Watches on what revisions manage: one for each kind, shared by all revisions that need it (spec 05 §11).
+//! Watches on what revisions manage: one for each kind, shared by all revisions that need it
+//! (docs/design/apply.md#watches).
 //!
 //! Only metadata is watched, and only of objects with our owner-name label: an event is a reason to look, never the
 //! content of a decision. What was seen is told to the engine, which need not read what has not changed. A stripped label

@@ -23,7 +23,7 @@ fn sampler() -> Sampler {
     Sampler::new(seed)
 }
 
-// spec 05 acceptance 66
+// Case apply-66
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_at_a_call_it_goes_on_as_if_nothing_had_been() {
     let all = std::env::var("OLM_FAULTS").is_ok_and(|chosen| chosen == "all");

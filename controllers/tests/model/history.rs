@@ -22,7 +22,7 @@ const UNSEEN: SignedDuration = SignedDuration::from_secs(5);
 /// How old a custom resource may be that was not there when the product looked for it.
 const JUST_MADE: SignedDuration = SignedDuration::from_secs(2);
 /// How long ago a revision may have been deleted by which a new one was chosen. An extension that is made again at once
-/// takes the newest revision of the former one over if it can (spec 05 §12).
+/// takes the newest revision of the former one over if it can (docs/design/apply.md#recreated-extensions).
 const GOING: SignedDuration = SignedDuration::from_secs(60);
 const REVISION: &str = "olm.operatorframework.io/revision";
 const PAUSED: &str = "ext.olm.operatorframework.io/paused";

@@ -1,4 +1,5 @@
-//! The model's own resolver (spec 03 §2), for the universe's packages only. Pure; shares nothing with the product's.
+//! The model's own resolver (docs/design/resolution.md#served-catalogs), for the universe's packages only. Pure; shares
+//! nothing with the product's.
 
 use std::collections::BTreeSet;
 

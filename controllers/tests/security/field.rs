@@ -21,7 +21,7 @@ use crate::impersonation::{create, grant, of};
 /// Bundles that are looked at at a time.
 const AT_ONCE: usize = 4;
 
-// spec 06 A53
+// Case operations-a53
 #[tokio::test(flavor = "multi_thread")]
 async fn field_bundles() {
     let Some(root) = std::env::var_os("OLM_FIELD_DATA") else {

@@ -14,7 +14,7 @@ use crate::setting::{apply, documents};
 
 const CONTENT: &str = "operator-controller-content-role";
 
-// spec 06 A53
+// Case operations-a53
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hardened_controller_installs_what_it_may() {
     let world = World::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
@@ -41,7 +41,7 @@ async fn a_hardened_controller_installs_what_it_may() {
     let message = until_says(&world, "is attempting to grant RBAC permissions not currently held").await;
     let user = "user \"system:serviceaccount:olmv1-system:operator-controller-controller-manager\"";
     assert!(message.contains(user), "{message}");
-    // spec 06 E41
+    // Case operations-e41
     let told: Api<Event> = Api::namespaced(world.client(), "default");
     let about = ListParams::default().fields("reason=PermissionMissing");
     let event =

@@ -1,5 +1,5 @@
 //! Content that is meant to do harm: what is told of it stays short and plain, and others are served as ever
-//! (spec 06 §10.2).
+//! (docs/design/operations.md#hardening).
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ const MAX_LINE: usize = 64 << 10;
 /// Longest message about one catalog: it quotes the start of a text only.
 const MAX_MESSAGE: usize = 4 << 10;
 
-// spec 06 §10.2: malicious catalog content, malicious bundle image; spec 06 A54
+// docs/design/operations.md#hardening: malicious catalog content, malicious bundle image; case operations-a54
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_content_is_told_briefly_and_harms_nobody() {
     let world = World::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();

@@ -101,7 +101,7 @@ pub(crate) async fn until_says(world: &World, part: &str) -> String {
     says(&extension, "Retrying").unwrap()
 }
 
-// spec 08 R-8, spec 06 A53
+// docs/design/additions.md#service-account-impersonation; case operations-a53
 #[tokio::test(flavor = "multi_thread")]
 async fn an_extension_gets_what_its_account_may_make() {
     let world = World::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();

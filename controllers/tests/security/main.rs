@@ -1,5 +1,7 @@
 //! What protects a cluster, on real servers and a real kube-apiserver: accounts with exactly the rights that they need
-//! (spec 08 R-8, spec 06 §1.6), admission policies (spec 06 §1.12), and secrets that stay secret (spec 06 §10.2).
+//! (docs/design/additions.md#service-account-impersonation, docs/design/operations.md#hardened-rights), admission
+//! policies (docs/design/operations.md#admission-policies), and secrets that stay secret
+//! (docs/design/operations.md#hardening).
 
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::panic)]

@@ -1,5 +1,5 @@
 //! The policy of the install files and the samples of `manifests/policies/`, as the API server understands them
-//! (spec 06 §1.12).
+//! (docs/design/operations.md#admission-policies).
 
 use http::{Method, Request};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
@@ -64,7 +64,7 @@ async fn verdict(client: &Client, extension: &Value) -> String {
     }
 }
 
-// spec 06 A31
+// Case operations-a31
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_account_is_warned_of() {
     let cluster = Cluster::start().await;
@@ -100,7 +100,7 @@ async fn a_service_account_is_warned_of() {
     assert_eq!(warnings(Value::Null).await, Vec::<String>::new());
 }
 
-// spec 06 A32
+// Case operations-a32
 #[tokio::test(flavor = "multi_thread")]
 async fn delegated_installers_are_held_to_their_lists() {
     let cluster = Cluster::start().await;
@@ -273,7 +273,7 @@ async fn catalogs_come_from_trusted_registries() {
     create("theirs", "quay.io/operatorhubio/catalog:latest").await.unwrap();
 }
 
-// spec 08 R-8
+// docs/design/additions.md#service-account-impersonation
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_account_may_be_required() {
     let cluster = Cluster::start().await;

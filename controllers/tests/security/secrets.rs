@@ -1,5 +1,5 @@
 //! Credentials and the content of Secrets are nowhere but where they belong: not in logs, however much is logged, not in
-//! conditions, revisions or Events (spec 06 §10.2).
+//! conditions, revisions or Events (docs/design/operations.md#hardening).
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ const INSIDE: &str = "c0ntent-of-a-secret";
 const LOUD: &str = "--v=8";
 const PULL_SECRET: &str = "--global-pull-secret=olmv1-system/pull";
 
-// spec 06 §10.2: credential leakage
+// docs/design/operations.md#hardening: credential leakage
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_are_neither_logged_nor_told() {
     let world = World::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();

@@ -1,4 +1,5 @@
-//! CustomResourceDefinitions: what the ClusterServiceVersion owns and what the bundle ships (spec 07 §3.2).
+//! CustomResourceDefinitions: what the ClusterServiceVersion owns and what the bundle ships
+//! (docs/design/additions.md#bundle-validation).
 //!
 //! That names are unique and owned definitions are there is the renderer's business, whether a name fits its group that of
 //! its obstacles.

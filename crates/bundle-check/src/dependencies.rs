@@ -1,5 +1,6 @@
 //! Dependencies: `metadata/dependencies.yaml`, what the ClusterServiceVersion requires, and properties that state a
-//! requirement (spec 03 §6, spec 07 §5.1, §5.4, §7.5).
+//! requirement (docs/design/resolution.md#dependencies, docs/design/additions.md#dependency-sources,
+//! docs/design/additions.md#constraint-grammar, docs/design/additions.md#lint-rules).
 
 use std::collections::{BTreeMap, BTreeSet};
 

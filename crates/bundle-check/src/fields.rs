@@ -1,4 +1,5 @@
-//! Fields of the ClusterServiceVersion and of definitions that are not installed as written (spec 04 §3.3, §17 #4, #20).
+//! Fields of the ClusterServiceVersion and of definitions that are not installed as written
+//! (docs/design/bundles.md#typed-conversion, docs/design/bundles.md#author-checks).
 
 use olm_bundle::{Loss, losses};
 

@@ -1,4 +1,5 @@
-//! Image references of the operator's containers and of `spec.relatedImages` (spec 07 §3.2, §7.5).
+//! Image references of the operator's containers and of `spec.relatedImages`
+//! (docs/design/additions.md#bundle-validation, docs/design/additions.md#lint-rules).
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! What depends on the version of Kubernetes: APIs that are served no more (spec 07 §7.4).
+//! What depends on the version of Kubernetes: APIs that are served no more
+//! (docs/design/additions.md#authoring-commands).
 
 use std::fmt;
 use std::str::FromStr;

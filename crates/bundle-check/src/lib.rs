@@ -1,4 +1,5 @@
-//! What authors should mend in a registry+v1 bundle before they publish it (spec 07 §3.2, §7.5).
+//! What authors should mend in a registry+v1 bundle before they publish it (docs/design/additions.md#bundle-validation,
+//! docs/design/additions.md#lint-rules).
 //!
 //! ```text
 //! files ─ read ► objects with their places ─┬ metadata, ClusterServiceVersion, definitions, objects ─► Report

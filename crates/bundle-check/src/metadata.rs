@@ -1,4 +1,4 @@
-//! `metadata/annotations.yaml` (spec 07 §3.1).
+//! `metadata/annotations.yaml` (docs/design/additions.md#bundle-annotations).
 
 use std::collections::BTreeMap;
 

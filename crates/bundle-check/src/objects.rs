@@ -1,4 +1,5 @@
-//! Objects that the bundle ships besides its ClusterServiceVersion and definitions (spec 07 §3.2, spec 04 §11.5).
+//! Objects that the bundle ships besides its ClusterServiceVersion and definitions
+//! (docs/design/additions.md#bundle-validation, docs/design/bundles.md#shipped-objects).
 
 use std::collections::BTreeSet;
 

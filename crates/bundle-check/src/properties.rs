@@ -1,4 +1,5 @@
-//! Properties: `metadata/properties.yaml` and the annotation `olm.properties` (spec 04 §4).
+//! Properties: `metadata/properties.yaml` and the annotation `olm.properties`
+//! (docs/design/bundles.md#merged-properties).
 
 use std::collections::BTreeMap;
 

@@ -49,7 +49,7 @@ macro_rules! rules {
 }
 
 rules! {
-    // Files: spec 04 §§2-3.
+    // Files: docs/design/bundles.md#image-layout, docs/design/bundles.md#loading.
     FILE_1 "FILE-1" Error "metadata/annotations.yaml and manifests/ are there, and manifests/ holds files only"
         "The directory names are fixed; annotations that name others are not read."
     FILE_2 "FILE-2" Error "every file can be read, and every manifest is an object with kind and metadata"
@@ -61,7 +61,7 @@ rules! {
     FILE_5 "FILE-5" Warning "metadata/properties.yaml has the field properties, metadata/dependencies.yaml the field dependencies"
         "Nothing else in these files is read."
 
-    // metadata/annotations.yaml: spec 07 §3.1.
+    // metadata/annotations.yaml: docs/design/additions.md#bundle-annotations.
     ANN_1 "ANN-1" Error "the annotations mediatype.v1, manifests.v1, metadata.v1, package.v1 and channels.v1 are there, as text, package and channels not empty"
         "Catalogs take package and channels from here, and opm refuses bundles that lack one of the five. All begin with operators.operatorframework.io.bundle."
     ANN_2 "ANN-2" Error "mediatype.v1 is registry+v1"
@@ -75,7 +75,7 @@ rules! {
     ANN_6 "ANN-6" Error "package.v1 is a DNS-1123 subdomain"
         "spec.source.catalog.packageName of a ClusterExtension takes no other name, so the package could not be asked for."
 
-    // Properties: spec 04 §4.
+    // Properties: docs/design/bundles.md#merged-properties.
     PROP_1 "PROP-1" Error "metadata/properties.yaml is a list under `properties` of objects with `type` and `value`"
         "Other fields are dropped or keep the bundle from being loaded. Nested forms such as `- property: {type: …}` are not known."
     PROP_2 "PROP-2" Warning "properties have a value"
@@ -89,7 +89,8 @@ rules! {
     PROP_6 "PROP-6" Warning "properties are in metadata/properties.yaml instead of the annotation olm.properties"
         "The annotation works, but it is text inside text, which neither editors nor reviewers check."
 
-    // Dependencies: spec 03 §6, spec 07 §5, §7.5.
+    // Dependencies: docs/design/resolution.md#dependencies, docs/design/additions.md#dependencies,
+    // docs/design/additions.md#lint-rules.
     DEP_1 "DEP-1" Warning "each required CustomResourceDefinition and APIService of the ClusterServiceVersion has an olm.gvk dependency"
         "Where metadata/dependencies.yaml is there, some resolvers look at nothing else."
     DEP_2 "DEP-2" Warning "the range of a required package is open up to its next major version"
@@ -107,7 +108,7 @@ rules! {
     DEP_8 "DEP-8" Error "an olm.constraint has one of gvk, package, all, any, not and cel"
         "Of several, the first in this order counts and the others are ignored. Combine conditions with `all`."
 
-    // ClusterServiceVersion: spec 07 §3.2.
+    // ClusterServiceVersion: docs/design/additions.md#bundle-validation.
     CSV_1 "CSV-1" Error "the manifests hold exactly one ClusterServiceVersion"
         "Of several, the last one read would win without notice."
     CSV_2 "CSV-2" Error "metadata.name and spec.replaces are DNS-1123 subdomains of at most 63 characters"
@@ -147,7 +148,8 @@ rules! {
     DEPLOY_1 "DEPLOY-1" Error "deployments have different names, each a DNS-1123 subdomain"
         "Renders are refused otherwise."
 
-    // Definitions and other objects: spec 04 §7, §11.5, spec 07 §§3.2-3.3.
+    // Definitions and other objects: docs/design/bundles.md#bundle-validators, docs/design/bundles.md#shipped-objects,
+    // docs/design/additions.md#bundle-validation, docs/design/additions.md#kinds-in-a-bundle.
     CRD_1 "CRD-1" Error "definitions have different names, and each owned one is in the bundle"
         "Every name in spec.customresourcedefinitions.owned needs a manifest of a CustomResourceDefinition."
     CRD_2 "CRD-2" Error "each owned version and kind is one of its CustomResourceDefinition"
@@ -169,7 +171,7 @@ rules! {
     KUBE_2 "KUBE-2" Error "spec.minKubeVersion is not beyond the Kubernetes version that the bundle is for"
         "Judged where --k8s-version is given."
 
-    // Webhooks: spec 04 §7, §17.
+    // Webhooks: docs/design/bundles.md#bundle-validators, docs/design/bundles.md#author-checks.
     WEBHOOK_1 "WEBHOOK-1" Error "a bundle with a conversion webhook supports AllNamespaces only"
         "A definition is converted for the whole cluster, or not at all."
     WEBHOOK_2 "WEBHOOK-2" Error "webhook definitions have different names, a deployment, and definitions that are owned"
@@ -179,7 +181,7 @@ rules! {
     WEBHOOK_4 "WEBHOOK-4" Warning "a webhook that fails closed has no rule for all resources or for pods and the like"
         "While the operator is away, such a webhook keeps everybody, this system included, from making the pod that would answer. Narrow the rule, give an objectSelector, or set failurePolicy: Ignore."
 
-    // Images and size: spec 07 §7.5.
+    // Images and size: docs/design/additions.md#lint-rules.
     IMG_1 "IMG-1" Warning "images are named by digest"
         "What a tag means changes, and mirrors of disconnected clusters work by digest."
     IMG_2 "IMG-2" Error "images are image references"
@@ -189,7 +191,7 @@ rules! {
     SIZE_2 "SIZE-2" Error "the bundle, each file compressed, has at most 1 MiB"
         "operator-sdk refuses it: it does not fit into one ConfigMap. Remove descriptions from the schemas of large definitions."
 
-    // What this generation of the system does not do: spec 07 §7.5.
+    // What this generation of the system does not do: docs/design/additions.md#lint-rules.
     V1_1 "V1-1" Warning "no dependencies"
         "With --dependency-mode=Reject, which is the default, operator-controller installs no bundle that declares one."
     V1_2 "V1-2" Error "one of AllNamespaces, SingleNamespace and OwnNamespace is supported"

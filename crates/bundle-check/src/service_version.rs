@@ -1,4 +1,4 @@
-//! The ClusterServiceVersion itself (spec 07 §3.2).
+//! The ClusterServiceVersion itself (docs/design/additions.md#bundle-validation).
 
 use std::collections::{BTreeMap, BTreeSet};
 

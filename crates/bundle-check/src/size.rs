@@ -1,5 +1,6 @@
-//! The size of the bundle as installers of the previous generation count it (spec 07 §3.2): each file compressed and written
-//! in base64, together in one ConfigMap.
+//! The size of the bundle as installers of the previous generation count it
+//! (docs/design/additions.md#bundle-validation): each file compressed and written in base64, together in one
+//! ConfigMap.
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -1,4 +1,5 @@
-//! What this generation of the system does not do for an operator (spec 07 §7.5, spec 04 §17).
+//! What this generation of the system does not do for an operator (docs/design/additions.md#lint-rules,
+//! docs/design/bundles.md#author-checks).
 
 use olm_bundle::pointer::{list, text};
 use olm_version::quote;

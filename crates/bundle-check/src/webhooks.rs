@@ -1,4 +1,5 @@
-//! Webhook definitions of the ClusterServiceVersion (spec 04 §7, §17 #22). Names and deployments are the renderer's business,
+//! Webhook definitions of the ClusterServiceVersion (docs/design/bundles.md#bundle-validators,
+//! docs/design/bundles.md#author-checks). Names and deployments are the renderer's business,
 //! what the API server demands that of its obstacles.
 
 use olm_bundle::pointer::{list, text};

@@ -8,8 +8,8 @@ use crate::csv::{Csv, InstallMode};
 use crate::load::{self, LoadError};
 use crate::properties::PROPERTIES_ANNOTATION;
 
-/// The content of a registry+v1 bundle image. Its parts are in normal form (spec 04 §14.2); whether it can be
-/// installed is decided by [`render`](crate::render).
+/// The content of a registry+v1 bundle image. Its parts are in normal form (docs/design/bundles.md#normal-form);
+/// whether it can be installed is decided by [`render`](crate::render).
 #[derive(Debug, Clone)]
 pub struct Bundle {
     pub(crate) package_name: String,
@@ -40,7 +40,8 @@ pub(crate) fn name_of(object: &Value) -> &str {
 
 impl Bundle {
     /// Loads a bundle from the files of an unpacked image, by slash-separated path relative to its root
-    /// (`metadata/annotations.yaml`, `manifests/csv.yaml`, …). Files elsewhere are ignored (spec 04 §2).
+    /// (`metadata/annotations.yaml`, `manifests/csv.yaml`, …). Files elsewhere are ignored
+    /// (docs/design/bundles.md#image-layout).
     ///
     /// # Errors
     /// When the files are not a registry+v1 bundle; see [`LoadError`].
@@ -64,13 +65,14 @@ impl Bundle {
         self.csv.spec.version.as_deref()
     }
 
-    /// JSON text of the bundle's properties, for the annotation of the revision (spec 04 §4).
+    /// JSON text of the bundle's properties, for the annotation of the revision
+    /// (docs/design/bundles.md#merged-properties).
     pub fn properties(&self) -> Option<&str> {
         self.annotations().get(PROPERTIES_ANNOTATION).map(String::as_str)
     }
 
     /// The number that `metadata/properties.yaml` gives as `olm.maxOpenShiftVersion`, where [`Self::properties`] spell it
-    /// in another way: 4.20 is 4.2 there (spec 08 R-2).
+    /// in another way: 4.20 is 4.2 there (docs/design/additions.md#maximum-openshift-version).
     pub fn max_openshift_version(&self) -> Option<&str> {
         self.max_openshift_version.as_deref()
     }

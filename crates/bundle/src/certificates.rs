@@ -1,4 +1,5 @@
-//! Serving certificates of webhooks (spec 04 §12): what the chosen provider needs to see in the objects.
+//! Serving certificates of webhooks (docs/design/bundles.md#webhook-certificates): what the chosen provider needs to
+//! see in the objects.
 //!
 //! A provider is a set of marks (annotations) and of objects; it never changes which objects the bundle itself
 //! yields. A new provider is a new variant of [`Certificates`] and an arm in each of its methods.
@@ -224,7 +225,7 @@ const VOLUMES: [(&str, &str, &str, &str); 2] = [
 ];
 
 /// Mounts the certificate into every container of a pod, in place of whatever claims its paths or names
-/// (spec 04 §12.3). Init containers are left alone.
+/// (docs/design/bundles.md#certificate-volumes). Init containers are left alone.
 pub(crate) fn mount(pod: &mut Value, serving: &Serving) {
     let mut replaced: BTreeSet<String> = VOLUMES.iter().map(|(name, ..)| (*name).to_string()).collect();
     for mount in items(pod, "containers").flat_map(|container| items(container, "volumeMounts")) {
@@ -268,7 +269,7 @@ mod tests {
 
     #[test]
     fn foreign_volumes_at_protected_paths_give_way() {
-        // spec 04 acceptance 47
+        // Case bundles-47
         let serving = Serving::of_deployment("d", "ns");
         let mut pod = json!({
             "volumes": [{"name": "mine"}, {"name": "kept"}, {"name": "webhook-cert"}],
@@ -304,7 +305,7 @@ mod tests {
 
     #[test]
     fn providers_differ_in_marks_and_objects() {
-        // spec 04 acceptance 50
+        // Case bundles-50
         let serving = Serving::of_deployment("d", "ns");
         let issued = Certificates::CertManager.objects(&serving);
         assert_eq!(issued[0]["metadata"]["name"], "d-service-cert-selfsigned-issuer");

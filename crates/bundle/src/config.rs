@@ -1,8 +1,8 @@
 //! Inline configuration of a ClusterExtension: reading it, and messages for what does not fit the bundle
-//! (spec 04 §9).
+//! (docs/design/bundles.md#inline-configuration).
 //!
-//! `jsonschema` evaluates; the wording, the order and the choice of findings are ours (§9.4, §9.7). Beyond the
-//! reference null means unset everywhere (§17 #3).
+//! `jsonschema` evaluates; the wording, the order and the choice of findings are ours
+//! (docs/design/bundles.md#configuration-errors). Beyond the reference null means unset everywhere.
 
 mod schema;
 mod warnings;
@@ -234,7 +234,7 @@ fn collect(error: &ValidationError<'_>, operator: &Operator<'_>, findings: &mut 
     }));
 }
 
-/// Rank and text of a finding about one value (spec 04 §9.4).
+/// Rank and text of a finding about one value (docs/design/bundles.md#configuration-errors).
 fn about_value(kind: &Kind, path: &str, value: &Value, operator: &Operator<'_>) -> (u8, String) {
     let field = quote(path);
     let length = value.as_str().unwrap_or_default().chars().count();

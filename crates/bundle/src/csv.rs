@@ -1,4 +1,4 @@
-//! The parts of a ClusterServiceVersion that rendering reads (spec 04 §5), after the typed pass.
+//! The parts of a ClusterServiceVersion that rendering reads (docs/design/bundles.md#csv-fields), after the typed pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -142,7 +142,8 @@ impl Webhook {
 pub enum InstallMode {
     /// All namespaces of the cluster.
     AllNamespaces,
-    /// Several namespaces; only behind the gate `MultiWatchNamespaces` (spec 04 §8.1, 07 §4.6).
+    /// Several namespaces; only behind the gate `MultiWatchNamespaces` (docs/design/bundles.md#watched-namespaces,
+    /// docs/design/additions.md#several-namespaces).
     MultiNamespace,
     /// The namespace it is installed in.
     OwnNamespace,

@@ -1,4 +1,5 @@
-//! Changes that an administrator makes to the deployments of a bundle (spec 04 §13).
+//! Changes that an administrator makes to the deployments of a bundle
+//! (docs/design/bundles.md#deployment-configuration).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -195,7 +196,7 @@ mod tests {
 
     #[test]
     fn affinity_is_erased_whole_or_in_part() {
-        // spec 04 acceptance 54
+        // Case bundles-54
         let node = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}});
         let pods = json!({"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]});
         let pod = json!({"affinity": {"nodeAffinity": node, "podAffinity": pods}});
@@ -216,7 +217,7 @@ mod tests {
 
     #[test]
     fn env_replaces_by_name_in_every_container() {
-        // spec 04 acceptance 55
+        // Case bundles-55
         let config = json!({"env": [{"name": "A", "value": "new"}, {"name": "B", "value": "1"}, {"name": "B", "value": "2"}]});
         let containers = json!([
             {"name": "a", "env": [{"name": "A", "value": "x"}, {"name": "A", "value": "y"}]},
@@ -234,7 +235,7 @@ mod tests {
 
     #[test]
     fn annotations_never_override() {
-        // spec 04 acceptance 56
+        // Case bundles-56
         let config = DeploymentConfig::read(&json!({"annotations": {"a": "config", "b": "config"}})).unwrap();
         let mut deployment = json!({
             "metadata": {"name": "d"},

@@ -1,4 +1,4 @@
-//! The Deployments of a bundle (spec 04 §11.6).
+//! The Deployments of a bundle (docs/design/bundles.md#deployments).
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,4 @@
-//! registry+v1 bundles: reading, checking, and rendering to plain Kubernetes objects (spec 04).
+//! registry+v1 bundles: reading, checking, and rendering to plain Kubernetes objects (docs/design/bundles.md).
 //!
 //! Everything here is a pure function of bytes and values: no file, network or cluster access, no clock. What
 //! the Go reference renders, this crate renders equally, since the result is hashed into revisions that exist

@@ -1,4 +1,5 @@
-//! From the files of a bundle image to its parts (spec 04 §§2–4).
+//! From the files of a bundle image to its parts (docs/design/bundles.md#image-layout,
+//! docs/design/bundles.md#merged-properties).
 //!
 //! Texts of errors are those of the reference. Only shape is judged here; whether the content makes an
 //! installable bundle is decided when rendering.
@@ -354,7 +355,7 @@ fn list_items(items: Value, list: &Map<String, Value>) -> Result<Vec<Map<String,
     items.into_iter().map(object).collect()
 }
 
-/// Removes what only the API server writes (spec 04 §14.2).
+/// Removes what only the API server writes (docs/design/bundles.md#normal-form).
 fn drop_server_fields(object: &mut Value) {
     let Some(object) = object.as_object_mut() else {
         return;

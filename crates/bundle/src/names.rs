@@ -1,4 +1,5 @@
-//! Names of generated objects (spec 04 §10). They are part of every installed revision: bit exact.
+//! Names of generated objects (docs/design/bundles.md#generated-names). They are part of every installed revision: bit
+//! exact.
 
 use serde_json::Value;
 use sha2::{Digest, Sha224};
@@ -93,7 +94,7 @@ mod tests {
 
     #[test]
     fn joined_names_are_cut_by_byte() {
-        // spec 04 §10.1, acceptance 35
+        // docs/design/bundles.md#name-truncation; case bundles-35
         let rows = [
             ("short".to_string(), "cert", "short-cert".to_string()),
             ("a".repeat(55), "service", format!("{}-service", "a".repeat(55))),
@@ -112,7 +113,7 @@ mod tests {
 
     #[test]
     fn webhook_names() {
-        // spec 04 §10.4, acceptance 35, 49
+        // docs/design/bundles.md#webhook-service-names; cases bundles-35, bundles-49
         let long = "a-very-long-deployment-name-used-to-show-how-truncation-happens.v1";
         let rows = [
             (
@@ -157,7 +158,7 @@ mod tests {
 
     #[test]
     fn hashes_of_raw_texts() {
-        // spec 04 §10.3 vector 12
+        // docs/design/bundles.md#role-names vector 12
         assert_eq!(hash("\"a\""), "1lu1qv1451mq7gv9upu1cx8ffffi07rel5xvbvvc44dh");
         assert_eq!(hash("null"), "2im0kl1kwvzn46sr4cdtkvmdzrlurvj51xdzhwdht8l0");
         assert_eq!(hash("{}"), "16jfjhihxbzhfhs1k5mimq740kvioi98pfbea9q6qtf9");
@@ -166,7 +167,7 @@ mod tests {
 
     #[test]
     fn role_names_of_the_specification() {
-        // spec 04 §10.3 vectors 1 to 11, acceptance 35, 36
+        // docs/design/bundles.md#role-names; cases bundles-35, bundles-36
         let acme = "acme-operator.v1.0.0";
         let long = "a-really-long-operator-name-for-truncation.v10.20.30";
         let widgets = json!({"verbs": ["get", "list", "watch"], "apiGroups": ["acme.example.com"], "resources": ["widgets"]});

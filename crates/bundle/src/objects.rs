@@ -1,4 +1,5 @@
-//! Objects that a bundle ships besides its ClusterServiceVersion and definitions (spec 04 §11.5).
+//! Objects that a bundle ships besides its ClusterServiceVersion and definitions
+//! (docs/design/bundles.md#shipped-objects).
 
 use std::collections::HashSet;
 
@@ -63,8 +64,9 @@ pub(crate) fn placed(object: &Value, install_namespace: &str) -> Value {
     object
 }
 
-/// Equal objects are one (spec 04 §17 #11): a bundle may ship the very ServiceAccount that is made for it, and a revision
-/// that holds an object twice never rolls out. The first stays; what rendering yields keeps both, as the reference's.
+/// Equal objects are one (docs/design/bundles.md#author-checks): a bundle may ship the very ServiceAccount that is made
+/// for it, and a revision that holds an object twice never rolls out. The first stays; what rendering yields keeps
+/// both, as the reference's.
 pub fn distinct(objects: Vec<Value>) -> Vec<Value> {
     let mut seen = HashSet::new();
     let is_first: Vec<bool> = objects.iter().map(|object| seen.insert(object)).collect();
@@ -86,7 +88,7 @@ mod tests {
 
     #[test]
     fn namespaced_kinds_move_into_the_install_namespace() {
-        // spec 04 acceptance 45
+        // Case bundles-45
         let authored = json!({"kind": "ConfigMap", "metadata": {"name": "c", "namespace": "x"}});
         let expected = json!({"kind": "ConfigMap", "metadata": {"name": "c", "namespace": "ns"}});
         assert_eq!(placed(&authored, "ns"), expected);

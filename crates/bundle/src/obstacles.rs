@@ -1,6 +1,6 @@
 //! What keeps rendered objects from being installed although rendering them succeeds: what an API server refuses
 //! whatever the cluster holds, what contradicts itself, and what would take over parts of the cluster
-//! (spec 04 §17 #5–#8, #10, #11, #23).
+//! (docs/design/bundles.md#author-checks).
 //!
 //! Nothing here may speak up about a bundle that the reference installs, save where the bundle itself does not say
 //! which of two things it means.

@@ -1,4 +1,5 @@
-//! The `olm.properties` annotation (spec 04 §4): properties of the ClusterServiceVersion, then of the file.
+//! The `olm.properties` annotation (docs/design/bundles.md#merged-properties): properties of the ClusterServiceVersion,
+//! then of the file.
 //!
 //! The text is part of every pod template and of the revision, so it is kept byte for byte where the reference
 //! keeps it, key order and number spelling included.
@@ -139,7 +140,7 @@ fn file_elements(file: &[u8]) -> Result<Vec<String>, LoadError> {
 const MAX_OPENSHIFT_VERSION: &str = "olm.maxOpenShiftVersion";
 
 /// The value of the first property `olm.maxOpenShiftVersion` as the file has it, if that is a number which
-/// [`merge`] spells in another way (spec 08 R-2).
+/// [`merge`] spells in another way (docs/design/additions.md#maximum-openshift-version).
 pub(crate) fn max_openshift_version(file: &[u8]) -> Option<String> {
     let value = |document: &Value| {
         let properties = document.get("properties")?.as_array()?;
@@ -160,7 +161,7 @@ mod tests {
 
     #[test]
     fn annotation_alone_stays_byte_for_byte() {
-        // spec 04 acceptance 10
+        // Case bundles-10
         let annotation = r#"[ {"type": "a", "value": 1.50} ]"#;
         assert_eq!(merged(Some(annotation), None), Ok(Some(annotation.into())));
         assert_eq!(merged(Some(annotation), Some("")), Ok(Some(annotation.into())));
@@ -169,7 +170,7 @@ mod tests {
 
     #[test]
     fn both_sources_are_joined() {
-        // spec 04 acceptance 11, the example of §4
+        // Case bundles-11
         let annotation = r#"[ {"type": "olm.gvk", "value": {"version": "v1", "group": "g", "kind": "K"}} ]"#;
         let expected = r#"[{"type":"olm.gvk","value":{"version":"v1","group":"g","kind":"K"}},{"type":"z","value":{"a":"x\u003cy","b":1}}]"#;
         let file = "properties: [{type: z, value: {b: 1, a: \"x<y\"}, other: dropped}]";
@@ -178,13 +179,13 @@ mod tests {
 
     #[test]
     fn numbers_of_the_file_are_spelled_anew() {
-        // spec 04 acceptance 12; S0-5: a null value is accepted
+        // Cases bundles-12, seeds-s0-5: a null value is accepted
         let file = "properties: [{type: olm.maxOpenShiftVersion, value: 4.20}, {type: none}, {type: empty, value: null}]";
         let expected = r#"[{"type":"olm.maxOpenShiftVersion","value":4.2},{"type":"none","value":null},{"type":"empty","value":null}]"#;
         assert_eq!(merged(None, Some(file)), Ok(Some(expected.into())));
     }
 
-    // spec 08 R-2, spec 06 A37
+    // docs/design/additions.md#maximum-openshift-version; case operations-a37
     #[test]
     fn the_files_spelling_of_the_maximum() {
         let rows = [
@@ -213,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_file_without_properties_gives_null() {
-        // spec 04 acceptance 13
+        // Case bundles-13
         for file in ["# only a comment\n", "properties: []", "properties: null", "other: 1"] {
             assert_eq!(merged(None, Some(file)), Ok(Some("null".into())), "{file}");
         }

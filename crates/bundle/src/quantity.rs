@@ -1,4 +1,4 @@
-//! Canonical text of Kubernetes quantities (`resource.Quantity`), spec 04 §14.2.
+//! Canonical text of Kubernetes quantities (`resource.Quantity`), docs/design/bundles.md#normal-form.
 //!
 //! The reference reads quantities into a number plus a suffix family and prints them again; the text that
 //! enters a revision is therefore the canonical one, not the authored one.
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn canonical_texts_of_the_specification() {
-        // spec 04 §14.2
+        // docs/design/bundles.md#normal-form
         let rows = [
             ("1000m", "1"),
             ("0.5", "500m"),

@@ -1,4 +1,4 @@
-//! Service accounts, roles and bindings (spec 04 §§11.1–11.3).
+//! Service accounts, roles and bindings (docs/design/bundles.md#serviceaccounts, docs/design/bundles.md#clusterroles).
 
 use std::collections::BTreeSet;
 

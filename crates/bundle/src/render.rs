@@ -1,4 +1,4 @@
-//! From a bundle and the wishes of a ClusterExtension to plain objects (spec 04 §1).
+//! From a bundle and the wishes of a ClusterExtension to plain objects (docs/design/bundles.md#rendering-steps).
 //!
 //! Pure: the same input gives the same objects in the same order. Labels, tracking annotations and phases are
 //! the revision's business.
@@ -27,7 +27,7 @@ pub struct RenderOptions<'a> {
     /// Gate `DeploymentConfig`: the configuration may hold `deploymentConfig`.
     pub deployment_config: bool,
     /// Gate `MultiWatchNamespaces`: the configuration may hold `watchNamespaces`, a list, where the bundle
-    /// supports MultiNamespace (spec 07 §4.6).
+    /// supports MultiNamespace (docs/design/additions.md#several-namespaces).
     pub multi_watch_namespaces: bool,
 }
 
@@ -69,7 +69,8 @@ impl RenderError {
     }
 }
 
-/// Renders a bundle to the objects to be installed, in the order of spec 04 §14.1 and in the normal form of §14.2.
+/// Renders a bundle to the objects to be installed, in the order of docs/design/bundles.md#object-order and in
+/// normal form.
 ///
 /// # Errors
 /// The first step that fails, see [`RenderError`].

@@ -1,4 +1,5 @@
-//! What can be installed at all, and into which namespaces (spec 04 §6.2, §8).
+//! What can be installed at all, and into which namespaces (docs/design/bundles.md#unsupported-bundles,
+//! docs/design/bundles.md#install-modes).
 
 use std::collections::BTreeSet;
 
@@ -66,7 +67,7 @@ pub(crate) fn list_of(modes: &BTreeSet<InstallMode>) -> String {
     format!("[{}]", names.join(" "))
 }
 
-/// Holds the chosen namespaces against the install modes (spec 04 §8.3).
+/// Holds the chosen namespaces against the install modes (docs/design/bundles.md#target-check).
 pub(crate) fn check_targets(
     targets: &Targets,
     modes: &BTreeSet<InstallMode>,

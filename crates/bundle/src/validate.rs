@@ -1,4 +1,5 @@
-//! The bundle validators (spec 04 §7). All of them run; findings keep the order of that table.
+//! The bundle validators (docs/design/bundles.md#bundle-validators). All of them run; findings keep the order of that
+//! table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +36,7 @@ pub enum Validator {
     Kind,
 }
 
-/// What one of the validators of spec 04 §7 found.
+/// What one of the validators of docs/design/bundles.md#bundle-validators found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// Which of them.

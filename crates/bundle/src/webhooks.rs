@@ -1,5 +1,6 @@
 //! Webhook configurations, conversion of definitions, and the Services in front of both
-//! (spec 04 §§11.4, 11.7–11.9).
+//! (docs/design/bundles.md#converted-crds, docs/design/bundles.md#webhook-configurations,
+//! docs/design/bundles.md#webhook-services).
 
 use std::collections::BTreeSet;
 

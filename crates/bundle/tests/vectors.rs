@@ -1,4 +1,5 @@
-//! Renders the bundles of the vectors and compares with what the reference renders (spec 04 §15).
+//! Renders the bundles of the vectors and compares with what the reference renders
+//! (docs/design/bundles.md#test-vectors).
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -11,7 +12,7 @@ use support::Case;
 
 #[test]
 fn bundles() {
-    // spec 04 acceptance 58
+    // Case bundles-58
     let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/vectors");
     let root = std::env::var_os("OLM_VECTORS_DIR").map_or_else(|| PathBuf::from(default), PathBuf::from);
     if std::env::var_os("OLM_VECTORS_DIR").is_some() && !root.join("bundles").exists() {

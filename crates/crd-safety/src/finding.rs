@@ -38,7 +38,7 @@ pub struct Finding {
     pub version: Option<String>,
     /// Path of the property such as `^.spec.list.items.name`; none for the whole CRD.
     pub property: Option<String>,
-    /// Name of the check (spec 05 §15.2, 15.3).
+    /// Name of the check (docs/design/apply.md#crd-findings, docs/design/apply.md#property-checks).
     pub check: &'static str,
     /// What has changed.
     pub text: String,
@@ -53,7 +53,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The complete error for the findings of the CRD `name` (spec 05 §15.1).
+/// The complete error for the findings of the CRD `name` (docs/design/apply.md#crd-upgrade-safety).
 pub fn error_text(name: &str, findings: &[Finding]) -> String {
     let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
     format!("validating upgrade for CRD {}: {}", olm_version::quote(name), lines.join("\n"))

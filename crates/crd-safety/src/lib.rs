@@ -1,4 +1,5 @@
-//! Whether a CustomResourceDefinition may be replaced without breaking what exists (spec 05 §15).
+//! Whether a CustomResourceDefinition may be replaced without breaking what exists
+//! (docs/design/apply.md#crd-upgrade-safety).
 //!
 //! ```text
 //! live CRD ┐            ┌ whole CRD ── scope, stored versions, removed fields
@@ -9,8 +10,8 @@
 //! [`LiveCheck`] holds the custom resources that exist against the new CRD instead.
 //!
 //! Pure: objects come in, sorted findings go out. The texts are those of the reference; where it refuses a change that
-//! breaks nothing (spec 05 §18.11: titles, a dropped enum or pattern, anything below a map's values that the values'
-//! own findings tell), nothing is said.
+//! breaks nothing (docs/design/apply.md#harmless-changes: titles, a dropped enum or pattern, anything below a map's
+//! values that the values' own findings tell), nothing is said.
 
 mod crd;
 mod finding;
@@ -85,7 +86,8 @@ pub enum CheckError {
     },
 }
 
-/// Whether `object` is what the check is about: a CustomResourceDefinition of `apiextensions.k8s.io/v1` (spec 05 §15.1).
+/// Whether `object` is what the check is about: a CustomResourceDefinition of `apiextensions.k8s.io/v1`
+/// (docs/design/apply.md#crd-upgrade-safety).
 pub fn is_crd(object: &Value) -> bool {
     object["apiVersion"] == crd::API_VERSION && object["kind"] == crd::KIND
 }
@@ -118,7 +120,7 @@ pub fn check(live: Option<&Value>, new: &Value) -> Result<Vec<Finding>, CheckErr
     findings.finish(new.name)
 }
 
-/// Spec 05 §15.2.
+/// docs/design/apply.md#crd-findings.
 fn whole_crd(old: &Crd<'_>, new: &Crd<'_>, findings: &mut Findings) {
     let mut push = |check, text| {
         findings.push(Finding { section: Section::Crd, version: None, property: None, check, text });
@@ -149,7 +151,7 @@ fn common_versions<'c, 'a>(
     old.versions.iter().filter_map(|version| Some((version, new.version(version.name)?)))
 }
 
-/// Spec 05 §15.4: whoever speaks a lower version must still be understood in a higher one.
+/// docs/design/apply.md#crd-findings: whoever speaks a lower version must still be understood in a higher one.
 fn served_pairs(crd: &Crd<'_>, findings: &mut Findings) {
     let mut served: Vec<&Version<'_>> = crd.versions.iter().filter(|version| version.served).collect();
     served.sort_by_key(|version| priority::key(version.name));

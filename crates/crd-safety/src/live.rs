@@ -1,4 +1,4 @@
-//! Whether the custom resources that exist fit a new CustomResourceDefinition (spec 07 §4.13).
+//! Whether the custom resources that exist fit a new CustomResourceDefinition (docs/design/additions.md#crd-checks).
 //!
 //! Each object is completed with the defaults of the new schema as the API server would do it, then held against the
 //! schema. What was wrong under the old schema of the same version already is no reason to refuse the new one.

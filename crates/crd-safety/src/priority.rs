@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 /// Sorts names from lower to higher priority: names of another form below all versions and in reverse byte order, then
-/// alpha, beta and stable, each by their numbers (spec 05 §15.4).
+/// alpha, beta and stable, each by their numbers (docs/design/apply.md#crd-findings).
 pub(crate) fn key(name: &str) -> (Option<(Stage, i64, i64)>, Reverse<&str>) {
     (parse(name), Reverse(name))
 }

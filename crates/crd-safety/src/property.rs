@@ -1,4 +1,4 @@
-//! The checks of one property: an old schema against a new one (spec 05 §15.3).
+//! The checks of one property: an old schema against a new one (docs/design/apply.md#property-checks).
 
 use std::collections::BTreeSet;
 

@@ -36,7 +36,7 @@ fn change(old: &Value, new: &Value) -> Vec<String> {
     lines(&crd(&json!({"f": old})), &crd(&json!({"f": new})))
 }
 
-// spec 05 acceptance 49
+// Case apply-49
 #[test]
 fn a_removed_field_is_the_whole_error() {
     let (old, new) = (crd(&json!({"x": {"nullable": false}})), crd(&json!({})));
@@ -72,7 +72,7 @@ fn findings_of_one_property_are_ordered_by_check_name() {
     assert_eq!(names.join(" "), all);
 }
 
-// spec 05 acceptance 51, 52; §18.11
+// docs/design/apply.md#harmless-changes; cases apply-51, apply-52
 #[test]
 fn what_breaks_nothing_is_not_told() {
     for (old, new) in [
@@ -103,7 +103,7 @@ fn what_breaks_nothing_is_not_told() {
     assert_eq!(check(None, &json!({"kind": "Whatever"})), Ok(Vec::new()));
 }
 
-// spec 05 acceptance 53
+// Case apply-53
 #[test]
 fn what_no_check_knows_is_unhandled() {
     for (old, new, summary) in [
@@ -182,7 +182,7 @@ fn paths_lead_through_every_kind_of_schema() {
     );
 }
 
-// spec 05 acceptance 54
+// Case apply-54
 #[test]
 fn only_new_differences_between_served_versions_are_told() {
     let pair = |extra: &Value| {

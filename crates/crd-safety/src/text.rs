@@ -98,7 +98,7 @@ fn role_below(role: Role, key: &str) -> Role {
     }
 }
 
-/// A number in its shortest form, with an exponent below 1e-4 and from 1e6 up (spec 05 §15.3).
+/// A number in its shortest form, with an exponent below 1e-4 and from 1e6 up (docs/design/apply.md#property-checks).
 pub(crate) fn number(value: f64) -> String {
     let shortest = format!("{value:e}");
     match shortest

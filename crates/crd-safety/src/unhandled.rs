@@ -1,4 +1,4 @@
-//! What no other check has looked at, in one line (spec 05 §15.3, `unhandled`).
+//! What no other check has looked at, in one line (docs/design/apply.md#property-checks, `unhandled`).
 //!
 //! Schemas below the property are left to their own findings; what remains of them here is whether they are there, and
 //! what a comparison of old properties cannot see.

@@ -1,5 +1,5 @@
 //! What the revisions say about what is installed: for each extension its newest revision that is active and has
-//! succeeded once, and the properties of the bundle behind it (spec 07 §5.5).
+//! succeeded once, and the properties of the bundle behind it (docs/design/additions.md#dependency-modes).
 
 use std::collections::{BTreeMap, HashSet};
 

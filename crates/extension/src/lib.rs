@@ -1,5 +1,7 @@
 //! What a ClusterExtension asks of the resolver, and what installed extensions offer to others: operator-controller and
-//! the command line read both here, so that they say the same (spec 05 §3.4, spec 07 §§1.1, 5.5, 6.3).
+//! the command line read both here, so that they say the same (docs/design/apply.md#choice-of-the-bundle,
+//! docs/design/additions.md#annotations, docs/design/additions.md#dependency-modes,
+//! docs/design/additions.md#best-effort-resolution).
 //!
 //! ```text
 //! annotations, Settings ─ rules ► ExtensionRules ─────────────────────────────┐

@@ -1,4 +1,5 @@
-//! Which ClusterCatalogs an extension asks, and for what (spec 03 §§1.3, 2; spec 05 §3.4).
+//! Which ClusterCatalogs an extension asks, and for what (docs/design/resolution.md#fetch-errors,
+//! docs/design/resolution.md#served-catalogs, docs/design/apply.md#choice-of-the-bundle).
 
 use olm_api::cluster_catalog::AvailabilityMode;
 use olm_api::cluster_extension::{BundleMetadata, CatalogFilter, UpgradeConstraintPolicy};
@@ -91,7 +92,7 @@ pub fn priority(catalog: &ClusterCatalog) -> i32 {
 /// The image whose content the catalog serves.
 ///
 /// # Errors
-/// It serves none: the text of spec 03 §1.3.
+/// It serves none: the text of docs/design/resolution.md#fetch-errors.
 pub fn served_image(catalog: &ClusterCatalog) -> Result<&str, CatalogError> {
     let name = || catalog.metadata.name.clone().unwrap_or_default();
     let status = catalog.status.as_ref().filter(|_| catalog.is_true(types::SERVING));
@@ -165,7 +166,7 @@ mod tests {
         }
     }
 
-    // spec 03 acceptance 26, 28
+    // Cases resolution-26, resolution-28
     #[test]
     fn catalogs_are_switched_off_by_mode_and_preferred_by_priority() {
         for (more, on, number) in [

@@ -1,5 +1,6 @@
 //! Which rules beyond the reference an extension is under: flags and gates of the server, annotations of the extension
-//! (spec 07 §§1.1, 5.5, 6.3).
+//! (docs/design/additions.md#annotations, docs/design/additions.md#dependency-modes,
+//! docs/design/additions.md#best-effort-resolution).
 //!
 //! An annotation with a value that is not allowed never blocks and never takes effect; it is listed to be told.
 
@@ -23,7 +24,8 @@ pub struct Settings {
     pub releases: bool,
 }
 
-/// What becomes of an upgrade whose CustomResourceDefinitions may endanger what exists (spec 07 §4.13).
+/// What becomes of an upgrade whose CustomResourceDefinitions may endanger what exists
+/// (docs/design/additions.md#crd-checks).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrdCheck {
     /// It is held back, as in the reference.
@@ -51,7 +53,7 @@ impl FromStr for CrdCheck {
     }
 }
 
-/// What an uninstallation does to definitions and their custom resources (spec 07 §4.14).
+/// What an uninstallation does to definitions and their custom resources (docs/design/additions.md#uninstall-policy).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UninstallPolicy {
     /// They go, as in the reference.
@@ -251,7 +253,7 @@ mod tests {
         ExtensionRules::of(Some(&annotations.iter().map(prefixed).collect()), settings)
     }
 
-    // spec 07 A-01
+    // Case additions-a01
     #[test]
     fn without_keys_there_are_no_rules() {
         let none = ExtensionRules::of(None, Settings::default());
@@ -310,7 +312,7 @@ mod tests {
         assert!(!rules(&[], Settings { best_effort: true, ..Settings::default() }).can_hold());
     }
 
-    // spec 07 §1.1: an invalid value never blocks and never takes effect
+    // docs/design/additions.md#annotations: an invalid value never blocks and never takes effect
     #[test]
     fn invalid_values_have_no_effect_and_are_told() {
         let report = Settings { dependencies: DependencyMode::Report, ..Settings::default() };
@@ -352,7 +354,7 @@ mod tests {
         assert_eq!(ExtensionRules { invalid: Vec::new(), ..wrong }, rules(&[], report));
     }
 
-    // spec 07 §5.5, E-20
+    // docs/design/additions.md#dependency-modes; case additions-e20
     #[test]
     fn only_extensions_that_stay_and_are_checked_hold_others_up() {
         let extension = |mode: Option<&str>, going: bool| -> ClusterExtension {

@@ -1,5 +1,5 @@
 //! Who can meet what: installed bundles with the APIs that they define, APIs without a bundle, and the extensions that
-//! rely on others (spec 03 §6.4, spec 07 §5.5).
+//! rely on others (docs/design/resolution.md#judged-dependencies, docs/design/additions.md#dependency-modes).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -83,9 +83,9 @@ pub fn owned<'a>(
 /// What surrounds the extension `except`, and who relies on whom.
 ///
 /// `owners` are the extensions that have any revision. An API that one of them defines is met by the bundle that it has
-/// installed; while it has none, by nothing (spec 07 E-19). Every other API is served by other means (E-18), unless
-/// it is defined by `except`, which must not hold itself up. What `except` itself has installed is no part of the
-/// surroundings.
+/// installed; while it has none, by nothing (case additions-e19). Every other API is served by other means (E-18),
+/// unless it is defined by `except`, which must not hold itself up. What `except` itself has installed is no part of
+/// the surroundings.
 ///
 /// `insists(extension, property_type)` says whether the extension may not be broken: it is protected by its rules
 /// ([`protect`](crate::ExtensionRules::protect)), and requirements of this type count for it.
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn an_api_is_of_the_extension_that_defines_it_or_external() {
-        // spec 07 A-24, E-18
+        // Cases additions-a24, additions-e18
         let external = || met("group: g, version: v1, kind: G", true);
         assert_eq!(scene(&[], &[], &["G"]).verdict("x", G), external());
         assert_eq!(scene(&[], &[], &["H"]).verdict("x", G), UNMET);
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(owned.verdict("x", G), met("a", false));
         // What the extension itself has installed may go with the upgrade.
         assert_eq!(owned.verdict("a", G), UNMET);
-        // spec 07 E-19: the revisions of b have not succeeded yet, so nothing of it is installed.
+        // Case additions-e19: the revisions of b have not succeeded yet, so nothing of it is installed.
         let mut pending = scene(&[("a", "[]")], &[("b", "G")], &[]);
         pending.owners.push("b");
         assert_eq!(pending.verdict("x", G), UNMET);
@@ -258,18 +258,18 @@ mod tests {
     fn any_and_all_ask_one_bundle_at_a_time() {
         let package =
             |range: &str| format!(r#"{{"package":{{"packageName":"a","versionRange":"{range}"}}}}"#);
-        // spec 07 A-25
+        // Case additions-a25
         let any = format!(r#"{{"any":{{"constraints":[{},{G}]}}}}"#, package(">=2.0.0"));
         assert!(matches!(scene(&[], &[], &["G"]).verdict("x", &any), Verdict::Met { external: true, .. }));
         assert_eq!(scene(&[("a", "[]")], &[("b", "G")], &[]).verdict("b", &any), UNMET);
-        // spec 07 A-26
+        // Case additions-a26
         let all = format!(r#"{{"all":{{"constraints":[{},{G}]}}}}"#, package(">=1.0.0"));
         let both = [("a", "[]"), ("b", "[]")];
         assert_eq!(scene(&both, &[("b", "G")], &[]).verdict("x", &all), Verdict::Unmet { wide: true });
         assert_eq!(scene(&both, &[("a", "G")], &[]).verdict("x", &all), met("a", false));
     }
 
-    // spec 07 A-31
+    // Case additions-a31
     #[test]
     fn dependents_are_those_whose_requirements_hold_and_count() {
         let apps = [("a", "[]"), ("y", REQUIRES_G), ("z", REQUIRES_A)];

@@ -1,4 +1,5 @@
-//! Loading a catalog folder: which files, in which order, and what a failure says (spec 02 §A1).
+//! Loading a catalog folder: which files, in which order, and what a failure says
+//! (docs/design/catalogd.md#directory-walk).
 
 use std::{
     ffi::OsString,

@@ -1,4 +1,4 @@
-//! `.indexignore` files: which files of a catalog folder are not catalog content (spec 02 §A2).
+//! `.indexignore` files: which files of a catalog folder are not catalog content (docs/design/catalogd.md#indexignore).
 //!
 //! The patterns look like git's and are not: a file can be re-included below an excluded directory, only files are
 //! tested, and `**` does not backtrack.
@@ -287,7 +287,7 @@ mod tests {
         }
     }
 
-    // spec 02 acceptance 3, 4, 5 and the worked example of A2.
+    // Cases catalogd-3, catalogd-4, catalogd-5 and the worked example of A2.
     #[test]
     fn patterns() {
         let allow = "**/*\n!*.json\n!*.yaml\n**/objects/*.json\n**/objects/*.yaml";

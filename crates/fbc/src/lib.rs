@@ -1,5 +1,7 @@
 //! File-based catalogs: from the files of a catalog folder to stored lines, from lines to the typed content of one
-//! package, and the author's side: validation, writing, templates (spec 02 §A, spec 03 §1.5, spec 07 §3.7, §3.10).
+//! package, and the author's side: validation, writing, templates (docs/design/catalogd.md#loading,
+//! docs/design/resolution.md#fetch-errors, docs/design/additions.md#catalog-validation,
+//! docs/design/additions.md#catalog-templates).
 //!
 //! ```text
 //! folder ─ load ► Meta (one canonical line each) ─ Selector ► lines of a query

@@ -1,4 +1,5 @@
-//! One object of a catalog: its selector fields and its stored line (spec 02 §A3, §A4).
+//! One object of a catalog: its selector fields and its stored line (docs/design/catalogd.md#documents-of-a-file,
+//! docs/design/catalogd.md#canonical-line).
 
 use std::{io::Read, path::Path, sync::Arc};
 
@@ -25,7 +26,7 @@ pub struct Meta {
     /// Where it was written; without a file, document and line 0 for an object that was made.
     pub origin: Origin,
     /// Line of the file where something follows the object, before the next `---`, that is skipped: of a YAML document
-    /// only the first value is read (spec 02 §A3.5).
+    /// only the first value is read (docs/design/catalogd.md#documents-of-a-file).
     pub unread: Option<usize>,
 }
 

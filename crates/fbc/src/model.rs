@@ -1,4 +1,6 @@
-//! The content of one package, typed as the resolver needs it (spec 02 §A5–A7, spec 03 §1.4–1.5).
+//! The content of one package, typed as the resolver needs it (docs/design/catalogd.md#schemas,
+//! docs/design/catalogd.md#typed-model, docs/design/resolution.md#package-content,
+//! docs/design/resolution.md#fetch-errors).
 //!
 //! Reading is lenient as in the reference: field names match whatever their case, unknown fields and missing fields are
 //! no error, nothing is checked against anything else.
@@ -64,7 +66,8 @@ pub struct ChannelEntry {
     pub replaces: String,
     /// Names of bundles that this one may follow and that need not be installed on the way.
     pub skips: Vec<String>,
-    /// Range of versions that this one may follow, in the blang dialect (spec 03 §5); empty for none.
+    /// Range of versions that this one may follow, in the blang dialect (docs/design/resolution.md#versions); empty for
+    /// none.
     pub skip_range: String,
 }
 
@@ -180,7 +183,7 @@ impl PackageContent {
     /// Reads the objects of `package` from the lines of a catalog; objects of other packages are left out.
     ///
     /// Of several objects with the same schema and name the last one counts, as does the last `olm.deprecations`
-    /// (spec 03 §1.4). Channels, bundles and so on are sorted by name.
+    /// (docs/design/resolution.md#package-content). Channels, bundles and so on are sorted by name.
     ///
     /// # Errors
     /// The first object of the package that does not have the shape of its schema.

@@ -1,4 +1,4 @@
-//! Which metas a filtered query returns (spec 02 §D3, §D6).
+//! Which metas a filtered query returns (docs/design/catalogd.md#index, docs/design/catalogd.md#metas).
 
 /// Exact, case-sensitive values of the three fields that a query may name; empty means any.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

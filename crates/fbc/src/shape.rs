@@ -1,5 +1,6 @@
 //! The shapes of the objects that have one: which fields of which types, in which order they are written
-//! (spec 02 §A5, §A6), and what is said of a value of another type.
+//! (docs/design/catalogd.md#schemas, docs/design/catalogd.md#property-types), and what is said of a value of another
+//! type.
 
 use std::{borrow::Cow, str::FromStr};
 

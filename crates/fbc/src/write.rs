@@ -1,4 +1,5 @@
-//! Writing catalogs, as one stream or as a folder with one directory for each package (spec 02 §A10).
+//! Writing catalogs, as one stream or as a folder with one directory for each package
+//! (docs/design/catalogd.md#writing-catalogs).
 //!
 //! JSON has the bytes that opm writes: known schemas in the order of their fields with the empty ones left out, all
 //! other objects and values as they are, four spaces of indent. Fields that a known schema does not have are kept, at

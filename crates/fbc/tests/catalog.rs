@@ -21,7 +21,7 @@ fn lines<const N: usize>(files: &[(&str, &str); N]) -> Result<String, String> {
 
 #[test]
 fn folders() {
-    // spec 02 acceptance 1
+    // Case catalogd-1
     let walk = [("a.txt", "schema: 2"), ("b.yaml", "schema: '4'"), ("B/x", "schema: b"), ("b/z.yaml", "{}")];
     let order = [("a.txt", "s: 2"), ("b.yaml", "s: 4"), ("B/x", "s: 1"), ("b/z.yaml", "s: 3")];
     assert_eq!(lines(&order).unwrap(), "{\"s\":1}\n{\"s\":2}\n{\"s\":3}\n{\"s\":4}\n");
@@ -29,14 +29,14 @@ fn folders() {
     let expected = "a.txt:1: document 1: error unmarshaling JSON: while decoding JSON: \
                     expected value for key \"schema\" to be a string, got 2";
     assert_eq!(lines(&walk).unwrap_err(), expected);
-    // spec 02 acceptance 2
+    // Case catalogd-2
     let readme = ("README.md", "# Title\n\nsome text\n");
     let expected = "README.md:1: document 1: error unmarshaling JSON: while decoding JSON: \
                     json: cannot unmarshal string into Go value of type map[string]interface {}";
     assert_eq!(lines(&[readme, ("z", "schema: z")]).unwrap_err(), expected);
     let ignored = [readme, ("z", "schema: z"), (".indexignore", "README.md")];
     assert_eq!(lines(&ignored).unwrap(), "{\"schema\":\"z\"}\n");
-    // spec 02 acceptance 12
+    // Case catalogd-12
     assert_eq!(lines(&[("a", "s: 1"), ("b/c", "gone")]).unwrap_err(), "open b/c: no such file or directory");
     assert_eq!(lines(&[]).unwrap(), "");
 }
@@ -179,20 +179,20 @@ fn stored(file: &str) -> String {
 fn files() {
     let yaml = "error unmarshaling JSON: while decoding JSON: ";
     let cases = [
-        // spec 02 acceptance 6
+        // Case catalogd-6
         (r#"{"schema":"a"}{"schema":"b"}"#, r#"{"schema":"a"} {"schema":"b"}"#),
         (r#"{"schema":"a",}"#, r#"{"schema":"a"}"#),
         ("{\"schema\":\"a\"}\n---\nschema: b", r#"{"schema":"a"} {"schema":"b"}"#),
-        // spec 02 acceptance 7
+        // Case catalogd-7
         (r#"{"schema":"a"}{"schema":"b"}{"schema":"#, "unexpected EOF"),
-        // spec 02 acceptance 8
+        // Case catalogd-8
         ("schema: a\n--- foo\nschema: b", "invalid Yaml document separator: foo"),
-        // spec 02 acceptance 9
+        // Case catalogd-9
         ("schema: a\nSchema: b", &format!("{yaml}duplicate keys for key \"schema\": [Schema schema]")),
         ("schema: 1", &format!("{yaml}expected value for key \"schema\" to be a string, got 1")),
-        // spec 02 acceptance 10
+        // Case catalogd-10
         (r#"{"z":1.0,"b":"<&>","schema":"a"}"#, r#"{"b":"<&>","schema":"a","z":1}"#),
-        // spec 02 acceptance 11
+        // Case catalogd-11
         ("schema: a\nx: yes\ny: 1\no: 017", r#"{"o":15,"schema":"a","true":1,"x":true}"#),
         // A single JSON value that is not YAML either: the JSON error, with its place in the file.
         ("{\"a\":1}\n}", "json: offset 9: invalid character '}' looking for beginning of value"),

@@ -1,4 +1,4 @@
-//! `.indexignore` against a slow and simple reading of its rules (spec 02 §A2).
+//! `.indexignore` against a slow and simple reading of its rules (docs/design/catalogd.md#indexignore).
 
 #![allow(clippy::unwrap_used)]
 

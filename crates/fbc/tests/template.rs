@@ -50,7 +50,7 @@ fn expand(template: &str, versions: &[&str]) -> Result<Vec<String>, String> {
 const ELEVEN: [&str; 11] =
     ["0.1.0", "0.1.1", "0.1.2", "0.2.0", "0.2.1", "0.10.0", "1.0.0", "1.0.1", "1.1.0", "1.2.0", "2.0.0"];
 
-// spec 07 A-57
+// Case additions-a57
 #[test]
 fn a_57_major_and_minor_channels_of_eleven_versions() {
     let template = [

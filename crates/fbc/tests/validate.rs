@@ -122,7 +122,7 @@ fn cases_of_the_packaging_guide() {
     assert_eq!(message(&[PACKAGE, &one, &b1]), "duplicate package \"foo\"");
 }
 
-// spec 07 A-55: every text of §3.7, all in one catalog, each with file and line.
+// Case additions-a55: every text of catalog validation, all in one catalog, each with file and line.
 #[test]
 fn all_findings_with_their_lines() {
     let lines = [

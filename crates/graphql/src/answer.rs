@@ -1,4 +1,5 @@
-//! Answers as JSON text (spec 02 §D8): `{"data":…}`, with `errors` where there are any, and a newline.
+//! Answers as JSON text (docs/design/catalogd.md#graphql-requests): `{"data":…}`, with `errors` where there are any,
+//! and a newline.
 
 use async_graphql::{Pos, ServerError, Value};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Which fields of which types the objects of a catalog have (spec 02 §§D8.1, D8.5).
+//! Which fields of which types the objects of a catalog have (docs/design/catalogd.md#graphql-types).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -22,7 +22,7 @@ const CATALOG_SUMMARY: &str = "CatalogSummary";
 const SCHEMA_SUMMARY: &str = "SchemaSummary";
 const SCALARS: [&str; 5] = [TypeRef::STRING, TypeRef::INT, TypeRef::FLOAT, TypeRef::BOOLEAN, TypeRef::ID];
 
-/// Why a catalog has no GraphQL schema (spec 02 §D8.7).
+/// Why a catalog has no GraphQL schema (docs/design/catalogd.md#graphql-schema-failures).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaError {
     /// Two schemas would have one type.

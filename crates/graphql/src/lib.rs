@@ -1,4 +1,4 @@
-//! GraphQL over the objects of one catalog (spec 02 §D8).
+//! GraphQL over the objects of one catalog (docs/design/catalogd.md#graphql-requests).
 //!
 //! ```text
 //! objects ─ Discovery ► CatalogSchema ─ Executor::new ─┐

@@ -1,4 +1,5 @@
-//! From the names in a catalog to GraphQL names (spec 02 §§D8.2–D8.4).
+//! From the names in a catalog to GraphQL names (docs/design/catalogd.md#graphql-names,
+//! docs/design/catalogd.md#graphql-requests).
 
 /// The type of the objects of `schema`, or of the elements of a field: `olm.bundle` gives `OlmBundle`.
 pub(crate) fn type_name(name: &str) -> String {

@@ -1,4 +1,5 @@
-//! Reading a query and refusing what is too much, before any schema is looked at (spec 02 §D8, limits).
+//! Reading a query and refusing what is too much, before any schema is looked at
+//! (docs/design/catalogd.md#graphql-requests, limits).
 
 use std::collections::{HashMap, HashSet};
 
@@ -225,7 +226,7 @@ mod tests {
         "{a".repeat(depth) + &"}".repeat(depth)
     }
 
-    // spec 02 acceptance 55
+    // Case catalogd-55
     #[test]
     fn depth() {
         assert_eq!(message(&nested(10)), "");

@@ -1,4 +1,5 @@
-//! Scalars: which one a JSON value calls for, and JSON values as GraphQL values (spec 02 §D8.5).
+//! Scalars: which one a JSON value calls for, and JSON values as GraphQL values
+//! (docs/design/catalogd.md#graphql-types).
 
 use async_graphql::Value;
 use async_graphql::dynamic::TypeRef;

@@ -1,4 +1,4 @@
-//! Whole queries on small catalogs: what spec 02 §D8 says a client sees.
+//! Whole queries on small catalogs: what docs/design/catalogd.md#graphql-requests says a client sees.
 
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -84,7 +84,7 @@ fn ask(executor: &Executor, objects: impl Objects, query: &str, time: Duration) 
     serde_json::from_slice(&text).unwrap()
 }
 
-/// Catalog `cat` of spec 02 §K.
+/// Catalog `cat` of .
 fn cat() -> Catalog {
     let mut objects = vec![
         json!({"schema": "olm.package", "name": "foo"}),
@@ -102,7 +102,7 @@ fn messages(answer: &Value) -> Vec<&str> {
     answer["errors"].as_array().unwrap().iter().map(|error| error["message"].as_str().unwrap()).collect()
 }
 
-// spec 02 acceptance 55
+// Case catalogd-55
 #[test]
 fn acceptance_55() {
     let cat = cat();

@@ -1,4 +1,5 @@
-//! What a client shows to one repository: a password with each request, or a token that is fetched and renewed (spec 02 §B4.5).
+//! What a client shows to one repository: a password with each request, or a token that is fetched and renewed
+//! (docs/design/images.md#registry-tokens).
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Certificates from files: the system's roots, and a folder with CA certificates and client certificates (spec 02 §B3).
+//! Certificates from files: the system's roots, and a folder with CA certificates and client certificates
+//! (docs/design/images.md#registry-configuration).
 //!
 //! System roots are those of a Go program: `SSL_CERT_FILE` replaces the list of bundles and `SSL_CERT_DIR` the list of folders,
 //! each alone.

@@ -41,7 +41,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Defaults of spec 06 §10.4 with the given limits, and what the environment says about places and proxies.
+    /// Defaults of docs/design/operations.md#image-limits with the given limits, and what the environment says about
+    /// places and proxies.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
@@ -77,8 +78,9 @@ impl Config {
         Ok(())
     }
 
-    /// Changes what `text` names, the value of `--image-limits` (spec 06 §10.4): pairs `key=value` separated by commas, the last
-    /// of the same key counts. Sizes and counts are whole numbers from 1, with `Ki`, `Mi` or `Gi` behind them where wanted;
+    /// Changes what `text` names, the value of `--image-limits` (docs/design/operations.md#image-limits): pairs
+    /// `key=value` separated by commas, the last of the same key counts. Sizes and counts are whole numbers from 1,
+    /// with `Ki`, `Mi` or `Gi` behind them where wanted;
     /// `pull-timeout` is a number with `s`, `m` or `h` behind it.
     ///
     /// # Errors
@@ -142,7 +144,7 @@ impl Default for Retry {
 mod tests {
     use super::*;
 
-    // spec 06 §§2.8, 2.9
+    // docs/design/operations.md#start-up-errors
     #[test]
     fn flags() {
         let mut config = Config::new(Limits::CATALOG);
@@ -156,7 +158,7 @@ mod tests {
         }
     }
 
-    // spec 06 §10.4
+    // docs/design/operations.md#image-limits
     #[test]
     fn limits_can_be_overridden() {
         let over = |text: &str| {

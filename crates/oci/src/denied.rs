@@ -1,5 +1,5 @@
 //! Networks that no registry may be in: whoever can name an image must not make us talk to the machine's own services
-//! (spec 06 §§2.8, 10.2). Looked at after names are resolved, for each connection and each redirect.
+//! (docs/design/operations.md#hardening). Looked at after names are resolved, for each connection and each redirect.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -183,7 +183,7 @@ mod tests {
         }
     }
 
-    // spec 06 A55 for a name: looked at after it is resolved
+    // Case operations-a55 for a name: looked at after it is resolved
     #[tokio::test]
     async fn names_that_lead_there_are_refused() {
         let resolver = |proxies: Proxies| GuardedResolver {

@@ -11,8 +11,8 @@ pub enum Class {
     Retry,
 }
 
-/// A failed resolve or pull. The text is a condition message of spec 02 §H1 without its first part, which names the caller
-/// (`source catalog content: `).
+/// A failed resolve or pull. The text is a condition message of docs/design/images.md#pull-errors without its first
+/// part, which names the caller (`source catalog content: `).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{stage}{mark}{cause}", mark = if *class == Class::Terminal { "terminal error: " } else { "" })]
 pub struct PullError {
@@ -53,7 +53,8 @@ impl PullError {
         Self { rejected: true, ..self }
     }
 
-    /// The text without the words `terminal error: `, which ClusterExtensions do not show (spec 01 §7.1 rule 7).
+    /// The text without the words `terminal error: `, which ClusterExtensions do not show
+    /// (docs/design/api.md#condition-updates).
     #[must_use]
     pub fn unmarked(&self) -> String {
         format!("{}{}", self.stage, self.cause)

@@ -55,9 +55,9 @@ pub use reference::{CanonicalRef, Digest, DigestError, Reference, ReferenceError
 pub use settings::RegistrySettings;
 pub use store::remove_folder;
 
-/// Label of catalog images that names the folder of their content (spec 02 §B5).
+/// Label of catalog images that names the folder of their content (docs/design/images.md#layers).
 pub const CATALOG_LABEL: &str = "operators.operatorframework.io.index.configs.v1";
-/// The folders of a bundle image (spec 04 §2).
+/// The folders of a bundle image (docs/design/bundles.md#image-layout).
 pub const BUNDLE_FOLDERS: [&str; 2] = ["manifests", "metadata"];
 
 /// The folder of a catalog image, for [`Puller::pull_folder`].

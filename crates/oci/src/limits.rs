@@ -1,4 +1,4 @@
-//! How much an image may cost us (spec 06 §10.4).
+//! How much an image may cost us (docs/design/operations.md#image-limits).
 
 use std::collections::BTreeMap;
 use std::fmt;

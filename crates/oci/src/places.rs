@@ -6,7 +6,8 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// The files and folders of spec 02 §B3 and §B4.4. [`Places::default`] names none at all.
+/// The files and folders of docs/design/images.md#registry-configuration, docs/design/images.md#pull-secrets.
+/// [`Places::default`] names none at all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Places {
     /// Folders that may hold `registries.conf`, `registries.conf.d` and `certs.d`; the first counts most.

@@ -1,4 +1,4 @@
-//! Choosing one image of a multi-platform index (spec 02 §B2).
+//! Choosing one image of a multi-platform index (docs/design/images.md#resolve-and-pull).
 
 use oci_distribution::manifest::ImageIndexEntry;
 

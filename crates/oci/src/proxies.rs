@@ -1,5 +1,5 @@
-//! HTTP proxies as Go programs choose them (spec 06 §6.4), which is not as the HTTP client would: `.host` means subdomains
-//! only, exemptions can name ports, and loopback is never proxied.
+//! HTTP proxies as Go programs choose them (docs/design/operations.md#proxies), which is not as the HTTP client would:
+//! `.host` means subdomains only, exemptions can name ports, and loopback is never proxied.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -55,7 +55,8 @@ impl fmt::Debug for Proxies {
 }
 
 impl Proxies {
-    /// `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` of this process; of each the lower-case form where the other is not set.
+    /// `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` of this process; of each the lower-case form where the other is not
+    /// set.
     #[must_use]
     pub fn from_env() -> Self {
         let variable = |name: &str| {
@@ -231,7 +232,7 @@ mod tests {
 
     use super::*;
 
-    // spec 06 E22
+    // Case operations-e22
     #[test]
     fn exemptions() {
         for (exemptions, url, proxied) in [

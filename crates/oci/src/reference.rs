@@ -1,7 +1,7 @@
 //! Image references: `registry[:port]/path:tag` or `registry[:port]/path@algorithm:hex`.
 //!
 //! Only names in full form are accepted ("canonical" in the messages): nothing is guessed about a registry that the user did
-//! not write. Rules and messages: spec 02 §B1.
+//! not write. Rules and messages: docs/design/images.md#references.
 
 use std::fmt;
 use std::str::FromStr;
@@ -34,7 +34,8 @@ pub enum ReferenceError {
     TagAndDigest,
 }
 
-/// A digest of an algorithm that we can compute: `sha256:…`, `sha384:…` or `sha512:…` with lower-case hex of full length.
+/// A digest of an algorithm that we can compute: `sha256:…`, `sha384:…` or `sha512:…` with lower-case hex of full
+/// length.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(String);
 
@@ -341,7 +342,7 @@ mod tests {
         }
     }
 
-    // spec 02 acceptance 25
+    // Case catalogd-25
     #[test]
     fn refused_by_the_grammar() {
         const CANONICAL: &str = "repository name must be canonical";
@@ -385,7 +386,7 @@ mod tests {
         }
     }
 
-    // spec 02 acceptance 26
+    // Case catalogd-26
     #[test]
     fn exactly_one_of_tag_and_digest() {
         assert_eq!(

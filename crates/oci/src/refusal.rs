@@ -1,4 +1,4 @@
-//! Why one request to a registry failed, in the words that conditions show (spec 02 §H1).
+//! Why one request to a registry failed, in the words that conditions show (docs/design/images.md#pull-errors).
 
 use std::error::Error;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! `registries.conf` version 2: where an image is looked for, in which order, and what is blocked (spec 02 §B3).
+//! `registries.conf` version 2: where an image is looked for, in which order, and what is blocked
+//! (docs/design/images.md#registry-configuration).
 //!
 //! Search registries and short-name settings are accepted without effect: every reference here names its registry. Credential
 //! helpers named there are never run. [`files`] finds and reads the files; the rest is pure.

@@ -23,13 +23,14 @@ use crate::refusal::{RequestError, read_capped};
 use crate::registries::Source;
 use crate::{Digest, Login, Retry};
 
-/// Largest manifest, index or image configuration (spec 02 §B2).
+/// Largest manifest, index or image configuration (docs/design/images.md#resolve-and-pull).
 pub(crate) const MAX_MANIFEST: u64 = 4 << 20;
 /// Longest wait between two attempts.
 const MAX_DELAY: Duration = Duration::from_secs(60);
 /// A registry that sends nothing for this long loses its turn.
 const SILENCE: Duration = Duration::from_secs(2);
-/// Manifests in the order of spec 02 §B2; with the old ones, so that an image of that kind can be named as such.
+/// Manifests in the order of docs/design/images.md#resolve-and-pull; with the old ones, so that an image of that kind
+/// can be named as such.
 const ACCEPTED: &str = "application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.v2+json, \
     application/vnd.docker.distribution.manifest.v1+prettyjws, \

@@ -1,4 +1,5 @@
-//! From a reference to an open conversation: mirrors in order, each with its certificates and its login (spec 02 §B3, §B4).
+//! From a reference to an open conversation: mirrors in order, each with its certificates and its login
+//! (docs/design/images.md#registry-configuration, docs/design/images.md#pull-secrets).
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Applying layers: decompress, read the tar, keep what is wanted (spec 02 §B5).
+//! Applying layers: decompress, read the tar, keep what is wanted (docs/design/images.md#layers).
 //!
 //! Everything here blocks and computes; it runs on blocking threads. Archives are hostile until shown otherwise: no link and no
 //! device is ever created, names mean nothing outside the tree, and every size is bounded while it is read.

@@ -288,7 +288,7 @@ async fn policies_without_signatures() {
     let pulled = Ok("schema: a".to_owned());
     let file = site.path("policy.json").display().to_string();
 
-    // spec 07 A-54
+    // Case additions-a54
     assert_eq!(site.pull("a/cat:v1").await, pulled);
     let missing = format!("a signature policy is required and there is none in {file}");
     assert_eq!(site.pull_with(true, "a/cat:v1").await, Err(missing));
@@ -296,7 +296,7 @@ async fn policies_without_signatures() {
     site.write_policy(&json!({"default": [{"type": "insecureAcceptAnything"}]}));
     assert_eq!(site.pull_with(true, "a/cat:v1").await, pulled);
 
-    // spec 02 §H1, row "policy reject"
+    // docs/design/images.md#pull-errors, row "policy reject"
     site.write_policy(&json!({
         "default": [{"type": "insecureAcceptAnything"}],
         "transports": {"docker": {site.name("a"): [{"type": "reject"}]}},
@@ -306,7 +306,7 @@ async fn policies_without_signatures() {
     site.push("b/cat:v1", &catalog("schema: b")).await;
     assert_eq!(site.pull("b/cat:v1").await, Ok("schema: b".to_owned()));
 
-    // spec 02 W15
+    // docs/design/images.md#signature-policy
     site.write_policy(&json!({"default": [{"type": "insecureAcceptAnything"}], "transport": {}}));
     let malformed = site.pull("b/cat:v1").await.unwrap_err();
     let expected = format!("invalid policy in {file:?}: unknown field `transport`");

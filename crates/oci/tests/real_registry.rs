@@ -122,7 +122,7 @@ async fn pull(puller: &Puller, reference: &str) -> Result<String, PullError> {
     Ok(String::from_utf8(files["configs/index.yaml"].clone()).unwrap())
 }
 
-// spec 02 acceptance 19, 21 and 22
+// Cases catalogd-19, catalogd-21, catalogd-22
 #[tokio::test]
 async fn tags_digests_and_folders() {
     let site = Site::new();
@@ -175,7 +175,7 @@ async fn large_layers() {
     assert!(files["configs/a"] == noise(1) && files["configs/b"] == noise(3) && files.len() == 2);
 }
 
-// spec 02 acceptance 28
+// Case catalogd-28
 #[tokio::test]
 async fn only_the_right_ca_is_trusted() {
     let (site, stranger) = (Site::new(), Site::new());
@@ -207,7 +207,7 @@ async fn only_the_right_ca_is_trusted() {
     assert_eq!(pull(&puller, &reference).await.unwrap(), "schema: a");
 }
 
-// spec 02 acceptance 29
+// Case catalogd-29
 #[tokio::test]
 async fn passwords_are_found_by_path() {
     let site = Site::new();
@@ -260,7 +260,7 @@ async fn client_certificates_are_shown() {
     );
 }
 
-// spec 02 acceptance 27
+// Case catalogd-27
 #[tokio::test]
 async fn mirrors_blocked_and_insecure_registries() {
     let site = Site::new();

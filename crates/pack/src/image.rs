@@ -11,9 +11,9 @@ use serde_json::json;
 
 use crate::{Layer, LayerEntry, PackError, digest_of};
 
-/// Image label that names the folder of a catalog's content (spec 02 §B5).
+/// Image label that names the folder of a catalog's content (docs/design/images.md#layers).
 pub const CATALOG_LABEL: &str = "operators.operatorframework.io.index.configs.v1";
-/// Image label that names the channels of a bundle (spec 04 §2).
+/// Image label that names the channels of a bundle (docs/design/bundles.md#image-layout).
 pub const BUNDLE_CHANNELS_LABEL: &str = "operators.operatorframework.io.bundle.channels.v1";
 
 /// How a container runtime starts an image; content images have the default, which starts nothing.
@@ -97,7 +97,7 @@ impl Image {
     }
 
     /// A bundle: `files` with their paths from the bundle's root (`manifests/…`, `metadata/…`). The labels are the
-    /// annotations of `metadata/annotations.yaml` (spec 04 §2).
+    /// annotations of `metadata/annotations.yaml` (docs/design/bundles.md#image-layout).
     ///
     /// # Errors
     /// `metadata/annotations.yaml` is missing or has no map of strings under `annotations`.

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The same input always gives the same bytes, hence the same digest: entries are sorted, times are zero, owners are root
-//! and nothing depends on the machine (spec 07 §7.4). Reading images from registries is the business of another crate, and
-//! so is finding the credentials to push with.
+//! and nothing depends on the machine (docs/design/additions.md#authoring-commands). Reading images from registries is
+//! the business of another crate, and so is finding the credentials to push with.
 
 mod archive;
 mod error;

@@ -1,4 +1,5 @@
-//! The verdict as a condition of OpenShift's objects (spec 06 §9.4, §9.6).
+//! The verdict as a condition of OpenShift's objects (docs/design/operations.md#clusteroperator,
+//! docs/design/operations.md#outlets).
 
 use jiff::Timestamp;
 use olm_api::conditions::{Status, reasons};
@@ -202,7 +203,7 @@ mod tests {
     const OWN: Own<'_> =
         Own { system_namespace: "olmv1-system", completed_version: Some("4.18.3"), version: "1.0.0" };
 
-    // spec 06 §9.4, §9.6, A47
+    // docs/design/operations.md#clusteroperator, docs/design/operations.md#outlets; case operations-a47
     #[test]
     fn aggregated_form() {
         let blocked = "Found ClusterExtensions that require upgrades prior to upgrading cluster to version 4.19: \
@@ -301,7 +302,7 @@ mod tests {
                 {"group": "ext.olm.operatorframework.io", "resource": "clusterupgradestatuses", "name": "cluster"},
             ])
         );
-        // spec 06 A50: the same again is the same
+        // Case operations-a50: the same again is the same
         let object = json!({ "status": status });
         assert_eq!(merged(&object, &condition(Status::False, "R"), OWN, at(20)), object["status"]);
     }

@@ -1,4 +1,4 @@
-//! Two writers of one condition must not write for ever (spec 06 §9.6, E35).
+//! Two writers of one condition must not write for ever (docs/design/operations.md#outlets; case operations-e35).
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! Whether the installed extensions allow the platform's next version (spec 06 §9).
+//! Whether the installed extensions allow the platform's next version (docs/design/operations.md#cluster-upgrades).
 //!
 //! ```text
 //! ClusterObjectSet ► Revision ┐

@@ -1,4 +1,4 @@
-//! Messages made of entries, never longer than a condition may hold (spec 06 §9.2, §9.5).
+//! Messages made of entries, never longer than a condition may hold (docs/design/operations.md#verdict).
 
 use olm_api::conditions::MAX_MESSAGE_BYTES;
 
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(list("Names: ", &two, ", "), "Names: 000, 001");
     }
 
-    // spec 06 E36
+    // Case operations-e36
     #[test]
     fn long_lists_are_cut_between_entries() {
         let message = entries_and_errors("Found: ", &entries(3000, 60), &entries(3000, 60));

@@ -1,4 +1,5 @@
-//! What OpenShift's own objects say, and where the verdict goes on OpenShift (spec 06 §9.5, §9.6).
+//! What OpenShift's own objects say, and where the verdict goes on OpenShift (docs/design/operations.md#verdict,
+//! docs/design/operations.md#outlets).
 
 use olm_api::cluster_upgrade_status::PlatformType;
 use olm_api::conditions::Status;
@@ -138,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    // spec 06 E31, E32, E33
+    // Cases operations-e31, operations-e32, operations-e33
     #[test]
     fn version_of_a_cluster() {
         let entry = |state: &str, version: &str| json!({"state": state, "version": version});
@@ -165,7 +166,7 @@ mod tests {
         }
     }
 
-    // spec 06 §9.6 table
+    // docs/design/operations.md#outlets
     #[test]
     fn outlets() {
         use ClusterOperatorMode as Mode;

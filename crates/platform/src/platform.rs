@@ -1,4 +1,4 @@
-//! Which platform it is, and which version comes next (spec 06 §9.5).
+//! Which platform it is, and which version comes next (docs/design/operations.md#platform-detection).
 
 use std::str::FromStr;
 
@@ -144,7 +144,7 @@ mod tests {
         (!text.is_empty()).then(|| text.parse().unwrap())
     }
 
-    // spec 06 §9.5 platform
+    // docs/design/operations.md#platform-detection platform
     #[test]
     fn type_and_version() {
         let openshift = Some(PlatformType::OpenShift);

@@ -1,4 +1,5 @@
-//! What a bundle's properties say about the platform (spec 06 §§9.1–9.3). The texts of errors are part of the API.
+//! What a bundle's properties say about the platform (docs/design/operations.md#properties-annotation,
+//! docs/design/operations.md#version-values). The texts of errors are part of the API.
 
 use std::collections::BTreeMap;
 
@@ -120,8 +121,8 @@ fn short(text: &str) -> Result<MinorVersion, ValueError> {
 }
 
 /// Reads the constraints in the text of annotation `olm.properties`, in a fixed order, each at most once.
-/// `source_text` is the OpenShift constraint as its source has it, where the annotation spells it anew (spec 08 R-2); it
-/// counts where it is a version.
+/// `source_text` is the OpenShift constraint as its source has it, where the annotation spells it anew
+/// (docs/design/additions.md#maximum-openshift-version); it counts where it is a version.
 ///
 /// # Errors
 /// The text is not a list of properties; what is wrong with it.
@@ -188,7 +189,7 @@ mod tests {
         value(Constraint::OpenShift, raw).map(|v| v.to_string()).map_err(|error| error.to_string())
     }
 
-    // spec 06 §9.3 first table
+    // docs/design/operations.md#version-values first table
     #[test]
     fn values() {
         let format = |raw: &str| Err(format!("invalid semver format \"{raw}\": expected <major>.<minor>"));
@@ -240,7 +241,7 @@ mod tests {
         assert_eq!(read(None), error("unexpected end of JSON input"));
     }
 
-    // spec 06 E26, §9.3: numbers that are none make the annotation invalid
+    // docs/design/operations.md#version-values; case operations-e26: numbers that are none make the annotation invalid
     #[test]
     fn texts_that_are_no_properties() {
         let row = |value: &str| format!("[{{\"type\":\"olm.maxOpenShiftVersion\",\"value\":{value}}}]");
@@ -274,18 +275,18 @@ mod tests {
             Ok(vec![Declaration { constraint: Constraint::OpenShift, written, value }])
         };
         let more = "more than one olm.maxOpenShiftVersion found in bundle".to_owned();
-        // spec 06 E27
+        // Case operations-e27
         let twice = declarations(&properties(&["\"4.18\"", "\"4.18\""]), None);
         assert_eq!(twice, openshift("4.18", Err(vec![more.clone()])));
         let bad =
             "error converting to semver for version 4: invalid semver format \"4\": expected <major>.<minor>";
         let both_wrong = declarations(&properties(&["4", "4.18"]), None);
         assert_eq!(both_wrong, openshift("4", Err(vec![bad.to_owned(), more])));
-        // spec 06 A39
+        // Case operations-a39
         let text = "error converting to semver for version \"4.18.0\": invalid version format";
         let patch = declarations(&properties(&["\"4.18.0\""]), None);
         assert_eq!(patch, openshift("4.18.0", Err(vec![text.to_owned()])));
-        // spec 08 R-2, spec 06 A37: the source's text is preferred
+        // docs/design/additions.md#maximum-openshift-version; case operations-a37: the source's text is preferred
         let source = declarations(&properties(&["4.2"]), Some("4.20"));
         assert_eq!(source, openshift("4.20", Ok(MinorVersion::new(4, 20))));
         assert_eq!(declarations("[]", Some("4.20")), Ok(Vec::new()));

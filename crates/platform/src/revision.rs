@@ -1,4 +1,5 @@
-//! The part of a revision that the verdict needs (spec 06 §9.1, §9.5).
+//! The part of a revision that the verdict needs (docs/design/operations.md#properties-annotation,
+//! docs/design/operations.md#verdict).
 
 use olm_api::cluster_object_set::LifecycleState;
 use olm_api::{ClusterObjectSet, annotations, labels};
@@ -114,7 +115,7 @@ mod tests {
             declared: Ok(Vec::new()),
         };
         assert_eq!(plain, expected);
-        // spec 06 E28, §9.5
+        // docs/design/operations.md#verdict; case operations-e28
         let none = [
             json!({"spec": {"lifecycleState": "Archived"}}),
             json!({"spec": null}),

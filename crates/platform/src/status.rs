@@ -1,4 +1,4 @@
-//! The status of ClusterUpgradeStatus (spec 06 §9.7).
+//! The status of ClusterUpgradeStatus (docs/design/operations.md#clusterupgradestatus).
 
 use jiff::Timestamp;
 use olm_api::ClusterUpgradeStatusStatus;
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(shown.next_version.as_deref(), Some("4.19"));
         assert_eq!(shown.source.unwrap().as_str(), "ClusterVersion");
         assert_eq!((first.blocking_extensions, first.truncated), (Some(1), false));
-        // spec 06 A41: the time changes with the status only
+        // Case operations-a41: the time changes with the status only
         let transition = |status: &ClusterUpgradeStatusStatus| status.conditions[0].last_transition_time.0;
         let more = status(&verdict("4.18", &["4.18", "4.18"]), Some(1), Some(&first), at(30));
         assert_eq!((more.blocking_extensions, transition(&more)), (Some(2), at(10)));
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(clear.conditions[0].observed_generation, Some(2));
     }
 
-    // spec 06 A49
+    // Case operations-a49
     #[test]
     fn a_restart_leaves_the_stored_verdict() {
         let stored = status(&verdict("4.18", &["4.18"]), Some(1), None, at(10));

@@ -1,4 +1,5 @@
-//! The verdict: may the platform move to its next version? (spec 06 §9.2, §9.5; spec 08 R-10)
+//! The verdict: may the platform move to its next version? (docs/design/operations.md#verdict,
+//! docs/design/additions.md#ignored-constraints)
 
 use std::collections::BTreeSet;
 

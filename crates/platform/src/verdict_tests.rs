@@ -50,7 +50,7 @@ const WELL: &str = "True/AsExpected: All is well";
 const BLOCKED: &str = "False/IncompatibleOperatorsInstalled: Found ClusterExtensions that require upgrades prior to \
                        upgrading cluster to version ";
 
-// spec 06 §9.2 table, §9.5 verdict; A34-A40, E27-E31; spec 08 S2-7, S2-8
+// docs/design/operations.md#verdict verdict; A34-A40, E27-E31; cases seeds-s2-7, seeds-s2-8
 #[test]
 fn verdicts_on_openshift() {
     let bad = "error(s) with cluster extension bad: error in bundle bad.v1: error converting to semver for version \
@@ -91,7 +91,7 @@ fn verdicts_on_openshift() {
             &[limited("a", "4.2")],
             format!("{BLOCKED}4.20: bundle \"a.v1\" for ClusterExtension \"a\"."),
         ),
-        // A38, R-9
+        // Case operations-a38
         (
             "4.23",
             &[limited("a", "5.0")],
@@ -128,7 +128,7 @@ fn verdicts_on_openshift() {
     }
 }
 
-// spec 06 E26, E27, §9.2 rules 4-6; S2-8
+// docs/design/operations.md#verdict; cases operations-e26, operations-e27, seeds-s2-8
 #[test]
 fn errors_are_sorted_by_extension() {
     let twice = "[{\"type\":\"olm.maxOpenShiftVersion\",\"value\":4},{\"type\":\"olm.maxOpenShiftVersion\",\"value\":4.18}]";
@@ -153,7 +153,7 @@ fn errors_are_sorted_by_extension() {
     );
 }
 
-// spec 06 §9.5 PlatformVersionUnknown, A47
+// docs/design/operations.md#verdict PlatformVersionUnknown, A47
 #[test]
 fn unknown_version() {
     let unknown = openshift("");
@@ -174,7 +174,7 @@ fn unknown_version() {
     assert_eq!(blocked, format!("{BLOCKED}1.32: bundle \"a.v1\" for ClusterExtension \"a\"."));
 }
 
-// spec 08 R-10; spec 06 A45, A48
+// docs/design/additions.md#ignored-constraints; cases operations-a45, operations-a48
 #[test]
 fn verdicts_on_kubernetes() {
     let ignored = [limited("b", "\"4.1\""), limited("a", "null"), revision("c", "c.v1", "[]")];
@@ -194,7 +194,7 @@ fn verdicts_on_kubernetes() {
     assert_eq!(told(&openshift("4.18"), &[kubernetes_limited("a", "1.32")]), WELL);
 }
 
-// spec 06 §9.5, --openshift-version-map
+// docs/design/operations.md#verdict, --openshift-version-map
 #[test]
 fn openshift_versions_on_kubernetes() {
     let openshift_map = OpenShiftVersionMap::K8sOffset;
@@ -261,7 +261,7 @@ fn rows_say_what_was_compared() {
     assert_eq!(platform.current, Some(("4.18".parse().unwrap(), VersionSource::ClusterVersion)));
 }
 
-// spec 06 E36, E37
+// Cases operations-e36, operations-e37
 #[test]
 fn odd_names_and_many_of_them() {
     let odd = [revision("a", "a\"b\nc", "[{\"type\":\"olm.maxOpenShiftVersion\",\"value\":4.18}]")];

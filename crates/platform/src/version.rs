@@ -1,4 +1,4 @@
-//! Versions of a platform: `major.minor`, nothing else counts (spec 06 §9.3).
+//! Versions of a platform: `major.minor`, nothing else counts (docs/design/operations.md#version-values).
 
 use std::fmt;
 use std::str::FromStr;
@@ -95,7 +95,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    // spec 06 §9.3 last table, A38; spec 08 R-9
+    // docs/design/operations.md#version-values last table, A38; docs/design/additions.md#platform-compatibility
     #[test]
     fn support_by_current_version() {
         let rows = [
@@ -114,7 +114,7 @@ mod tests {
         }
     }
 
-    // spec 06 §9.5
+    // docs/design/operations.md#constraints
     #[test]
     fn kubernetes_in_openshift() {
         for (openshift, kubernetes) in
@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    // spec 06 E33; spec 08 S2-7
+    // Cases operations-e33, seeds-s2-7
     #[test]
     fn what_platforms_write() {
         let rows = [

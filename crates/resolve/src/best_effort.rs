@@ -1,4 +1,5 @@
-//! Which catalogs that cannot answer may be left out (gate `BestEffortResolution`, spec 07 §6.3).
+//! Which catalogs that cannot answer may be left out (gate `BestEffortResolution`,
+//! docs/design/additions.md#best-effort-resolution).
 //!
 //! Leaving one out must not change the source of an extension behind the user's back: neither is the catalog of the
 //! installed bundle left out, nor one that could have been preferred to the catalog that is chosen.

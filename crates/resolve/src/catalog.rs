@@ -17,7 +17,7 @@ pub struct Catalog {
     pub package: Result<Option<Arc<PackageIndex>>, CatalogError>,
 }
 
-/// Why a catalog cannot be asked. The texts are part of the API (spec 03 §§1.3, 1.5).
+/// Why a catalog cannot be asked. The texts are part of the API (docs/design/resolution.md#fetch-errors).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CatalogError {
     /// Condition `Serving` is not `True`.

@@ -1,4 +1,4 @@
-//! What a bundle demands of the cluster, and whether the cluster has it (gate `ClusterConstraints`, spec 07 P-26).
+//! What a bundle demands of the cluster, and whether the cluster has it (gate `ClusterConstraints`).
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! Declared dependencies against what is installed (spec 07 §5.5, spec 03 §6.4).
+//! Declared dependencies against what is installed (docs/design/additions.md#dependency-modes,
+//! docs/design/resolution.md#judged-dependencies).
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -121,8 +122,8 @@ fn as_provider(offer: &Offer) -> Provider {
     Provider::new(None, offer.name().to_owned(), offer.properties().to_vec())
 }
 
-/// Why rules of these requirements yielded nothing for installed bundles, one line for each, the first few (spec 07
-/// E-17).
+/// Why rules of these requirements yielded nothing for installed bundles, one line for each, the first few (case
+/// additions-e17).
 pub(crate) fn rule_failures(requirements: &[AssessedRequirement], rules: &Rules<'_>) -> Vec<String> {
     let providers = rules.surroundings.map_or(&[][..], |surroundings| &surroundings.providers);
     let pairs =

@@ -1,5 +1,5 @@
 //! Deprecation: what a catalog says about a package, and what an extension's conditions say about it
-//! (spec 03 §2.5, spec 01 §7.3).
+//! (docs/design/resolution.md#choice-of-a-bundle, docs/design/api.md#clusterextension-conditions).
 
 /// What the `olm.deprecations` of one package say. The default says nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(texts(Some(&none), &[], None)[3], "Unknown/Absent no bundle installed yet");
     }
 
-    // spec 03 acceptance 44; spec 07 E-13
+    // Cases resolution-44, additions-e13
     #[test]
     fn messages_are_joined_in_order_package_channel_bundle() {
         let data =

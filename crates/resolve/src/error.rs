@@ -1,4 +1,5 @@
-//! Why no bundle is chosen. The texts are part of the API (spec 03 §§2.6, 8.1; ours: spec 07 §§5.5, 6.3).
+//! Why no bundle is chosen. The texts are part of the API (docs/design/resolution.md#resolution-errors; ours:
+//! docs/design/additions.md#dependency-modes, docs/design/additions.md#best-effort-resolution).
 
 use olm_version::{ConstraintError, VersionReleaseError, quote};
 

@@ -56,7 +56,7 @@ pub struct Choice {
     /// The edges by which it follows the installed bundle, sorted by channel.
     pub edges: Vec<FollowedEdge>,
     /// The package's default channel in the chosen catalog, where no channel is named and the bundle is not in it
-    /// (spec 08 R-13).
+    /// (docs/design/additions.md#default-channel).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed_default_channel: Option<String>,
     /// What the bundle requires and who meets it, under the modes Report and Check.

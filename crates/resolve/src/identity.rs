@@ -1,4 +1,5 @@
-//! Version and release of a bundle from its properties (spec 03 §§3.1, 3.3).
+//! Version and release of a bundle from its properties (docs/design/resolution.md#strict-versions,
+//! docs/design/resolution.md#releases).
 
 use olm_fbc::{Bundle, Property};
 use olm_version::{VersionRelease, quote};

@@ -1,4 +1,5 @@
-//! The one decision about a single bundle: may it be chosen, and if not, by which rule (spec 03 §2.2 step 5).
+//! The one decision about a single bundle: may it be chosen, and if not, by which rule
+//! (docs/design/resolution.md#algorithm).
 
 use olm_version::{Constraint, VersionRelease};
 

@@ -1,4 +1,5 @@
-//! Resolution: from the content of catalogs to the one bundle of an extension (spec 03 §2).
+//! Resolution: from the content of catalogs to the one bundle of an extension
+//! (docs/design/resolution.md#served-catalogs).
 //!
 //! A caller, be it a controller or a command line, checks the selector ([`CatalogSelector`]), asks each
 //! selected catalog that is not switched off for its [`PackageIndex`], and hands the answers to [`resolve`], or to

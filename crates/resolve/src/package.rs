@@ -1,4 +1,5 @@
-//! One package of one catalog, prepared for resolving (spec 03 §§2.2–2.5).
+//! One package of one catalog, prepared for resolving (docs/design/resolution.md#algorithm,
+//! docs/design/resolution.md#choice-of-a-bundle).
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -169,7 +170,7 @@ impl Offer {
     /// Version and release, or why they cannot be read.
     ///
     /// # Errors
-    /// The text of the fault; it is part of the API (spec 03 §3.3).
+    /// The text of the fault; it is part of the API (docs/design/resolution.md#releases).
     pub fn version(&self) -> Result<&VersionRelease, &str> {
         self.version.as_ref().map_err(String::as_str)
     }
@@ -224,8 +225,8 @@ impl Offer {
             .then_with(|| other.image.cmp(&self.image))
     }
 
-    /// The edges by which this bundle may follow `origin` (spec 03 §2.3), one for each of the `channels` that has
-    /// one; no channels means all.
+    /// The edges by which this bundle may follow `origin` (docs/design/resolution.md#successors), one for each of the
+    /// `channels` that has one; no channels means all.
     pub fn edges_from<'a>(
         &'a self,
         origin: &'a Origin<'_>,

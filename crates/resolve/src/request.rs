@@ -1,4 +1,4 @@
-//! What is wanted, and what is installed (spec 03 §2.1).
+//! What is wanted, and what is installed (docs/design/resolution.md#resolver-inputs).
 
 use olm_version::{Constraint, VersionRelease, VersionReleaseError, quote};
 
@@ -52,7 +52,7 @@ pub struct Origin<'a> {
     pub version: VersionRelease,
 }
 
-/// The sentence about what was looked for, up to the catalogs (spec 03 §2.6).
+/// The sentence about what was looked for, up to the catalogs (docs/design/resolution.md#resolution-errors).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted(String);
 

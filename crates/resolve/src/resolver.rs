@@ -1,4 +1,5 @@
-//! The choice of one bundle (spec 03 §2): judge, order, compare catalogs by priority, check dependencies.
+//! The choice of one bundle (docs/design/resolution.md#served-catalogs): judge, order, compare catalogs by priority,
+//! check dependencies.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -59,7 +60,7 @@ pub struct Held {
 /// What somebody should know about a choice that is made as the reference makes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remark {
-    /// A bundle is being installed that channels skip (spec 08 R-12).
+    /// A bundle is being installed that channels skip (docs/design/additions.md#skipped-versions).
     Skipped {
         /// The bundle's name.
         bundle: String,
@@ -67,7 +68,7 @@ pub enum Remark {
         channels: Vec<String>,
     },
     /// The best bundle of a catalog with a higher priority is deprecated, so that another catalog is chosen
-    /// (spec 03 §9 row 16).
+    /// (docs/design/resolution.md#complete-answers).
     SteppedBack {
         /// The catalog with the higher priority.
         catalog: String,
@@ -321,7 +322,7 @@ impl<'a> Contender<'a> {
         Self { catalog, package, best, held }
     }
 
-    /// The candidate as the choice, unless it must be refused (spec 03 §2.2 steps 10 and 11).
+    /// The candidate as the choice, unless it must be refused (docs/design/resolution.md#algorithm).
     fn resolved(&self, judge: &Judge<'_>, offer: &Arc<Offer>) -> Result<Resolved, ResolveError> {
         let rules = &judge.request.rules;
         let version = offer.version().map_err(|fault| ResolveError::BundleVersion {

@@ -1,4 +1,7 @@
-//! What an extension or a gate asks for beyond the reference (spec 07 §§1.1, 5.5, 6.3; spec 08 ).
+//! What an extension or a gate asks for beyond the reference (docs/design/additions.md#annotations,
+//! docs/design/additions.md#dependency-modes, docs/design/additions.md#best-effort-resolution,
+//! docs/design/additions.md#upgrade-scope, docs/design/additions.md#unsatisfied-candidates,
+//! docs/design/additions.md#skipped-versions).
 
 use std::fmt;
 use std::str::FromStr;
@@ -28,7 +31,8 @@ pub struct Rules<'a> {
     pub exclude_skipped: bool,
     /// What bundles may demand of the cluster; absent where nobody looks (gate `ClusterConstraints`).
     pub cluster: Option<&'a ClusterFacts>,
-    /// Catalogs that cannot answer are left out where that is safe (gate `BestEffortResolution`, spec 07 §6.3).
+    /// Catalogs that cannot answer are left out where that is safe (gate `BestEffortResolution`,
+    /// docs/design/additions.md#best-effort-resolution).
     pub best_effort: bool,
 }
 
@@ -43,7 +47,7 @@ pub struct Dependent {
     pub requirements: Vec<Requirement>,
 }
 
-/// What is done about declared dependencies (spec 07 §5.5).
+/// What is done about declared dependencies (docs/design/additions.md#dependency-modes).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DependencyMode {
     /// The chosen bundle is refused if it declares any.

@@ -1,4 +1,5 @@
-//! Which ClusterCatalogs an extension chooses from: `spec.source.catalog.selector` (spec 03 §2.2 step 1).
+//! Which ClusterCatalogs an extension chooses from: `spec.source.catalog.selector`
+//! (docs/design/resolution.md#algorithm).
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,8 @@ pub struct Expression<'a> {
     pub values: &'a [String],
 }
 
-/// Why a selector is refused, in the words of the Kubernetes API machinery (spec 03 §8.1).
+/// Why a selector is refused, in the words of the Kubernetes API machinery
+/// (docs/design/resolution.md#resolution-errors).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
     /// None of the four operators.
@@ -233,7 +235,7 @@ mod tests {
         let gold = map(&[("tier", "gold"), ("zone", "eu")]);
         let none = map(&[]);
         for (labels, expressions, on_gold, on_none) in [
-            (&[][..], &[][..], true, true), // spec 03 acceptance 28
+            (&[][..], &[][..], true, true), // Case resolution-28
             (&[("tier", "gold")], &[], true, false),
             (&[("tier", "silver")], &[], false, false),
             (&[], &[("tier", "In", &["gold", "silver"][..])][..], true, false),
@@ -248,7 +250,7 @@ mod tests {
         }
     }
 
-    // spec 03 §8.1, acceptance 27
+    // docs/design/resolution.md#resolution-errors; case resolution-27
     #[test]
     fn faults_are_worded_as_by_the_api_machinery() {
         let long = "a".repeat(64);

@@ -1,4 +1,4 @@
-//! What to do with the resolver's answer when something may be installed already (spec 03 §2.7).
+//! What to do with the resolver's answer when something may be installed already (docs/design/resolution.md#fallback).
 
 use crate::error::ResolveError;
 use crate::request::Request;

@@ -1,5 +1,5 @@
-//! The acceptance cases of spec 03 §10 that concern the choice of a bundle, by their numbers, and the worked
-//! examples of §2.4.
+//! Cases of docs/design/cases.md#resolution about the choice of a bundle, and the worked examples of
+//! docs/design/resolution.md#successors.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -18,7 +18,7 @@ fn chain() -> Content {
         .channel("stable", &[entry("1.0.0"), replacing("1.1.0", "1.0.0"), replacing("1.2.0", "1.1.0")])
 }
 
-// spec 03 acceptance 12–16
+// Cases resolution-12, resolution-13, resolution-14, resolution-15, resolution-16
 #[test]
 fn an_install_takes_the_highest_version_that_passes_the_filters() {
     let content = Content::default()
@@ -36,7 +36,7 @@ fn an_install_takes_the_highest_version_that_passes_the_filters() {
     }
 }
 
-// spec 08 S2-2, spec 07
+// Cases seeds-s2-2, additions-a17, additions-a18, additions-a19
 #[test]
 fn the_versions_that_the_product_documents_choose_as_it_says() {
     let versions = [
@@ -68,7 +68,7 @@ fn the_versions_that_the_product_documents_choose_as_it_says() {
     assert_eq!(pinned.from(&grown), "1.11.1");
 }
 
-// spec 08 S2-3
+// Case seeds-s2-3
 #[test]
 fn channels_a_range_and_self_certified_go_together() {
     let content = Content::default()
@@ -80,7 +80,7 @@ fn channels_a_range_and_self_certified_go_together() {
     assert_eq!(range.from(&content), "1.11.0");
 }
 
-// spec 03 acceptance 62
+// Case resolution-62
 #[test]
 fn an_explicit_release_counts_with_its_gate_only() {
     let bundle = |name: &str, value: Value| json!({"schema": "olm.bundle", "package": "demo", "name": name, "properties": [{"type": "olm.package", "value": value}]});
@@ -98,7 +98,7 @@ fn an_explicit_release_counts_with_its_gate_only() {
     }
 }
 
-// spec 03 acceptance 17, 18
+// Cases resolution-17, resolution-18
 #[test]
 fn pre_releases_and_releases_order_as_versions_do() {
     let content = one("1.0.0").bundle("2.0.0-rc.1", &[]);
@@ -108,7 +108,7 @@ fn pre_releases_and_releases_order_as_versions_do() {
     assert_eq!(wish().from(&one("1.0.0+9").bundle("1.0.0+10", &[])), "1.0.0+10");
 }
 
-// spec 03 acceptance 19
+// Case resolution-19
 #[test]
 fn an_invalid_range_is_reported_before_any_catalog() {
     assert_eq!(
@@ -117,7 +117,7 @@ fn an_invalid_range_is_reported_before_any_catalog() {
     );
 }
 
-// spec 03 acceptance 20, §3.3
+// docs/design/resolution.md#releases; case resolution-20
 #[test]
 fn unreadable_versions_come_last_and_fail_when_chosen() {
     let bundle = |properties: Value| {
@@ -152,11 +152,11 @@ fn unreadable_versions_come_last_and_fail_when_chosen() {
         assert_eq!(wish().from(&content), message);
         assert_eq!(wish().from(&content.bundle("0.0.1", &[])), "0.0.1");
     }
-    // spec 03 §8.2 edge 19
+    // docs/design/resolution.md#successors edge 19
     assert_eq!(wish().from(&bundle(package(json!({"VERSION": "1.0.0", "release": null})))), "1.0.0");
 }
 
-// spec 03 acceptance 21–25
+// Cases resolution-21, resolution-22, resolution-23, resolution-24, resolution-25
 #[test]
 fn priority_alone_decides_between_catalogs() {
     let (low, high) = (one("1.0.0"), one("1.5.0"));
@@ -182,7 +182,7 @@ fn priority_alone_decides_between_catalogs() {
     assert_eq!(wish().version(">=1.5").of(&[low.at("alpha", 100), high.at("beta", 0)]), "1.5.0 from beta");
 }
 
-// spec 03 acceptance 26; the catalog that is named does not depend on the order
+// Case resolution-26; the catalog that is named does not depend on the order
 #[test]
 fn one_catalog_that_cannot_answer_stops_the_resolution() {
     let failed = |name| {
@@ -197,7 +197,7 @@ fn one_catalog_that_cannot_answer_stops_the_resolution() {
     assert_eq!(wish().of(&[one("1.0.0").at("alpha", 0)]), "1.0.0 from alpha");
 }
 
-// spec 03 acceptance 29, 31–33, 38, 39; spec 07
+// Cases resolution-29, resolution-31, resolution-32, resolution-33, resolution-38, resolution-39, additions-a15, additions-a20
 #[test]
 fn upgrades_go_one_hop_unless_self_certified() {
     let content = chain();
@@ -222,7 +222,7 @@ fn upgrades_go_one_hop_unless_self_certified() {
     assert_eq!(wish().installed("1.5.0").from(&vanished), "1.6.0");
 }
 
-// spec 03 acceptance 30; spec 08 S0-1; spec 07 A-14
+// Cases resolution-30, seeds-s0-1, additions-a14
 #[test]
 fn a_skipped_bundle_is_still_a_successor() {
     let content = Content::default().channel(
@@ -237,7 +237,7 @@ fn a_skipped_bundle_is_still_a_successor() {
     assert_eq!(wish().installed("2.0.0").from(&content), "3.0.0");
 }
 
-// spec 03 acceptance 34–36
+// Cases resolution-34, resolution-35, resolution-36
 #[test]
 fn skip_ranges_speak_their_own_language() {
     for (range, installed, expected) in [
@@ -247,14 +247,14 @@ fn skip_ranges_speak_their_own_language() {
         ("1.x.x", "1.5.0", "1.5.0"),
         ("1.x.x", "1.0.7", "2.0.0"),
         ("1.0.0 || || 1.0.0", "1.0.0", "1.0.0"),
-        ("<1.0.0", "1.0.0-rc.1", "2.0.0"), // spec 03 §8.2 edge 16
+        ("<1.0.0", "1.0.0-rc.1", "2.0.0"), // docs/design/resolution.md#successors edge 16
     ] {
         let content = one(installed).channel("stable", &[skipping("2.0.0", range)]);
         assert_eq!(wish().installed(installed).from(&content), expected, "{range}");
     }
 }
 
-// spec 03 acceptance 37
+// Case resolution-37
 #[test]
 fn edges_of_channels_that_are_not_selected_do_not_count() {
     let content = Content::default()
@@ -264,7 +264,7 @@ fn edges_of_channels_that_are_not_selected_do_not_count() {
     assert_eq!(wish().installed("1.0.0").from(&content), "1.1.0");
 }
 
-// spec 03 §2.3: what lets a bundle follow another one is told channel by channel
+// docs/design/resolution.md#successors: what lets a bundle follow another one is told channel by channel
 #[test]
 fn edges_name_their_channel_and_their_rule() {
     let all = json!({"name": "demo.v1.1.0", "replaces": "demo.v0.9.0", "skips": ["demo.v1.0.0"], "skipRange": ">=1.0.0 <1.1.0"});
@@ -292,7 +292,7 @@ fn edges_name_their_channel_and_their_rule() {
     assert_eq!(edges("other", "2.0.0", &[]), []);
 }
 
-// spec 03 acceptance 40, 41, 43; spec 08 R-1
+// docs/design/additions.md#downgrades; cases resolution-40, resolution-41, resolution-43
 #[test]
 fn deprecated_bundles_are_the_last_choice() {
     let down = Content::default().channel("stable", &[entry("2.0.0"), replacing("1.9.9", "2.0.0")]);
@@ -314,7 +314,7 @@ fn deprecated_bundles_are_the_last_choice() {
     );
 }
 
-// spec 03 acceptance 42, §8.2 edge 14, §2.3 note 8
+// docs/design/resolution.md#successors; case resolution-42
 #[test]
 fn releases_count_for_sameness_and_need_an_edge() {
     let content = one("1.0.0+1").bundle("1.0.0+2", &[]).channel("stable", &[replacing("1.1.0", "1.0.0")]);
@@ -322,7 +322,7 @@ fn releases_count_for_sameness_and_need_an_edge() {
     assert_eq!(wish().installed("1.0.0+007").from(&one("1.0.0+008")), "1.0.0+008");
 }
 
-// spec 03 acceptance 45, 46; §8.2 edges 1, 2, 15
+// docs/design/resolution.md#successors; cases resolution-45, resolution-46 edges 1, 2, 15
 #[test]
 fn declared_dependencies_are_refused_on_the_chosen_bundle_only() {
     let content = one("1.0.0").bundle("2.0.0", &["other", "olm.constraint", "olm.gvk.required"]);
@@ -338,7 +338,7 @@ fn declared_dependencies_are_refused_on_the_chosen_bundle_only() {
     assert_eq!(wish().installed("1.0.0").from(&one("1.0.0").object(object)), "1.0.0");
 }
 
-// spec 03 acceptance 47–49, §2.7
+// docs/design/resolution.md#fallback; cases resolution-47, resolution-48, resolution-49
 #[test]
 fn the_installed_bundle_is_kept_only_when_the_catalogs_are_gone() {
     let outcome = |wish: &Wish<'_>, catalogs: &[Catalog], exists: bool| {
@@ -359,7 +359,7 @@ fn the_installed_bundle_is_kept_only_when_the_catalogs_are_gone() {
     assert_eq!(outcome(&installed, &[chain().at("main", 0)], true), "demo.v1.1.0");
 }
 
-// spec 03 §2.2 step 5c
+// docs/design/resolution.md#algorithm
 #[test]
 fn an_unreadable_installed_version_matters_where_the_package_is() {
     let content = one("1.0.0");
@@ -387,7 +387,7 @@ fn an_unreadable_installed_version_matters_where_the_package_is() {
     );
 }
 
-// spec 03 §2.4
+// docs/design/resolution.md#successors
 #[test]
 fn the_worked_examples_hold() {
     let content = Content::default()

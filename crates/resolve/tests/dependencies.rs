@@ -1,4 +1,5 @@
-//! Declared dependencies under the modes Reject, Report and Check (spec 03 §6.4, spec 07 §5.5, spec 08 R-7).
+//! Declared dependencies under the modes Reject, Report and Check (docs/design/resolution.md#judged-dependencies,
+//! docs/design/additions.md#dependency-modes, docs/design/additions.md#unsatisfied-candidates).
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -53,7 +54,7 @@ fn error(wish: &Wish<'_>, content: &Content) -> ResolveError {
     wish.resolve(&[content.at("main", 0)]).unwrap_err()
 }
 
-// spec 07 A-21, spec 08 S0-6: exact text
+// Cases additions-a21, seeds-s0-6: exact text
 #[test]
 fn reject_refuses_what_the_reference_refuses() {
     let refused = r#"validating bundle "demo.v2.0.0": bundle "demo.v2.0.0" has a dependency declared via property "olm.package.required" which is currently not supported"#;
@@ -70,7 +71,7 @@ fn reject_refuses_what_the_reference_refuses() {
     assert_eq!(wish().of(&[catalog]), refused);
 }
 
-// spec 07 A-22, spec 08 S0-6
+// Cases additions-a22, seeds-s0-6
 #[test]
 fn report_installs_and_tells() {
     let told = |surroundings: &Surroundings| {
@@ -92,7 +93,8 @@ fn report_installs_and_tells() {
     assert!(!resolved.requirements[0].is_met());
 }
 
-// spec 07 A-23; spec 08 R-7, S0-6; spec 03 §6.4
+// docs/design/additions.md#unsatisfied-candidates, docs/design/resolution.md#judged-dependencies; cases additions-a23,
+// seeds-s0-6
 #[test]
 fn check_passes_over_what_is_not_met_and_takes_the_best_of_the_rest() {
     let (nothing, met) = (around([]), around([installed("base", "1.4.0", &[])]));
@@ -106,7 +108,7 @@ fn check_passes_over_what_is_not_met_and_takes_the_best_of_the_rest() {
     assert!(
         matches!(&resolved.held[0].reason, HeldReason::Dependencies(text) if *text == format!("requires {BASE}"))
     );
-    // spec 03 §6.4 worked example: 1.4.0-rc.1 is lower than 1.4.0
+    // docs/design/resolution.md#judged-dependencies worked example: 1.4.0-rc.1 is lower than 1.4.0
     let almost = around([installed("base", "1.4.0-rc.1", &[])]);
     assert_eq!(check(&almost).from(&dependent()), "1.0.0");
 }
@@ -120,7 +122,7 @@ fn check_keeps_what_is_installed_even_if_its_requirements_are_lost() {
     assert!(!resolved.requirements[0].is_met());
 }
 
-// spec 07 §5.5
+// docs/design/additions.md#dependency-modes
 #[test]
 fn check_says_what_is_missing_and_where_it_can_be_had() {
     let nothing = around([]);
@@ -159,7 +161,7 @@ fn check_says_what_is_missing_and_where_it_can_be_had() {
     );
 }
 
-// spec 07 §5.2: a bundle is among the candidates of its own requirements
+// docs/design/additions.md#requirement-texts: a bundle is among the candidates of its own requirements
 #[test]
 fn a_bundle_may_meet_its_own_requirements() {
     let content =
@@ -214,7 +216,8 @@ fn every_unmet_requirement_is_named_with_the_authors_words() {
             ("olm.label.required", json!({"label": "x"})),
         ],
     );
-    // spec 07 A-26: one bundle must be both; spec 03 §6.4: the wide reading is said
+    // Case additions-a26: one bundle must be both; docs/design/resolution.md#judged-dependencies: the wide reading is
+    // said
     let apart = around([installed("store", "1.0.0", &[]), installed("bucket", "1.0.0", &["Bucket"])]);
     let error = error(&wish().rules(under(DependencyMode::Check, &apart)), &content).to_string();
     let rest =
@@ -230,7 +233,7 @@ fn every_unmet_requirement_is_named_with_the_authors_words() {
     assert!(!rest.contains("kind: Bucket, requires"), "what is met is not named: {rest}");
 }
 
-// spec 07 E-17
+// Case additions-e17
 #[test]
 fn the_explanation_says_where_a_rule_fails() {
     let rule = json!({"cel": {"rule": "properties.exists_one(p, p.value.certified == true)"}});
@@ -259,7 +262,7 @@ fn what_the_explanation_says_of_failing_rules_is_bounded() {
     assert!(details[0].contains(r#"xxx..." fails on bundle b0: no such key: xxx"#), "{}", details[0]);
 }
 
-// spec 07 §1.1: the annotation that ignores dependencies
+// docs/design/additions.md#annotations: the annotation that ignores dependencies
 #[test]
 fn ignored_requirements_do_not_count_in_any_mode() {
     let nothing = around([]);
@@ -275,7 +278,7 @@ fn ignored_requirements_do_not_count_in_any_mode() {
     assert!(refused.contains(r#"via property "olm.package.required""#), "{refused}");
 }
 
-// spec 07 A-31
+// Case additions-a31
 #[test]
 fn check_does_not_break_what_depends_on_the_installed_bundle() {
     let requirement = |value: &Value| Requirement::all(&[property("olm.gvk.required", value)]);

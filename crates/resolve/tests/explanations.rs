@@ -76,7 +76,7 @@ fn edges_of_other_channels_are_hinted_at() {
     );
 }
 
-// spec 08 R-13
+// docs/design/additions.md#default-channel
 #[test]
 fn a_choice_outside_of_the_default_channel_is_shown() {
     let outside = |wish: Wish<'_>, content: &Content| {
@@ -96,7 +96,7 @@ fn a_choice_outside_of_the_default_channel_is_shown() {
     );
 }
 
-// spec 03 §9 rows 15, 16; spec 08 R-12
+// docs/design/resolution.md#complete-answers, docs/design/additions.md#skipped-versions
 #[test]
 fn catalogs_that_lose_say_to_whom() {
     let all = |catalogs: &[Catalog]| lines(&wish(), catalogs);

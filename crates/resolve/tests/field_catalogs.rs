@@ -30,7 +30,7 @@ fn real_packages_resolve_and_never_go_down() {
             match choose(name, index, offer.name(), &version.shown(false).0) {
                 Ok(chosen) => {
                     upgrades += usize::from(chosen > *version);
-                    // spec 08 R-1
+                    // docs/design/additions.md#downgrades
                     assert!(
                         chosen >= *version || offer.deprecated(),
                         "{} goes down to {chosen:?}",
@@ -48,7 +48,7 @@ fn real_packages_resolve_and_never_go_down() {
     say(&format!("{} packages, {bundles} bundles, {upgrades} of them have an upgrade", packages.len()));
 }
 
-// spec 07 §5.5: with nothing else installed, Check chooses only what requires nothing
+// docs/design/additions.md#dependency-modes: with nothing else installed, Check chooses only what requires nothing
 #[test]
 fn real_packages_are_checked() {
     let Some(data) = std::env::var_os("OLM_FIELD_DATA") else {

@@ -102,7 +102,7 @@ fn package() -> impl Strategy<Value = PackageContent> {
 
 /// Every rule beyond the reference, on or off.
 #[derive(Debug, Clone)]
-struct Ruling {
+struct Settings {
     mode: DependencyMode,
     scope: Option<UpgradeScope>,
     exclude_skipped: bool,
@@ -112,12 +112,12 @@ struct Ruling {
     widget_needed: bool,
 }
 
-fn ruling() -> impl Strategy<Value = Ruling> {
+fn rules() -> impl Strategy<Value = Settings> {
     let mode =
         prop::sample::select(vec![DependencyMode::Reject, DependencyMode::Report, DependencyMode::Check]);
     let scope = prop::option::of(prop::sample::select(vec![UpgradeScope::Patch, UpgradeScope::Minor]));
     (mode, scope, any::<[bool; 5]>()).prop_map(
-        |(mode, scope, [exclude_skipped, cluster, best_effort, base_installed, widget_needed])| Ruling {
+        |(mode, scope, [exclude_skipped, cluster, best_effort, base_installed, widget_needed])| Settings {
             mode,
             scope,
             exclude_skipped,
@@ -129,7 +129,7 @@ fn ruling() -> impl Strategy<Value = Ruling> {
     )
 }
 
-impl Ruling {
+impl Settings {
     fn reference() -> Self {
         Self {
             mode: DependencyMode::Reject,
@@ -167,13 +167,13 @@ fn ask() -> impl Strategy<Value = Ask<'static>> {
 }
 
 /// Asks, with the explanation checked.
-fn answer(catalogs: &[Catalog], ask: &Ask<'_>, ruling: &Ruling) -> Result<Resolved, ResolveError> {
+fn answer(catalogs: &[Catalog], ask: &Ask<'_>, rules: &Settings) -> Result<Resolved, ResolveError> {
     let base = property("olm.package", &json!({"packageName": "base", "version": "1.0.0"}));
-    let base = ruling
+    let base = rules
         .base_installed
         .then(|| Provider::new(Some("base".to_owned()), "base.v1".to_owned(), vec![base]));
     let surroundings = Surroundings { providers: base.into_iter().collect(), served: BTreeSet::new() };
-    let dependents: Vec<_> = ruling
+    let dependents: Vec<_> = rules
         .widget_needed
         .then(|| Dependent {
             extension: "user".to_owned(),
@@ -199,14 +199,14 @@ fn answer(catalogs: &[Catalog], ask: &Ask<'_>, ruling: &Ruling) -> Result<Resolv
             release: None,
         }),
         rules: Rules {
-            dependencies: ruling.mode,
+            dependencies: rules.mode,
             ignored_requirements: &[],
             surroundings: Some(&surroundings),
             dependents: &dependents,
-            upgrade_scope: ruling.scope,
-            exclude_skipped: ruling.exclude_skipped,
-            cluster: ruling.cluster.then_some(&facts),
-            best_effort: ruling.best_effort,
+            upgrade_scope: rules.scope,
+            exclude_skipped: rules.exclude_skipped,
+            cluster: rules.cluster.then_some(&facts),
+            best_effort: rules.best_effort,
         },
     };
     let result = resolve(&request, catalogs);
@@ -241,7 +241,8 @@ fn short(result: Result<Resolved, ResolveError>) -> Result<(String, String), Str
     result.map(|resolved| (resolved.catalog, resolved.bundle)).map_err(|error| error.to_string())
 }
 
-/// The bundles of a package that a request admits by channels, version and edges, read off spec 03 §2.2 step 5.
+/// The bundles of a package that a request admits by channels, version and edges, read off
+/// docs/design/resolution.md#algorithm.
 fn admitted<'a>(content: &'a PackageContent, ask: &Ask<'_>) -> Vec<&'a str> {
     let entries = |bundle: &str| {
         let bundle = bundle.to_owned();
@@ -271,7 +272,8 @@ fn is_deprecated(content: &PackageContent, bundle: &str) -> bool {
     content.deprecations[0].entries.iter().any(|entry| entry.reference.name == bundle)
 }
 
-/// Catalog and bundle that the reference chooses, `None` where it chooses nothing, read off spec 03 §2.2 steps 6 to 11.
+/// Catalog and bundle that the reference chooses, `None` where it chooses nothing, read off
+/// docs/design/resolution.md#algorithm.
 fn reference(
     contents: &[PackageContent; 3],
     priorities: [i32; 3],
@@ -300,24 +302,24 @@ proptest! {
     fn default_rules_choose_as_the_reference(
         contents in [package(), package(), package()], priorities in [-1..2, -1..2, -1..2_i32], ask in ask(),
     ) {
-        let got = answer(&catalogs(&contents, priorities, false), &ask, &Ruling::reference());
+        let got = answer(&catalogs(&contents, priorities, false), &ask, &Settings::reference());
         prop_assert_eq!(short(got).ok(), reference(&contents, priorities, &ask));
     }
 
-    // spec 08 R-1
+    // docs/design/additions.md#downgrades
     #[test]
     fn what_is_offered_and_not_deprecated_is_never_left_downwards(
-        content in package(), installed in prop::sample::select(&VERSIONS[..]), ruling in ruling(),
+        content in package(), installed in prop::sample::select(&VERSIONS[..]), rules in rules(),
     ) {
         let kept = format!("p.v{installed}");
         let offered = content.bundles.iter().any(|bundle| bundle.name == kept);
         if offered && !is_deprecated(&content, &kept) {
             let ask = Ask { installed: Some(installed), ..Ask::default() };
-            match answer(&[catalog("c", 0, &content)], &ask, &ruling) {
+            match answer(&[catalog("c", 0, &content)], &ask, &rules) {
                 Ok(chosen) => prop_assert!(chosen.version >= version(&kept), "{} to {}", kept, chosen.bundle),
                 // Only the reference's refusal can be in the way of staying.
                 Err(ResolveError::Dependency { bundle, .. }) => {
-                    prop_assert!(ruling.mode == DependencyMode::Reject);
+                    prop_assert!(rules.mode == DependencyMode::Reject);
                     prop_assert!(version(&bundle) >= version(&kept));
                 }
                 Err(error) => prop_assert!(false, "{}", error),
@@ -325,10 +327,10 @@ proptest! {
         }
     }
 
-    // spec 03 §2.3, under every rule
+    // docs/design/resolution.md#successors, under every rule
     #[test]
-    fn every_choice_is_admitted_by_the_reference_too(content in package(), ask in ask(), ruling in ruling()) {
-        let Ok(chosen) = answer(&[catalog("c", 0, &content)], &ask, &ruling) else { return Ok(()) };
+    fn every_choice_is_admitted_by_the_reference_too(content in package(), ask in ask(), rules in rules()) {
+        let Ok(chosen) = answer(&[catalog("c", 0, &content)], &ask, &rules) else { return Ok(()) };
         let admitted = admitted(&content, &ask);
         prop_assert!(admitted.contains(&chosen.bundle.as_str()), "{:?} of {:?}", chosen.bundle, admitted);
         // What rules passed over on the way is better, admitted and not the same version as what is installed.
@@ -344,9 +346,9 @@ proptest! {
     #[test]
     fn neither_the_order_of_catalogs_nor_that_of_documents_matters(
         contents in [package(), package(), package()], priorities in [-1..2, -1..2, -1..2_i32],
-        ask in ask(), ruling in ruling(), down in any::<bool>(),
+        ask in ask(), rules in rules(), down in any::<bool>(),
     ) {
-        let forward = answer(&catalogs(&contents, priorities, down), &ask, &ruling);
+        let forward = answer(&catalogs(&contents, priorities, down), &ask, &rules);
         let mut turned = contents.clone();
         for content in &mut turned {
             content.bundles.reverse();
@@ -355,17 +357,17 @@ proptest! {
         }
         let mut backward = catalogs(&turned, priorities, down);
         backward.reverse();
-        prop_assert_eq!(short(forward), short(answer(&backward, &ask, &ruling)));
+        prop_assert_eq!(short(forward), short(answer(&backward, &ask, &rules)));
     }
 
-    // spec 07 §6.3
+    // docs/design/additions.md#best-effort-resolution
     #[test]
     fn best_effort_never_turns_to_a_catalog_of_lower_priority(
         contents in [package(), package(), package()], priorities in [-1..2, -1..2, -1..2_i32], ask in ask(),
     ) {
-        let ruling = Ruling { best_effort: true, ..Ruling::reference() };
+        let rules = Settings { best_effort: true, ..Settings::reference() };
         let catalogs = catalogs(&contents, priorities, true);
-        if let Ok(chosen) = answer(&catalogs, &ask, &ruling) {
+        if let Ok(chosen) = answer(&catalogs, &ask, &rules) {
             let priority = catalogs.iter().find(|catalog| catalog.name == chosen.catalog).unwrap().priority;
             prop_assert!(priority >= priorities[2]);
             let names: Vec<_> = chosen.left_out.iter().map(|left_out| left_out.catalog.as_str()).collect();

@@ -1,5 +1,6 @@
 //! Rules beyond the reference that hold bundles back or leave catalogs out: upgrade scope, skipped bundles, demands on
-//! the cluster, best effort (spec 07 §§1.1, 6.3, spec 08 ).
+//! the cluster, best effort (docs/design/additions.md#annotations, docs/design/additions.md#best-effort-resolution,
+//! docs/design/additions.md#upgrade-scope, docs/design/additions.md#skipped-versions).
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -44,7 +45,7 @@ fn held(wish: &Wish<'_>, content: &Content) -> Vec<String> {
     resolved.held.iter().map(ToString::to_string).collect()
 }
 
-// spec 07 A-13, E-09; spec 08 R-6
+// docs/design/additions.md#upgrade-scope; cases additions-a13, additions-e09
 #[test]
 fn an_upgrade_scope_holds_back_what_lies_beyond() {
     use UpgradeScope::{Major, Minor, Patch};
@@ -111,7 +112,7 @@ fn the_error_says_which_rule_held_back_what() {
     assert_eq!(error.unwrap_err().held().len(), 4);
 }
 
-// spec 07; spec 08 R-12, S0-1
+// docs/design/additions.md#skipped-versions; cases additions-a14, additions-a16, seeds-s0-1
 #[test]
 fn skipped_bundles_are_installed_with_a_remark_or_excluded() {
     let resolved = wish().installed("1.0.0").resolve(&[skipped().at("main", 0)]).unwrap();
@@ -160,7 +161,7 @@ fn demanding(version: &str, metadata: Value) -> Content {
     Content::default().bundle("1.0.0", &[]).bundle_with(version, [("olm.csv.metadata", metadata)])
 }
 
-// spec 07 P-26
+// docs/design/additions.md#cluster-constraints
 #[test]
 fn bundles_that_demand_more_than_the_cluster_has_are_passed_over() {
     let gvk =
@@ -204,7 +205,7 @@ fn effort(wish: &Wish<'_>, catalogs: &[olm_resolve::Catalog]) -> String {
     }
 }
 
-// spec 07, §6.3
+// docs/design/additions.md#best-effort-resolution; cases additions-a34, additions-a35
 #[test]
 fn best_effort_leaves_out_catalogs_that_could_not_have_been_preferred() {
     let failed = |name: &str, rest: &str| {
@@ -289,7 +290,7 @@ fn errors_after_best_effort_name_what_was_left_out() {
     assert!(error.ends_with("currently not supported; skipped unavailable catalogs: [c]"), "{error}");
 }
 
-// spec 03 §9 row 16
+// docs/design/resolution.md#complete-answers
 #[test]
 fn a_preferred_catalog_that_steps_back_is_remarked() {
     let preferred = one("2.0.0").deprecated(&["2.0.0"]);
@@ -321,7 +322,7 @@ fn chain() -> Content {
     Content::default().channel("stable", &[entry("1.0.0"), replacing("1.1.0", "1.0.0")])
 }
 
-// spec 07 A-01: without a rule of ours every text is the reference's
+// Case additions-a01: without a rule of ours every text is the reference's
 #[test]
 fn default_rules_are_the_reference() {
     let content = skipped().bundle_with("4.0.0", [("olm.csv.metadata", json!({"minKubeVersion": "99.0.0"}))]);

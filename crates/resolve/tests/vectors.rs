@@ -1,4 +1,4 @@
-//! The vector file `resolver_cases.yaml` (format: spec 03 §7).
+//! The vector file `resolver_cases.yaml` (format: docs/design/resolution.md#test-vectors).
 //!
 //! Every case runs with its catalogs in the order of the file and in reverse: the order must not matter.
 
@@ -139,7 +139,8 @@ fn run(case: &Value, catalogs: &[&Value]) -> Value {
     got
 }
 
-/// The conditions after the step; those that are not about deprecation follow from the outcome (spec 01 §7.3).
+/// The conditions after the step; those that are not about deprecation follow from the outcome
+/// (docs/design/api.md#clusterextension-conditions).
 fn shown_conditions(deprecation: DeprecationConditions, installed: &Value, got: &Value) -> Value {
     let state = |state: ConditionState| {
         let status = match state.status {

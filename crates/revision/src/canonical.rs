@@ -1,4 +1,5 @@
-//! JSON exactly as Go's encoder writes it (spec 05 §16.4): sorted keys, no spaces, HTML-safe escapes.
+//! JSON exactly as Go's encoder writes it (docs/design/apply.md#existing-revisions): sorted keys, no spaces, HTML-safe
+//! escapes.
 //!
 //! Digests and Secret keys are hashes over this text; one different byte blocks every revision that the
 //! reference made. Nothing but encoding happens here.
@@ -134,7 +135,7 @@ mod tests {
         }
     }
 
-    // spec 05 acceptance 44
+    // Case apply-44
     #[test]
     fn html_characters_are_escaped() {
         assert_eq!(

@@ -110,7 +110,7 @@ pub enum Reason {
 
 impl Reason {
     /// Whether the answer to a dry run is a verdict on the object, not a failure to get one
-    /// (spec 05 §7.2).
+    /// (docs/design/apply.md#dry-run).
     pub(crate) fn is_verdict(self) -> bool {
         matches!(
             self,

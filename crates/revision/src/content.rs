@@ -1,4 +1,5 @@
-//! The content of a revision: its phases with every object resolved, wherever it is stored (spec 05 §6.3).
+//! The content of a revision: its phases with every object resolved, wherever it is stored
+//! (docs/design/apply.md#content-and-digests).
 //!
 //! Pure: the caller reads the Secrets that [`secrets`] names and hands them to [`resolve`].
 
@@ -192,8 +193,8 @@ pub fn digests(phases: &[ContentPhase]) -> Vec<ObservedPhase> {
     phases.iter().map(digest).collect()
 }
 
-/// Whether two contents mean the same (spec 05 §16.4): equal phases, names and objects, where a field that
-/// is null or an empty map counts as absent and numbers are compared by value. Content that another
+/// Whether two contents mean the same (docs/design/apply.md#existing-revisions): equal phases, names and objects, where
+/// a field that is null or an empty map counts as absent and numbers are compared by value. Content that another
 /// program packed differs in just these points.
 pub fn same_content(a: &[ContentPhase], b: &[ContentPhase]) -> bool {
     a.len() == b.len()
@@ -244,14 +245,14 @@ mod tests {
         json!([{"name": "p", "objects": [{"ref": {"name": "s", "key": key}}]}])
     }
 
-    // spec 05 §18.7
+    // docs/design/apply.md#content-and-digests
     #[test]
     fn a_reference_without_namespace_means_the_system_namespace() {
         let phases = resolve(&spec(reference("k")), "system", &secret("system", true)).unwrap();
         assert_eq!(phases[0].objects[0].object, json!({"kind": "K"}));
     }
 
-    // spec 05 acceptance 39, 41
+    // Cases apply-39, apply-41
     #[test]
     fn errors() {
         let found = secret("system", true);
@@ -277,7 +278,7 @@ mod tests {
         }
     }
 
-    // spec 05 acceptance 29
+    // Case apply-29
     #[test]
     fn the_narrowest_collision_protection_counts() {
         let phases = json!([

@@ -1,4 +1,4 @@
-//! Digests of phases and their comparison with the recorded ones (spec 05 §6.3).
+//! Digests of phases and their comparison with the recorded ones (docs/design/apply.md#content-and-digests).
 //!
 //! Pure. A revision whose content has changed since its digests were recorded must not be applied.
 

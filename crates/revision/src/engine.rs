@@ -1,5 +1,5 @@
 //! Applying a revision: phases in order, each checked as a whole before anything of it is written
-//! (spec 05 §7).
+//! (docs/design/apply.md#engine).
 //!
 //! The engine decides nothing about one object itself ([`crate::plan`] does) and sets no conditions; it
 //! executes and reports. What was found right is remembered by hashes ([`crate::memory`]): a steady state costs

@@ -191,7 +191,7 @@ async fn without_a_verdict_nothing_is_written() {
     assert_eq!(result.failure.unwrap().to_string(), "reconciling object: validating: no dry-run y");
 }
 
-// spec 05 §17.2: a webhook that cannot do dry runs
+// docs/design/apply.md#writing-a-revision: a webhook that cannot do dry runs
 #[tokio::test]
 async fn an_object_that_cannot_be_checked_is_written() {
     let (_, result, calls) = run(&[("dry-run x", Reason::NoDryRun)], &[("a", &["x"])]).await;

@@ -1,4 +1,4 @@
-//! Why a pass of the engine broke off, in the words of the reference (spec 05 §7).
+//! Why a pass of the engine broke off, in the words of the reference (docs/design/apply.md#engine).
 //!
 //! Pure. One line for each object, in the order of the phase.
 

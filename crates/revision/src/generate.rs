@@ -1,4 +1,5 @@
-//! From a rendered bundle to the next revision of its extension (spec 05 §4.3–4.6).
+//! From a rendered bundle to the next revision of its extension (docs/design/apply.md#revision-metadata,
+//! docs/design/apply.md#packing-into-secrets).
 //!
 //! Pure. [`Draft`] is what the extension wants; [`decide`] compares it with the newest existing revision;
 //! [`Draft::number`] gives the ClusterObjectSet and Secrets to write.
@@ -277,7 +278,8 @@ fn revision_annotations(bundle: &BundleIdentity) -> (BTreeMap<String, String>, O
 }
 
 /// Of all properties those that say which version of the platform the bundle supports, and which package it is of
-/// (spec 06 §9.1): without them a cluster update would not be stopped. `None` where there are none.
+/// (docs/design/operations.md#properties-annotation): without them a cluster update would not be stopped. `None` where
+/// there are none.
 fn essential(properties: &str) -> Option<String> {
     const TYPES: [&str; 3] =
         ["olm.maxOpenShiftVersion", "ext.olm.operatorframework.io/maxKubernetesVersion", "olm.package"];
@@ -319,7 +321,7 @@ fn controller_reference(kind: &str, name: &str, uid: &str) -> OwnerReference {
     }
 }
 
-/// What the extension's newest revision needs (spec 05 §4.4).
+/// What the extension's newest revision needs (docs/design/apply.md#keep-patch-or-create).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
     /// Nothing: the newest revision is what the extension wants.
@@ -336,7 +338,7 @@ pub enum Decision {
 /// Compares the draft with the existing revisions of its extension, in any order. `content` is the
 /// resolved content of the newest; `None` if it cannot be resolved, which says nothing about whether it is
 /// the wanted one, so that the refs decide: if they are ours, [`Draft::number`] gives the lost Secrets
-/// again under their old names (spec 05 §18.25).
+/// again under their old names (docs/design/apply.md#repair-of-content-secrets).
 pub fn decide(
     draft: &Draft,
     existing: &[ClusterObjectSet],
@@ -382,7 +384,7 @@ pub fn number_of(set: &ClusterObjectSet) -> i64 {
 }
 
 /// Archived revisions to delete before a new one is made: all but the newest five of `existing`
-/// (spec 05 §4.5). Active ones stay.
+/// (docs/design/apply.md#numbering-and-history). Active ones stay.
 pub fn outdated(existing: &[ClusterObjectSet]) -> Vec<&ClusterObjectSet> {
     let mut sorted: Vec<&ClusterObjectSet> = existing.iter().collect();
     sorted.sort_by_key(|set| number_of(set));
@@ -390,8 +392,9 @@ pub fn outdated(existing: &[ClusterObjectSet]) -> Vec<&ClusterObjectSet> {
     sorted.into_iter().take(surplus).filter(|set| set.is_archived()).collect()
 }
 
-/// Revision 1 of an extension taken over from a Helm release: everything that exists is adopted (spec 05 §16.3). Its
-/// content is inline, as the reference has it; in Secrets where it is more than one API object can hold.
+/// Revision 1 of an extension taken over from a Helm release: everything that exists is adopted
+/// (docs/design/apply.md#migration-to-revision-1). Its content is inline, as the reference has it; in Secrets where
+/// it is more than one API object can hold.
 pub fn migrated(
     extension: Extension,
     bundle: &BundleIdentity,

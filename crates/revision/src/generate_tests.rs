@@ -42,7 +42,7 @@ fn installed(draft: &Draft) -> (ClusterObjectSet, Vec<ContentPhase>) {
     (revision.set, content)
 }
 
-// spec 05 acceptance 1, 2, 6
+// Cases apply-1, apply-2, apply-6
 #[test]
 fn produces_the_set_and_its_secrets() {
     let revision = draft().number(1, SYSTEM).unwrap();
@@ -80,7 +80,7 @@ fn produces_the_set_and_its_secrets() {
     assert_eq!(secret.type_.as_deref(), Some("olm.operatorframework.io/object-data"));
 }
 
-// spec 05 acceptance 7, 8, 11, 35; §4.4
+// docs/design/apply.md#keep-patch-or-create; cases apply-7, apply-8, apply-11, apply-35
 #[test]
 fn decisions() {
     let wanted = draft();
@@ -120,7 +120,7 @@ fn decisions() {
     assert_eq!(decide_on(&wanted, &adopting, Some(&content)), new);
 }
 
-// spec 08 R-2, spec 06 A37
+// docs/design/additions.md#maximum-openshift-version; case operations-a37
 #[test]
 fn the_sources_spelling_of_the_maximum_is_added_in_place() {
     let (current, content) = installed(&draft());
@@ -134,7 +134,7 @@ fn the_sources_spelling_of_the_maximum_is_added_in_place() {
     assert_eq!(decide(&spelt, &[*patched.clone()], Some(&content), SYSTEM), Ok(Decision::Keep));
 }
 
-// spec 08 R-8
+// docs/design/additions.md#service-account-impersonation
 #[test]
 fn the_account_comes_and_goes_in_place() {
     let (current, content) = installed(&draft());
@@ -148,7 +148,7 @@ fn the_account_comes_and_goes_in_place() {
     assert_eq!(back, Decision::Patch(Box::new(current)));
 }
 
-// spec 05 §4.4, spec 07 §5.5
+// docs/design/apply.md#keep-patch-or-create, docs/design/additions.md#dependency-modes
 #[test]
 fn catalog_properties_come_and_go_in_place() {
     let (current, content) = installed(&draft());
@@ -199,7 +199,7 @@ fn metadata_differences_are_patched() {
     assert_eq!(decide(&wanted, &[altered], Some(&content), SYSTEM), Ok(Decision::Keep));
 }
 
-// spec 05 acceptance 63
+// Case apply-63
 #[test]
 fn content_that_another_program_packed_is_recognised() {
     let deployment = |extra: bool| {
@@ -245,7 +245,7 @@ fn impossible_revisions_are_refused_before_anything_is_written() {
             .starts_with("annotation olm.properties of bundle \"demo.v1.0.0\" is left out: ")
     );
     assert!(!draft.annotations.contains_key("olm.properties"));
-    // spec 06 §9.1: what may stop a cluster update stays
+    // docs/design/operations.md#properties-annotation: what may stop a cluster update stays
     let limit = r#"{"type":"olm.maxOpenShiftVersion","value":4.20}"#;
     let long = format!("[{{\"type\":\"x\",\"value\":\"{}\"}}, {limit}]", "x".repeat(262_144));
     let long = BundleIdentity { properties: Some(long), ..bundle() };
@@ -262,7 +262,7 @@ fn impossible_revisions_are_refused_before_anything_is_written() {
     assert!(!draft.annotations.contains_key("ext.olm.operatorframework.io/catalog-properties"));
 }
 
-// spec 05 acceptance 60
+// Case apply-60
 #[test]
 fn migrated_revision() {
     let bundle = BundleIdentity { release: Some(String::new()), ..bundle() };

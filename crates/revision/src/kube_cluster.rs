@@ -213,7 +213,7 @@ fn classify(error: Option<Error>) -> ClusterError {
     }
 }
 
-/// Reasons that are a verdict on the object as such (spec 05 §7.2).
+/// Reasons that are a verdict on the object as such (docs/design/apply.md#dry-run).
 const REJECTIONS: [&str; 8] = [
     reason::UNAUTHORIZED,
     reason::FORBIDDEN,

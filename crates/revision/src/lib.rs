@@ -1,4 +1,4 @@
-//! Revisions: how a rendered bundle gets onto the cluster and stays there (spec 05).
+//! Revisions: how a rendered bundle gets onto the cluster and stays there (docs/design/apply.md).
 //!
 //! Pure parts: [`phases`] sorts objects, [`generate`] makes and compares ClusterObjectSets, [`packing`] and
 //! [`content`] store and resolve their objects, [`digest`] guards them, [`validation`], [`plan`] and

@@ -1,4 +1,4 @@
-//! Field ownership: reading and merging `metadata.managedFields` (spec 05 §7.4–7.5).
+//! Field ownership: reading and merging `metadata.managedFields` (docs/design/apply.md#field-ownership-and-writes).
 //!
 //! Pure. A field set ("FieldsV1") is a tree of JSON maps: `f:<name>` is a field, `k:{…}` an entry of a keyed
 //! list, `v:<value>` an entry of a set, `.` the place itself; an empty map is a leaf.
@@ -58,7 +58,8 @@ pub(crate) fn taken_over(object: &Value, managers: &[&str]) -> Option<Vec<Value>
     for entry in list.iter().filter(|entry| is_update(entry) && text(entry, "/apiVersion") == api_version) {
         union(&mut fields, entry.get("fieldsV1").unwrap_or(&Value::Null));
     }
-    // Not to be dropped with what later versions drop: the reference leaves them too (spec 05 §16.3).
+    // Not to be dropped with what later versions drop: the reference leaves them too
+    // (docs/design/apply.md#migration-to-revision-1).
     if let Some(annotations) = fields.pointer_mut("/f:metadata/f:annotations").and_then(Value::as_object_mut)
     {
         annotations.retain(|field, _| !field.starts_with("f:meta.helm.sh/"));
@@ -220,7 +221,7 @@ mod tests {
         );
     }
 
-    // spec 05 §16.3: nobody's, they stay.
+    // docs/design/apply.md#migration-to-revision-1: nobody's, they stay.
     #[test]
     fn annotations_of_helm_do_not_become_ours() {
         let fields = json!({"f:metadata": {"f:annotations": {

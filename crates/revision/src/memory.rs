@@ -1,5 +1,5 @@
 //! What the engine remembers of a revision between two passes: for each object the state in which it was found right,
-//! by hashes, and what its probes said. Never the objects themselves (spec 05 §18.3).
+//! by hashes, and what its probes said. Never the objects themselves (docs/design/apply.md#fast-path).
 
 use std::collections::HashSet;
 use std::io;

@@ -48,7 +48,7 @@ impl ObjectKey {
     }
 
     /// `<Kind>.<group/version> <namespace>/<name>`, the form of collision reports and probe lines
-    /// (spec 05 §6.5, §7.6).
+    /// (docs/design/apply.md#revision-conditions, docs/design/apply.md#collision-protection).
     pub fn kind_first(&self) -> String {
         format!("{}.{} {}/{}", self.gvk.kind, self.gvk.api_version(), self.namespace, self.name)
     }

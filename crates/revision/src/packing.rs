@@ -1,4 +1,5 @@
-//! Content of a revision in Secrets: packing and reading back (spec 05 §4.6, §6.3).
+//! Content of a revision in Secrets: packing and reading back (docs/design/apply.md#packing-into-secrets,
+//! docs/design/apply.md#content-and-digests).
 //!
 //! Pure. Names of Secrets and keys are hashes of what they hold, so the same content always gets the
 //! same names and a repeated attempt finds its own Secrets.
@@ -226,7 +227,7 @@ mod tests {
         vec![Phase { name: "configuration".to_owned(), objects }]
     }
 
-    // spec 05 acceptance 43
+    // Case apply-43
     #[test]
     fn packs_under_the_reference_names() {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -239,7 +240,7 @@ mod tests {
         assert_eq!(unpack(&bytes, "ns/s", &reference.key), Ok(object));
     }
 
-    // spec 05 acceptance 42
+    // Case apply-42
     #[test]
     fn large_objects_are_compressed() {
         let object = json!({"data": {"k": "x".repeat(3 << 20)}});
@@ -250,7 +251,7 @@ mod tests {
         assert_eq!(unpack(bytes, "ns/s", key), Ok(object));
     }
 
-    // spec 05 acceptance 42
+    // Case apply-42
     #[test]
     fn too_much_content_is_refused() {
         let object = json!({"data": "x".repeat(MAX_DECOMPRESSED_OBJECT_BYTES)});

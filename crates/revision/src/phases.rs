@@ -1,4 +1,5 @@
-//! From the plain objects of a bundle to the phases of its revision (spec 05 §4.1–4.2).
+//! From the plain objects of a bundle to the phases of its revision (docs/design/apply.md#object-preparation,
+//! docs/design/apply.md#phases).
 //!
 //! Pure. The result decides digests and Secret keys, so every rule here shows on the wire.
 
@@ -72,13 +73,13 @@ pub struct Marks<'a> {
     /// Bundle version; not written when empty. Because of it two versions with equal manifests differ.
     pub version: &'a str,
     /// Bundle release; `Some("")` is written too. Only content taken over from a Helm release has it on
-    /// its objects (spec 05 §16.3).
+    /// its objects (docs/design/apply.md#migration-to-revision-1).
     pub release: Option<&'a str>,
 }
 
 /// Prepares the rendered objects and sorts them into phases. Objects with equal sort keys keep their
 /// order. A phase with more than [`MAX_OBJECTS_PER_PHASE`] objects is continued as `<name>-2`,
-/// `<name>-3` … (spec 05 §17.2).
+/// `<name>-3` … (docs/design/apply.md#writing-a-revision).
 pub fn phases(objects: Vec<Value>, marks: Marks<'_>) -> Vec<Phase> {
     let marked = objects.into_iter().map(|object| {
         let object = mark(object, marks);
@@ -94,7 +95,7 @@ pub fn phases(objects: Vec<Value>, marks: Marks<'_>) -> Vec<Phase> {
 }
 
 /// The object with owner labels and bundle annotations, and without everything that a cluster would
-/// fill in (spec 05 §4.1.3).
+/// fill in (docs/design/apply.md#object-preparation).
 fn mark(mut object: Value, marks: Marks<'_>) -> Value {
     object::set_label(&mut object, labels::OWNER_KIND, labels::OWNER_KIND_EXTENSION);
     object::set_label(&mut object, labels::OWNER_NAME, marks.extension);
@@ -158,7 +159,7 @@ mod tests {
 
     const MARKS: Marks<'static> = Marks { extension: "demo", package: "", version: "", release: None };
 
-    // spec 05 acceptance 65, spec 01 acceptance 54
+    // Cases apply-65, api-54
     #[test]
     fn a_phase_with_too_many_objects_is_continued() {
         let roles = (0..120)
@@ -173,7 +174,7 @@ mod tests {
         assert_eq!(phases[1].objects[0]["metadata"]["name"], "r-050");
     }
 
-    // spec 05 acceptance 3
+    // Case apply-3
     #[test]
     fn phases_and_objects_are_in_order() {
         let object = |api_version: &str, kind: &str, namespace: &str, name: &str| json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": namespace}});

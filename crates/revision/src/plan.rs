@@ -1,4 +1,4 @@
-//! What to do about one object: the decision table of spec 05 §7.3 and the body that is written.
+//! What to do about one object: the decision table of docs/design/apply.md#decision-table and the body that is written.
 //!
 //! Pure. Whether an object of ours still is what it should be is not decided here: field ownership or a dry run of the API
 //! server answers that.
@@ -115,7 +115,7 @@ fn number_of_sibling(reference: &Value, owner: &Owner) -> i64 {
 }
 
 /// An object without controller but with our mark may be about to be collected together with its former
-/// revision (spec 05 §18.15).
+/// revision (docs/design/apply.md#orphaned-objects).
 fn is_abandoned(
     actual: &Value,
     owner: &Owner,
@@ -256,7 +256,8 @@ fn is_helm_era_owner(reference: &Value, owner: &Owner) -> bool {
 }
 
 /// The managers whose plain updates of `actual` become our applies: our own, and that of the Helm era on
-/// objects that it installed; fields would otherwise be owned twice and never be dropped (spec 05 §16.3).
+/// objects that it installed; fields would otherwise be owned twice and never be dropped
+/// (docs/design/apply.md#migration-to-revision-1).
 pub(crate) fn superseded_managers(actual: &Value, owner: &Owner) -> &'static [&'static str] {
     if owners(actual).iter().any(|reference| is_helm_era_owner(reference, owner)) {
         &[REVISION_ENGINE_MANAGER, HELM_ERA_MANAGER]

@@ -29,7 +29,8 @@ fn decide(actual: &Value, protection: &str) -> Plan {
     plan(Some(actual), &owner(), &siblings, &protection)
 }
 
-/// Rows: actual object, then the plan under Prevent, IfNoController and None (spec 05 §7.3, §9.1).
+/// Rows: actual object, then the plan under Prevent, IfNoController and None (docs/design/apply.md#decision-table,
+/// docs/design/apply.md#collision-protection).
 #[test]
 fn decision_table() {
     use Plan::*;

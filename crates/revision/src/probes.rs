@@ -1,4 +1,4 @@
-//! Progression probes: when does an object count as ready (spec 05 §8).
+//! Progression probes: when does an object count as ready (docs/design/apply.md#probes).
 //!
 //! Pure. Messages are the reference's, word for word, except that a message which several probes give is
 //! said once.
@@ -61,7 +61,7 @@ impl ProbeResult {
     }
 }
 
-/// The line of an object that is not ready, for the Available condition (spec 05 §6.5).
+/// The line of an object that is not ready, for the Available condition (docs/design/apply.md#revision-conditions).
 pub fn failure_line(object: &Value, result: &ProbeResult) -> String {
     format!("Object {}: {}", ObjectKey::of(object).kind_first(), result.messages.join(" and "))
 }

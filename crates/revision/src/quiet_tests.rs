@@ -1,4 +1,5 @@
-//! What a pass costs: nothing that a watch has not given reason for (spec 05 §18.3), and nothing but looks while paused.
+//! What a pass costs: nothing that a watch has not given reason for (docs/design/apply.md#fast-path), and nothing but
+//! looks while paused.
 
 use super::*;
 use crate::sightings::Sighting;
@@ -89,7 +90,7 @@ async fn a_change_costs_one_read() {
     assert_eq!(calls(&engine), [""; 0]);
 }
 
-// spec 05 acceptance 15, 16
+// Cases apply-15, apply-16
 #[tokio::test]
 async fn drift_needs_the_content() {
     let (engine, revision) = settled(&[("a", &["x", "y"])]).await;
@@ -155,7 +156,7 @@ async fn other_siblings_are_a_reason_to_look() {
     assert_eq!(result.phases[0].objects[0].action, Action::Collision);
 }
 
-// spec 05 §7.8
+// docs/design/apply.md#pause
 #[tokio::test]
 async fn a_paused_revision_is_only_observed() {
     let engine = Engine::new(Fake::default());
@@ -177,7 +178,7 @@ async fn a_paused_revision_is_only_observed() {
     assert_eq!(calls(&engine), ["get x", "dry-run x"]);
 }
 
-// spec 05 §9.1: ownership comes before what the server says
+// docs/design/apply.md#collision-protection: ownership comes before what the server says
 #[tokio::test]
 async fn a_collision_is_told_first() {
     let engine = Engine::new(Fake::failing(&[("dry-run y", Reason::Rejected)]));

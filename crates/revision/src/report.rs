@@ -1,4 +1,4 @@
-//! The text that tells users whose object is in the way (spec 05 §7.6).
+//! The text that tells users whose object is in the way (docs/design/apply.md#collision-protection).
 //!
 //! Pure. The first two lines and the last are what users search for; the lines between say why.
 

@@ -1,4 +1,5 @@
-//! What came of applying a revision, in the words of its conditions (spec 05 §6.2, §6.5).
+//! What came of applying a revision, in the words of its conditions (docs/design/apply.md#revision-pass,
+//! docs/design/apply.md#revision-conditions).
 //!
 //! Pure. The controller turns this into conditions and waiting times.
 
@@ -122,7 +123,7 @@ impl RevisionResult {
 
     /// The message of what only somebody else can resolve, to be looked at again after
     /// [`olm_api::limits::COLLISION_RETRY`]: a revision that is wrong in itself, else whose objects are in the way, else
-    /// what the API server objects to (spec 05 §9.1: ownership comes first).
+    /// what the API server objects to (docs/design/apply.md#collision-protection: ownership comes first).
     pub fn obstacle(&self) -> Option<String> {
         if let Some(error) = &self.validation_error {
             return Some(format!("revision validation error: {error}"));

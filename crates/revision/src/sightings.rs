@@ -1,5 +1,5 @@
 //! What watches last said about objects, so that an object which nobody has touched since it was verified need not be
-//! read again (spec 05 §18.3).
+//! read again (docs/design/apply.md#fast-path).
 //!
 //! Pure. The controllers feed it from their metadata watches; the engine asks [`Sightings::vouches`]. It may lag behind
 //! the cluster: then an event follows, which is a reason to look again.

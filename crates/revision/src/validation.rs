@@ -1,4 +1,4 @@
-//! Static checks of a revision before anything is sent to the cluster (spec 05 §7.1).
+//! Static checks of a revision before anything is sent to the cluster (docs/design/apply.md#static-validation).
 //!
 //! Pure. The text is the reference's error, with all findings in the order of phases and objects.
 
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(validate("r-1", 1, &phases), None);
     }
 
-    // spec 05 acceptance 45
+    // Case apply-45
     #[test]
     fn phase_name_with_leading_digit() {
         assert_eq!(
@@ -131,7 +131,7 @@ mod tests {
         );
     }
 
-    // spec 05 acceptance 46
+    // Case apply-46
     #[test]
     fn duplicate_object() {
         let phases = [phase("b", vec![config_map("x")]), phase("a", vec![config_map("x")])];
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(validate("r-1", 1, &[phase("a", vec![scaler("v1"), other])]), None);
     }
 
-    // spec 05 acceptance 47
+    // Case apply-47
     #[test]
     fn fields_that_belong_to_the_cluster() {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {

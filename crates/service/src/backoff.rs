@@ -1,4 +1,4 @@
-//! Per-object retry delays: 5 ms · 2ⁿ, at most 1000 s (spec 01 §7.1). Pure.
+//! Per-object retry delays: 5 ms · 2ⁿ, at most 1000 s (docs/design/api.md#retries). Pure.
 
 use std::collections::HashMap;
 use std::hash::Hash;

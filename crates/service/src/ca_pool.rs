@@ -1,5 +1,5 @@
 //! The CA certificates by which a client trusts catalogd, and a client that follows their changes
-//! (spec 06 §3.5): system roots, the files of one directory, and the built-in CA bundle.
+//! (docs/design/operations.md#ca-pools): system roots, the files of one directory, and the built-in CA bundle.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::certificate::{CertificateError, FILE_POLL, read_limited};
 use crate::metrics::Metrics;
 use crate::tls_profile::TlsProfile;
 
-/// Longest time of a whole request (spec 06 §6.4).
+/// Longest time of a whole request (docs/design/operations.md#proxies).
 const REQUEST_DEADLINE: Duration = Duration::from_secs(300);
 /// A replica whose node is lost answers nothing: callers connect again, and may reach another one.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(3);
@@ -238,7 +238,7 @@ mod tests {
         assert_ne!(pool.fingerprint(), before);
     }
 
-    // spec 06 E8, §3.5
+    // docs/design/operations.md#ca-pools; case operations-e8
     #[tokio::test(start_paused = true)]
     async fn a_pool_that_cannot_be_rebuilt_stays() {
         let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();

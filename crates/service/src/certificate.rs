@@ -1,5 +1,6 @@
 //! The serving certificate of the HTTPS servers: read from files or from the built-in Secret, and replaced
-//! in place when it changes. A pair that cannot be used never replaces one that can (spec 06 §3.4).
+//! in place when it changes. A pair that cannot be used never replaces one that can
+//! (docs/design/operations.md#serving-certificate).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::issue::Validity;
 use crate::metrics::Metrics;
 use crate::tls_profile::TlsProfile;
 
-/// Wait between two looks at certificate files (spec 06 §3.4).
+/// Wait between two looks at certificate files (docs/design/operations.md#serving-certificate).
 pub const FILE_POLL: Duration = Duration::from_secs(5);
 /// Wait between two looks at the Secrets of built-in certificates.
 pub const SECRET_POLL: Duration = Duration::from_secs(30);
@@ -274,7 +275,7 @@ mod tests {
         }
     }
 
-    // spec 02 acceptance 57
+    // Case catalogd-57
     #[tokio::test]
     async fn a_broken_pair_keeps_the_old_one() {
         let dir = tempfile::tempdir().unwrap();

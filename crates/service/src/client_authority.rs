@@ -1,4 +1,5 @@
-//! Client certificates: the authority whose the API server accepts, and whom one names (spec 06 §4.2).
+//! Client certificates: the authority whose the API server accepts, and whom one names
+//! (docs/design/operations.md#metrics-endpoint).
 
 use std::sync::Arc;
 

@@ -55,7 +55,7 @@ pub enum ConnectError {
     Retry(#[from] kube::client::retry::InvalidBackoff),
 }
 
-/// Reads the cluster configuration: `kubeconfig` if given, else as `kubectl` and pods do (spec 06 §2.2).
+/// Reads the cluster configuration: `kubeconfig` if given, else as `kubectl` and pods do.
 ///
 /// # Errors
 /// Names the file or the environment that does not give a cluster.

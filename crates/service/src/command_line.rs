@@ -1,4 +1,5 @@
-//! Go-style parsing of a command line over clap, and Go's words for what is wrong with one (spec 06 §§2.1, 2.9).
+//! Go-style parsing of a command line over clap, and Go's words for what is wrong with one
+//! (docs/design/operations.md#flag-syntax, docs/design/operations.md#start-up-errors).
 
 use std::process::ExitCode;
 
@@ -46,7 +47,7 @@ pub enum Invocation<P> {
 }
 
 /// Parses the process's own command line; prints help, with those of `gates` that are not settled, and errors as spec
-/// 06 §2.1 says.
+/// docs/design/operations.md#flag-syntax says.
 ///
 /// # Errors
 /// The code to exit with, where the server is not to run.
@@ -84,7 +85,7 @@ fn with_gates(command: Command, gates: &[Gate]) -> Command {
 /// Parses the arguments after the program name as Go's flag library would.
 ///
 /// # Errors
-/// The error text of spec 06 §2.9, without its `Error: ` prefix.
+/// The error text of docs/design/operations.md#start-up-errors, without its `Error: ` prefix.
 pub fn parse<P: CommandFactory + FromArgMatches>(arguments: &[String]) -> Result<Invocation<P>, String> {
     parse_with(P::command(), arguments)
 }

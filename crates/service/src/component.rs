@@ -1,4 +1,6 @@
-//! The two servers and the names that are contract for each (spec 06 §§1, 2.9, 3.6, 5.1).
+//! The two servers and the names that are contract for each (docs/design/operations.md#names-and-labels,
+//! docs/design/operations.md#start-up-errors, docs/design/operations.md#built-in-certificates,
+//! docs/design/operations.md#lease).
 
 /// One of the two servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +20,8 @@ impl Component {
         }
     }
 
-    /// Name of the Deployment in the system namespace, and of its ServiceAccount (spec 06 §1.3).
+    /// Name of the Deployment in the system namespace, and of its ServiceAccount
+    /// (docs/design/operations.md#names-and-labels).
     pub fn deployment_name(self) -> &'static str {
         match self {
             Self::Catalogd => "catalogd-controller-manager",
@@ -26,7 +29,7 @@ impl Component {
         }
     }
 
-    /// Name of the Lease in the system namespace (spec 06 §5.1).
+    /// Name of the Lease in the system namespace (docs/design/operations.md#lease).
     pub fn lease_name(self) -> &'static str {
         match self {
             Self::Catalogd => "catalogd-operator-lock",
@@ -50,7 +53,7 @@ impl Component {
         }
     }
 
-    /// DNS names of the serving certificate in `namespace` (spec 06 §1.10).
+    /// DNS names of the serving certificate in `namespace` (docs/design/operations.md#serving-certificate).
     pub fn dns_names(self, namespace: &str) -> Vec<String> {
         let service = format!("{}-service.{namespace}.svc", self.name());
         let cluster_local = format!("{service}.cluster.local");
@@ -62,7 +65,7 @@ impl Component {
 }
 
 /// Version, commit, date and state of the source this binary was built from; what the build was not told is
-/// `unknown` (spec 06 §2.1).
+/// `unknown` (docs/design/operations.md#flag-syntax).
 pub fn version_text() -> String {
     let commit = option_env!("OLM_BUILD_COMMIT").unwrap_or("unknown");
     let date = option_env!("OLM_BUILD_DATE").unwrap_or("unknown");

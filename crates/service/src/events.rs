@@ -1,4 +1,5 @@
-//! Kubernetes Events of the two servers (spec 07 §4.15, D10): said from anywhere, published by one task.
+//! Kubernetes Events of the two servers (docs/design/additions.md#events): said from anywhere,
+//! published by one task.
 //!
 //! Saying never waits and never fails: a reconcile is no slower with Events than without, and a cluster whose RBAC
 //! forbids them works as well. An Event says what changed, so the same note about the same object under the same
@@ -49,8 +50,8 @@ impl Events {
         Self { queue, said: Arc::default() }
     }
 
-    /// Says that something happened as it should. `reason` is a name of spec 07 §4.15; `note` is for people, and is
-    /// cut at 1024 bytes.
+    /// Says that something happened as it should. `reason` is a name of docs/design/additions.md#events; `note` is for
+    /// people, and is cut at 1024 bytes.
     pub fn normal(&self, object: ObjectReference, reason: &'static str, note: String) {
         self.say(EventType::Normal, object, reason, note);
     }

@@ -1,4 +1,5 @@
-//! The flags of both servers, and what must be true of several at once (spec 06 §§2.2–2.5, 2.8, 2.9).
+//! The flags of both servers, and what must be true of several at once (docs/design/operations.md#flag-syntax,
+//! docs/design/operations.md#start-up-errors).
 //!
 //! A server flattens [`ServiceFlags`] into its own clap parser and calls [`crate::command_line::from_command_line`].
 
@@ -197,7 +198,7 @@ struct IgnoredKlogFlags {
 }
 
 impl ServiceFlags {
-    /// Checks what concerns several flags at once (spec 06 §2.9).
+    /// Checks what concerns several flags at once (docs/design/operations.md#start-up-errors).
     ///
     /// # Errors
     /// The start-up error text of `component`.
@@ -339,7 +340,7 @@ mod tests {
         }
     }
 
-    // spec 02 acceptance 56
+    // Case catalogd-56
     #[test]
     fn checks_flags_together() {
         let rows: [(&[&str], &str, &str); 4] = [
@@ -369,7 +370,7 @@ mod tests {
             assert_eq!(got.check(Component::Catalogd), Err(catalogd.to_owned()));
             assert_eq!(got.check(Component::OperatorController), Err(operator_controller.to_owned()));
         }
-        // spec 06 E3, E4
+        // Cases operations-e3, operations-e4
         for (list, what) in [
             ("--tls-custom-ciphers=TLS_RSA_WITH_3DES_EDE_CBC_SHA", "cipher suites"),
             ("--tls-custom-curves=secp521r1", "curves"),

@@ -1,4 +1,5 @@
-//! Feature gates: `--feature-gates=A=true,B=false`, repeated and accumulated (spec 06 §§2.1, 2.6, 2.9).
+//! Feature gates: `--feature-gates=A=true,B=false`, repeated and accumulated (docs/design/operations.md#flag-syntax,
+//! docs/design/operations.md#feature-gates, docs/design/operations.md#start-up-errors).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -47,7 +48,7 @@ impl FeatureGates {
     /// Applies the flag values in order to the defaults of `known`.
     ///
     /// # Errors
-    /// The text of spec 06 §2.9 for an unknown gate, a missing or a malformed boolean.
+    /// The text of docs/design/operations.md#start-up-errors for an unknown gate, a missing or a malformed boolean.
     pub fn parse(known: &[Gate], flags: &[String]) -> Result<Self, String> {
         let mut explicit: BTreeMap<&'static str, bool> = BTreeMap::new();
         let mut stages: Vec<(Stage, bool)> = Vec::new();

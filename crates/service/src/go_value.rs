@@ -50,7 +50,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 /// Parses a Go boolean: `1 t T TRUE true True 0 f F FALSE false False`.
 ///
 /// # Errors
-/// Go's own wording, which is part of the flag errors of spec 06 §2.9.
+/// Go's own wording, which is part of the flag errors of docs/design/operations.md#start-up-errors.
 pub fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),

@@ -153,7 +153,7 @@ mod tests {
         String::from_utf8(answer).unwrap()
     }
 
-    // spec 02 §D9: read timeout, keep-alive, limits
+    // docs/design/catalogd.md#server-limits: read timeout, keep-alive, limits
     #[tokio::test(start_paused = true)]
     async fn requests_are_bounded() {
         let complete = said(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
@@ -226,7 +226,7 @@ mod tests {
         (connection, is_answered)
     }
 
-    // spec 06 §10.2: many clients
+    // docs/design/operations.md#hardening: many clients
     #[tokio::test]
     async fn one_address_does_not_get_all_connections() {
         const GREEDY: [u8; 4] = [127, 0, 0, 1];

@@ -1,5 +1,5 @@
 //! Whether another installation leads on this cluster. Leases are per namespace and what leaders write is not, so of two
-//! installations in two namespaces only the older one may lead (spec 06 §8.2).
+//! installations in two namespaces only the older one may lead (docs/design/operations.md#multiple-installations).
 
 use std::time::Duration;
 
@@ -133,7 +133,7 @@ mod tests {
         json!({"namespace": namespace, "creationTimestamp": made})
     }
 
-    // spec 06 A30, E12
+    // Cases operations-a30, operations-e12
     #[test]
     fn the_older_one_leads() {
         let rows: [(Deployments<'_>, &[&str]); 9] = [
@@ -183,7 +183,7 @@ mod tests {
         Client::new(service, "default")
     }
 
-    // spec 06 §8.2(6)
+    // docs/design/operations.md#multiple-installations
     #[tokio::test]
     async fn an_installation_is_in_a_namespace_of_olm() {
         let rows: [(Deployments<'_>, Result<Option<&str>, u16>); 7] = [

@@ -57,7 +57,8 @@ impl Validity {
         (self.from..=self.until).contains(&now)
     }
 
-    /// When a certificate is to be replaced: after two thirds of its life (spec 06 §3.6).
+    /// When a certificate is to be replaced: after two thirds of its life
+    /// (docs/design/operations.md#built-in-certificates).
     pub fn due(&self) -> Timestamp {
         let third = self.until.duration_since(self.from) / 3;
         self.from.saturating_add(third * 2).unwrap_or(self.from)

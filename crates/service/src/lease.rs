@@ -1,5 +1,5 @@
 //! Leader election on a Lease, with the record and the timing of client-go, so that servers of either
-//! implementation exclude each other (spec 06 §5.1).
+//! implementation exclude each other (docs/design/operations.md#lease).
 //!
 //! A candidate judges by its own clock since it last saw the record change; clocks are never compared.
 

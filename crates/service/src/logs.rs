@@ -1,4 +1,4 @@
-//! Logs: klog text lines or JSON on stderr, filtered by `-v` or `RUST_LOG` (spec 06 §7).
+//! Logs: klog text lines or JSON on stderr, filtered by `-v` or `RUST_LOG` (docs/design/operations.md#logs).
 
 use std::fmt::{self, Write as _};
 

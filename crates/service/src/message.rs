@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// Ephemeral address pairs that the network stack puts into errors (spec 01 §7.1 rule 6).
+/// Ephemeral address pairs that the network stack puts into errors (docs/design/api.md#condition-updates).
 static ADDRESS_PAIR: LazyLock<Option<Regex>> = LazyLock::new(|| {
     const ADDRESS: &str = r"(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3}|\[[0-9a-fA-F:.]+\])(?::[0-9]+)?";
     Regex::new(&format!("(?:read|write) (?:tcp|udp) {ADDRESS}->{ADDRESS}(?:: )?")).ok()
@@ -22,7 +22,7 @@ pub fn sanitize(text: &str) -> String {
 mod tests {
     use super::*;
 
-    // spec 02 acceptance 45
+    // Case catalogd-45
     #[test]
     fn address_pairs_go() {
         let rows = [

@@ -1,5 +1,5 @@
-//! The metrics of a server under the names that dashboards of the reference know (spec 06 §4.3), and
-//! their text form.
+//! The metrics of a server under the names that dashboards of the reference know
+//! (docs/design/operations.md#metric-names), and their text form.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -213,7 +213,7 @@ impl Metrics {
     }
 
     /// The same metrics; with `classic`, those of a server that have a name in classic OLM are exported under that too
-    /// (spec 07 §4.11).
+    /// (docs/design/additions.md#metrics).
     #[must_use]
     pub fn with_classic_names(self, classic: bool) -> Self {
         Self { classic_names: classic, ..self }
@@ -239,8 +239,8 @@ impl Metrics {
         self.registry.lock().register_collector(Box::new(collector));
     }
 
-    /// Exports how often images were refused, by the key of the limit that they exceed (spec 06 §10.4), and whether there
-    /// is a signature policy.
+    /// Exports how often images were refused, by the key of the limit that they exceed
+    /// (docs/design/operations.md#image-limits), and whether there is a signature policy.
     pub fn register_images(
         &self,
         exceeded: impl Fn() -> Vec<(&'static str, u64)> + Send + Sync + 'static,

@@ -5,7 +5,7 @@ use std::path::Path;
 const SYSTEM_NAMESPACE: &str = "olmv1-system";
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
-/// The system namespace: the flag, else the pod's own, else `olmv1-system` (spec 06 §2.2).
+/// The system namespace: the flag, else the pod's own, else `olmv1-system`.
 pub fn system_namespace(flag: Option<&str>) -> String {
     namespace_from(flag, Path::new(NAMESPACE_FILE))
 }

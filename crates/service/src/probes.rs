@@ -1,4 +1,4 @@
-//! `/healthz` and `/readyz` (spec 06 §4.4).
+//! `/healthz` and `/readyz` (docs/design/operations.md#probes).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -137,7 +137,7 @@ mod tests {
         (status, String::from_utf8(body.to_vec()).unwrap())
     }
 
-    // spec 06 §4.4
+    // docs/design/operations.md#probes
     #[tokio::test(start_paused = true)]
     async fn a_stuck_worker_is_no_life() {
         let workers = Workers::default();
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(ask(&router, "/healthz/workers").await, (200, "ok".to_owned()));
     }
 
-    // spec 06 A22
+    // Case operations-a22
     #[tokio::test]
     async fn answers() {
         let readiness = Readiness::default();

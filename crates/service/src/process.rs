@@ -1,4 +1,4 @@
-//! Process metrics from `/proc/self`, read at each scrape (spec 06 §4.3).
+//! Process metrics from `/proc/self`, read at each scrape (docs/design/operations.md#metric-names).
 
 use std::fs;
 

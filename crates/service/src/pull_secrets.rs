@@ -96,7 +96,7 @@ impl PullSecrets {
             let api: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
             let read = within_deadline(api.get_opt(&name)).await;
             match read {
-                // What may not be read is as if it were not there (spec 06 E20).
+                // What may not be read is as if it were not there (case operations-e20).
                 Err(kube::Error::Api(status)) if status.code == 403 => {
                     faults
                         .push(format!("Secret {namespace}/{name} is not used: this server may not read it"));

@@ -1,5 +1,5 @@
 //! One frame around every reconcile: the log lines that tests rely on, metrics, per-object backoff, and a
-//! defect in one object kept from the others (spec 02 §C4, spec 06 F3).
+//! defect in one object kept from the others (docs/design/catalogd.md#reconcile-order, docs/design/operations.md#logs).
 //!
 //! A status write wakes its own controller. [`Reconciles::waiting`] tells such a wake-up from a change, so
 //! that a failing object keeps its backoff.
@@ -247,7 +247,7 @@ impl Reconciles {
 mod tests {
     use super::*;
 
-    // spec 06 §10.3: a defect is counted, tried again with backoff, and breaks nothing else
+    // docs/design/operations.md#process: a defect is counted, tried again with backoff, and breaks nothing else
     #[tokio::test]
     async fn outcomes() {
         let metrics = Arc::new(Metrics::new());

@@ -1,4 +1,4 @@
-//! A server's life: start in order, run its body, end in order (spec 06 §5.5).
+//! A server's life: start in order, run its body, end in order (docs/design/operations.md#shutdown).
 
 use std::future::Future;
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
 //! TLS profiles: which versions, suites and curves the HTTPS servers and the catalog client use
-//! (spec 06 §§3.2–3.3). Known names that this build cannot offer are dropped with a warning.
+//! (docs/design/operations.md#tls-profiles). Known names that this build cannot offer are dropped with a warning.
 
 use std::sync::Arc;
 
@@ -168,7 +168,7 @@ pub struct TlsProfile {
 }
 
 impl TlsProfile {
-    /// Maps a profile onto what this build offers (spec 06 §3.3).
+    /// Maps a profile onto what this build offers (docs/design/operations.md#tls-profiles).
     ///
     /// # Errors
     /// Nothing of an explicit list is left.

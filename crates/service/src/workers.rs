@@ -1,5 +1,6 @@
 //! The reconciles that run now: `workqueue_*` metrics of the work that was taken up, and whether a worker is stuck
-//! (spec 06 §§4.3, 4.4). The queue itself is inside the controller library, which does not say how long it is.
+//! (docs/design/operations.md#metric-names, docs/design/operations.md#probes). The queue itself is inside the
+//! controller library, which does not say how long it is.
 
 use std::collections::BTreeMap;
 use std::fmt;

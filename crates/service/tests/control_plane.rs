@@ -130,7 +130,7 @@ async fn one_candidate_leads(plane: &ControlPlane) {
     assert_eq!(record().await.lease_transitions, Some(2));
 }
 
-// spec 06 A19
+// Case operations-a19
 async fn ours_and_those_of_go_exclude_each_other(plane: &ControlPlane) {
     let timing = Timing {
         lease_duration: Duration::from_secs(3),
@@ -175,7 +175,7 @@ async fn ours_and_those_of_go_exclude_each_other(plane: &ControlPlane) {
     tokio::time::timeout(timing.lease_duration, ours.acquire()).await.unwrap();
 }
 
-// spec 06 A24, A25, E17, E18, E19
+// Cases operations-a24, operations-a25, operations-e17, operations-e18, operations-e19
 async fn credentials_follow_the_secrets(plane: &ControlPlane) {
     let secrets: Api<Secret> = Api::namespaced(plane.client(), NAMESPACE);
     let accounts: Api<ServiceAccount> = Api::namespaced(plane.client(), NAMESPACE);

@@ -147,7 +147,7 @@ impl Client {
     }
 }
 
-// spec 06 A7
+// Case operations-a7
 #[tokio::test]
 async fn a_least_version_of_1_3_refuses_1_2() {
     let served = Served::start("custom", "TLSv1.3", "", "").await;
@@ -162,7 +162,7 @@ async fn a_least_version_of_1_3_refuses_1_2() {
     );
 }
 
-// spec 06 A8
+// Case operations-a8
 #[tokio::test]
 async fn one_suite_and_one_curve() {
     for curve in ["prime256v1", "secp256r1"] {
@@ -180,7 +180,7 @@ async fn one_suite_and_one_curve() {
     }
 }
 
-// spec 06 A9
+// Case operations-a9
 #[tokio::test]
 async fn a_hybrid_group_under_a_list_of_tls_1_2_suites() {
     let suite = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256";
@@ -192,7 +192,7 @@ async fn a_hybrid_group_under_a_list_of_tls_1_2_suites() {
     assert_eq!(served.met(Client::new().groups(&guessing)).await.unwrap().group, NamedGroup::secp256r1);
 }
 
-// spec 06 A10, E5
+// Cases operations-a10, operations-e5
 #[tokio::test]
 async fn lists_with_names_that_are_not_offered() {
     let old = "TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256,\
@@ -222,7 +222,7 @@ async fn lists_with_names_that_are_not_offered() {
     }
 }
 
-// spec 06 A11, A12, E6, E7
+// Cases operations-a11, operations-a12, operations-e6, operations-e7
 #[tokio::test]
 async fn certificates_are_replaced_while_serving() {
     let served = Served::start("intermediate", "TLSv1.2", "", "").await;

@@ -82,7 +82,7 @@ pub enum Goal {
     Requirement {
         /// The bundle that requires it.
         bundle: String,
-        /// What it requires, in the words of spec 07 §5.2.
+        /// What it requires, in the words of docs/design/additions.md#requirement-texts.
         requires: String,
         /// What the author of the bundle says about it.
         #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,5 @@
-//! Full dependency solving over catalogs and installed extensions, with an explanation (spec 07 §5).
+//! Full dependency solving over catalogs and installed extensions, with an explanation
+//! (docs/design/additions.md#dependencies).
 //!
 //! [`solve`] answers a [`Question`] (what is wanted, what is installed, what the catalogs offer, what the cluster serves)
 //! with a [`Plan`]: which bundles to install or upgrade, in which order, so that every requirement of every

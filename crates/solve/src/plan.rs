@@ -101,7 +101,7 @@ pub enum Because {
 pub struct Met {
     /// The bundle that requires it.
     pub bundle: String,
-    /// What it requires, in the words of spec 07 §5.2.
+    /// What it requires, in the words of docs/design/additions.md#requirement-texts.
     pub requires: String,
     /// The bundle that meets it, or the kind that the cluster serves.
     pub by: String,
@@ -113,8 +113,9 @@ pub struct Met {
 ///
 /// Wanted packages, in the order of their names, get the best bundle that can be had; then installed extensions stay
 /// where they are if they can; then requirements, in the order of the bundles and their properties, are met by the best
-/// bundle (spec 07 §5.3): one that is installed, else one that is not deprecated, of the same catalog, of a catalog of
-/// higher priority, of the default channel, nearer to the head of its channel. Nothing is installed that nothing needs.
+/// bundle (docs/design/additions.md#order-of-preference): one that is installed, else one that is not deprecated, of
+/// the same catalog, of a catalog of higher priority, of the default channel, nearer to the head of its channel.
+/// Nothing is installed that nothing needs.
 ///
 /// # Errors
 /// See [`SolveError`]; [`SolveError::Conflict`] says why no plan exists.

@@ -37,9 +37,9 @@ pub struct Wish {
     pub catalogs: Option<BTreeSet<String>>,
     /// Property types whose requirements do not count for bundles of this package.
     pub ignored_requirements: Vec<String>,
-    /// How far an upgrade of the package may go, if it is installed (spec 08 R-6).
+    /// How far an upgrade of the package may go, if it is installed (docs/design/additions.md#upgrade-scope).
     pub upgrade_scope: Option<UpgradeScope>,
-    /// Leave out bundles that an entry of their channel skips (spec 08 R-12).
+    /// Leave out bundles that an entry of their channel skips (docs/design/additions.md#skipped-versions).
     pub exclude_skipped: bool,
 }
 

@@ -37,7 +37,8 @@ pub(crate) enum Source<'q> {
     Offered { catalog: &'q SourceCatalog, offer: &'q Offer, channel: Option<&'q str>, rank: Rank },
 }
 
-/// The order inside of a catalog (spec 07 §5.3): default channel first, package, channel, nearer to the head.
+/// The order inside of a catalog (docs/design/additions.md#order-of-preference): default channel first, package,
+/// channel, nearer to the head.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
     not_default: bool,
@@ -106,7 +107,8 @@ impl<'q> Universe<'q> {
         })
     }
 
-    /// The bundles that may be chosen to meet a need of `requirer`, best first (spec 07 §5.3): installed, not deprecated, same
+    /// The bundles that may be chosen to meet a need of `requirer`, best first
+    /// (docs/design/additions.md#order-of-preference): installed, not deprecated, same
     /// catalog, higher priority, catalog name, then by [`Rank`].
     pub(crate) fn candidates(&self, need: usize, requirer: Id) -> Vec<Id> {
         let mut found = self.eligible(need).to_vec();

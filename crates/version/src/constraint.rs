@@ -1,4 +1,4 @@
-//! The constraint language of `spec.source.catalog.version` (spec 03 §4).
+//! The constraint language of `spec.source.catalog.version` (docs/design/resolution.md#version-constraints).
 //!
 //! ```text
 //! constraint = group *( "||" group )              ; any group
@@ -31,7 +31,7 @@ pub struct Constraint {
     groups: Vec<Group>,
 }
 
-/// Why a text is not a constraint. The texts are part of the API (spec 03 §4.2).
+/// Why a text is not a constraint. The texts are part of the API (docs/design/resolution.md#constraint-grammar).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConstraintError {
     /// The whole text exceeds 512 bytes.
@@ -90,7 +90,8 @@ impl Constraint {
 }
 
 /// The canonical form: the same meaning in few words, which the rule of the ClusterExtension CRD admits as long as they
-/// are at most 64 characters (spec 03 §4.1). `x` stands for any version; there are no hyphen ranges, no leading zeros, no
+/// are at most 64 characters (docs/design/api.md#version-expression). `x` stands for any version; there are no hyphen
+/// ranges, no leading zeros, no
 /// `v` and no build metadata.
 impl fmt::Display for Constraint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -212,7 +213,7 @@ impl Comparator {
         Ok(Self { op, precision, bound })
     }
 
-    /// The table of spec 03 §4.3; pre-release admission is the group's business.
+    /// The table of docs/design/resolution.md#constraint-matching; pre-release admission is the group's business.
     fn matches(&self, v: &Version) -> bool {
         let k = &self.bound;
         let same_minor = v.major == k.major && v.minor == k.minor;

@@ -1,4 +1,4 @@
-//! Versions, releases and the two languages that select them (spec 03 §§3–5).
+//! Versions, releases and the two languages that select them (docs/design/resolution.md#versions).
 //!
 //! * [`Version`]: a strict semantic version, ordered by precedence (build metadata never counts).
 //! * [`Release`] and [`VersionRelease`]: the packaging revision of a version, the order of bundles.

@@ -29,7 +29,7 @@ pub fn is_hidden(c: char) -> bool {
     }
 }
 
-/// Quotes `text` as Go's `%q` does, which the exact messages of the specs use: double quotes, the short
+/// Quotes `text` as Go's `%q` does, which exact messages use: double quotes, the short
 /// escapes of Go, `\x07`, `\u00a0` and `\U000e0001` for what is not printable, printable Unicode as is.
 pub fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);

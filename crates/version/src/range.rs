@@ -1,8 +1,8 @@
-//! The range language of `skipRange` and of dependency `versionRange`s (spec 03 §5).
+//! The range language of `skipRange` and of dependency `versionRange`s (docs/design/resolution.md#versions).
 //!
 //! Comparators separated by blanks must all hold, `||` separates alternatives, operands are complete
 //! versions, a lower-case `x` may stand for trailing numbers, and pre-releases are ordinary versions.
-//! Much that looks right is silently something else (`! 1.0.0` is `1.0.0`); see spec 03 §5.4.
+//! Much that looks right is silently something else (`! 1.0.0` is `1.0.0`); see docs/design/resolution.md#range-tokens.
 
 use std::str::FromStr;
 
@@ -277,7 +277,8 @@ fn split_operator(token: &str) -> Result<(&str, &str), RangeError> {
     Ok((operator.trim(), operand))
 }
 
-/// Rewrites a token with a lower-case `x` anywhere to comparators with complete operands (spec 03 §5.2).
+/// Rewrites a token with a lower-case `x` anywhere to comparators with complete operands
+/// (docs/design/resolution.md#range-wildcards).
 fn expand_wildcard(token: &str) -> Result<Vec<String>, RangeError> {
     if !token.contains('x') {
         return Ok(vec![token.to_owned()]);
@@ -332,7 +333,7 @@ mod tests {
         Range::parse(range).unwrap().contains(&Version::parse(version).unwrap())
     }
 
-    // spec 03 §5.4; acceptance 57, 58
+    // docs/design/resolution.md#range-tokens; cases resolution-57, resolution-58
     #[test]
     fn documented_meanings_hold() {
         for (range, inside, outside) in [
@@ -366,7 +367,7 @@ mod tests {
         }
     }
 
-    // spec 03 acceptance 59, 60
+    // Cases resolution-59, resolution-60
     #[test]
     fn what_is_no_range_is_an_error() {
         for text in [
@@ -399,7 +400,7 @@ mod tests {
         );
     }
 
-    // spec 03 §5.2: what a wildcard becomes with each operator
+    // docs/design/resolution.md#range-wildcards: what a wildcard becomes with each operator
     #[test]
     fn wildcards_expand_by_operator() {
         for (token, expanded) in [
@@ -426,7 +427,7 @@ mod tests {
         }
     }
 
-    // spec 03 §§5.1, 5.4: each text with where its first fault is and what is expected there
+    // docs/design/resolution.md#range-tokens: each text with where its first fault is and what is expected there
     #[test]
     fn faults_are_pointed_at() {
         for (text, fault, expected) in [

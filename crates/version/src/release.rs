@@ -1,4 +1,4 @@
-//! Releases: the packaging revision of a version, and the order of bundles (spec 03 §§3.3–3.5).
+//! Releases: the packaging revision of a version, and the order of bundles (docs/design/resolution.md#releases).
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -139,7 +139,7 @@ pub enum VersionReleaseError {
 }
 
 impl VersionRelease {
-    /// Reads a version with its release (spec 03 §3.3).
+    /// Reads a version with its release (docs/design/resolution.md#releases).
     ///
     /// Without a `release`, build metadata that is itself a valid release *is* the release and leaves the
     /// version; other build metadata stays in the version. With a `release`, even the empty one, the
@@ -183,7 +183,7 @@ impl VersionRelease {
         self.release.as_ref().map_or("", Release::as_str)
     }
 
-    /// What `status.install.bundle` shows as version and release (spec 03 §3.5).
+    /// What `status.install.bundle` shows as version and release (docs/design/resolution.md#releases).
     ///
     /// Without `release_support` the release is shown as build metadata, so that the text reads back.
     pub fn shown(&self, release_support: bool) -> (String, Option<String>) {
@@ -246,7 +246,7 @@ mod tests {
         }
     }
 
-    // spec 03 §3.3: what build metadata and an explicit release become
+    // docs/design/resolution.md#releases: what build metadata and an explicit release become
     #[test]
     fn version_and_release_follow_the_table() {
         let at_limit = "12345678901234567890";
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(Release::fault_in("1.a"), None);
     }
 
-    // spec 03 acceptance 61
+    // Case resolution-61
     #[test]
     fn releases_order_bundles_of_one_version() {
         assert!(read("1.0.0+1", None) > read("1.0.0", None));
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(read("1.0.0", Some("")), read("1.0.0", None));
     }
 
-    // spec 03 acceptance 62
+    // Case resolution-62
     #[test]
     fn an_explicit_release_counts_only_with_the_gate() {
         let (explicit, legacy) = (read("1.0.0", Some("5")), read("1.0.0+2", None));

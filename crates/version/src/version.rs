@@ -1,4 +1,5 @@
-//! Semantic versions: the strict and the tolerant reading, and precedence (spec 03 §§3.1, 3.2, 3.4).
+//! Semantic versions: the strict and the tolerant reading, and precedence (docs/design/resolution.md#strict-versions,
+//! docs/design/resolution.md#versions).
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -49,7 +50,7 @@ impl NumberPart {
     }
 }
 
-/// Why a text is not a version. The texts are part of the API (spec 03 §3.1).
+/// Why a text is not a version. The texts are part of the API (docs/design/resolution.md#strict-versions).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "each variant is its message")]
 pub enum VersionError {
@@ -84,7 +85,7 @@ impl Version {
     /// Used for bundle versions, installed versions and the operands of a [`crate::Range`].
     ///
     /// # Errors
-    /// The first violated rule, reading from left to right (spec 03 §3.1).
+    /// The first violated rule, reading from left to right (docs/design/resolution.md#strict-versions).
     pub fn parse(text: &str) -> Result<Self, VersionError> {
         Self::read(text).map_err(|fault| fault.error)
     }
@@ -126,7 +127,7 @@ impl Version {
     ///
     /// # Errors
     /// A short version with a pre-release or build suffix, and whatever [`Version::parse`] refuses after
-    /// the repairs (spec 03 §3.2).
+    /// the repairs (docs/design/resolution.md#versions).
     pub fn parse_tolerant(text: &str) -> Result<Self, VersionError> {
         let trimmed = text.trim();
         let trimmed = trimmed.strip_prefix('v').unwrap_or(trimmed);
@@ -396,7 +397,7 @@ mod tests {
         assert_eq!(Version::parse("1.0.0+1"), Version::parse("1.0.0+2"));
     }
 
-    // spec 03 §3.2: the text as the strict reading and the tolerant one see it
+    // docs/design/resolution.md#versions: the text as the strict reading and the tolerant one see it
     #[test]
     fn both_readings_follow_the_table() {
         for (text, strict, tolerant) in [

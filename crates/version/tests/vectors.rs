@@ -1,5 +1,5 @@
 //! The vector files of the version languages: `masterminds.json`, `blang_ranges.json`, `version_order.json`
-//! (formats: spec 03 §7). Covers spec 03 acceptance 63.
+//! (formats: docs/design/resolution.md#test-vectors). Covers case resolution-63.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 

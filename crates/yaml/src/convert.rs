@@ -9,7 +9,7 @@ use crate::{
 
 /// Writes the document as JSON. Members stand in the order of the document, a merge puts the merged members
 /// where it stands, and nothing is removed: the reader's "last of equal keys wins" gives the reference's result,
-/// including that a merge overrides explicit keys before it (spec 02 §A-bis).
+/// including that a merge overrides explicit keys before it (docs/design/catalogd.md#yaml-scalars).
 pub(crate) fn to_json(tree: &Tree<'_>, limits: &Limits) -> Result<Vec<u8>, Error> {
     // Most documents need about that much.
     let out = Vec::with_capacity((16 * tree.nodes.len()).min(limits.expanded_bytes));
@@ -235,7 +235,7 @@ impl Writer<'_> {
 }
 
 /// A float as a key: the shortest digits of the nearest single-precision value, with an exponent of at
-/// least two digits below 1e-4 and from 1e6 on (spec 02 §A-bis).
+/// least two digits below 1e-4 and from 1e6 on (docs/design/catalogd.md#yaml-scalars).
 fn float_key(value: f64) -> String {
     let single = value as f32;
     if value.is_nan() {

@@ -1,6 +1,7 @@
 //! YAML and JSON text as the Kubernetes command line tools and servers read it.
 //!
-//! YAML here is the 1.1 dialect of `sigs.k8s.io/yaml` (spec 02 §A3.6, spec 04 §3.2): `yes` is a boolean,
+//! YAML here is the 1.1 dialect of `sigs.k8s.io/yaml` (docs/design/catalogd.md#yaml-scalars,
+//! docs/design/bundles.md#yaml-dialect): `yes` is a boolean,
 //! `0644` is octal, keys become strings, the last of two equal keys wins. Documents are turned into JSON
 //! text first, exactly as those tools do, and everything typed is read from that text.
 //!
@@ -71,7 +72,8 @@ fn first_to_json(
 
 /// Reads the first YAML document of `yaml` (JSON is YAML too) as a value.
 ///
-/// Numbers are 64-bit integers where they are integral and fit, doubles otherwise (spec 04 §3.2).
+/// Numbers are 64-bit integers where they are integral and fit, doubles otherwise
+/// (docs/design/bundles.md#yaml-dialect).
 ///
 /// # Errors
 /// The text begins with `error converting YAML to JSON: ` as in the tools; nesting is limited to 500.

@@ -1,6 +1,7 @@
 //! What a YAML 1.1 scalar means: tags, the word list of booleans and nulls, the number notations.
 //!
-//! Source of the rules: spec 02 §A3.6 and §A-bis, spec 04 §3.2. Nothing here knows about documents.
+//! Source of the rules: docs/design/catalogd.md#yaml-scalars, docs/design/bundles.md#yaml-dialect. Nothing here knows
+//! about documents.
 
 use std::borrow::Cow;
 

@@ -1,7 +1,8 @@
 //! From bytes to the text that the scanner reads: encodings, permitted characters, line breaks.
 //!
 //! YAML 1.1 has more line breaks than a line feed: carriage return and next line (U+0085) read like one, line and
-//! paragraph separators (U+2028, U+2029) end a line but stay what they are inside a scalar (spec 02 §A-bis).
+//! paragraph separators (U+2028, U+2029) end a line but stay what they are inside a scalar
+//! (docs/design/catalogd.md#yaml-scalars).
 
 use std::borrow::Cow;
 

@@ -1,5 +1,5 @@
 //! Streams of documents: JSON values one after the other, YAML documents between `---` lines, or one turning
-//! into the other, one document in memory at a time (spec 02 §A3).
+//! into the other, one document in memory at a time (docs/design/catalogd.md#documents-of-a-file).
 
 use std::io::{self, BufRead as _, Read};
 

@@ -14,7 +14,7 @@ fn read(yaml: &str) -> String {
     }
 }
 
-// spec 02 §A3.6, spec 04 §3.2, spec 02 acceptance 11
+// docs/design/catalogd.md#yaml-scalars, docs/design/bundles.md#yaml-dialect; case catalogd-11
 #[test]
 fn scalars() {
     let cases = [

@@ -218,7 +218,7 @@ mod tests {
 
     use super::*;
 
-    // spec 06 §10.2: supply chain of our images
+    // docs/design/operations.md#hardening: supply chain of our images
     #[test]
     fn the_same_program_gives_the_same_image() {
         let folder = tempfile::tempdir().unwrap();

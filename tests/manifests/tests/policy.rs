@@ -1,4 +1,5 @@
-//! What every file of an installation must be like: names, labels, args, ports, traffic (spec 06 §§1.1–1.15).
+//! What every file of an installation must be like: names, labels, args, ports, traffic
+//! (docs/design/operations.md#variants, docs/design/operations.md#install-files).
 
 // A test fails by panicking, in its helper functions too.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -82,7 +83,7 @@ fn identities(all: &[Value]) -> BTreeSet<String> {
     all.iter().map(|object| system(identity(object))).collect()
 }
 
-// spec 06 §1.3
+// docs/design/operations.md#names-and-labels
 #[test]
 fn names_are_those_of_the_reference() {
     for file in INSTALLATIONS {
@@ -107,7 +108,7 @@ fn names_are_those_of_the_reference() {
     assert_eq!(more, ["Namespace olmv1-system"]);
 }
 
-// spec 06 §§1.1, 1.3
+// docs/design/operations.md#variants, docs/design/operations.md#names-and-labels
 #[test]
 fn objects_are_labelled_and_tell_their_feature_set() {
     for file in INSTALLATIONS.into_iter().chain(ADDITIONS) {
@@ -137,7 +138,7 @@ fn objects_are_labelled_and_tell_their_feature_set() {
     }
 }
 
-// spec 06 §§1.2, 1.8, A3
+// docs/design/operations.md#arguments; case operations-a3
 #[test]
 fn args_come_in_the_order_of_the_reference_one_gate_each() {
     let gate = Regex::new("^--feature-gates=([[:alnum:]]+)=(true|false)$").unwrap();
@@ -224,7 +225,7 @@ fn args_come_in_the_order_of_the_reference_one_gate_each() {
             let others: Vec<&str> =
                 args.iter().filter(|arg| !arg.starts_with("--leader-elect-")).copied().collect();
             assert_eq!(others, [head, gates, tail].concat(), "{file}: {server}");
-            // Replaced in seconds, as architecture's ruling on gates and certificates has it.
+            // Replaced in seconds, docs/design/architecture.md#gates-and-certificates-per-install-file.
             let timing: Vec<&str> =
                 args.iter().filter(|arg| arg.starts_with("--leader-elect-")).copied().collect();
             assert_eq!(
@@ -239,7 +240,7 @@ fn args_come_in_the_order_of_the_reference_one_gate_each() {
     }
 }
 
-// spec 06 §1.7
+// docs/design/operations.md#pods
 #[test]
 fn deployments_have_the_shape_of_the_reference() {
     for file in INSTALLATIONS {
@@ -313,7 +314,7 @@ fn let_in(policy: &Value) -> BTreeSet<u64> {
         .collect()
 }
 
-// spec 06 §1.9, A2
+// docs/design/operations.md#ports-and-network-policies; case operations-a2
 #[test]
 fn network_policies_admit_what_services_and_containers_offer_and_no_more() {
     for file in INSTALLATIONS {
@@ -366,7 +367,7 @@ fn network_policies_admit_what_services_and_containers_offer_and_no_more() {
     }
 }
 
-// spec 06 §1.11: the webhook reaches a port that the Service has.
+// docs/design/operations.md#admission-webhook: the webhook reaches a port that the Service has.
 #[test]
 fn the_admission_webhook_calls_the_service() {
     for file in INSTALLATIONS {
@@ -385,7 +386,7 @@ fn the_admission_webhook_calls_the_service() {
     }
 }
 
-// spec 06 §1.12
+// docs/design/operations.md#admission-policies
 #[test]
 fn the_deprecation_is_told_in_the_words_of_the_reference() {
     for file in INSTALLATIONS {
@@ -404,7 +405,7 @@ fn grants(role: &Value, verb: &str) -> bool {
     rules.iter().any(|rule| strings(&rule["verbs"]).iter().any(|found| [verb, "*"].contains(found)))
 }
 
-// spec 06 §§1.5, 1.6
+// docs/design/operations.md#default-rights, docs/design/operations.md#hardened-rights
 #[test]
 fn hardened_gives_no_right_over_everything() {
     let all = objects("hardened.yaml");
@@ -440,7 +441,7 @@ fn hardened_gives_no_right_over_everything() {
     assert!(grants(role, "escalate") && grants(role, "bind"));
 }
 
-// spec 06 §8.2(6): a second installation finds the first one.
+// docs/design/operations.md#multiple-installations: a second installation finds the first one.
 #[test]
 fn both_servers_may_look_for_installations_in_other_namespaces() {
     for file in INSTALLATIONS {
@@ -475,7 +476,6 @@ fn both_servers_may_look_for_installations_in_other_namespaces() {
     }
 }
 
-// spec 06 §1.14
 #[test]
 fn the_default_catalog_is_that_of_the_reference() {
     assert_eq!(
@@ -487,7 +487,7 @@ fn the_default_catalog_is_that_of_the_reference() {
     );
 }
 
-// spec 06 §4.5
+// docs/design/operations.md#metric-names
 #[test]
 fn monitoring_scrapes_both_servers_and_knows_the_budgets() {
     for (file, certificates) in [

@@ -30,7 +30,7 @@ fn identity(object: &Value) -> Value {
     json!({"uid": object["metadata"]["uid"], "spec": object["spec"], "rules": object["rules"], "data": object["data"]})
 }
 
-// spec 05 acceptance 60, 62; spec 01 acceptance 52
+// Cases apply-60, apply-62, api-52
 #[tokio::test(flavor = "multi_thread")]
 async fn an_installation_is_taken_over_and_goes_on_running() {
     let world = World::start().await;
@@ -161,7 +161,7 @@ fn check_revision_1(set: &ClusterObjectSet, extension_uid: &str) {
     );
 }
 
-// spec 05 acceptance 61
+// Case apply-61
 #[tokio::test(flavor = "multi_thread")]
 async fn releases_that_cannot_be_read_are_named_and_nothing_is_made() {
     let world = World::start().await;
@@ -295,7 +295,7 @@ async fn stranger(world: &World, name: &str) {
     world.sets().create(&PostParams::default(), &set).await.unwrap();
 }
 
-// spec 05 §18.24
+// docs/design/apply.md#revision-membership
 #[tokio::test(flavor = "multi_thread")]
 async fn strangers_are_not_waited_for() {
     let world = World::start().await;

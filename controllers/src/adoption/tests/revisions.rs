@@ -79,7 +79,7 @@ impl World {
     }
 }
 
-// spec 05 acceptance 63
+// Case apply-63
 #[tokio::test(flavor = "multi_thread")]
 async fn revisions_of_the_reference_go_on_as_they_are() {
     let world = World::start().await;
@@ -109,7 +109,7 @@ async fn revisions_of_the_reference_go_on_as_they_are() {
     running.stop().await;
 }
 
-// spec 05 acceptance 59
+// Case apply-59
 #[tokio::test(flavor = "multi_thread")]
 async fn an_extension_made_again_finds_what_was_left() {
     let world = World::start().await;

@@ -46,7 +46,7 @@ pub(super) async fn a_watch_that_is_refused_is_named(world: &World) {
         "True/Retrying establish watch: configmaps is forbidden: User \"limited\" cannot list resource \"configmaps\" \
          in API group \"\" at the cluster scope"
     );
-    // spec 06 E41
+    // Case operations-e41
     let told = world.event("uid-of-refused").await;
     assert!(
         told.starts_with("PermissionMissing configmaps is forbidden: User \"limited\" cannot list"),
@@ -184,7 +184,7 @@ pub(super) async fn the_api_server_restarts(world: &World) {
     world.succeeds(&name).await;
 }
 
-// Architecture §7: no global failure
+// docs/design/architecture.md#no-global-lock-no-global-failure
 pub(super) async fn some_that_hang_hold_up_no_other(world: &World) {
     let proxy = Proxy::start(world.plane.kubeconfig()).await.unwrap();
     let controller = Running::start(proxy.kubeconfig(), None, PACE);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::world::{PACE, Running, World, config_map, crd, custom, eventually, phase, plain};
 
-// spec 05 acceptance 10, 34, 35, spec 01 acceptance 45, 46
+// Cases apply-10, apply-34, apply-35, api-45, api-46
 pub(super) async fn archived_revisions_leave_nothing(world: &World) {
     let ns = "leaving";
     world.namespace(ns).await;
@@ -36,7 +36,7 @@ pub(super) async fn archived_revisions_leave_nothing(world: &World) {
     world.vanishes(&both).await;
 }
 
-// spec 05 §18.4: an upgrade that drops a definition loses no custom resource
+// docs/design/apply.md#objects-handed-over: an upgrade that drops a definition loses no custom resource
 pub(super) async fn definitions_in_use_are_spared(world: &World) {
     let ns = "spared";
     world.namespace(ns).await;
@@ -71,7 +71,7 @@ pub(super) async fn definitions_in_use_are_spared(world: &World) {
     world.vanishes(&definition).await;
 }
 
-// spec 07 A-50
+// Case additions-a50
 pub(super) async fn definitions_can_be_kept(world: &World) {
     let ns = "kept";
     world.namespace(ns).await;
@@ -328,7 +328,8 @@ pub(super) async fn late_removals_hand_over(world: &World) {
     controller.stop().await;
 }
 
-// spec 05 §12: nothing that the extension lists goes with what it had before it was deleted and made again.
+// docs/design/apply.md#recreated-extensions: nothing that the extension lists goes with what it had before it was
+// deleted and made again.
 pub(super) async fn revisions_of_a_former_extension_hand_over(world: &World) {
     let ns = "former";
     world.namespace(ns).await;
@@ -341,7 +342,7 @@ pub(super) async fn revisions_of_a_former_extension_hand_over(world: &World) {
         .revision(ns, 1, json!([phase("a", &[&both, &dropped])]), |set| of(set, "1", "ClusterExtension"));
     let first = first.await;
     world.succeeds(&first).await;
-    // What somebody else controls has no part in it (spec 05 §18.24).
+    // What somebody else controls has no part in it (docs/design/apply.md#revision-membership).
     let stranger =
         world.revision(ns, 7, json!([phase("a", &[&dropped])]), |set| of(set, "1", "Whatever")).await;
     world.says(&stranger, "Progressing", "True/Retrying revision object collisions in phase 0").await;

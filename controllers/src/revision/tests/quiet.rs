@@ -1,4 +1,4 @@
-//! What a pass costs (spec 05 §18.3, acceptance 68).
+//! What a pass costs (docs/design/apply.md#fast-path; case apply-68).
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::world::{Running, World, config_map, crd, custom, deployment, field_value, phase, plain};
 
-// spec 05 acceptance 7, 68
+// Cases apply-7, apply-68
 pub(super) async fn what_a_pass_costs(world: &World, controller: &Running) {
     let ns = "quiet";
     world.namespace(ns).await;

@@ -72,7 +72,7 @@ pub(super) async fn custom_resources_without_an_operator_are_reported(world: &Wo
     world.succeeds(&again).await;
 }
 
-// The ruling on the second owner: only while the annotation says so.
+// docs/design/additions.md#uninstall-policy: a second owner keeps an object only while the annotation says so.
 pub(super) async fn kept_definitions_have_a_second_owner(world: &World) {
     let ns = "second";
     world.namespace(ns).await;

@@ -17,7 +17,7 @@ async fn times(world: &World, name: &str, type_: &str) -> (i64, i64) {
     (find(&status.conditions, type_).unwrap().last_transition_time.0.as_second(), created)
 }
 
-// spec 05 acceptance 31, 41: noticed in time although the passes fail and wait ever longer
+// Cases apply-31, apply-41: noticed in time although the passes fail and wait ever longer
 pub(super) async fn a_deadline_is_noticed_in_time(world: &World) {
     let phases =
         json!([{"name": "p", "objects": [{"ref": {"name": "s", "namespace": "default", "key": "k"}}]}]);
@@ -35,7 +35,7 @@ pub(super) async fn a_deadline_is_noticed_in_time(world: &World) {
     );
     let (changed, created) = times(world, &name, "Progressing").await;
     assert!((10..=12).contains(&(changed - created)), "{changed} {created}");
-    // spec 05 acceptance 34: archived, it holds nothing
+    // Case apply-34: archived, it holds nothing
     world.patch(&name, json!({"spec": {"lifecycleState": "Archived"}})).await;
     world
         .secret("default", "s", true, &[("k", config_map("default", "k", json!({})).to_string().into())])
@@ -43,7 +43,7 @@ pub(super) async fn a_deadline_is_noticed_in_time(world: &World) {
     world.says(&name, "Progressing", "False/Archived revision is archived").await;
 }
 
-// spec 05 acceptance 31, 32, 33; spec 01 acceptance 25, 26
+// Cases apply-31, apply-32, apply-33, api-25, api-26
 pub(super) async fn a_late_success_counts(world: &World) {
     let ns = "slow";
     world.namespace(ns).await;
@@ -77,7 +77,7 @@ pub(super) async fn a_late_success_counts(world: &World) {
     assert!(world.condition(&name, "Succeeded").await.unwrap().starts_with("True/"));
 }
 
-// spec 05 acceptance 26, spec 01 acceptance 47
+// Cases apply-26, api-47
 pub(super) async fn collisions_are_looked_at_again(world: &World) {
     let ns = "taken";
     world.namespace(ns).await;
@@ -93,7 +93,7 @@ pub(super) async fn collisions_are_looked_at_again(world: &World) {
     assert_eq!(world.get(&map).await.unwrap()["data"]["k"], "ours");
 }
 
-// spec 05 acceptance 27, 28, 29
+// Cases apply-27, apply-28, apply-29
 pub(super) async fn protection_by_object(world: &World) {
     let ns = "protection";
     world.namespace(ns).await;
@@ -113,7 +113,7 @@ pub(super) async fn protection_by_object(world: &World) {
     assert_eq!(live["data"]["k"], "ours");
 }
 
-// spec 05 acceptance 36
+// Case apply-36
 pub(super) async fn probes_hold_the_next_phase(world: &World) {
     let ns = "held";
     world.namespace(ns).await;
@@ -143,7 +143,7 @@ pub(super) async fn probes_hold_the_next_phase(world: &World) {
     assert!(world.get(&map).await.is_some());
 }
 
-// spec 05 acceptance 37
+// Case apply-37
 pub(super) async fn a_pod_has_to_be_ready(world: &World) {
     let ns = "pods";
     world.namespace(ns).await;
@@ -180,7 +180,7 @@ pub(super) async fn a_pod_has_to_be_ready(world: &World) {
     assert!(world.get(&map).await.is_some());
 }
 
-// spec 01 acceptance 30
+// Case api-30
 pub(super) async fn long_messages_are_cut(world: &World) {
     let ns = "wordy";
     world.namespace(ns).await;
@@ -194,7 +194,7 @@ pub(super) async fn long_messages_are_cut(world: &World) {
     assert!(message.ends_with("... [message truncated]"), "{message}");
 }
 
-// spec 05 acceptance 38, spec 01 acceptance 48
+// Cases apply-38, api-48
 pub(super) async fn without_probes_and_labels(world: &World) {
     let ns = "bare";
     world.namespace(ns).await;
@@ -215,7 +215,7 @@ pub(super) async fn without_probes_and_labels(world: &World) {
     world.exists(&map).await;
 }
 
-// spec 05 acceptance 45, 46, 47, 48
+// Cases apply-45, apply-46, apply-47, apply-48
 pub(super) async fn mistakes_are_told_once(world: &World) {
     let ns = "mistakes";
     world.namespace(ns).await;
@@ -249,7 +249,7 @@ pub(super) async fn mistakes_are_told_once(world: &World) {
     assert_eq!(world.sets().get(&name).await.unwrap().metadata.resource_version, written);
 }
 
-// spec 05 acceptance 64
+// Case apply-64
 pub(super) async fn kinds_that_are_not_served_yet(world: &World) {
     let ns = "unserved";
     world.namespace(ns).await;
@@ -279,7 +279,7 @@ pub(super) async fn kinds_that_are_not_served_yet(world: &World) {
     world.succeeds(&name).await;
 }
 
-// spec 05 §7.8
+// docs/design/apply.md#pause
 pub(super) async fn a_paused_revision_waits(world: &World) {
     let ns = "paused";
     world.namespace(ns).await;
@@ -314,7 +314,7 @@ pub(super) async fn a_paused_revision_waits(world: &World) {
     assert_eq!(world.get(&map).await.unwrap()["data"]["k"], "v");
 }
 
-// spec 07 §4.15
+// docs/design/additions.md#events
 pub(super) async fn corrected_drift_is_told(world: &World) {
     let ns = "drifting";
     world.namespace(ns).await;
@@ -339,7 +339,7 @@ fn zipped(object: &Value) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-// spec 05 acceptance 41, 42, 44, spec 01 acceptance 43
+// Cases apply-41, apply-42, apply-44, api-43
 pub(super) async fn content_of_secrets(world: &World) {
     let ns = "stored";
     world.namespace(ns).await;
@@ -347,7 +347,7 @@ pub(super) async fn content_of_secrets(world: &World) {
     let name = world.revision(ns, 1, refers("html"), plain).await;
     let missing = "True/Retrying resolving ref in phase \"p\": getting Secret olmv1-system/stored: ";
     world.says(&name, "Progressing", missing).await;
-    // A reference without namespace means the system's (spec 05 §18.7).
+    // A reference without namespace means the system's (docs/design/apply.md#content-and-digests).
     let html = config_map(ns, "html", json!({"k": "<a href='x'>&</a>"}));
     let mut large = config_map(ns, "large", json!({}));
     large["metadata"]["annotations"] = json!({"text": "x".repeat(200_000)});
@@ -377,7 +377,7 @@ pub(super) async fn content_of_secrets(world: &World) {
     assert_eq!(text, expected);
 }
 
-// spec 05 acceptance 39, 40, spec 01 acceptance 42, 44
+// Cases apply-39, apply-40, api-42, api-44
 pub(super) async fn mutable_and_replaced_secrets(world: &World) {
     let ns = "replaced";
     world.namespace(ns).await;

@@ -13,7 +13,7 @@ fn findings(files: &Files) -> Vec<String> {
     files.findings().into_iter().filter(|finding| !finding.ends_with("[V1-1]")).collect()
 }
 
-// spec 08 S0-6: the sample of the documentation, with the exact text of mode Reject
+// Case seeds-s0-6: the sample of the documentation, with the exact text of mode Reject
 #[test]
 fn the_documented_sample_is_no_error() {
     let sample = "\
@@ -104,7 +104,7 @@ fn constraint(value: &str) -> String {
     format!("dependencies:\n- type: olm.constraint\n  value: {value}\n")
 }
 
-// spec 08 S1-2
+// Case seeds-s1-2
 #[test]
 fn documented_constraints_are_accepted() {
     for value in [
@@ -121,7 +121,7 @@ fn documented_constraints_are_accepted() {
     }
 }
 
-// spec 08 S1-3
+// Case seeds-s1-3
 #[test]
 fn wrong_constraints_are_told_with_what_is_right() {
     // A field beside the value.
@@ -179,7 +179,7 @@ fn wrong_constraints_are_told_with_what_is_right() {
     }
 }
 
-// spec 08 S1-3: 131072 and 131073 bytes
+// Case seeds-s1-3: 131072 and 131073 bytes
 #[test]
 fn large_constraints() {
     // The JSON text has 30 bytes besides the message.

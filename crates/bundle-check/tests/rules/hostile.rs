@@ -57,7 +57,7 @@ proptest! {
     }
 }
 
-// spec 04 §17 #13
+// docs/design/bundles.md#author-checks
 #[test]
 fn reports_are_bounded() {
     let many = |count: usize| (0..count).map(|n| format!("x{n}: 1\n")).collect::<String>();
@@ -81,7 +81,7 @@ fn reports_are_bounded() {
     assert_eq!(report.findings.iter().map(|finding| finding.rule.id).collect::<Vec<_>>(), ["FILE-4"]);
 }
 
-// spec 04 §17 #13
+// docs/design/bundles.md#author-checks
 #[test]
 fn what_cannot_be_loaded_is_told_in_bounds() {
     let found = |path: &str, text: &str| Files::good().with(path, text).findings();

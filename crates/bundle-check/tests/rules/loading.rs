@@ -12,7 +12,7 @@ fn layout() {
                 "error: metadata/annotations.yaml: the file is missing; it names the package and its channels [FILE-1]",
             ],
         ),
-        // spec 04 acceptance 1
+        // Case bundles-1
         (
             good().with("manifests/sub/a.yaml", "").with("manifests/.git/", ""),
             &[
@@ -38,7 +38,7 @@ fn layout() {
     ]);
 }
 
-// spec 04 §3.3, §16; acceptance 4, 8
+// docs/design/bundles.md#typed-conversion, docs/design/bundles.md#target-check; cases bundles-4, bundles-8
 #[test]
 fn everything_that_cannot_be_read_is_told_at_once() {
     let files = Files::good()

@@ -4,7 +4,7 @@ use olm_bundle_check::CheckOptions;
 
 use super::fixture::{CRD, Files, compare};
 
-// 07 §3.2: owned definitions
+// docs/design/additions.md#bundle-validation: owned definitions
 #[test]
 fn definitions() {
     let good = Files::good;
@@ -25,7 +25,7 @@ fn definitions() {
                  [CRD-2]",
             ],
         ),
-        // spec 04 acceptance 19
+        // Case bundles-19
         (
             good().without("manifests/lamps.crd.yaml"),
             &[
@@ -76,7 +76,7 @@ fn other_objects() {
     let good = Files::good;
     compare(&[
         (good().with("manifests/c.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n"), &[]),
-        // 07 §3.2, spec 04 acceptance 22
+        // docs/design/additions.md#bundle-validation; case bundles-22
         (
             good().with("manifests/p.yaml", "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: p1\n"),
             &["error: manifests/p.yaml:2: Pod p1: unsupported resource \"p1\" with kind \"Pod\" [OBJ-1]"],
@@ -102,7 +102,7 @@ fn other_objects() {
     ]);
 }
 
-// spec 04 acceptance 3: lists are opened
+// Case bundles-3: lists are opened
 #[test]
 fn items_of_lists_have_lines() {
     let list = "kind: List\napiVersion: v1\nitems:\n- apiVersion: v1\n  kind: ConfigMap\n  metadata: {name: c}\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: p}\n";
@@ -112,7 +112,7 @@ fn items_of_lists_have_lines() {
     );
 }
 
-// spec 04 §17 #4, #20; acceptance 6
+// docs/design/bundles.md#author-checks; case bundles-6
 #[test]
 fn fields_that_are_lost() {
     let good = Files::good;
@@ -186,7 +186,7 @@ fn webhooks() {
     let lamps = rule("light.example.com", "'*'");
     compare(&[
         (webhook(&format!("{start}, {rest}, {lamps}")), &[]),
-        // spec 04 acceptance 21
+        // Case bundles-21
         (
             webhook(&format!("{start}, {rest}, {}", rule("'*'", "lamps"))),
             &[
@@ -232,7 +232,7 @@ fn webhooks() {
                  ConversionWebhook [WEBHOOK-3]",
             ],
         ),
-        // spec 04 acceptance 20
+        // Case bundles-20
         (
             webhook(
                 "type: ConversionWebhook, generateName: c.lamp.example.com, deploymentName: lamp, containerPort: 443, sideEffects: \
@@ -248,7 +248,7 @@ fn webhooks() {
     ]);
 }
 
-// 07 §7.4 --k8s-version
+// docs/design/additions.md#authoring-commands --k8s-version
 #[test]
 fn removed_versions_of_apis() {
     let budget = "apiVersion: policy/v1beta1\nkind: PodDisruptionBudget\nmetadata: {name: b}\n";
@@ -277,7 +277,7 @@ fn removed_versions_of_apis() {
     }
 }
 
-// 07 §7.5 SIZE-1
+// docs/design/additions.md#lint-rules SIZE-1
 #[test]
 fn sizes() {
     // Text that does not shrink much: one character of 64, at random.

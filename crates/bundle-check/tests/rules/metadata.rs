@@ -5,7 +5,7 @@ use super::fixture::{ANNOTATIONS, Files, compare};
 const FILE: &str = "metadata/annotations.yaml";
 const PROPERTIES: &str = "metadata/properties.yaml";
 
-// spec 08 S0-6: the six annotations of the documentation are accepted
+// Case seeds-s0-6: the six annotations of the documentation are accepted
 #[test]
 fn a_good_bundle_has_no_findings() {
     assert_eq!(Files::good().findings(), Vec::<String>::new());
@@ -18,13 +18,13 @@ fn a_good_bundle_has_no_findings() {
 fn annotations() {
     let good = Files::good;
     compare(&[
-        // spec 08 S0-6: without the channels key
+        // Case seeds-s0-6: without the channels key
         (
             good().annotations("  operators.operatorframework.io.bundle.channels.v1: beta,stable\n", ""),
             &["error: metadata/annotations.yaml:1: annotations: the annotation \
                operators.operatorframework.io.bundle.channels.v1 is missing [ANN-1]"],
         ),
-        // spec 04 acceptance 9
+        // Case bundles-9
         (
             good().with(FILE, "annotations: {}\n"),
             &[
@@ -86,7 +86,7 @@ fn annotations() {
     ]);
 }
 
-// spec 08 S1-1, S0-5, spec 04 §4
+// docs/design/bundles.md#merged-properties; cases seeds-s1-1, seeds-s0-5
 #[test]
 fn properties() {
     let with = |text: &str| Files::good().with(PROPERTIES, text);

@@ -15,7 +15,7 @@ fn deployments() {
     )]);
 }
 
-// spec 04 §17 #10, #11
+// docs/design/bundles.md#author-checks
 #[test]
 fn obstacles_are_errors_at_the_manifest() {
     let map = |name: &str, text: &str| {

@@ -42,7 +42,7 @@ fn names() {
     ]);
 }
 
-// spec 04 acceptance 2
+// Case bundles-2
 #[test]
 fn there_is_one() {
     let files = Files::good().with("manifests/a.yaml", &CSV.replace("lamp.v1.2.0", "lamp.v1.1.0"));
@@ -147,7 +147,7 @@ fn install_modes() {
                 "error: 11: spec.installModes: no install mode is supported: set supported: true on one at least [CSV-4]",
             ],
         ),
-        // 07 §7.5 V1-2, spec 04 acceptance 17
+        // docs/design/additions.md#lint-rules V1-2, case bundles-17
         (
             good()
                 .csv("OwnNamespace, supported: true", "OwnNamespace, supported: false")
@@ -258,7 +258,7 @@ fn examples() {
     }
 }
 
-// 07 §7.5 V1-3, V1-4; spec 04 acceptance 14, 44
+// docs/design/additions.md#lint-rules V1-3, V1-4; cases bundles-14, bundles-44
 #[test]
 fn what_is_not_supported() {
     let good = Files::good;

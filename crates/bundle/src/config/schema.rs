@@ -1,4 +1,5 @@
-//! JSON Schema (draft 7) of the configuration that a bundle accepts (spec 04 §9.2, appendix A; spec 07 §4.6).
+//! JSON Schema (draft 7) of the configuration that a bundle accepts (docs/design/bundles.md#configuration-schema,
+//! appendix A; docs/design/additions.md#several-namespaces).
 
 use std::collections::{BTreeMap, BTreeSet};
 

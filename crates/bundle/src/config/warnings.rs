@@ -1,5 +1,5 @@
 //! What a configuration says in vain: nothing here keeps a bundle from being installed, since the reference
-//! accepts it (spec 04 §17 #4, #19).
+//! accepts it (docs/design/bundles.md#author-checks).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -115,7 +115,7 @@ fn items(list: Option<&Value>) -> &[Value] {
     list.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Entries do not replace one another (spec 04 §13).
+/// Entries do not replace one another (docs/design/bundles.md#deployment-configuration).
 fn repeated_names(list: Option<&Value>, field: &str) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let names = items(list).iter().filter_map(name_of);
@@ -128,7 +128,8 @@ fn repeated_names(list: Option<&Value>, field: &str) -> Vec<String> {
         .collect()
 }
 
-/// A mount replaces one of the same volume, wherever that one is mounted (spec 04 §13).
+/// A mount replaces one of the same volume, wherever that one is mounted
+/// (docs/design/bundles.md#deployment-configuration).
 fn displaced_mounts(bundle: &Bundle, mounts: Option<&Value>) -> Vec<String> {
     let path_of = |mount: &Value| mount.get("mountPath").and_then(Value::as_str).map(str::to_string);
     let last = |mounts: &[Value]| -> BTreeMap<String, (usize, Option<String>)> {

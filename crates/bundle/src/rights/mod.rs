@@ -1,5 +1,5 @@
 //! What an account must be allowed to do to install the objects of a bundle, keep them, and remove them
-//! (spec 06 §1.6, spec 07 P-06, spec 08 R-8).
+//! (docs/design/operations.md#hardened-rights P-06, docs/design/additions.md#service-account-impersonation).
 //!
 //! Three sorts of rights: what is done with the objects themselves; what their roles grant, since the API server lets
 //! nobody grant what they do not hold; and `bind` for roles that the bundle binds and does not bring along. Rights of the

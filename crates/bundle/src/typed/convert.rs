@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn unknown_fields_and_zero_values_vanish() {
-        // spec 04 acceptance 6, 7
+        // Cases bundles-6, bundles-7
         let given = json!({
             "name": "c", "imagePullPolcy": "Always", "tty": false, "command": null, "args": [],
             "ports": [{"containerPort": 80.0, "hostPort": 0}],
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn wrong_types_are_refused_in_the_words_of_the_reference() {
-        // spec 04 §3.3, acceptance 4, 8
+        // docs/design/bundles.md#typed-conversion; cases bundles-4, bundles-8
         let rows = [
             (json!({"env": [{"name": "A", "value": 1}]}), "env.0.value: cannot convert int64 to string"),
             (json!({"env": [{"name": "A", "value": true}]}), "env.0.value: unrecognized type: string"),

@@ -1,4 +1,5 @@
-//! What the providers of webhook certificates add to the rendered objects (spec 04 §12).
+//! What the providers of webhook certificates add to the rendered objects
+//! (docs/design/bundles.md#webhook-certificates).
 
 use olm_bundle::{Certificates, Injection, InjectionKind, Serving, injections, issued_by_others};
 use serde_json::{Value, json};
@@ -54,7 +55,7 @@ fn unmarked(mut objects: Vec<Value>) -> Vec<Value> {
 
 #[test]
 fn providers_change_nothing_but_their_marks() {
-    // spec 04 acceptance 50, also for the built-in provider
+    // Case bundles-50, also for the built-in provider
     let builtin = rendered(Certificates::Builtin);
     let expected = unmarked(builtin.clone());
     for other in [Certificates::CertManager, Certificates::OpenshiftServiceCa] {
@@ -80,7 +81,7 @@ fn providers_change_nothing_but_their_marks() {
 
 #[test]
 fn every_provider_mounts_the_certificate_where_webhooks_are_served() {
-    // spec 04 acceptance 47, 48, also for the built-in provider
+    // Cases bundles-47, bundles-48, also for the built-in provider
     for provider in [Certificates::Builtin, Certificates::CertManager, Certificates::OpenshiftServiceCa] {
         let objects = rendered(provider);
         let pod = |name: &str| {

@@ -1,4 +1,4 @@
-//! Inline configuration (spec 04 §§8–9).
+//! Inline configuration (docs/design/bundles.md#install-modes, docs/design/bundles.md#inline-configuration).
 
 use olm_bundle::{config_schema, config_warnings};
 use proptest::prelude::*;
@@ -27,7 +27,7 @@ fn own_format(value: &str) -> String {
     )
 }
 
-/// A bundle that only supports OwnNamespace leaves one value (spec 07 A-37).
+/// A bundle that only supports OwnNamespace leaves one value (case additions-a37).
 fn own_required() -> String {
     format!("{REQUIRED}: {OWN_RULE}")
 }
@@ -64,7 +64,8 @@ fn watch(namespace: &str) -> Option<Value> {
 
 #[test]
 fn results_of_the_specification() {
-    // spec 04 §9.5, changed by §9.7; acceptance 25, 26, 27, 28, 34; spec 07 A-37
+    // docs/design/bundles.md#configuration-errors, cases bundles-25, bundles-26, bundles-27, bundles-28,
+    // bundles-34, additions-a37
     let unset = || Some(json!({"watchNamespace": null}));
     let long = "A".repeat(70);
     let too_long = "field \"watchNamespace\" must have maximum length of 63 (len=70)";
@@ -115,7 +116,7 @@ fn results_of_the_specification() {
 
 #[test]
 fn deployment_configuration_is_checked_in_depth() {
-    // spec 04 §9.5, §9.7, §17 #1, #2; acceptance 32, 33
+    // docs/design/bundles.md#configuration-errors, docs/design/bundles.md#author-checks; cases bundles-32, bundles-33
     let rows = [
         (json!({"deploymentConfig": {}}), "ok".into()),
         (
@@ -173,7 +174,7 @@ fn very_many_findings_are_counted() {
 
 #[test]
 fn null_means_unset() {
-    // spec 04 §17 #3
+    // docs/design/bundles.md#author-checks
     let rows = [
         (json!({"deploymentConfig": null}), "ok".into()),
         (json!({"deploymentConfig": {"nodeSelector": null, "env": null, "affinity": null}}), "ok".into()),
@@ -205,7 +206,7 @@ fn null_means_unset() {
 
 #[test]
 fn values_beyond_the_schema_are_refused_as_well() {
-    // spec 04 acceptance 31
+    // Case bundles-31
     let config = json!({"deploymentConfig": {"resources": {"limits": {"cpu": "x"}}}});
     assert_eq!(
         outcome(ALL, Some(config)),
@@ -216,7 +217,7 @@ fn values_beyond_the_schema_are_refused_as_well() {
 
 #[test]
 fn gates_hide_what_they_guard() {
-    // spec 04 acceptance 30
+    // Case bundles-30
     let mut bundle = Fixture::with_modes(ALL).config(json!({"deploymentConfig": {}}));
     bundle.deployment_config = false;
     assert_eq!(bundle.render_error(), format!("{PREFIX}unknown field \"deploymentConfig\""));
@@ -229,7 +230,7 @@ fn gates_hide_what_they_guard() {
 
 #[test]
 fn unset_means_the_default_of_the_bundle() {
-    // spec 04 acceptance 29
+    // Case bundles-29
     let spec = "
 installModes: [{type: AllNamespaces, supported: true}, {type: OwnNamespace, supported: true}]
 install: {spec: {deployments: [{name: d}]}}
@@ -246,7 +247,7 @@ install: {spec: {deployments: [{name: d}]}}
 
 #[test]
 fn without_install_namespace_the_options_are_checked_last() {
-    // spec 04 §16: the formats accept anything then
+    // docs/design/bundles.md#target-check: the formats accept anything then
     let mut bundle = Fixture::with_modes(OWN).config(json!({"watchNamespace": "zz"}));
     bundle.install_namespace = String::new();
     let error = bundle.render().unwrap_err();
@@ -275,7 +276,7 @@ fn outcome_of_list(modes: &[&str], config: Option<Value>) -> String {
 
 #[test]
 fn several_namespaces_are_a_choice_behind_a_gate() {
-    // spec 07 §4.6
+    // docs/design/additions.md#several-namespaces
     const MULTI: &[&str] = &["MultiNamespace"];
     const OWN_MULTI: &[&str] = &["MultiNamespace", "OwnNamespace"];
     const ALL_OWN_MULTI: &[&str] = &["AllNamespaces", "MultiNamespace", "OwnNamespace"];
@@ -336,7 +337,7 @@ fn several_namespaces_are_a_choice_behind_a_gate() {
 
 #[test]
 fn every_watched_namespace_gets_its_roles() {
-    // spec 07 A-38
+    // Case additions-a38
     let spec = "
 installModes: [{type: MultiNamespace, supported: true}]
 install:
@@ -361,7 +362,7 @@ webhookdefinitions: [{type: ValidatingAdmissionWebhook, generateName: v.x.y, dep
 
 #[test]
 fn what_is_said_in_vain_is_warned_about() {
-    // spec 04 §17 #4, #19: the reference accepts all of it
+    // docs/design/bundles.md#author-checks: the reference accepts all of it
     let spec = "
 install:
   spec:

@@ -1,4 +1,4 @@
-//! Files and documents (spec 04 §§2–3).
+//! Files and documents (docs/design/bundles.md#image-layout, docs/design/bundles.md#loading).
 
 use serde_json::json;
 
@@ -54,7 +54,7 @@ fn a_package_name_may_be_written_as_another_scalar() {
 
 #[test]
 fn subdirectories_are_refused() {
-    // spec 04 acceptance 1
+    // Case bundles-1
     assert_eq!(
         Fixture::new("").file("manifests/sub/deep/a.yaml", "").load_error(),
         "subdirectories are not allowed within the \"manifests\" directory of the bundle image filesystem: found \
@@ -65,7 +65,7 @@ fn subdirectories_are_refused() {
 
 #[test]
 fn the_last_cluster_service_version_counts() {
-    // spec 04 acceptance 2, as the reference (architecture ruling 12); both files are known
+    // Case bundles-2, docs/design/architecture.md#rendering-is-never-stricter-than-the-reference; both files are known
     let second = "{kind: ClusterServiceVersion, metadata: {name: op.v2}}";
     let bundle = Fixture::new("").file("manifests/d.yaml", second).load().unwrap();
     assert_eq!(bundle.name(), "op.v2");
@@ -74,7 +74,7 @@ fn the_last_cluster_service_version_counts() {
 
 #[test]
 fn lists_are_taken_apart() {
-    // spec 04 acceptance 3
+    // Case bundles-3
     let list = "
 kind: List
 apiVersion: v1
@@ -192,7 +192,7 @@ fn broken_json_tells_where() {
 
 #[test]
 fn scalars_follow_the_old_dialect() {
-    // spec 04 acceptance 4, 5
+    // Cases bundles-4, bundles-5
     let csv = |mode: &str| {
         Fixture::new("").file(
             "manifests/csv.yaml",
@@ -226,7 +226,7 @@ spec: {versions: [{name: v1, schema: {openAPIV3Schema: {properties: {n: {type: s
 
 #[test]
 fn wrong_types_name_the_file_and_know_the_field() {
-    // spec 04 acceptance 8
+    // Case bundles-8
     let bundle = Fixture::new(
         "install: {spec: {deployments: [{name: d, spec: {template: {spec: {containers: [{name: c, env: [{name: A, value: 1}]}]}}}}]}}",
     );
@@ -277,7 +277,7 @@ fn documents_that_are_no_objects_are_refused() {
 
 #[test]
 fn the_bundle_tells_what_others_need() {
-    // spec 04 acceptance 10
+    // Case bundles-10
     let properties = r#"[ {"type": "a",  "value": "<"} ]"#;
     let bundle = Fixture::new("version: 1.0.0")
         .csv(|csv| csv["metadata"]["annotations"] = json!({"olm.properties": properties, "other": "x"}))

@@ -1,5 +1,5 @@
-//! The rules of spec 04 on small bundles, through the public interface. Tests name the acceptance cases
-//! (spec 04 §18) that they cover.
+//! The rules of docs/design/bundles.md on small bundles, through the public interface. Tests name the acceptance cases
+//! (docs/design/cases.md) that they cover.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -1,4 +1,4 @@
-//! What keeps rendered objects from being installed (spec 04 §17 #5–#8, #10, #11, #23).
+//! What keeps rendered objects from being installed (docs/design/bundles.md#author-checks).
 
 use olm_bundle::obstacles;
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ fn sound_bundles_have_no_obstacles() {
 
 #[test]
 fn one_cluster_service_version_is_allowed() {
-    // spec 04 acceptance 2
+    // Case bundles-2
     let second = "{kind: ClusterServiceVersion, metadata: {name: op.v2}, spec: {installModes: [{type: AllNamespaces, \
                   supported: true}]}}";
     let bundle = Fixture::new("").file("manifests/d.yaml", second);
@@ -165,7 +165,7 @@ fn serving(names: &[&str]) -> Fixture {
 
 #[test]
 fn cut_names_are_too_long_or_collide() {
-    // spec 04 §17 #6, #7
+    // docs/design/bundles.md#author-checks
     let name = "w".repeat(56);
     let mut bundle = serving(&[&name]);
     bundle.install_namespace = "n".into();
@@ -205,7 +205,8 @@ fn common_names_of_certificates_are_short() {
 
 #[test]
 fn webhooks_have_to_be_reachable() {
-    // spec 04 §17 #5, #23; acceptance 53: rendered as the reference does it, and told before it is applied
+    // docs/design/bundles.md#author-checks; case bundles-53: rendered as the reference does it, and told before it is
+    // applied
     let of = "ValidatingWebhookConfiguration \"check.widgets.example.com\": webhooks.0";
     let rows = [
         (
@@ -277,7 +278,7 @@ fn conversion_has_to_be_reachable() {
 
 #[test]
 fn ports_of_a_service_differ() {
-    // spec 04 §17 #8
+    // docs/design/bundles.md#author-checks
     let twice = webhooks(&[json!({"targetPort": 1}), json!({"generateName": "b.c.d", "targetPort": 2})]);
     assert_eq!(
         found(&twice),
@@ -303,7 +304,7 @@ fn ports_of_a_service_differ() {
 
 #[test]
 fn objects_must_not_contradict_each_other() {
-    // spec 04 §17 #11
+    // docs/design/bundles.md#author-checks
     let permissions = "
 install: {spec: {permissions: [{serviceAccountName: a, rules: []}, {serviceAccountName: a, rules: []}]}}
 ";

@@ -1,4 +1,4 @@
-//! Generated objects (spec 04 §§11–14).
+//! Generated objects (docs/design/bundles.md#generated-objects, docs/design/bundles.md#normal-form).
 
 use olm_bundle::Certificates;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ fn names(objects: &[Value]) -> Vec<&str> {
 
 #[test]
 fn permissions_are_promoted_when_all_namespaces_are_watched() {
-    // spec 04 acceptance 37, 39, 40
+    // Cases bundles-37, bundles-39, bundles-40
     let bundle = Fixture::new(PERMISSIONS);
     assert_eq!(names(&bundle.rendered("ServiceAccount")), ["abe", "zed"]);
     assert!(bundle.rendered("Role").is_empty() && bundle.rendered("RoleBinding").is_empty());
@@ -44,7 +44,7 @@ fn permissions_are_promoted_when_all_namespaces_are_watched() {
 
 #[test]
 fn roles_live_in_the_watched_namespace() {
-    // spec 04 acceptance 36, 38
+    // Cases bundles-36, bundles-38
     let shipped = "{kind: Role, apiVersion: rbac.authorization.k8s.io/v1, metadata: {name: shipped}}";
     let all = Fixture::new(PERMISSIONS);
     let one = all.clone().file("manifests/role.yaml", shipped).config(json!({"watchNamespace": "watched"}));
@@ -68,7 +68,7 @@ install: {spec: {deployments: [], clusterPermissions: [{serviceAccountName: a}, 
 
 #[test]
 fn templates_carry_the_scope_and_the_annotations() {
-    // spec 04 acceptance 10, 41, 42, 43, 44
+    // Cases bundles-10, bundles-41, bundles-42, bundles-43, bundles-44
     let spec = "
 install:
   spec:
@@ -107,7 +107,7 @@ install:
 
 #[test]
 fn shipped_objects_are_copied() {
-    // spec 04 acceptance 45, 46
+    // Cases bundles-45, bundles-46
     let object = "
 kind: ConfigMap
 apiVersion: v1
@@ -160,7 +160,7 @@ spec: {conversion: {strategy: None}}
 
 #[test]
 fn only_serving_deployments_get_certificates() {
-    // spec 04 acceptance 48
+    // Case bundles-48
     let deployments = serving().rendered("Deployment");
     let pod = |index: usize| &deployments[index]["spec"]["template"]["spec"];
     assert_eq!(pod(0), &json!({"containers": [{"name": "c", "resources": {}}]}));
@@ -170,7 +170,7 @@ fn only_serving_deployments_get_certificates() {
 
 #[test]
 fn services_have_distinct_sorted_ports() {
-    // spec 04 acceptance 49, 53 (port 443 in the Service as in the reference)
+    // Cases bundles-49, bundles-53 (port 443 in the Service as in the reference)
     let services = serving().rendered("Service");
     assert_eq!(names(&services), ["serving-d-service"]);
     let expected = json!({
@@ -186,7 +186,7 @@ fn services_have_distinct_sorted_ports() {
 
 #[test]
 fn providers_mark_the_objects_they_serve() {
-    // spec 04 acceptance 50
+    // Case bundles-50
     let marked = |bundle: &Fixture, kind| bundle.rendered(kind)[0]["metadata"]["annotations"].clone();
     let bundle = serving();
     let injected = json!({"cert-manager.io/inject-ca-from": "install-ns/serving-d-service-cert"});
@@ -208,7 +208,7 @@ fn providers_mark_the_objects_they_serve() {
 
 #[test]
 fn converted_definitions_call_the_webhook() {
-    // spec 04 acceptance 51; 53: the port is the reference's (architecture ruling 11: the vector wins)
+    // Cases bundles-51, bundles-53: the port is the reference's (docs/design/architecture.md#vectors-win)
     let definitions = serving().rendered("CustomResourceDefinition");
     let expected = json!({
         "strategy": "Webhook",
@@ -239,7 +239,7 @@ spec: {preserveUnknownFields: true}
 
 #[test]
 fn webhooks_see_the_watched_namespaces_only() {
-    // spec 04 acceptance 52
+    // Case bundles-52
     let all = serving().rendered("MutatingWebhookConfiguration");
     let expected = json!({
         "name": "m.x.y", "sideEffects": "None", "admissionReviewVersions": ["v1"], "reinvocationPolicy": "Never",
@@ -264,7 +264,7 @@ fn webhooks_see_the_watched_namespaces_only() {
 
 #[test]
 fn equal_input_gives_equal_bytes() {
-    // spec 04 acceptance 57
+    // Case bundles-57
     let bundle = serving().config(json!({"deploymentConfig": {"env": [{"name": "A"}]}}));
     let first = serde_json::to_string(&bundle.render().unwrap()).unwrap();
     for _ in 0..100 {

@@ -1,4 +1,4 @@
-//! What makes a bundle unusable (spec 04 §§6–7).
+//! What makes a bundle unusable (docs/design/bundles.md#refused-bundles, docs/design/bundles.md#bundle-validators).
 
 use olm_bundle::Certificates;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ fn webhooks(webhooks: Value) -> Fixture {
 
 #[test]
 fn unsupported_bundles_are_refused_in_order() {
-    // spec 04 acceptance 14 (R-3), 15, 16, 17
+    // Cases bundles-14, bundles-15, bundles-16, bundles-17
     let owned = "apiservicedefinitions: {owned: [{name: a, group: g, version: v1, kind: K}]}";
     assert_eq!(
         Fixture::new(owned).render_error(),
@@ -49,14 +49,14 @@ fn unsupported_bundles_are_refused_in_order() {
 
 #[test]
 fn a_package_name_is_needed() {
-    // spec 04 acceptance 9
+    // Case bundles-9
     let bundle = Fixture::new("").file("metadata/annotations.yaml", "annotations: {}");
     assert_eq!(bundle.render_error(), "package name is empty");
 }
 
 #[test]
 fn deployments_and_definitions_are_checked_together() {
-    // spec 04 acceptance 19
+    // Case bundles-19
     let spec = "
 customresourcedefinitions: {owned: [{name: b.x}, {name: a.x}, {name: a.x}]}
 install: {spec: {deployments: [{name: dep}, {name: dep}, {name: ''}]}}
@@ -87,7 +87,7 @@ fn long_names_have_two_faults() {
 
 #[test]
 fn conversion_needs_all_namespaces_alone() {
-    // spec 04 acceptance 20
+    // Case bundles-20
     let conversion = json!([{
         "type": "ConversionWebhook", "generateName": "c.x", "deploymentName": "d", "conversionCRDs": ["a.x"],
     }]);
@@ -114,7 +114,7 @@ fn conversion_reaches_owned_definitions_once() {
 
 #[test]
 fn webhook_names_and_deployments() {
-    // spec 04 acceptance 23, 24
+    // Cases bundles-23, bundles-24
     let webhook = |kind: &str, name: &str, deployment: &str| json!({"type": kind, "generateName": name, "deploymentName": deployment});
     let (validating, mutating) = ("ValidatingAdmissionWebhook", "MutatingAdmissionWebhook");
     assert!(
@@ -146,7 +146,7 @@ fn webhook_names_and_deployments() {
 
 #[test]
 fn webhooks_must_not_intercept_this_system() {
-    // spec 04 acceptance 21
+    // Case bundles-21
     let rules = json!([
         {"apiGroups": ["*", "apps"], "resources": ["*"]},
         {"apiGroups": ["admissionregistration.k8s.io"], "resources": ["MutatingWebhookConfigurations", "other"]},
@@ -168,7 +168,7 @@ fn webhooks_must_not_intercept_this_system() {
 
 #[test]
 fn only_some_kinds_may_be_shipped() {
-    // spec 04 acceptance 22
+    // Case bundles-22
     let pod = "{kind: Pod, apiVersion: v1, metadata: {name: p1}}";
     assert_eq!(
         Fixture::new("").file("manifests/pod.yaml", pod).render_error(),

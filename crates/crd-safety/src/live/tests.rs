@@ -32,7 +32,7 @@ fn violations(old: &Value, new: &Value, spec: &Value) -> Vec<String> {
     check.violations("v1", &object(spec))
 }
 
-// spec 07 §4.13, A-46
+// docs/design/additions.md#crd-checks; case additions-a46
 #[test]
 fn objects_are_held_against_the_new_schema() {
     let loose = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});

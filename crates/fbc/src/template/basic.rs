@@ -1,4 +1,5 @@
-//! `olm.template.basic`: a catalog in which every bundle is only named by its image (spec 07 §3.10).
+//! `olm.template.basic`: a catalog in which every bundle is only named by its image
+//! (docs/design/additions.md#catalog-templates).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,5 @@
-//! Templates of catalogs: short descriptions from which packages, channels and bundles are made (spec 07 §3.10).
+//! Templates of catalogs: short descriptions from which packages, channels and bundles are made
+//! (docs/design/additions.md#catalog-templates).
 //!
 //! Expansion is pure: the template names the images, the caller renders them and hands in what they hold.
 

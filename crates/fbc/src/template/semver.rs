@@ -1,4 +1,5 @@
-//! `olm.semver`: channels and upgrade edges from nothing but the versions of the bundles (spec 07 §3.10).
+//! `olm.semver`: channels and upgrade edges from nothing but the versions of the bundles
+//! (docs/design/additions.md#catalog-templates).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! From the objects of a catalog to the model of its packages (spec 02 §A8, phase 1).
+//! From the objects of a catalog to the model of its packages (docs/design/catalogd.md#validation, phase 1).
 //!
 //! The reference stops at its first error. Here conversion goes on with what is left, and leaves out what would only
 //! be a consequence of something already found.

@@ -1,4 +1,5 @@
-//! The typed objects of a catalog and what is wrong with each by itself (spec 02 §A6, §A7, §A8.3).
+//! The typed objects of a catalog and what is wrong with each by itself (docs/design/catalogd.md#property-types,
+//! docs/design/catalogd.md#typed-model, docs/design/catalogd.md#validation).
 
 use olm_version::{Release, ReleaseError, Version, VersionError, quote};
 use serde::de::DeserializeOwned;

@@ -1,4 +1,5 @@
-//! The upgrade edges of a channel: one head, no cycle, nothing left behind (spec 02 §A8, "Graph algorithms").
+//! The upgrade edges of a channel: one head, no cycle, nothing left behind (docs/design/catalogd.md#validation, "Graph
+//! algorithms").
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,7 +46,7 @@ pub(super) fn problem(entries: &BTreeMap<&str, Edges<'_>>) -> Option<String> {
 mod tests {
     use super::*;
 
-    // spec 02 acceptance 14, 15, 16
+    // Cases catalogd-14, catalogd-15, catalogd-16
     #[test]
     fn edges() {
         type Entry = (&'static str, &'static str, &'static [&'static str]);

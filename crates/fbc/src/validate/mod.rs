@@ -1,4 +1,5 @@
-//! What `opm validate` checks: load, conversion to the model, model check (spec 02 §A7–A9, spec 07 §3.7).
+//! What `opm validate` checks: load, conversion to the model, model check (docs/design/catalogd.md#typed-model,
+//! docs/design/catalogd.md#validation, docs/design/additions.md#catalog-validation).
 //!
 //! ```text
 //! Meta ─ documents ► typed objects ─ convert ► model ─ model, graph ► tree ► Report
@@ -37,7 +38,8 @@ pub struct Validator {
 
 impl Validator {
     /// Starts a validation; `strict` adds warnings about what the reference does not check: property values that are
-    /// null, the contract of all objects (spec 02 §A5), unknown schemas with the reserved prefix, text that is skipped.
+    /// null, the contract of all objects (docs/design/catalogd.md#schemas), unknown schemas with the reserved prefix,
+    /// text that is skipped.
     pub fn new(strict: bool) -> Self {
         Self { strict, ..Self::default() }
     }

@@ -1,4 +1,4 @@
-//! Checks of the model: everything that is wrong, as a tree (spec 02 §A8, phase 2).
+//! Checks of the model: everything that is wrong, as a tree (docs/design/catalogd.md#validation, phase 2).
 
 use std::collections::{BTreeMap, BTreeSet};
 

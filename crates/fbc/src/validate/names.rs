@@ -1,4 +1,4 @@
-//! Names of packages and references of images, as far as validation looks at them (spec 02 §A8.1, §A8.3).
+//! Names of packages and references of images, as far as validation looks at them (docs/design/catalogd.md#validation).
 
 /// What keeps a text from being an RFC 1123 label, in the reference's words.
 pub(super) fn label_problems(text: &str) -> Vec<&'static str> {

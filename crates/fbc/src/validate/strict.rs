@@ -1,4 +1,5 @@
-//! What the documented contract of an object asks for and the reference does not check (spec 02 §A5, S0-5).
+//! What the documented contract of an object asks for and the reference does not check
+//! (docs/design/catalogd.md#schemas; case seeds-s0-5).
 
 use olm_version::{Range, RangeError, quote};
 use serde_json::value::RawValue;

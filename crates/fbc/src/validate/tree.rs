@@ -1,4 +1,4 @@
-//! The findings of the model check as a tree, and how the reference prints it (spec 02 §A8).
+//! The findings of the model check as a tree, and how the reference prints it (docs/design/catalogd.md#validation).
 
 use super::{Finding, Severity};
 use crate::Origin;

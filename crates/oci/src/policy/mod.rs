@@ -1,4 +1,4 @@
-//! Signature policy: whether an image may be used at all (spec 02 §B5, weakness W15).
+//! Signature policy: whether an image may be used at all (docs/design/images.md#layers, weakness W15).
 //!
 //! `policy.json` says which requirements an image must meet, `registries.d` where signatures are looked up. Images are
 //! accepted, rejected, or accepted if a known key signed them (a sigstore signature attached to the image). Everything else

@@ -6,7 +6,7 @@ use crate::setting::*;
 use olm_image::Layer;
 use olm_oci::{Class, Limits};
 
-// spec 02 acceptance 31, 32 and 33; spec 06 A54
+// Cases catalogd-31, catalogd-32, catalogd-33, operations-a54
 #[tokio::test]
 async fn hostile_entries() {
     let a = || file("configs/a.yaml", "a");
@@ -149,7 +149,7 @@ async fn a_size_that_is_only_promised_is_refused_at_once() {
     );
 }
 
-// spec 06 A54
+// Case operations-a54
 #[tokio::test]
 async fn limits_hold() {
     let limits = Limits {

@@ -99,7 +99,7 @@ async fn published_credentials_are_used_by_the_next_request() {
     }
 }
 
-// spec 06 A56
+// Case operations-a56
 #[tokio::test]
 async fn a_redirect_takes_no_authorization_along() {
     let setting = with_tokens().await;
@@ -188,7 +188,7 @@ async fn a_redirect_to_plain_http_is_not_followed() {
     assert_eq!(plain.take_requests(), [""; 0]);
 }
 
-// spec 06 A55
+// Case operations-a55
 #[tokio::test]
 async fn denied_networks_are_not_connected_to() {
     let denied = |cidrs: &str| {
@@ -291,7 +291,7 @@ async fn registries_are_reached_through_a_proxy() {
     );
 }
 
-// spec 06 §6.4
+// docs/design/operations.md#proxies
 #[tokio::test]
 async fn other_clients_choose_proxies_alike() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();

@@ -20,7 +20,7 @@ fn nowhere() -> String {
     listener.local_addr().unwrap().to_string()
 }
 
-// spec 02 acceptance 27
+// Case catalogd-27
 #[tokio::test]
 async fn a_mirror_gives_the_content_and_not_the_name() {
     let setting = Setting::new().await;
@@ -91,7 +91,7 @@ async fn a_hanging_mirror_has_its_share_of_the_time() {
     assert_eq!(setting.puller.resolve(&reference).await.unwrap().digest().as_str(), digest);
 }
 
-// spec 02 §H1
+// docs/design/images.md#pull-errors
 #[tokio::test]
 async fn a_blocked_registry_gets_no_request() {
     let setting = Setting::new().await;
@@ -115,7 +115,7 @@ async fn a_blocked_registry_gets_no_request() {
     setting.pull(&pinned).await.unwrap();
 }
 
-// spec 02 §H1
+// docs/design/images.md#pull-errors
 #[tokio::test]
 async fn a_broken_configuration_fails_pulls_until_it_is_mended() {
     let setting = Setting::new().await;

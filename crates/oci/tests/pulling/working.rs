@@ -7,7 +7,7 @@ use olm_image::registry::{Access, Registry};
 use olm_image::{Image, Layer, Runtime};
 use olm_oci::{BUNDLE_FOLDERS, CanonicalRef, Class, Platform, catalog_folder, remove_folder};
 
-// spec 02 acceptance 19
+// Case catalogd-19
 #[tokio::test]
 async fn only_the_labelled_folder_reaches_the_disk() {
     let setting = Setting::new().await;
@@ -36,7 +36,7 @@ async fn only_the_labelled_folder_reaches_the_disk() {
     assert_eq!(setting.leftovers(), [""; 0]);
 }
 
-// spec 02 acceptance 20 and 21
+// Cases catalogd-20, catalogd-21
 #[tokio::test]
 async fn resolving_costs_two_requests_and_a_digest_none() {
     let setting = Setting::new().await;
@@ -51,7 +51,7 @@ async fn resolving_costs_two_requests_and_a_digest_none() {
     assert_eq!(setting.registry.take_requests(), [""; 0]);
 }
 
-// spec 02 acceptance 22 and 23
+// Cases catalogd-22, catalogd-23
 #[tokio::test]
 async fn an_index_keeps_its_digest_and_gives_our_platform() {
     let setting = Setting::new().await;
@@ -89,7 +89,7 @@ async fn an_index_keeps_its_digest_and_gives_our_platform() {
     assert_eq!(error.class(), Class::Retry);
 }
 
-// spec 02 acceptance 24
+// Case catalogd-24
 #[tokio::test]
 async fn a_missing_label_is_final_for_digests_only() {
     let setting = Setting::new().await;
@@ -107,7 +107,7 @@ async fn a_missing_label_is_final_for_digests_only() {
     );
 }
 
-// spec 02 acceptance 28; every file of the folder counts, also one that comes later
+// Case catalogd-28; every file of the folder counts, also one that comes later
 #[tokio::test]
 async fn certificates_come_from_the_folder_as_it_is_now() {
     let setting = Setting::new().await;
@@ -137,7 +137,7 @@ async fn certificates_come_from_the_folder_as_it_is_now() {
     assert!(error.starts_with("error creating image source: reading CA folder "), "{error}");
 }
 
-// spec 02 acceptance 29
+// Case catalogd-29
 #[tokio::test]
 async fn credentials_count_from_when_they_are_there() {
     for access in [
@@ -200,7 +200,7 @@ async fn a_corrupt_credentials_file_is_named() {
     );
 }
 
-// spec 02 acceptance 30
+// Case catalogd-30
 #[tokio::test]
 async fn upper_layers_hide_lower_ones() {
     let lower = || tar_layer(&[file("configs/a.yaml", "a"), file("configs/d/c.yaml", "c")]);
@@ -241,7 +241,7 @@ async fn the_folder_must_exist() {
     }
 }
 
-// spec 02 acceptance 34
+// Case catalogd-34
 #[tokio::test]
 async fn a_tag_that_moves_between_resolve_and_pull_changes_nothing() {
     let setting = Setting::new().await;
@@ -265,7 +265,7 @@ async fn every_compression_is_recognised() {
         ("zstd", zstd),
         ("zstd frames", two_frames),
         ("gzip members", two_members),
-        // spec 02 §B5: missing end-of-archive blocks are accepted
+        // docs/design/images.md#layers: missing end-of-archive blocks are accepted
         ("no end", tar[..1024].to_vec()),
     ] {
         let setting = Setting::new().await;

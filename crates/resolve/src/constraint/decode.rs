@@ -1,4 +1,5 @@
-//! From the JSON of a property to its fields, as Go's strict decoder reads it (spec 03 §6.2 rules 1 and 2).
+//! From the JSON of a property to its fields, as Go's strict decoder reads it
+//! (docs/design/resolution.md#constraint-property).
 //!
 //! Names match whatever their case, `null` sets nothing, a field that comes twice is set twice, an unknown field or a
 //! wrong type is an error that comes after all reading, and of several the first counts. Nesting is kept on a list

@@ -1,5 +1,6 @@
 //! Requirements of a bundle: what its properties `olm.package.required`, `olm.gvk.required` and `olm.constraint`
-//! ask of other bundles, and whether what is installed meets them (spec 03 §6, spec 07 §5).
+//! ask of other bundles, and whether what is installed meets them (docs/design/resolution.md#dependencies,
+//! docs/design/additions.md#dependencies).
 //!
 //! ```text
 //! property ─ decode ► tree of fields ─ predicate ► Requirement ─ verdict(Surroundings) ► Met | Unmet | Invalid
@@ -7,8 +8,8 @@
 //! ```
 //!
 //! A [`Requirement`] is one condition on ONE bundle ([`Provider`]): `all[package blue, gvk Green]` needs a bundle that is
-//! both (spec 08 R-11). Values come from strangers, so parsing, showing, evaluating and dropping one takes bounded
-//! time and a bounded stack whatever its nesting.
+//! both (docs/design/additions.md#one-bundle-meets-a-constraint). Values come from strangers, so parsing, showing,
+//! evaluating and dropping one takes bounded time and a bounded stack whatever its nesting.
 //!
 //! The module decides only. It knows neither catalogs nor clusters, and chooses no bundle.
 
@@ -34,10 +35,10 @@ const GVK_REQUIRED: &str = "olm.gvk.required";
 /// Property that holds a tree of conditions.
 const CONSTRAINT: &str = "olm.constraint";
 
-/// Types of properties that declare a dependency (spec 03 §6.1).
+/// Types of properties that declare a dependency (docs/design/resolution.md#dependency-properties).
 pub const DEPENDENCY_PROPERTIES: [&str; 3] = [PACKAGE_REQUIRED, GVK_REQUIRED, CONSTRAINT];
 
-/// Largest `olm.constraint` in bytes of its raw JSON (spec 03 §6.2 rule 1).
+/// Largest `olm.constraint` in bytes of its raw JSON (docs/design/resolution.md#constraint-property).
 const CONSTRAINT_LIMIT: usize = 131_072;
 /// Size in bytes above which an `olm.constraint` deserves a warning: the limit that the product documents.
 const CONSTRAINT_LARGE: usize = 65_536;
@@ -59,7 +60,8 @@ impl fmt::Display for Gvk {
     }
 }
 
-/// Why a property that states a requirement cannot be used. Displayed as the text of spec 03 §6.2.
+/// Why a property that states a requirement cannot be used. Displayed as the text of
+/// docs/design/resolution.md#constraint-property.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{text}")]
 pub struct RequirementFault {
@@ -76,8 +78,8 @@ impl RequirementFault {
 
 /// One property that states a requirement, parsed once; cheap to clone.
 ///
-/// Displayed as the predicate of spec 07 §5.2 (`with package: blue and with version in range: >=1.0.0`), or as its
-/// fault where it has one.
+/// Displayed as the predicate of docs/design/additions.md#requirement-texts (`with package: blue and with version in
+/// range: >=1.0.0`), or as its fault where it has one.
 #[derive(Debug, Clone)]
 pub struct Requirement(Arc<Declared>);
 
@@ -138,7 +140,7 @@ impl Requirement {
         self.0.predicate.as_ref().into_iter().flat_map(Predicate::gvks)
     }
 
-    /// True if this one bundle meets the requirement (spec 03 §6.2 rule 4).
+    /// True if this one bundle meets the requirement (docs/design/resolution.md#constraint-property).
     pub fn is_met_by(&self, provider: &Provider) -> bool {
         self.0.predicate.as_ref().is_ok_and(|predicate| predicate.holds(predicate.values(provider)))
     }
@@ -155,7 +157,7 @@ impl Requirement {
     /// What is to be said of the requirement where these bundles are installed and these APIs are served.
     ///
     /// Of several bundles that meet it, the one of the extension first by name is reported; an API that no bundle
-    /// provides counts last, and only where the requirement names it (spec 07 §5.5).
+    /// provides counts last, and only where the requirement names it (docs/design/additions.md#dependency-modes).
     pub fn verdict(&self, surroundings: &Surroundings) -> Verdict {
         match &self.0.predicate {
             Ok(predicate) => surroundings.verdict(predicate),

@@ -39,7 +39,7 @@ enum Part {
 
 impl Predicate {
     /// Reads the conditions of a decoded tree. Of several kinds in one node the first of gvk, package, all, any, not and
-    /// cel counts, the others are not even checked (spec 03 §6.2 rule 3).
+    /// cel counts, the others are not even checked (docs/design/resolution.md#constraint-property).
     pub(super) fn new(property_type: &'static str, tree: Vec<Fields>) -> Result<Self, RequirementFault> {
         let fault = |(text, hint): Fault| RequirementFault {
             text: if property_type == CONSTRAINT {

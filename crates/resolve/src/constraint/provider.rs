@@ -149,7 +149,7 @@ pub enum Verdict {
     /// Nothing meets it.
     Unmet {
         /// True if several bundles together would, were each member of `all` met by some bundle and each member of
-        /// `not` by none: what the product's prose can be read to say (spec 03 §6.4).
+        /// `not` by none: what the product's prose can be read to say (docs/design/resolution.md#judged-dependencies).
         wide: bool,
     },
     /// It cannot be used.

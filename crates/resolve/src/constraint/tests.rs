@@ -71,7 +71,7 @@ fn all_keeps_order_and_faults_and_leaves_out_other_properties() {
 #[test]
 fn faults_have_the_exact_texts() {
     let cases = [
-        // spec 08 S1-3, spec 07 A-29: the product's own sample
+        // Cases seeds-s1-3, additions-a29: the product's own sample
         (
             r#"{"package":{"name":"blue","versionRange":">=1.0.0"}}"#,
             r#"parse olm.constraint: json: unknown field "name""#,
@@ -86,7 +86,7 @@ fn faults_have_the_exact_texts() {
             r#"{"gvk":{"group":"g","versions":["v1"]}}"#,
             r#"parse olm.constraint: json: unknown field "versions""#,
         ),
-        // spec 07 E-16
+        // Case additions-e16
         ("{}", "convert olm.constraint to resolver predicate: constraint is empty"),
         ("null", "convert olm.constraint to resolver predicate: constraint is empty"),
         (r#"{"failureMessage":"x"}"#, "convert olm.constraint to resolver predicate: constraint is empty"),
@@ -148,7 +148,7 @@ fn faults_hint_at_what_is_allowed() {
         let requirement = requirement("olm.constraint", value);
         requirement.fault().and_then(RequirementFault::hint).unwrap_or_default().to_owned()
     };
-    // spec 08 S1-3
+    // Case seeds-s1-3
     assert_eq!(hint(r#"{"package":{"name":"blue"}}"#), "use packageName in place of name");
     assert_eq!(hint(r#"{"value":1}"#), "allowed here: failureMessage, gvk, package, all, any, not, cel");
     assert_eq!(hint("{}"), "one of gvk, package, all, any, not, cel is needed");
@@ -200,11 +200,11 @@ fn size_is_limited() {
         let frame = json!({ "failureMessage": "", "gvk": api("G") }).to_string().len();
         constraint(&json!({ "failureMessage": "x".repeat(size - frame), "gvk": api("G") }))
     };
-    // spec 07 A-30, spec 08 S1-3
+    // Cases additions-a30, seeds-s1-3
     let error = "olm.constraint value is greater than max constraint size 131072 bytes";
     assert_eq!(sized(131_073).fault().unwrap().to_string(), error);
     assert_eq!(sized(131_072).fault(), None);
-    // spec 07 E-15
+    // Case additions-e15
     assert!(sized(70_000).is_large() && sized(70_000).fault().is_none());
     assert!(sized(65_537).is_large() && !sized(65_536).is_large());
 }
@@ -243,7 +243,7 @@ fn packages_and_apis_are_met() {
         let value = json!({ "packageName": "base", "versionRange": range });
         requirement("olm.package.required", &value.to_string()).verdict(&installed)
     };
-    // The worked example of spec 03 §6.4.
+    // The worked example of docs/design/resolution.md#judged-dependencies.
     assert_eq!(required(">=1.4.0 <2.0.0"), Verdict::Unmet { wide: false });
     assert_eq!(required(">=1.4.0-rc.1 <2.0.0"), met("base"));
     assert_eq!(required("> 1.0.0 !1.2.1"), met("base"));
@@ -261,7 +261,7 @@ fn packages_and_apis_are_met() {
 #[test]
 fn apis_that_are_served_without_a_bundle_are_external() {
     let bucket = requirement("olm.gvk.required", &api("Bucket").to_string());
-    // spec 07 A-24, E-18
+    // Cases additions-a24, additions-e18
     let served = around([], &[gvk("Bucket")]);
     let external = Verdict::Met { by: gvk("Bucket").to_string(), external: true };
     assert_eq!(bucket.verdict(&served), external);
@@ -282,14 +282,14 @@ fn compound_constraints_are_met_by_one_bundle() {
     let a = || provider("a", "a", "1.0.0", &[]);
     let b = || provider("b", "b", "1.0.0", &[("olm.gvk", api("G"))]);
     let cases = [
-        // spec 07 A-25
+        // Case additions-a25
         (&any, around([a(), b()], &[]), met("b")),
         (&any, around([a()], &[]), Verdict::Unmet { wide: false }),
-        // spec 07 A-26, spec 08 R-11
+        // docs/design/additions.md#one-bundle-meets-a-constraint; case additions-a26
         (&all, around([a(), b()], &[]), Verdict::Unmet { wide: true }),
         (&all, around([b()], &[gvk("G")]), Verdict::Unmet { wide: false }),
         (&all, around([provider("c", "a", "1.0.0", &[("olm.gvk", api("G"))])], &[]), met("c")),
-        // any other bundle (spec 03 §6.2 rule 6)
+        // any other bundle (docs/design/resolution.md#constraint-property)
         (&not(any.clone()), around([a(), b()], &[]), met("a")),
         (&not(all.clone()), around([], &[]), Verdict::Unmet { wide: true }),
         // empty lists (rule 5), for any bundle there is
@@ -320,7 +320,7 @@ fn an_api_that_is_named_often_is_tested_once() {
 
 #[test]
 fn samples_of_the_product_are_accepted() {
-    // spec 08 S1-2
+    // Case seeds-s1-2
     let certified = json!({
         "failureMessage": "require to have \"certified\"",
         "cel": { "rule": "properties.exists(p, p.type == \"certified\")" },
@@ -339,7 +339,7 @@ fn samples_of_the_product_are_accepted() {
     for value in [&certified, &stable, &any, &package("blue", "> 1.0.0 !1.2.1")] {
         assert_eq!(constraint(value).fault(), None, "{value}");
     }
-    // spec 07 A-27
+    // Case additions-a27
     let one = provider("one", "one", "1.0.0", &[("certified", json!(null))]);
     let two = provider("two", "two", "1.0.0", &[("certified", json!(true)), ("stable", json!({}))]);
     assert!(constraint(&certified).is_met_by(&one) && !constraint(&stable).is_met_by(&one));
@@ -348,7 +348,7 @@ fn samples_of_the_product_are_accepted() {
     assert_eq!(absent.verdict(&Surroundings::default()), Verdict::Unmet { wide: false });
     assert_eq!(absent.failure_message(), Some("require to have \"certified\""));
     assert_eq!(constraint(&any).mentioned_gvks().count(), 3);
-    // spec 08 S0-6, after the mapping of dependencies.yaml
+    // Case seeds-s0-6, after the mapping of dependencies.yaml
     let prometheus =
         requirement("olm.package.required", r#"{"packageName":"prometheus","versionRange":">0.27.0"}"#);
     assert_eq!(prometheus.to_string(), "with package: prometheus and with version in range: >0.27.0");
@@ -534,7 +534,7 @@ proptest! {
     }
 }
 
-/// The rules of spec 03 §6.2 said with recursion.
+/// The rules of docs/design/resolution.md#constraint-property said with recursion.
 fn plainly(value: &Value, provider: &Provider) -> bool {
     let members = |kind: &str| -> Option<Vec<bool>> {
         let members = value.get(kind)?.get("constraints")?.as_array()?;

@@ -1,5 +1,5 @@
 //! From the probes of a ClusterObjectSet to compiled ones, and the fixed list that every generated
-//! revision carries (spec 05 §4.3, §8).
+//! revision carries (docs/design/apply.md#revision-metadata, docs/design/apply.md#probes).
 
 use std::collections::BTreeMap;
 

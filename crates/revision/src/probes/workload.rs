@@ -1,5 +1,5 @@
-//! What the probes of spec 05 §4.3 mean for Deployments and StatefulSets whose status leaves fields out
-//! (spec 05 §17.2).
+//! What the probes of docs/design/apply.md#revision-metadata mean for Deployments and StatefulSets whose status leaves
+//! fields out (docs/design/apply.md#writing-a-revision).
 //!
 //! Pure. Each function gives a verdict only where the literal reading could never become True, and `None`
 //! everywhere else.

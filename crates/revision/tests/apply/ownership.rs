@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::world::{World, actions, config_map, deployment, our_managers, owner_names, phase, protected};
 
-// spec 05 acceptance 24, 26
+// Cases apply-24, apply-26
 pub(crate) async fn collisions(world: &World) {
     let ns = "collide";
     world.namespace(ns).await;
@@ -39,7 +39,7 @@ pub(crate) async fn collisions(world: &World) {
     assert!(obstacle.contains(&owner), "{obstacle}");
 }
 
-// spec 05 acceptance 27, 28, 29
+// Cases apply-27, apply-28, apply-29
 pub(crate) async fn adoption_by_protection(world: &World) {
     let ns = "adopt";
     world.namespace(ns).await;
@@ -66,7 +66,7 @@ pub(crate) async fn adoption_by_protection(world: &World) {
     assert_eq!(actions(&world.complete(&revision).await), [Action::Idle, Action::Idle]);
 }
 
-// spec 05 acceptance 10; §9.2
+// docs/design/apply.md#handover; case apply-10
 pub(crate) async fn handover_to_the_next_revision(world: &World) {
     let ns = "handover";
     world.namespace(ns).await;
@@ -106,7 +106,7 @@ pub(crate) async fn handover_to_the_next_revision(world: &World) {
     assert_eq!(actions(&world.complete(&second).await), [Action::Idle]);
 }
 
-// spec 05 §18.15
+// docs/design/apply.md#orphaned-objects
 pub(crate) async fn abandoned_objects_are_taken_back(world: &World) {
     let ns = "abandoned";
     world.namespace(ns).await;
@@ -118,7 +118,7 @@ pub(crate) async fn abandoned_objects_are_taken_back(world: &World) {
     assert_eq!(owner_names(&world.get(&map).await.unwrap()), [("abandoned-1".to_owned(), Some(true))]);
 }
 
-// spec 05 §18.4
+// docs/design/apply.md#objects-handed-over
 pub(crate) async fn heirs_get_objects_back(world: &World) {
     let ns = "heirs";
     world.namespace(ns).await;
@@ -142,7 +142,7 @@ pub(crate) async fn heirs_get_objects_back(world: &World) {
     assert_eq!(our_managers(&live), ["Apply"]);
 }
 
-// spec 05 acceptance 60, 62
+// Cases apply-60, apply-62
 pub(crate) async fn helm_era_objects(world: &World) {
     let ns = "helm";
     world.namespace(ns).await;

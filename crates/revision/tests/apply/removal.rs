@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::world::{World, actions, config_map, crd, deployment, owner_names, phase, until};
 
-// spec 05 acceptance 34
+// Case apply-34
 pub(crate) async fn teardown_waits_for_each_phase(world: &World) {
     let ns = "teardown";
     world.namespace(ns).await;
@@ -28,7 +28,7 @@ pub(crate) async fn teardown_waits_for_each_phase(world: &World) {
     assert_eq!(world.get(&first).await, None);
 }
 
-// spec 05 §7.7; a deletion leaves to garbage collection what would otherwise be nobody's
+// docs/design/apply.md#removal; a deletion leaves to garbage collection what would otherwise be nobody's
 pub(crate) async fn the_last_owner_does_not_let_go(world: &World) {
     let ns = "last";
     world.namespace(ns).await;
@@ -70,7 +70,7 @@ pub(crate) async fn definitions_in_use(world: &World) {
     assert!(world.get(&gadget).await.is_some());
 }
 
-// spec 05 §18.4, spec 07
+// docs/design/apply.md#objects-handed-over; cases additions-a49, additions-a50
 pub(crate) async fn definitions_are_saved_before_anything_goes(world: &World) {
     let ns = "saved";
     world.namespace(ns).await;
@@ -227,7 +227,7 @@ pub(crate) async fn operator_runs_with_a_ready_pod(world: &World) {
     assert!(!world.engine.has_operator(&revision).await);
 }
 
-// spec 07 §4.14: a definition that stays must not depend on a webhook that goes
+// docs/design/additions.md#uninstall-policy: a definition that stays must not depend on a webhook that goes
 pub(crate) async fn conversion_webhooks_go_with_their_extension(world: &World) {
     let mut definition = crd("tools", "Tool");
     let mut old = definition["spec"]["versions"][0].clone();

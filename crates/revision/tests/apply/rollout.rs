@@ -7,7 +7,7 @@ use crate::world::{
     World, actions, config_map, crd, deployment, our_managers, owner_names, phase, until, version,
 };
 
-// spec 05 acceptance 5, 7, 38, 68
+// Cases apply-5, apply-7, apply-38, apply-68
 pub(crate) async fn created_once_and_then_left_alone(world: &mut World) {
     let ns = "create";
     world.namespace(ns).await;
@@ -37,7 +37,7 @@ pub(crate) async fn created_once_and_then_left_alone(world: &mut World) {
     assert_eq!(version(&world.get(&objects[1]).await.unwrap()), version(&live));
 }
 
-// spec 05 acceptance 15, 16, 17, 18, 19
+// Cases apply-15, apply-16, apply-17, apply-18, apply-19
 pub(crate) async fn drift_is_repaired_and_foreign_fields_are_kept(world: &World) {
     let ns = "drift";
     world.namespace(ns).await;
@@ -121,7 +121,7 @@ pub(crate) async fn atomic_lists_are_ours_and_keyed_lists_shared(world: &World) 
     assert_eq!(world.get(&role).await.unwrap()["rules"], rules);
 }
 
-// spec 05 acceptance 30, 48
+// Cases apply-30, apply-48
 pub(crate) async fn validation_by_dry_run(world: &World) {
     let ns = "late";
     let map = config_map(ns, "a", json!({}));
@@ -152,7 +152,7 @@ pub(crate) async fn validation_by_dry_run(world: &World) {
     assert!(message.contains("failed to create typed patch object"), "{message}");
 }
 
-// spec 05 acceptance 64
+// Case apply-64
 pub(crate) async fn custom_resource_after_its_definition(world: &World) {
     let ns = "custom";
     world.namespace(ns).await;
@@ -167,7 +167,7 @@ pub(crate) async fn custom_resource_after_its_definition(world: &World) {
     assert!(world.get(&widget).await.is_some());
 }
 
-// spec 05 acceptance 36
+// Case apply-36
 pub(crate) async fn failing_probes_hold_the_next_phase(world: &World) {
     let ns = "probes";
     world.namespace(ns).await;
@@ -188,7 +188,7 @@ pub(crate) async fn failing_probes_hold_the_next_phase(world: &World) {
     assert_eq!(world.get(&map).await, None);
 }
 
-// spec 05 §13: a namespace that is being deleted; a full quota; a policy that says no
+// docs/design/apply.md#namespaces: a namespace that is being deleted; a full quota; a policy that says no
 pub(crate) async fn refusals_of_the_server(world: &World) {
     let ns = "dying";
     world.namespace(ns).await;

@@ -1,8 +1,8 @@
-//! Why there is no plan (spec 07 §5.5).
+//! Why there is no plan (docs/design/additions.md#dependency-modes).
 
 use crate::world::World;
 
-// spec 07 A-33
+// Case additions-a33
 #[test]
 fn a_conflict_is_a_tree_from_the_goal_to_each_dropped_candidate() {
     let world = World::default()

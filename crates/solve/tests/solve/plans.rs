@@ -1,4 +1,5 @@
-//! Which plan is found (spec 07 §§5.2, 5.3, 5.5).
+//! Which plan is found (docs/design/additions.md#requirement-texts, docs/design/additions.md#order-of-preference,
+//! docs/design/additions.md#dependency-modes).
 
 use olm_resolve::UpgradeScope;
 use olm_solve::{Because, SolveError};
@@ -191,7 +192,7 @@ fn installed_extensions_move_along_edges_only_and_only_where_needed() {
     assert_eq!(gone.plan(), "", "what no catalog offers any more stays");
 }
 
-// spec 08 R-1: down only from what is deprecated or gone
+// docs/design/additions.md#downgrades: down only from what is deprecated or gone
 #[test]
 fn a_deprecated_bundle_may_be_left_for_a_lower_one() {
     let catalog = |state: &str| {
@@ -216,7 +217,7 @@ fn an_upgrade_names_a_channel_that_leads_to_it() {
     assert_eq!(plan.steps[0].changes[0].to.channel.as_deref(), Some("fast"));
 }
 
-// spec 07 A-32; the deadlock of S1: neither can be upgraded first
+// Case additions-a32; the deadlock of S1: neither can be upgraded first
 #[test]
 fn mutual_upgrades_are_one_group() {
     let world = World::default()
@@ -271,7 +272,7 @@ fn a_kind_is_handed_over() {
     assert_eq!(*because, Because::WouldBreak { what });
 }
 
-// spec 07 in a full solve
+// Cases additions-a24, additions-a25, additions-a26 in a full solve
 #[test]
 fn requirements_are_met_by_one_bundle_or_by_the_cluster() {
     let served = World::default().catalog("main", 0, &["app 1.0.0 @s gvk:Bucket", "store 1.0.0 @s +Bucket"]);
@@ -386,7 +387,7 @@ fn wishes_narrow_channels_catalogs_and_requirements() {
     assert_eq!(narrow.plan(), "app.v1.0.0@main");
 }
 
-// spec 08
+// docs/design/additions.md#upgrade-scope, docs/design/additions.md#skipped-versions
 #[test]
 fn the_brakes_of_a_wish_hold() {
     let mut world = World::default()

@@ -1,4 +1,5 @@
-//! The form of constraints: hyphen ranges rewritten, groups split into operators and operands (spec 03 §4.2).
+//! The form of constraints: hyphen ranges rewritten, groups split into operators and operands
+//! (docs/design/resolution.md#constraint-grammar).
 
 use std::ops::Range;
 

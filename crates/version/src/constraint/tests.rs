@@ -1,4 +1,4 @@
-//! Constraints: the tables of spec 03 §4.
+//! Constraints: the tables of docs/design/resolution.md#version-constraints.
 
 use super::Constraint;
 use crate::Version;
@@ -11,7 +11,7 @@ fn error(constraint: &str) -> String {
     Constraint::parse(constraint).unwrap_err().to_string()
 }
 
-// spec 03 acceptance 50–56
+// Cases resolution-50, resolution-51, resolution-52, resolution-53, resolution-54, resolution-55, resolution-56
 #[test]
 fn surprising_matches_are_kept() {
     for (constraint, version, expected) in [
@@ -33,7 +33,7 @@ fn surprising_matches_are_kept() {
     assert_eq!(error(">1.0.0 - 2.0.0"), r#"improper constraint: ">>= 1.0.0, <= 2.0.0 ""#);
 }
 
-// spec 08 S2-2: each row as constraint, versions inside, versions outside
+// Case seeds-s2-2: each row as constraint, versions inside, versions outside
 #[test]
 fn documented_expansions_hold() {
     for (constraint, inside, outside) in [
@@ -116,7 +116,8 @@ fn matching<'a>(constraint: &str, versions: &[&'a str]) -> Vec<&'a str> {
     versions.iter().copied().filter(|version| matches(constraint, version)).collect()
 }
 
-/// The core of each cell of the table of spec 03 §4.3: what is matched of a ladder of versions.
+/// The core of each cell of the table of docs/design/resolution.md#constraint-matching: what is matched of a ladder of
+/// versions.
 #[test]
 fn every_operator_follows_its_row_at_every_precision() {
     const LADDER: [&str; 12] = [
@@ -199,7 +200,7 @@ fn pre_releases_are_opted_into_by_group() {
     }
 }
 
-// The rows of spec 03 §4.4 that no other test has.
+// The rows of docs/design/resolution.md#constraint-matching that no other test has.
 #[test]
 fn surprises_are_kept() {
     for (constraint, inside, outside) in [
@@ -220,7 +221,8 @@ fn surprises_are_kept() {
     }
 }
 
-// spec 03 §§4.1, 4.2: each text with the error and where it points, ^ under the first byte of the fault
+// docs/design/api.md#version-expression, docs/design/resolution.md#constraint-grammar: each text with the error and
+// where it points, ^ under the first byte of the fault
 #[test]
 fn errors_are_exact_and_point_at_the_fault() {
     for (text, message, fault, expected) in [

@@ -13,7 +13,7 @@ use super::{
 };
 
 /// JSON text in canonical form: compact, keys sorted by bytes at every level, the last of equal keys kept, numbers
-/// through a double, one spelling of strings (spec 02 §A4).
+/// through a double, one spelling of strings (docs/design/catalogd.md#canonical-line).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Canonical {
     /// The text, without a final newline.

@@ -1,7 +1,7 @@
 //! JSON text in the form that the Go encoder gives it, and the reading of it.
 //!
-//! Object keys are sorted by bytes, numbers and escapes have one spelling (spec 02 §A4), so that equal
-//! content has equal bytes.
+//! Object keys are sorted by bytes, numbers and escapes have one spelling (docs/design/catalogd.md#canonical-line), so
+//! that equal content has equal bytes.
 
 mod canonical;
 mod number;

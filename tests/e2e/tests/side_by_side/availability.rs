@@ -17,7 +17,7 @@ fn operator(scenario: &Scenario, verb: &str) -> Result<()> {
     Ok(())
 }
 
-// spec 01 acceptance 24; spec 05 §3.6, §6.5
+// docs/design/apply.md#mirrored-conditions, docs/design/apply.md#revision-conditions; case api-24
 #[tokio::test(flavor = "multi_thread")]
 async fn follows_the_operator() -> Result<()> {
     let scenario = Scenario::new("faltering", &["1.0.0"]).await?;

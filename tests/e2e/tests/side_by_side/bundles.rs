@@ -75,7 +75,7 @@ async fn permitted_in(scenario: &Scenario, namespaces: &[&str]) -> Result<()> {
     Ok(())
 }
 
-// spec 04 acceptance 43, 46, 59; spec 07 A-38
+// Cases bundles-43, bundles-46, bundles-59, additions-a38
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_works_where_it_is_told_to() -> Result<()> {
     let scenario = Scenario::of("scoped", Sample::scoped, &["1.0.0"]).await?;
@@ -140,7 +140,7 @@ async fn nothing_is_applied(scenario: &Scenario) -> Result<()> {
     Ok(())
 }
 
-// spec 04 acceptance 21, 22; spec 07 A-45
+// Cases bundles-21, bundles-22, additions-a45
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bundle_that_asks_for_too_much_is_not_applied() -> Result<()> {
     let mut scenario = Scenario::of("hostile", Sample::webhooks, &[]).await?;
@@ -189,7 +189,7 @@ async fn a_bundle_that_asks_for_too_much_is_not_applied() -> Result<()> {
     scenario.finish().await
 }
 
-// spec 07 A-37
+// Case additions-a37
 #[tokio::test(flavor = "multi_thread")]
 async fn the_only_namespace_that_an_operator_can_watch_is_named() -> Result<()> {
     let mut scenario = Scenario::new("own", &[]).await?;
@@ -219,7 +219,7 @@ async fn the_only_namespace_that_an_operator_can_watch_is_named() -> Result<()> 
     scenario.finish().await
 }
 
-// spec 04 §8.2, §9.5
+// docs/design/bundles.md#watched-namespaces, docs/design/bundles.md#configuration-errors
 #[tokio::test(flavor = "multi_thread")]
 async fn a_namespace_to_watch_has_to_fit_the_bundle() -> Result<()> {
     let mut scenario = Scenario::new("watching", &["1.0.0"]).await?;
@@ -252,7 +252,7 @@ async fn a_namespace_to_watch_has_to_fit_the_bundle() -> Result<()> {
     scenario.finish().await
 }
 
-// spec 04 §13
+// docs/design/bundles.md#deployment-configuration
 #[tokio::test(flavor = "multi_thread")]
 async fn where_an_operator_runs_can_be_said() -> Result<()> {
     let scenario = Scenario::new("placed", &["1.0.0"]).await?;

@@ -6,7 +6,7 @@ use kube::api::DeleteParams;
 use olm_e2e::Scenario;
 use serde_json::json;
 
-// spec 05 acceptance 20, 22, 23; spec 03 acceptance 47, 49
+// Cases apply-20, apply-22, apply-23, resolution-47, resolution-49
 #[tokio::test(flavor = "multi_thread")]
 async fn deleted_while_installed_and_back() -> Result<()> {
     let mut scenario = Scenario::new("gone", &["1.0.0"]).await?;

@@ -34,7 +34,7 @@ async fn is_said_to_be_late(test: &str, change: fn(&mut Files)) -> Result<()> {
     scenario.finish().await
 }
 
-// spec 05 acceptance 31, spec 01 acceptance 25
+// Cases apply-31, api-25
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_that_never_gets_ready() -> Result<()> {
     let never =
@@ -42,7 +42,7 @@ async fn an_operator_that_never_gets_ready() -> Result<()> {
     is_said_to_be_late("unready", never).await
 }
 
-// spec 05 acceptance 31, spec 01 acceptance 25
+// Cases apply-31, api-25
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_that_does_not_exist() -> Result<()> {
     let missing = |files: &mut Files| replace_in(files, CSV, "image: ", "image: registry.invalid/");

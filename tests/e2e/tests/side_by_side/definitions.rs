@@ -75,7 +75,7 @@ const REMOVED: &str = "existingFieldRemoval: removed field : v1.^.spec.salutatio
                        v1: ^.spec.salutation: type: type changed : \"string\" -> \"\"";
 const GONE: &str = "storedVersionRemoval: stored versions removed : [v1]";
 
-// spec 05 §15.1
+// docs/design/apply.md#crd-upgrade-safety
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removed_field_holds_an_upgrade_back_unless_safety_is_off() -> Result<()> {
     let scenario = installed("strict", &[|_| ()]).await?;
@@ -95,7 +95,7 @@ async fn a_removed_field_holds_an_upgrade_back_unless_safety_is_off() -> Result<
     scenario.finish().await
 }
 
-// spec 07 A-46, A-47
+// Cases additions-a46, additions-a47
 #[tokio::test(flavor = "multi_thread")]
 async fn live_asks_the_custom_resources() -> Result<()> {
     let scenario = installed("live", &[salutation_required, mood_required, without_v1]).await?;
@@ -119,7 +119,7 @@ async fn live_asks_the_custom_resources() -> Result<()> {
     scenario.finish().await
 }
 
-// spec 07 §4.13, A-47; spec 08 R-4
+// docs/design/additions.md#crd-checks; case additions-a47
 #[tokio::test(flavor = "multi_thread")]
 async fn warn_tells_and_lets_pass_what_loses_no_stored_version() -> Result<()> {
     let scenario = installed("warn", &[|_| (), without_v1]).await?;

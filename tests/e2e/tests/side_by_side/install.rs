@@ -16,7 +16,7 @@ async fn two_channels(test: &str) -> Result<Scenario> {
     Ok(scenario)
 }
 
-// spec 05 acceptance 4, 5
+// Cases apply-4, apply-5
 #[tokio::test(flavor = "multi_thread")]
 async fn newest_in_range_with_everything_it_says() -> Result<()> {
     let scenario = two_channels("range").await?;
@@ -144,7 +144,7 @@ async fn a_definition_of_a_megabyte() -> Result<()> {
     scenario.finish().await
 }
 
-/// spec 06 A26: `hack/e2e` has operator-controller mirror `mirror.olm.test:5000`, which nobody serves.
+/// Case operations-a26: `hack/e2e` has operator-controller mirror `mirror.olm.test:5000`, which nobody serves.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_bundle_of_a_mirrored_registry() -> Result<()> {
     let scenario = Scenario::new("mirror", &["1.0.0"]).await?;

@@ -37,7 +37,7 @@ async fn scrape(cluster: &Cluster, server: Server, pod: &str, token: Option<&str
     forward.ask(&name, trusting(cluster).await?, &request).await
 }
 
-// spec 06 A4, A5, A6
+// Cases operations-a4, operations-a5, operations-a6
 #[tokio::test(flavor = "multi_thread")]
 async fn are_for_those_who_may_read_them() -> Result<()> {
     let scenario = Scenario::new("metrics", &[]).await?;

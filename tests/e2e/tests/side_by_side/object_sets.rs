@@ -77,7 +77,7 @@ fn field_is(path: &str, value: &str) -> Value {
     json!({"type": "FieldValue", "fieldValue": {"fieldPath": path, "value": value}})
 }
 
-// spec 05 §8
+// docs/design/apply.md#probes
 #[tokio::test(flavor = "multi_thread")]
 async fn a_phase_waits_for_a_volume() -> Result<()> {
     let made = HandMade::new("volume").await?;
@@ -112,7 +112,7 @@ async fn a_phase_waits_for_a_volume() -> Result<()> {
     cluster.delete(&volumes, &name).await
 }
 
-// spec 05 §8
+// docs/design/apply.md#probes
 #[tokio::test(flavor = "multi_thread")]
 async fn a_phase_waits_for_each_kind_of_assertion() -> Result<()> {
     let made = HandMade::new("asserted").await?;
@@ -173,7 +173,7 @@ fn content_phases(made: &HandMade) -> Value {
     json!([{"name": "resources", "objects": [{ "ref": reference }]}])
 }
 
-// spec 05 acceptance 40
+// Case apply-40
 #[tokio::test(flavor = "multi_thread")]
 async fn replaced_content_blocks_a_revision() -> Result<()> {
     let made = HandMade::new("blocked").await?;
@@ -195,7 +195,7 @@ async fn replaced_content_blocks_a_revision() -> Result<()> {
     made.finish().await
 }
 
-// spec 05 §6.3
+// docs/design/apply.md#content-and-digests
 #[tokio::test(flavor = "multi_thread")]
 async fn content_that_could_change_is_not_applied() -> Result<()> {
     let made = HandMade::new("mutable").await?;
@@ -211,7 +211,7 @@ async fn content_that_could_change_is_not_applied() -> Result<()> {
     made.finish().await
 }
 
-// spec 05 §6.6, acceptance 33
+// docs/design/apply.md#progress-deadline; case apply-33
 #[tokio::test(flavor = "multi_thread")]
 async fn a_roll_out_that_is_late_may_still_succeed() -> Result<()> {
     let made = HandMade::new("late-set").await?;
@@ -228,7 +228,7 @@ async fn a_roll_out_that_is_late_may_still_succeed() -> Result<()> {
     made.finish().await
 }
 
-// spec 05 §6.7
+// docs/design/apply.md#removal
 #[tokio::test(flavor = "multi_thread")]
 async fn archiving_a_late_roll_out_removes_its_objects() -> Result<()> {
     let made = HandMade::new("late-archived").await?;

@@ -20,7 +20,7 @@ async fn installed(test: &str) -> Result<Scenario> {
     Ok(scenario)
 }
 
-// spec 05 acceptance 15–19
+// Cases apply-15, apply-16, apply-17, apply-18, apply-19
 #[tokio::test(flavor = "multi_thread")]
 async fn drift_is_repaired_and_additions_are_kept() -> Result<()> {
     let scenario = installed("drift").await?;
@@ -62,7 +62,7 @@ async fn drift_is_repaired_and_additions_are_kept() -> Result<()> {
     scenario.finish().await
 }
 
-// spec 05 acceptance 26
+// Case apply-26
 #[tokio::test(flavor = "multi_thread")]
 async fn a_foreign_object_is_not_touched() -> Result<()> {
     let scenario = Scenario::new("foreign", &["1.0.0"]).await?;
@@ -85,7 +85,7 @@ async fn a_foreign_object_is_not_touched() -> Result<()> {
     scenario.finish().await
 }
 
-// spec 05 acceptance 26
+// Case apply-26
 #[tokio::test(flavor = "multi_thread")]
 async fn a_foreign_operator_is_waited_for() -> Result<()> {
     let scenario = Scenario::new("occupied", &["1.0.0"]).await?;
@@ -103,7 +103,7 @@ async fn a_foreign_operator_is_waited_for() -> Result<()> {
     scenario.finish().await
 }
 
-// spec 05 §10
+// docs/design/apply.md#drift
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_by_hand_stays() -> Result<()> {
     let scenario = installed("restart").await?;
@@ -135,7 +135,7 @@ async fn a_restart_by_hand_stays() -> Result<()> {
     scenario.finish().await
 }
 
-// spec 05 acceptance 24, 25
+// Cases apply-24, apply-25
 #[tokio::test(flavor = "multi_thread")]
 async fn two_extensions_cannot_share_objects() -> Result<()> {
     let scenario = installed("shared").await?;
@@ -164,7 +164,7 @@ async fn two_extensions_cannot_share_objects() -> Result<()> {
     scenario.finish().await
 }
 
-// spec 05 acceptance 58
+// Case apply-58
 #[tokio::test(flavor = "multi_thread")]
 async fn uninstalling_leaves_nothing() -> Result<()> {
     let scenario = installed("remove").await?;
@@ -195,7 +195,7 @@ async fn uninstalling_leaves_nothing() -> Result<()> {
     scenario.finish().await
 }
 
-// spec 05 acceptance 59
+// Case apply-59
 #[tokio::test(flavor = "multi_thread")]
 async fn orphaned_objects_stay_and_are_taken_up_again() -> Result<()> {
     let scenario = installed("orphan").await?;
@@ -219,7 +219,7 @@ async fn orphaned_objects_stay_and_are_taken_up_again() -> Result<()> {
     scenario.finish().await
 }
 
-// spec 05 acceptance 30
+// Case apply-30
 #[tokio::test(flavor = "multi_thread")]
 async fn a_namespace_that_comes_late() -> Result<()> {
     let scenario = Scenario::new("late", &["1.0.0"]).await?;

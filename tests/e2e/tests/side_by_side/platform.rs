@@ -71,7 +71,8 @@ async fn wait_operator(cluster: &Cluster, expect: &str) -> Result<DynamicObject>
     cluster.wait(&operators, "olm", expect, says).await
 }
 
-// spec 06 A34, A35, A41, A42, A43, A45; spec 08 S2-7, R-10
+// docs/design/additions.md#ignored-constraints; cases operations-a34, operations-a35, operations-a41, operations-a42,
+// operations-a43, operations-a45, seeds-s2-7
 #[tokio::test(flavor = "multi_thread")]
 async fn a_minor_update_of_openshift_waits_for_the_extension() -> Result<()> {
     let mut scenario = Scenario::new("blocker", &[]).await?;

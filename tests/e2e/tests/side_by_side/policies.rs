@@ -26,7 +26,7 @@ fn kubectl(arguments: &[&str], input: &Value) -> Result<(bool, String)> {
     Ok((output.status.success(), String::from_utf8(output.stderr)?))
 }
 
-// spec 06 A31
+// Case operations-a31
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_account_is_deprecated() -> Result<()> {
     let scenario = Scenario::new("account", &["1.0.0"]).await?;
@@ -102,7 +102,7 @@ async fn delegate(scenario: &Scenario, group: &str) -> Result<()> {
     Ok(())
 }
 
-// spec 06 A32, §1.12
+// docs/design/operations.md#admission-policies; case operations-a32
 #[tokio::test(flavor = "multi_thread")]
 async fn of_users_deny_what_is_not_theirs() -> Result<()> {
     let scenario = Scenario::new("delegated", &["1.0.0"]).await?;

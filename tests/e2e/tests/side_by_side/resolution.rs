@@ -38,7 +38,7 @@ async fn notes(scenario: &Scenario, extension: &str, reason: &str) -> Result<Vec
         .collect())
 }
 
-// spec 03 acceptance 11, 21, 22; spec 07 A-36
+// Cases resolution-11, resolution-21, resolution-22, additions-a36
 #[tokio::test(flavor = "multi_thread")]
 async fn priority_decides_between_catalogs_and_a_changed_one_is_seen() -> Result<()> {
     let scenario = Scenario::new("priority", &["1.0.0", "1.1.0"]).await?;
@@ -68,7 +68,7 @@ async fn priority_decides_between_catalogs_and_a_changed_one_is_seen() -> Result
     scenario.finish().await
 }
 
-// spec 03 acceptance 26
+// Case resolution-26
 #[tokio::test(flavor = "multi_thread")]
 async fn a_catalog_that_is_not_served_is_named_until_it_is_switched_off() -> Result<()> {
     let scenario = Scenario::new("unserved", &["1.0.0"]).await?;
@@ -89,7 +89,7 @@ async fn a_catalog_that_is_not_served_is_named_until_it_is_switched_off() -> Res
     scenario.finish().await
 }
 
-// spec 03 acceptance 44: package, channel and bundle, in this order
+// Case resolution-44: package, channel and bundle, in this order
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_deprecated_is_said_of_package_channel_and_bundle() -> Result<()> {
     let scenario = Scenario::new("old", &["1.0.0"]).await?;
@@ -118,7 +118,7 @@ async fn what_is_deprecated_is_said_of_package_channel_and_bundle() -> Result<()
     scenario.finish().await
 }
 
-// spec 07 A-13, E-09; spec 08 R-6
+// docs/design/additions.md#upgrade-scope; cases additions-a13, additions-e09
 #[tokio::test(flavor = "multi_thread")]
 async fn a_major_update_waits_for_who_asked_to_be_asked() -> Result<()> {
     let mut scenario = Scenario::new("scope", &["1.0.0"]).await?;
@@ -140,7 +140,7 @@ async fn a_major_update_waits_for_who_asked_to_be_asked() -> Result<()> {
     scenario.finish().await
 }
 
-// spec 07 A-16; spec 08 R-12
+// docs/design/additions.md#skipped-versions; case additions-a16
 #[tokio::test(flavor = "multi_thread")]
 async fn a_skipped_version_is_left_out_for_who_asked() -> Result<()> {
     let scenario = Scenario::new("skipped", &["1.0.0", "2.0.0", "3.0.0"]).await?;
@@ -179,7 +179,7 @@ async fn a_skipped_version_is_left_out_for_who_asked() -> Result<()> {
     scenario.finish().await
 }
 
-// spec 07, E-20
+// Cases additions-a21, additions-a22, additions-a23, additions-e20
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dependency_is_refused_reported_or_waited_for() -> Result<()> {
     let scenario = Scenario::new("needs", &["1.0.0"]).await?;
@@ -238,7 +238,7 @@ async fn a_dependency_is_refused_reported_or_waited_for() -> Result<()> {
     scenario.finish().await
 }
 
-// spec 07 §1.1: a wrong value has no effect and is said once
+// docs/design/additions.md#annotations: a wrong value has no effect and is said once
 #[tokio::test(flavor = "multi_thread")]
 async fn an_annotation_with_a_wrong_value_is_told() -> Result<()> {
     let scenario = Scenario::new("wrongkey", &["1.0.0"]).await?;

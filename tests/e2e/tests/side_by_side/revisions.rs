@@ -11,7 +11,7 @@ use olm_api::ClusterObjectSet;
 use olm_e2e::{Scenario, condition, describe, extension};
 use serde_json::{Value, json};
 
-// spec 05 acceptance 14
+// Case apply-14
 #[tokio::test(flavor = "multi_thread")]
 async fn five_archived_revisions_are_kept() -> Result<()> {
     let scenario = Scenario::new("history", &["1.0.0", "1.1.0"]).await?;
@@ -34,7 +34,7 @@ async fn five_archived_revisions_are_kept() -> Result<()> {
     scenario.finish().await
 }
 
-// spec 05 §§4.3, 4.6
+// docs/design/apply.md#revision-metadata, docs/design/apply.md#packing-into-secrets
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_revision_carries() -> Result<()> {
     let mut scenario = Scenario::new("carried", &[]).await?;
@@ -80,7 +80,7 @@ async fn what_a_revision_carries() -> Result<()> {
     scenario.finish().await
 }
 
-// spec 05 acceptance 67
+// Case apply-67
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_secret_is_made_again() -> Result<()> {
     let scenario = Scenario::new("secret", &["1.0.0"]).await?;
@@ -110,7 +110,7 @@ async fn a_lost_secret_is_made_again() -> Result<()> {
     scenario.finish().await
 }
 
-// spec 05 acceptance 57
+// Case apply-57
 #[tokio::test(flavor = "multi_thread")]
 async fn configuration_that_does_not_fit() -> Result<()> {
     let scenario = Scenario::new("config", &["1.0.0"]).await?;
@@ -132,7 +132,7 @@ async fn configuration_that_does_not_fit() -> Result<()> {
     scenario.finish().await
 }
 
-// spec 05 acceptance 56
+// Case apply-56
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_reference_that_is_none() -> Result<()> {
     let scenario = Scenario::new("imageref", &[]).await?;
@@ -151,7 +151,7 @@ async fn an_image_reference_that_is_none() -> Result<()> {
     scenario.finish().await
 }
 
-// spec 01 acceptance 5, spec 05 acceptance 55
+// Cases api-5, apply-55
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_account_is_warned_of_and_ignored() -> Result<()> {
     let scenario = Scenario::new("account", &["1.0.0"]).await?;
@@ -190,7 +190,7 @@ async fn a_service_account_is_warned_of_and_ignored() -> Result<()> {
     scenario.finish().await
 }
 
-// spec 01 acceptance 57
+// Case api-57
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_that_is_too_long() -> Result<()> {
     let scenario = Scenario::new("name", &["1.0.0"]).await?;

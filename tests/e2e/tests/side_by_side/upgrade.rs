@@ -19,7 +19,7 @@ async fn one_channel(test: &str) -> Result<Scenario> {
     Ok(scenario)
 }
 
-// spec 05 acceptance 10, 11
+// Cases apply-10, apply-11
 #[tokio::test(flavor = "multi_thread")]
 async fn along_the_edges_one_revision_each() -> Result<()> {
     let scenario = one_channel("upgrade").await?;
@@ -69,7 +69,7 @@ async fn downgrade_only_if_self_certified() -> Result<()> {
     scenario.finish().await
 }
 
-// spec 05 acceptance 12, 13
+// Cases apply-12, apply-13
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stuck_rollout_can_be_redirected() -> Result<()> {
     let mut scenario = Scenario::new("stuck", &["1.0.0", "1.2.0"]).await?;
@@ -112,7 +112,7 @@ async fn a_stuck_rollout_can_be_redirected() -> Result<()> {
     scenario.finish().await
 }
 
-// spec 05 acceptance 7, 8, 9
+// Cases apply-7, apply-8, apply-9
 #[tokio::test(flavor = "multi_thread")]
 async fn what_does_not_change_objects_makes_no_revision() -> Result<()> {
     let scenario = one_channel("inplace").await?;
@@ -155,7 +155,7 @@ async fn a_version_of_the_same_objects_is_a_revision_too() -> Result<()> {
     scenario.finish().await
 }
 
-// spec 05 acceptance 11
+// Case apply-11
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_version_leaves_out_goes() -> Result<()> {
     let mut scenario = Scenario::new("leftout", &[]).await?;

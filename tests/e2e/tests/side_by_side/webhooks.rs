@@ -122,7 +122,7 @@ fn definition_bundle(definition: &CustomResourceDefinition) -> Option<Vec<u8>> {
     Some(webhook.client_config.as_ref()?.ca_bundle.as_ref()?.0.clone())
 }
 
-// spec 04 acceptance 60, spec 07 A-44
+// Cases bundles-60, additions-a44
 #[tokio::test(flavor = "multi_thread")]
 async fn webhooks_answer_before_during_and_after_a_renewal() -> Result<()> {
     let scenario = Scenario::of("webhooks", Sample::webhooks, &["1.0.0"]).await?;

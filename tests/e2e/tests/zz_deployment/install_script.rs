@@ -95,7 +95,7 @@ async fn twice(scenario: &Scenario) -> Result<()> {
     Ok(())
 }
 
-// spec 06 A27, §8.1
+// docs/design/operations.md#install-script; case operations-a27
 #[tokio::test(flavor = "multi_thread")]
 async fn may_be_run_again_and_again() -> Result<()> {
     let _alone = alone().await;
@@ -164,7 +164,7 @@ async fn stands_by(cluster: &Cluster, namespace: &str) -> Result<()> {
     }
 }
 
-// spec 06 A30, §8.2(6)
+// docs/design/operations.md#multiple-installations; case operations-a30
 #[tokio::test(flavor = "multi_thread")]
 async fn has_no_effect_where_olm_is_installed_elsewhere() -> Result<()> {
     let _alone = alone().await;

@@ -89,7 +89,7 @@ async fn wait_told(scenario: &Scenario, cause: &str) -> Result<()> {
     .await
 }
 
-// spec 06 A13, F4
+// docs/design/operations.md#proxies; case operations-a13
 #[tokio::test(flavor = "multi_thread")]
 async fn that_is_dead_is_named() -> Result<()> {
     let _alone = alone().await;
@@ -108,7 +108,7 @@ async fn that_is_dead_is_named() -> Result<()> {
     scenario.finish().await
 }
 
-// spec 06 A14
+// Case operations-a14
 #[tokio::test(flavor = "multi_thread")]
 async fn that_works_gets_the_requests_for_catalogs() -> Result<()> {
     let _alone = alone().await;

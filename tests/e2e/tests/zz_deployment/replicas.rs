@@ -83,7 +83,7 @@ async fn installed() -> Result<Scenario> {
     Ok(scenario)
 }
 
-// spec 06 A16, A17, A20, A21; §5
+// docs/design/operations.md#replicas; cases operations-a16, operations-a17, operations-a20, operations-a21
 #[tokio::test(flavor = "multi_thread")]
 async fn follow_a_leader_that_dies_or_hangs() -> Result<()> {
     let _alone = alone().await;
@@ -162,7 +162,7 @@ pub(crate) async fn is_served_at_times(scenario: &Scenario) -> Result<()> {
     .await
 }
 
-// spec 06 A18, A57; §5.5
+// docs/design/operations.md#shutdown; cases operations-a18, operations-a57
 #[tokio::test(flavor = "multi_thread")]
 async fn hand_over_at_once_when_told_to_stop() -> Result<()> {
     let _alone = alone().await;
@@ -263,7 +263,7 @@ async fn stop_as_they_start(cluster: &Cluster, server: Server) -> Result<()> {
     Ok(())
 }
 
-// spec 06 §1.9: the budgets let nodes drain, but not both replicas at once.
+// docs/design/operations.md#ports-and-network-policies: the budgets let nodes drain, but not both replicas at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn go_from_a_node_that_is_drained_one_by_one() -> Result<()> {
     let _alone = alone().await;

@@ -139,7 +139,7 @@ async fn that_are_documented_are_enough_for_an_operator_with_webhooks() -> Resul
     scenario.finish().await
 }
 
-// spec 06 A53, §1.6
+// docs/design/operations.md#hardened-rights; case operations-a53
 #[tokio::test(flavor = "multi_thread")]
 async fn that_are_few_are_enough_for_what_an_administrator_admits() -> Result<()> {
     let _alone = alone().await;

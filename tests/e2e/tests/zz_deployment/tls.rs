@@ -61,7 +61,7 @@ async fn agreed(cluster: &Cluster, offer: Offer) -> Result<Option<(ProtocolVersi
     Ok(Some((connection.protocol_version().context("no version")?, suite)))
 }
 
-// spec 06 A7, A8, A9
+// Cases operations-a7, operations-a8, operations-a9
 #[tokio::test(flavor = "multi_thread")]
 async fn profiles_are_kept() -> Result<()> {
     let _alone = alone().await;

@@ -99,7 +99,7 @@ fn exists(server: &Server, kind: &str, name: &str) -> bool {
     !server.kubectl(&["get", kind, name, "--ignore-not-found", "--output", "name"], "").is_empty()
 }
 
-// spec 06 §8.1
+// docs/design/operations.md#install-script
 #[test]
 fn wrong_usage_is_told() {
     let script = Script { programs: tempfile::tempdir().unwrap(), kubeconfig: "/nonexistent".to_owned() };
@@ -120,7 +120,7 @@ fn wrong_usage_is_told() {
     }
 }
 
-// spec 06 A29
+// Case operations-a29
 #[tokio::test(flavor = "multi_thread")]
 async fn another_namespace_is_followed_everywhere() {
     let server = Server::start().await;
@@ -177,7 +177,7 @@ async fn another_namespace_is_followed_everywhere() {
     assert!(!exists(&server, "namespace", "other"), "a dry run changes nothing");
 }
 
-// spec 06 A27, §8.1(4, 5, 6)
+// docs/design/operations.md#install-script; case operations-a27(4, 5, 6)
 #[tokio::test(flavor = "multi_thread")]
 async fn it_installs_and_may_run_again() {
     let server = Server::start().await;
@@ -232,7 +232,7 @@ async fn it_installs_and_may_run_again() {
     assert_eq!(said, format!("Error: OLM is installed in another namespace: {others}\n"));
 }
 
-// spec 06 §8.1: what a kubectl applied before, whichever way, is taken over.
+// docs/design/operations.md#install-script: what a kubectl applied before, whichever way, is taken over.
 #[tokio::test(flavor = "multi_thread")]
 async fn it_takes_over_what_the_reference_installed() {
     let server = Server::start().await;
@@ -258,7 +258,7 @@ async fn it_takes_over_what_the_reference_installed() {
     }
 }
 
-// spec 06 §8.1
+// docs/design/operations.md#install-script
 #[tokio::test(flavor = "multi_thread")]
 async fn it_checks_before_it_changes_anything() {
     let server = Server::start().await;
@@ -342,7 +342,7 @@ fn cert_manager(server: &Server) -> Value {
     ]})
 }
 
-// spec 06 §8.1(1, 2)
+// docs/design/operations.md#install-script(1, 2)
 #[tokio::test(flavor = "multi_thread")]
 async fn it_waits_for_cert_manager_where_the_variant_needs_it() {
     let server = Server::start().await;
@@ -386,7 +386,7 @@ const EXTENSION: &str =
 const CATALOG: &str = "{apiVersion: olm.operatorframework.io/v1, kind: ClusterCatalog, metadata: {name: hub},
     spec: {source: {type: Image, image: {ref: r.example/hub:v1}}}}";
 
-// spec 06 §8.3
+// docs/design/operations.md#upgrade-and-removal
 #[tokio::test(flavor = "multi_thread")]
 async fn it_removes_what_it_installed() {
     let server = Server::start_with(Options { controllers: HOUSEKEEPING }).await;

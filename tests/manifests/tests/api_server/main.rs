@@ -103,7 +103,7 @@ impl Server {
 
 const SERVER_SIDE: &[&str] = &["--server-side", "--force-conflicts"];
 
-// spec 06 A1 (what an API server says of it), §1.1
+// Case operations-a1
 #[tokio::test(flavor = "multi_thread")]
 async fn every_variant_is_valid_and_may_follow_every_other() {
     let server = Server::start().await;
@@ -149,7 +149,8 @@ async fn every_variant_is_valid_and_may_follow_every_other() {
     }
 }
 
-// spec 06 §8.2(1, 3), F1: names, selectors and references that cannot change are those of the reference.
+// docs/design/operations.md#multiple-installations(1, 3), F1: names, selectors and references that cannot change are
+// those of the reference.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_installation_of_the_reference_is_taken_over() {
     for (before, after) in [(&[][..], &[][..]), (&[], SERVER_SIDE), (SERVER_SIDE, SERVER_SIDE)] {

@@ -219,7 +219,8 @@ fn read<T: FromStr>(name: &str, text: &str) -> Result<T, Fault> {
     text.parse().map_err(|_| Fault::error(format!("type conversion error: {name}")))
 }
 
-/// -1, 0 or 1 by the precedence of two versions, read tolerantly from whatever the operands print as (spec 03 §3.2).
+/// -1, 0 or 1 by the precedence of two versions, read tolerantly from whatever the operands print as
+/// (docs/design/resolution.md#versions).
 fn semver_compare(a: &Value<'_>, b: &Value<'_>, meter: &mut Meter) -> Result<i64, Fault> {
     let mut read = |value: &Value<'_>| {
         let number;

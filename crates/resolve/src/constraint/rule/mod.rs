@@ -1,5 +1,5 @@
-//! Rules of `cel` constraints: parsed and checked once, evaluated against the properties of a bundle (spec 03 §6.2
-//! rule 8).
+//! Rules of `cel` constraints: parsed and checked once, evaluated against the properties of a bundle
+//! (docs/design/resolution.md#constraint-property).
 //!
 //! The `cel` crate parses and expands macros. Checking and evaluating are ours: the crate has no type checker, and its
 //! interpreter neither bounds the work of a rule nor shares the values that it loops over.

@@ -38,10 +38,10 @@ fn expand(rule: &str) -> String {
 #[test]
 fn rules_that_hold() {
     let rules = [
-        // spec 08 S1-2, spec 07 A-27
+        // Cases seeds-s1-2, additions-a27
         r#"properties.exists(p, p.type == "certified")"#,
         r#"properties.exists(p, p.type == "certified") && properties.exists(p, p.type == "color")"#,
-        // spec 07 A-28: of all properties only one has a version; the others' errors are absorbed
+        // Case additions-a28: of all properties only one has a version; the others' errors are absorbed
         r#"properties.exists(p, semver_compare(p.value.version, "1.2") >= 0)"#,
         r#"semver_compare(P(olm.package).version, "1.9") == 1"#,
         r#"semver_compare("v1.2", "1.2.0") == 0 && semver_compare(1, 1.0) == 0 && semver_compare(2u, "3") == -1"#,
@@ -107,7 +107,7 @@ fn rules_that_hold() {
 #[test]
 fn rules_that_fail_while_running() {
     let cases = [
-        // spec 07 E-17
+        // Case additions-e17
         ("properties.all(p, p.value.x == 1)", "no such key: x"),
         ("P(color).x == 1", "unsupported selection of field 'x' on type 'string'"),
         ("P(map).x == 1", "no such key: x"),
@@ -148,7 +148,7 @@ fn rules_that_fail_while_running() {
 
 #[test]
 fn properties_that_are_no_json_are_empty() {
-    // spec 07 §5.4 rule 7
+    // docs/design/additions.md#constraint-grammar
     let rule = Rule::compile("properties.all(p, p.type != 'x')".to_owned()).unwrap();
     let facts = json!([{ "type": "a", "value": 1 }, {}]);
     assert_eq!(
