@@ -167,7 +167,8 @@ kind_wait() {
 }
 
 # kind_connect_nodes: where the node image has no network plugin of its own,
-# each node gives addresses of its range to pods and knows the ways to the others.
+# each node gives addresses of its range to pods, has routes to the others, and
+# masquerades what leaves the pods' network (kind's default).
 kind_connect_nodes() {
   ! kind_kubectl --namespace kube-system get daemonset kindnet >/dev/null 2>&1 || return 0
   local node other address
@@ -184,6 +185,16 @@ kind_connect_nodes() {
       [[ $other == "$node" ]] || ! kind_running "$other" ||
         docker exec "$other" ip route replace "$pod_subnet" via "$address"
     done
+    docker exec -i "$node" nft --file - <<'END'
+table ip olm_masquerade
+delete table ip olm_masquerade
+table ip olm_masquerade {
+  chain postrouting {
+    type nat hook postrouting priority srcnat
+    ip saddr 10.244.0.0/16 ip daddr != 10.244.0.0/16 masquerade
+  }
+}
+END
   done
 }
 

@@ -1,5 +1,5 @@
-//! NetworkPolicies that are enforced. The network of the bare cluster ignores them, so what they say is put into
-//! nftables; a cluster of another kind has to enforce them itself.
+//! NetworkPolicies that are enforced. The networks of the clusters that `hack/` makes ignore them, so their rules are
+//! loaded into nftables. Any other cluster has to enforce them itself.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,7 +7,8 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicyPeer, NetworkPolicyPort};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -22,7 +23,10 @@ const TABLE: &str = "ip olm_network_policies";
 /// While it lives, traffic from and to pods is held to the NetworkPolicies, for the pods that there were when it was
 /// made. Traffic from the node passes, as everywhere.
 #[must_use = "policies are enforced while it lives"]
-pub struct Enforced(());
+pub struct Enforced {
+    /// Commands that enter the networks of the nodes.
+    nodes: Vec<Vec<String>>,
+}
 
 impl Enforced {
     /// Enforces the policies as they are now.
@@ -33,29 +37,53 @@ impl Enforced {
             pods: cluster.all::<Pod>().list(&everything).await?.items,
             namespaces: cluster.all::<Namespace>().list(&everything).await?.items,
         };
-        if is_bare() {
-            load(&known.table()?)?;
-        }
-        Ok(Self(()))
+        let (enforced, rules) = (Self { nodes: lax_nodes(cluster).await? }, known.table()?);
+        enforced.nodes.iter().try_for_each(|node| load(node, &rules))?;
+        Ok(enforced)
     }
 }
 
 impl Drop for Enforced {
     fn drop(&mut self) {
-        if is_bare() {
-            // A table that stays makes the next test fail, which says more than this could.
-            let _ = load(&format!("table {TABLE}\ndelete table {TABLE}\n"));
+        for node in &self.nodes {
+            // A table that remains makes the next test fail, which says more than this could.
+            let _ = load(node, &format!("table {TABLE}\ndelete table {TABLE}\n"));
         }
     }
 }
 
-/// Whether the cluster is that of `hack/cluster` on this machine itself.
-fn is_bare() -> bool {
-    std::env::var_os("CONTAINERD_ADDRESS").is_some()
+/// Commands that enter the networks of nodes that do not enforce policies themselves: this machine with the bare
+/// cluster, and nodes of kind without its network plugin.
+async fn lax_nodes(cluster: &Cluster) -> Result<Vec<Vec<String>>> {
+    if std::env::var_os("CONTAINERD_ADDRESS").is_some() {
+        return Ok(vec![Vec::new()]);
+    }
+    let nodes = cluster.all::<Node>().list(&ListParams::default()).await?.items;
+    let plugins = cluster.all::<DaemonSet>().list(&ListParams::default()).await?.items;
+    let is_kind = nodes.iter().any(|node| {
+        node.spec
+            .as_ref()
+            .and_then(|spec| spec.provider_id.as_deref())
+            .is_some_and(|id| id.starts_with("kind://"))
+    });
+    if !is_kind || plugins.iter().any(|plugin| plugin.name_any() == "kindnet") {
+        return Ok(Vec::new());
+    }
+    nodes.iter().map(|node| enter_container(&node.name_any())).collect()
 }
 
-fn load(rules: &str) -> Result<()> {
-    let mut nft = Command::new("nft").args(["--file", "-"]).stdin(Stdio::piped()).spawn().context("nft")?;
+/// Command that enters the network of a node of kind, which is a container of the same name.
+fn enter_container(name: &str) -> Result<Vec<String>> {
+    let found = Command::new("docker").args(["inspect", "--format", "{{.State.Pid}}", name]).output()?;
+    ensure!(found.status.success(), "docker inspect {name}: {}", String::from_utf8_lossy(&found.stderr));
+    let process = String::from_utf8(found.stdout)?;
+    Ok(["nsenter", "--target", process.trim(), "--net"].map(str::to_owned).to_vec())
+}
+
+fn load(enter: &[String], rules: &str) -> Result<()> {
+    let command: Vec<&str> = enter.iter().map(String::as_str).chain(["nft", "--file", "-"]).collect();
+    let mut nft =
+        Command::new(command[0]).args(&command[1..]).stdin(Stdio::piped()).spawn().context("nft")?;
     nft.stdin.take().context("no input")?.write_all(rules.as_bytes())?;
     ensure!(nft.wait()?.success(), "nft refuses:\n{rules}");
     Ok(())

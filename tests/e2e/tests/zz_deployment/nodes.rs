@@ -34,7 +34,9 @@ async fn replicas_on_two_nodes_outlive_a_drained_and_a_lost_node() -> Result<()>
     for node in &control_plane {
         kubectl(&["cordon", &node.name_any()])?;
     }
+    let closed: Vec<String> = control_plane.iter().map(Node::name_any).collect();
     let checked = with_two_of_each(&cluster, async || {
+        spread_replicas(&cluster, &closed).await?;
         replicas_are_apart(&cluster).await?;
         outlive_a_drained_node(&cluster).await?;
         replicas_are_apart(&cluster).await?;
@@ -81,12 +83,22 @@ async fn outlive_a_drained_node(cluster: &Cluster) -> Result<()> {
     let ended = end_installs(installs).await;
     kubectl(&["uncordon", &node])?;
     drained.and(ended)?;
-    // Both replicas may be on the other node now.
+    spread_replicas(cluster, &[]).await
+}
+
+/// Deletes replicas on closed nodes, and one where both are on one node, so that new ones are scheduled elsewhere.
+async fn spread_replicas(cluster: &Cluster, closed: &[String]) -> Result<()> {
     for server in SERVERS {
         wait_rolled_out(cluster, server).await?;
         for pod in ready_pods(cluster, server).await? {
-            kubectl(&["delete", "pod", "--namespace", olm_e2e::servers::SYSTEM, &pod.name_any()])?;
-            wait_rolled_out(cluster, server).await?;
+            let node = node_of(&pod)?;
+            let replicas = ready_pods(cluster, server).await?;
+            let on_node =
+                replicas.iter().filter(|replica| node_of(replica).is_ok_and(|of| of == node)).count();
+            if closed.contains(&node) || on_node > 1 {
+                kubectl(&["delete", "pod", "--namespace", olm_e2e::servers::SYSTEM, &pod.name_any()])?;
+                wait_rolled_out(cluster, server).await?;
+            }
         }
     }
     Ok(())
