@@ -60,7 +60,8 @@ allow_service_starts() {
 # build_binaries: makes $bin_dir from the Go module, unless it was made from
 # the same sources before. A running cluster keeps the files that it has open.
 build_binaries() {
-  local source=$cluster_d/kubernetes hash
+  local source=$cluster_d/kubernetes${OLM_KUBERNETES:+-$OLM_KUBERNETES} hash
+  [[ -e $source/go.mod ]] || fail "OLM_KUBERNETES may be 'oldest' or unset, not '$OLM_KUBERNETES'"
   hash=$(cd "$source" && find . -type f | LC_ALL=C sort | xargs sha256sum | sha256sum | cut -d' ' -f1)
   mkdir -p "$cache_dir"
   (
@@ -70,7 +71,7 @@ build_binaries() {
 }
 
 build_from() {
-  local source=$1 hash=$2 new=$cache_dir/bin.new log=$cache_dir/build.log version
+  local source=$1 hash=$2 new=$bin_dir.new log=$bin_dir.log version
   command -v go >/dev/null || fail "Go is needed to build Kubernetes: install Go 1.21 or later"
   step "building Kubernetes, etcd and CoreDNS from source (5 to 10 minutes on 2 cores; once)"
   rm -rf "$new"
@@ -81,7 +82,7 @@ build_from() {
   flags+=" -X $package.gitMinor=$(cut -d. -f2 <<<"$version") -X $package.gitTreeState=clean"
   (cd "$source" && export CGO_ENABLED=0 GOWORK=off &&
     go build -mod=readonly -buildvcs=false -trimpath -ldflags "$flags" -o "$new/kubernetes" . &&
-    go build -mod=readonly -buildvcs=false -trimpath -ldflags '-s -w' -o "$new/pause" ./pause
+    { [[ ! -e pause ]] || go build -mod=readonly -buildvcs=false -trimpath -ldflags '-s -w' -o "$new/pause" ./pause; }
   ) >"$log" 2>&1 || fail_with_log "$log" "the Go build failed"
   ln -s kubernetes "$new/kubectl"
   echo "$hash" >"$new/source-hash"

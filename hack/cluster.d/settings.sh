@@ -5,7 +5,7 @@
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
 readonly cache_dir=${XDG_CACHE_HOME:-$HOME/.cache}/olm/cluster
-readonly bin_dir=$cache_dir/bin
+readonly bin_dir=$cache_dir/bin${OLM_KUBERNETES:+-$OLM_KUBERNETES}
 
 readonly node_name=olm-node
 readonly bridge=olm0
