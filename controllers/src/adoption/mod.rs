@@ -1,9 +1,9 @@
-//! Takes over what the reference installed with Helm: its newest deployed release becomes revision 1 of the extension,
-//! which the revision controller then makes the owner of everything that runs, without changing it
-//! (docs/design/apply.md#adoption).
+//! Adopts installations that the reference made with Helm. The newest deployed release becomes revision 1 of the
+//! extension. The revision controller then makes that revision the owner of all running objects, without changing
+//! them (docs/design/apply.md#adoption).
 //!
-//! Only reads what Helm stored, never writes it: the releases go with their ClusterExtension, as in the reference. What
-//! the reference installed with revisions needs nothing of this module.
+//! Helm Secrets are only read, never written. They are deleted with their ClusterExtension, as in the reference.
+//! Installations that the reference made with revisions need no adoption.
 
 mod release;
 
@@ -24,14 +24,14 @@ use crate::extension::apply::{Revisions, invalid};
 use crate::failure::Failure;
 use release::{Deployed, Release};
 
-/// What says that a revision has succeeded by being taken over.
+/// Message of the `Succeeded` condition of an adopted revision.
 const TAKEN_OVER: &str = "Revision succeeded - migrated from Helm release";
-/// The name of a release is a label value; a longer name has none.
+/// Maximum length of a label value. A longer extension name has no release.
 const LONGEST_NAME: usize = 63;
-/// How often a status is written that somebody else wrote in between.
+/// Maximum attempts to write a status after a conflict (409).
 const ATTEMPTS: usize = 5;
 
-/// Takes over installations made with Helm.
+/// Adopts installations made with Helm.
 pub(crate) struct Adoption {
     sets: Api<ClusterObjectSet>,
     secrets: Api<Secret>,
@@ -39,18 +39,18 @@ pub(crate) struct Adoption {
     system_namespace: String,
 }
 
-/// What there was to take over.
+/// Result of an adoption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Migrated {
-    /// Nothing, or all of it has been.
+    /// There is nothing to adopt, or the adoption is complete.
     Settled,
-    /// Revision 1 was made or is being settled; there is nothing to decide before it shows. Text for people where it was
-    /// made now.
+    /// Revision 1 exists but is not complete, and no other revision may be created before. Contains the note of an
+    /// Event if it was created now.
     Awaited(Option<String>),
 }
 
 impl Adoption {
-    /// Of a cluster, with releases and Secrets of revisions in `system_namespace`.
+    /// `system_namespace` is the namespace of the releases and of revision Secrets.
     pub(crate) fn new(client: Client, system_namespace: &str) -> Self {
         Self {
             sets: Api::all(client.clone()),
@@ -60,8 +60,8 @@ impl Adoption {
         }
     }
 
-    /// Sees that the extension has a revision if Helm installed it. `revisions` are those that are known, without their
-    /// content; with any there is no request, unless an earlier attempt broke off.
+    /// Creates revision 1 if Helm installed the extension. `revisions` are the known ones. If there are any, no
+    /// request is sent, unless an earlier attempt failed midway.
     pub(crate) async fn migrate(
         &self,
         extension: &ClusterExtension,
@@ -80,7 +80,7 @@ impl Adoption {
         let uid = extension.uid().unwrap_or_default();
         let found = self.deployed(&name, &uid, named).await?;
         let Some((index, number)) = found.adopted else {
-            // Installing over what it may have installed would lose more than waiting does.
+            // Installing over the objects of a passed-over release could lose more than waiting does.
             return match found.passed_over.join(", ") {
                 none if none.is_empty() => Ok(Migrated::Settled),
                 names => Err(Failure::retry(not_owned(&names))),
@@ -89,7 +89,8 @@ impl Adoption {
         let existing = self.revisions.list(&name).await;
         let existing = existing
             .map_err(|failure| failure.context("listing ClusterObjectSets before attempting migration"))?;
-        // Known a moment later: made by an attempt that broke off. Those of strangers never are.
+        // An earlier attempt created it, and the cache will show it soon. `list` returns no revisions of other
+        // owners.
         if !existing.is_empty() {
             return Ok(Migrated::Awaited(None));
         }
@@ -103,8 +104,8 @@ impl Adoption {
         Ok(Migrated::Awaited(Some(note)))
     }
 
-    /// Revision 1 counts as installed from the start, and its successor comes when everything is its own: until then
-    /// what it takes over would be somebody else's to the successor.
+    /// Completes the adoption. Revision 1 counts as installed at once, but its successor must wait until revision 1
+    /// owns all objects. Before that, they would collide with the successor.
     async fn settle(&self, revisions: &[Arc<ClusterObjectSet>]) -> Result<Migrated, Failure> {
         let Some(first) = revisions.iter().find(|set| is_migrated(set)) else { return Ok(Migrated::Settled) };
         if !first.is_true(types::SUCCEEDED) {
@@ -126,7 +127,8 @@ impl Adoption {
         Ok(release::deployed(&indices.items, uid, named))
     }
 
-    /// Reads a release; `named`: an administrator vouches for it, whoever owns its pieces.
+    /// Reads a release. `named` means that an administrator vouches for it, so the owners of its pieces are not
+    /// checked.
     async fn release(&self, index: &str, named: bool) -> Result<Release, Failure> {
         let mut pieces = vec![self.piece(index, 1).await?];
         let further = release::further_pieces(&pieces[0]).map_err(Failure::retry)?;
@@ -162,7 +164,7 @@ impl Adoption {
         let objects = olm_bundle::distinct(objects);
         let made = block_in_place(|| migrated(owner, &bundle, objects, &self.system_namespace));
         let mut revision = made.map_err(invalid)?;
-        // Nothing is written on behalf of a paused extension, from the first moment on.
+        // A paused extension must apply nothing, from the creation of the revision on.
         if let Some(paused) = extension.annotations().get(annotations::EXT_PAUSED) {
             let all = revision.set.metadata.annotations.get_or_insert_default();
             all.insert(annotations::EXT_PAUSED.to_owned(), paused.clone());
@@ -170,8 +172,8 @@ impl Adoption {
         self.revisions.write(&revision).await
     }
 
-    /// Makes the revision one that has succeeded: it stands for what was found working, and what is installed is known
-    /// only from such a revision.
+    /// Sets `Succeeded` on the revision: it represents a working installation, and only a succeeded revision counts
+    /// as installed.
     async fn mark(&self, name: &str) -> Result<(), Failure> {
         let mut attempt = 1;
         loop {
@@ -193,7 +195,7 @@ impl Adoption {
                 Timestamp::now(),
             );
             match write_status(&self.sets, &set, &status).await {
-                // The revision controller has begun its work.
+                // The revision controller has started to write the status as well.
                 Err(kube::Error::Api(answer)) if answer.is_conflict() && attempt < ATTEMPTS => attempt += 1,
                 written => {
                     let context = "updating migrated revision status";
@@ -212,7 +214,7 @@ fn not_owned(names: &str) -> String {
     )
 }
 
-/// Whether the revision stands for a Helm release. No other is ever marked as succeeded here.
+/// Reports whether the revision was made from a Helm release. No other revision is set to succeeded here.
 fn is_migrated(set: &ClusterObjectSet) -> bool {
     let is_marked = set.labels().get(labels::MIGRATED_FROM_HELM).is_some_and(|value| value == "true");
     is_marked && olm_revision::generate::number_of(set) == 1

@@ -1,7 +1,7 @@
-//! Releases that the reference stored with Helm: which one counts, and what it installed
+//! Helm releases of the reference: selection of the release to adopt, and its content
 //! (docs/design/apply.md#helm-releases). Pure.
 //!
-//! What a release holds may be secret: errors name places in it, never content.
+//! A release may contain secrets: errors name positions in it, never content.
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read};
@@ -18,31 +18,29 @@ use serde_json::error::Category;
 
 /// Type of the Secrets that hold the first piece of a release.
 const INDEX_TYPE: &str = "operatorframework.io/index.v1";
-/// Pieces of a release, at most.
+/// Maximum number of pieces of a release.
 const MOST_PIECES: usize = 11;
-/// Bytes of a release after decompression, at most. Eleven pieces of real releases stay below half of it.
+/// Maximum bytes of a release after decompression. Eleven pieces of real releases stay below half of it.
 const MOST_BYTES: u64 = 128 << 20;
 
-/// A stored release that cannot be read.
+/// Error of reading a stored release.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ReleaseError {
-    /// The index does not say which other pieces there are.
+    /// The index lists no other pieces.
     #[error("index secret {0:?} missing chunks data: no key \"extraChunks\"")]
     NoNames(String),
-    /// What it says are not names.
+    /// The list is invalid.
     #[error("index secret {0:?}: \"extraChunks\" is not a JSON list of names")]
     InvalidNames(String),
-    /// More pieces than a release can have.
+    /// The list exceeds [`MOST_PIECES`].
     #[error(
         "release too large: {index:?} consists of {count} chunks, which exceeds the maximum of {MOST_PIECES}"
     )]
     TooManyPieces {
-        /// Name of the index.
         index: String,
-        /// How many pieces it names, itself included.
+        /// Number of pieces, including the index.
         count: usize,
     },
-    /// A Secret without its piece.
     #[error("chunk {number} secret {secret:?} missing chunk data")]
     NoPiece {
         /// Name of the Secret.
@@ -50,7 +48,7 @@ pub(super) enum ReleaseError {
         /// Position of the piece, from 1.
         number: usize,
     },
-    /// A piece without the index as owner.
+    /// The index is not the owner of a piece.
     #[error(
         "chunk {number} secret {secret:?} is not owned by index secret {index:?}; to adopt the release nevertheless, set \
          annotation {key}={index}",
@@ -61,50 +59,45 @@ pub(super) enum ReleaseError {
         secret: String,
         /// Position of the piece, from 1.
         number: usize,
-        /// Name of the index.
         index: String,
     },
     /// The pieces are no gzip stream.
     #[error("release {index:?} cannot be decompressed: {message}")]
     Gzip {
-        /// Name of the index.
         index: String,
-        /// Why.
+        /// Error of the decompression.
         message: String,
     },
-    /// It is larger than [`MOST_BYTES`].
+    /// The release exceeds [`MOST_BYTES`].
     #[error("release too large: {0:?} has more than {MOST_BYTES} bytes after decompression")]
     TooLarge(String),
-    /// It is not the JSON of a release.
+    /// The content is not the JSON of a release.
     #[error("release {index:?} is not the JSON of a release: see line {line} column {column}")]
     Json {
-        /// Name of the index.
         index: String,
-        /// Line of the fault, from 1.
+        /// Line of the error, from 1.
         line: usize,
-        /// Column of the fault.
+        /// Column of the error.
         column: usize,
     },
-    /// A line of its manifest is no object.
+    /// A line of the manifest is not a JSON object.
     #[error("release {index:?}: line {line} of its manifest is not a JSON object")]
     Manifest {
-        /// Name of the index.
         index: String,
         /// Line of the manifest, from 1.
         line: usize,
     },
 }
 
-/// What a release installed.
+/// Content of a release.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Release {
-    /// The bundle.
     pub bundle: BundleIdentity,
-    /// The objects, as they were installed.
+    /// Objects as they were installed.
     pub objects: Vec<Value>,
 }
 
-/// What selects the indices of an extension's releases: labels and fields.
+/// Label and field selectors of the index Secrets of an extension.
 pub(super) fn selectors(extension: &str) -> (String, String) {
     (format!("owner=operator-controller,type=index,name={extension}"), format!("type={INDEX_TYPE}"))
 }
@@ -112,15 +105,15 @@ pub(super) fn selectors(extension: &str) -> (String, String) {
 /// Deployed releases of an extension. Failed and pending ones are ignored, however new they are.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Deployed {
-    /// Name of the index of the newest that may be adopted, and number of the release.
+    /// Index name and release number of the newest release that may be adopted.
     pub adopted: Option<(String, u64)>,
-    /// Names of the indices of those that may not.
+    /// Index names of the deployed releases that may not be adopted.
     pub passed_over: Vec<String>,
 }
 
-/// Selects deployed releases by owner. The reference makes the ClusterExtension the owner of its releases. A Secret
-/// without this owner may be planted, and its content would be applied without pulling or verifying an image: it is
-/// adopted only if an administrator has `named` it.
+/// Selects deployed releases by owner. In the reference the ClusterExtension owns its releases. A Secret without
+/// this owner may be planted, and its content would be applied without pulling or verifying an image. It is adopted
+/// only if an administrator has `named` it.
 pub(super) fn deployed(
     indices: &[PartialObjectMeta<Secret>],
     extension_uid: &str,
@@ -144,7 +137,7 @@ fn is_owned_by(object: &impl ResourceExt, uid: &str) -> bool {
     object.owner_references().iter().any(|owner| owner.uid == uid)
 }
 
-/// Checks that the pieces after the first are owned by the index, which is the first.
+/// Checks that the index, which is the first piece, owns the other pieces.
 pub(super) fn check_owners(pieces: &[Secret]) -> Result<(), ReleaseError> {
     let Some((index, further)) = pieces.split_first() else { return Ok(()) };
     let uid = index.uid().unwrap_or_default();
@@ -158,7 +151,7 @@ pub(super) fn check_owners(pieces: &[Secret]) -> Result<(), ReleaseError> {
     }
 }
 
-/// Names of the Secrets with the pieces after the first.
+/// Names of the Secrets with the other pieces.
 pub(super) fn further_pieces(index: &Secret) -> Result<Vec<String>, ReleaseError> {
     let name = index.name_any();
     let data = index.data.as_ref().and_then(|data| data.get("extraChunks"));
@@ -174,7 +167,7 @@ pub(super) fn further_pieces(index: &Secret) -> Result<Vec<String>, ReleaseError
     Ok(names)
 }
 
-/// Puts the release together from the Secrets with its pieces, the index first.
+/// Assembles a release from the Secrets with its pieces, the index first.
 pub(super) fn read(secrets: &[Secret]) -> Result<Release, ReleaseError> {
     let index = secrets.first().map(ResourceExt::name_any).unwrap_or_default();
     let mut compressed = Vec::new();
@@ -194,7 +187,7 @@ pub(super) fn read(secrets: &[Secret]) -> Result<Release, ReleaseError> {
     Ok(Release { bundle: stored.bundle(), objects })
 }
 
-/// The parts of a release that matter.
+/// Fields of a release that are needed.
 #[derive(Deserialize)]
 struct Stored {
     #[serde(default)]
@@ -214,8 +207,8 @@ struct ChartMetadata {
 }
 
 impl Stored {
-    /// The labels say which bundle it is. Its properties are among the annotations of the chart; they say which
-    /// versions of the platform it supports, and must not be forgotten while revision 1 is in force.
+    /// Reads the bundle from the labels, and its properties from the annotations of the chart. The properties state
+    /// the supported platform versions, which must be known while revision 1 is active.
     fn bundle(self) -> BundleIdentity {
         let mut labels = self.labels.unwrap_or_default();
         let annotations = self.chart.and_then(|chart| chart.metadata?.annotations);

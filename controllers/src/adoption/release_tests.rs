@@ -37,12 +37,12 @@ fn stored(release: &Value) -> Vec<u8> {
     gzip(format!("{release}\n").as_bytes())
 }
 
-/// Name, status and version of the releases, and the one that counts.
+/// Name, status and version of the releases, and the adopted one.
 type Releases = (&'static [(&'static str, &'static str, &'static str)], Option<&'static str>);
 
 // Case apply-61
 #[test]
-fn the_newest_deployed_release_counts() {
+fn newest_deployed_release_is_selected() {
     let rows: [Releases; 7] = [
         (&[], None),
         (&[("v1", "failed", "1"), ("v2", "uninstalled", "2"), ("v3", "pending-install", "3")], None),
@@ -62,7 +62,7 @@ fn the_newest_deployed_release_counts() {
 }
 
 #[test]
-fn release_without_the_extension_as_owner_is_adopted_only_when_named() {
+fn release_without_the_extension_as_owner_is_adopted_only_if_named() {
     let mut planted = index("v9", "deployed", "9");
     let found = |planted: &PartialObjectMeta<Secret>, named| {
         let indices = [index("v1", "deployed", "1"), planted.clone()];
@@ -79,7 +79,7 @@ fn release_without_the_extension_as_owner_is_adopted_only_when_named() {
 }
 
 #[test]
-fn piece_without_the_index_as_owner_is_refused() {
+fn piece_without_the_index_as_owner_is_rejected() {
     let of = |name: &str, uid: &str, owners: &[&str]| {
         let owners: Vec<Value> = owners.iter().map(|uid| owner(uid)).collect();
         let metadata = json!({"name": name, "uid": uid, "ownerReferences": owners});
@@ -99,7 +99,7 @@ fn piece_without_the_index_as_owner_is_refused() {
 }
 
 #[test]
-fn a_release_tells_its_bundle_and_its_objects() {
+fn release_yields_its_bundle_and_objects() {
     let manifest = "\n{\"kind\":\"A\",\"spec\":{\"n\":9007199254740993,\"f\":1.0}}\n\n{\"kind\":\"B\"}";
     let bytes = stored(&json!({
         "name": "demo", "version": 3, "manifest": manifest, "hooks": null, "config": {},
@@ -136,7 +136,7 @@ fn a_release_tells_its_bundle_and_its_objects() {
 }
 
 #[test]
-fn what_go_leaves_out_or_writes_as_null_is_absent() {
+fn missing_and_null_fields_are_equal() {
     for release in [json!({}), json!({"labels": null, "chart": null}), json!({"chart": {"metadata": null}})] {
         let index = secret("i", &[("chunk", &stored(&release)), ("extraChunks", b"null")]);
         assert_eq!(further_pieces(&index), Ok(vec![]));
@@ -145,11 +145,11 @@ fn what_go_leaves_out_or_writes_as_null_is_absent() {
     }
 }
 
-/// Data of an index Secret, and what is wrong with it.
+/// Data of an index Secret, and the error.
 type Index = (&'static [(&'static str, &'static [u8])], &'static str);
 
 #[test]
-fn an_index_that_does_not_say_where_the_pieces_are() {
+fn index_without_valid_list_of_pieces_is_rejected() {
     let rows: [Index; 3] = [
         (&[], "index secret \"i\" missing chunks data: no key \"extraChunks\""),
         (&[("extraChunks", b"[1]")], "index secret \"i\": \"extraChunks\" is not a JSON list of names"),
@@ -164,7 +164,7 @@ fn an_index_that_does_not_say_where_the_pieces_are() {
 }
 
 #[test]
-fn faults_name_their_place_and_no_content() {
+fn errors_name_their_position_and_no_content() {
     let whole = stored(&json!({"manifest": "{}"}));
     let list = stored(&json!({"manifest": "{}\n\n[\"s3cret\"]"}));
     let typed = stored(&json!({"manifest": {"s3cret": 1}}));
@@ -186,7 +186,7 @@ fn faults_name_their_place_and_no_content() {
 }
 
 #[test]
-fn more_than_a_release_can_be_is_not_read() {
+fn oversized_release_is_rejected() {
     let bytes = stored(&json!({"manifest": " ".repeat(2000)}));
     assert!(decode(&bytes, "i", 4000).is_ok());
     assert_eq!(decode(&bytes, "i", 1000).err(), Some(ReleaseError::TooLarge("i".to_owned())));

@@ -1,12 +1,12 @@
-//! Content of one catalog reference in a file: all of it, or one package (docs/design/resolution.md#package-content,
+//! File with the content of one catalog reference: all packages, or one (docs/design/resolution.md#package-content,
 //! docs/design/resolution.md#complete-answers).
 //!
 //! ```text
 //! the lines of packages, as served │ index as JSON │ 8 bytes magic │ length of the lines │ length of the index
 //! ```
-//! Lengths are little-endian u64. A file is written beside its place and renamed when it is whole, so that whoever ends
-//! this process leaves nothing halved. It is not flushed to the disk: what a power failure spoils is told by the
-//! checksum of each package, and is fetched again.
+//! Lengths are little-endian u64. A file is written to a staging path and renamed when complete, so a killed
+//! process leaves no partial file. It is not synced to the disk: the checksum of each package reveals damage by a
+//! power failure, and the package is fetched again.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,17 +18,17 @@ use olm_fbc::{Meta, MetaError, ModelError, PackageContent, read_metas};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// Format version included: a file of another version is fetched anew.
+/// Includes the format version. A file of another version is fetched again.
 const MAGIC: &[u8; 8] = b"OLMPKG\x001";
 const TRAILER: u64 = 24;
-/// No index is larger; it is in memory. That of a large catalog has 50 kB.
+/// Maximum size of the index in bytes. It is held in memory. The index of a large catalog has 50 kB.
 const INDEX_BYTES: u64 = 16 << 20;
-/// The same with what is not counted: the reference and the braces.
+/// Maximum size including the uncounted parts: the reference and the braces.
 const INDEX_LIMIT: u64 = INDEX_BYTES + (64 << 10);
-/// Bytes of the index for a package besides its name, and for one range of it, at most.
+/// Maximum bytes of the index per package besides its name, and per range.
 const EXTENT_BYTES: u64 = 120;
 const RANGE_BYTES: u64 = 44;
-/// Most bytes that one package may have; it is read into memory.
+/// Maximum bytes of one package. It is read into memory.
 pub(super) const PACKAGE_BYTES: u64 = 128 << 20;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -38,85 +38,85 @@ struct Index {
     packages: BTreeMap<String, Extent>,
 }
 
-/// Where the lines of a package are.
+/// Location of the lines of a package.
 #[derive(Debug, Serialize, Deserialize)]
 struct Extent {
-    /// Offset and length; neighbouring lines are one range.
+    /// Offset and length in bytes. Adjacent lines form one range.
     ranges: Vec<(u64, u64)>,
-    /// Of the lines one after the other, as hex.
+    /// Checksum of the concatenated lines, in hex.
     sha256: String,
 }
 
-/// Why content cannot be taken in.
+/// Error of writing content.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WriteError {
     /// The stream is no catalog content, or ends early.
     #[error("error parsing catalog contents: {0}")]
     Content(#[from] MetaError),
-    /// The stream is longer than is allowed.
+    /// The stream exceeds the limit in bytes.
     #[error("error parsing catalog contents: there are more than {0} bytes")]
     Size(u64),
-    /// There are too many packages, their names are too long, or they are too much mixed.
+    /// The index is too large: too many packages, long names, or many interleaved lines.
     #[error("error parsing catalog contents: the index of its packages has more than {0} bytes")]
     Index(u64),
-    /// The folder cannot be made.
+    /// The folder cannot be created.
     #[error("error creating directory for catalog metadata: {0}")]
     Directory(io::Error),
-    /// The disk.
+    /// Another I/O error.
     #[error("error writing catalog metadata to file: {0}")]
     Disk(#[from] io::Error),
 }
 
-/// Why a package cannot be read.
+/// Error of reading a package.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadError {
-    /// The file is not what was written; the content must be fetched again.
+    /// The file is damaged. The content must be fetched again.
     #[error("{0}")]
     Broken(#[from] io::Error),
-    /// The lines are not what their schemas demand.
+    /// The lines violate their schemas.
     #[error("{0}")]
     Model(#[from] ModelError),
-    /// The package is larger than is allowed.
+    /// The package exceeds the limit in bytes.
     #[error("there are more than {0} bytes")]
     Size(u64),
 }
 
-/// A file of content that is being written.
+/// Content file that is being written.
 pub(super) struct Writer {
     file: BufWriter<File>,
     staging: Staging,
     place: PathBuf,
-    /// Bytes that may still come.
+    /// Remaining bytes of the limit.
     left: u64,
     limit: u64,
-    /// The only package that is kept.
+    /// The only package to keep, if set.
     only: Option<String>,
     offset: u64,
     packages: BTreeMap<String, Growing>,
-    /// Bytes that the index may still grow by.
+    /// Remaining bytes of the index limit.
     index_left: u64,
 }
 
-/// The extent of a package whose lines are still coming.
+/// Extent of a package whose lines are still being received.
 #[derive(Default)]
 struct Growing {
     ranges: Vec<(u64, u64)>,
     hash: Sha256,
 }
 
-/// Removes what was not renamed to its place.
+/// Staging file, removed on drop unless it was renamed.
 struct Staging(PathBuf);
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // Where the file is at its place, nothing is here.
+        // After the rename there is no file.
         let _ = fs::remove_file(&self.0);
     }
 }
 
 impl Writer {
-    /// Starts a file that shall stand at `place`; until then it is at `staging` in the same folder, which is made.
-    /// Of `only`, if given, the file says so even if nothing of it comes; all else is left out.
+    /// Creates `staging`, which [`Self::finish`] renames to `place`. Both are in the same folder, which is created.
+    /// With `only`, all other packages are discarded, and the file lists that package even if it is empty.
     pub(super) fn create(
         staging: PathBuf,
         place: PathBuf,
@@ -142,9 +142,9 @@ impl Writer {
         })
     }
 
-    /// Takes in a stream of objects. What belongs to no package is of no use here.
+    /// Reads a stream of catalog objects. Objects without a package are discarded.
     pub(super) fn take_in(&mut self, stream: impl Read) -> Result<(), WriteError> {
-        // One byte more than allowed, so that too much is told from just enough.
+        // One byte above the limit, to distinguish a full stream from a longer one.
         let mut stream = stream.take(self.left.saturating_add(1));
         let read = read_metas(&mut stream, olm_yaml::Limits::default(), &mut |meta| self.keep(&meta));
         if stream.limit() == 0 {
@@ -165,7 +165,7 @@ impl Writer {
         let extent = match self.packages.get_mut(owner) {
             Some(extent) => extent,
             None => {
-                // In JSON a character may take six.
+                // A character takes up to six bytes in JSON.
                 grown += EXTENT_BYTES + 6 * owner.len() as u64;
                 self.packages.entry(owner.clone()).or_default()
             }
@@ -183,7 +183,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Puts the file at its place, as content of `reference`.
+    /// Completes the file as content of `reference`, and renames it to its place.
     pub(super) fn finish(self, reference: &str) -> Result<Content, WriteError> {
         let Self { mut file, staging, place, offset, packages, .. } = self;
         let extent = |growing: Growing| Extent {
@@ -203,7 +203,7 @@ impl Writer {
     }
 }
 
-/// A whole file of content, readable as long as it is held, even after it was removed.
+/// Complete content file. It remains readable while it is held, even after its removal.
 #[derive(Debug)]
 pub(super) struct Content {
     index: Index,
@@ -212,10 +212,10 @@ pub(super) struct Content {
 }
 
 impl Content {
-    /// Opens what may have been written by an earlier process.
+    /// Opens a file that an earlier process may have written.
     ///
     /// # Errors
-    /// It cannot be read, or is not a whole file of this version with content of `reference`.
+    /// It cannot be read, or is not a complete file of this version with content of `reference`.
     pub(super) fn open(path: &Path, reference: &str) -> io::Result<Self> {
         let file = File::open(path)?;
         let size = file.metadata()?.len();
@@ -238,7 +238,7 @@ impl Content {
         Ok(Self { index, length, file })
     }
 
-    /// What the content says about a package; empty if nothing.
+    /// Objects of a package. Empty if there are none.
     pub(super) fn package(&self, name: &str) -> Result<PackageContent, ReadError> {
         let Some(extent) = self.index.packages.get(name) else {
             return Ok(PackageContent::default());
@@ -249,7 +249,7 @@ impl Content {
         }
         let (mut lines, mut hash) = (Vec::new(), Sha256::new());
         for (offset, length) in &extent.ranges {
-            // An index of somebody else's making must not make us allocate more than the file has.
+            // A manipulated index must not cause an allocation above the file size.
             if offset.checked_add(*length).is_none_or(|end| end > self.length) {
                 return Err(wrong("its index points outside of it").into());
             }
@@ -303,10 +303,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_there_after_a_restart() {
+    fn written_content_is_readable_after_restart() {
         let folder = tempfile::tempdir().unwrap();
         let written = write(folder.path(), None, LINES, 1 << 20).unwrap();
-        assert_eq!(written.index.packages["a"].ranges.len(), 2, "neighbours are one range");
+        assert_eq!(written.index.packages["a"].ranges.len(), 2, "adjacent lines form one range");
         for content in [written, open(folder.path()).unwrap()] {
             let package = content.package("a").unwrap();
             assert_eq!((package.packages.len(), package.bundles.len(), package.channels.len()), (1, 1, 1));
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn one_package_keeps_nothing_else() {
+    fn file_of_one_package_contains_no_other() {
         let folder = tempfile::tempdir().unwrap();
         let content = write(folder.path(), Some("b"), LINES, 1 << 20).unwrap();
         assert!(!content.package("b").unwrap().is_empty());
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_whole_or_not_ours_is_not_opened() {
+    fn partial_or_foreign_file_is_not_opened() {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("x");
         assert!(open(folder.path()).is_err());
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_fill_the_memory_is_not_read() {
+    fn oversized_package_or_index_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let mut content = write(folder.path(), None, LINES, 1 << 20).unwrap();
         content.index.packages.get_mut("a").unwrap().ranges = vec![(0, PACKAGE_BYTES / 2 + 1); 2];
@@ -369,7 +369,7 @@ mod tests {
             error.to_string(),
             "error parsing catalog contents: the index of its packages has more than 16777216 bytes"
         );
-        // Packages that take turns have a range for each object.
+        // Interleaved packages have a range per object.
         let turn = ["a", "b"].map(|name| format!("{{\"schema\":\"x\",\"package\":\"{name}\"}}\n")).concat();
         let turns = |count| write(folder.path(), None, &turn.repeat(count), 1 << 30);
         let most = usize::try_from(INDEX_BYTES / RANGE_BYTES / 2).unwrap();
@@ -379,7 +379,7 @@ mod tests {
 
     // Case resolution-6
     #[test]
-    fn what_is_no_content_leaves_nothing() {
+    fn invalid_or_oversized_stream_leaves_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let error = write(folder.path(), None, "{\"schema\":", 1 << 20).unwrap_err().to_string();
         assert!(error.starts_with("error parsing catalog contents: "), "{error}");

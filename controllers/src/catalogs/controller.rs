@@ -1,4 +1,4 @@
-//! Follows the ClusterCatalogs: which content they serve, and what else a resolution looks at
+//! Watches ClusterCatalogs for the content that they serve and for other inputs of a resolution
 //! (docs/design/resolution.md#demand-driven-fetch).
 
 use std::collections::{BTreeMap, HashMap};
@@ -21,13 +21,13 @@ use tokio_util::sync::CancellationToken;
 use super::{Catalogs, resolved_reference};
 
 const NAME: &str = "controller-operator-clustercatalog-controller";
-/// More than there are catalogs: one whose catalogd is slow must not hold up another.
+/// More than the number of catalogs, so that a slow catalogd does not delay another catalog.
 const CONCURRENCY: u16 = 512;
-/// That catalogd is back is seen within this time.
+/// Limit of the retry backoff: time within which a recovered catalogd is used.
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
 
-/// Follows the ClusterCatalogs until `stop`. Returns the store at once, and the work as a future; `listed` is cancelled
-/// once all catalogs are in the store.
+/// Watches ClusterCatalogs until `stop`. Returns the store immediately, and the controller as a future. `listed` is
+/// canceled once all catalogs are in the store.
 pub(crate) fn run(
     client: Client,
     catalogs: Arc<Catalogs>,
@@ -39,7 +39,7 @@ pub(crate) fn run(
     follow(events, catalogs, metrics, listed, stop)
 }
 
-/// [`run`] on any source of events.
+/// Like [`run`], with any source of events.
 pub(super) fn follow(
     events: impl Stream<Item = watcher::Result<Event<ClusterCatalog>>> + Send + 'static,
     catalogs: Arc<Catalogs>,
@@ -69,7 +69,7 @@ pub(super) fn follow(
     let work = Arc::new(reconciles).drive(controller, listed, stop, move |catalog: Arc<ClusterCatalog>| {
         let (catalogs, end) = (Arc::clone(&catalogs), end.clone());
         async move {
-            // What is not here yet is fetched by the next process.
+            // The next process fetches missing content.
             let supplied = end.run_until_cancelled(catalogs.supply(&catalog)).await.unwrap_or(Ok(()));
             supplied.map(|()| Action::await_change()).map_err(|error| {
                 let name = catalog.metadata.name.as_deref().unwrap_or_default();
@@ -81,21 +81,21 @@ pub(super) fn follow(
     (store, work)
 }
 
-/// What a resolution depends on besides content.
+/// Inputs of a resolution from a ClusterCatalog, besides its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Traits {
-    /// Priority, availability mode and the rest of the spec.
+    /// `metadata.generation`: changes with priority, availability mode and the rest of the spec.
     generation: Option<i64>,
     labels: Option<BTreeMap<String, String>>,
-    /// Whether there is content at all.
+    /// `true` if the catalog serves content.
     is_served: bool,
 }
 
-/// Tells from the events what resolutions must hear of.
+/// Derives from watch events which of them affect resolutions.
 struct Follower {
     catalogs: Arc<Catalogs>,
     seen: HashMap<String, (Traits, Option<String>)>,
-    /// Names of the list that is coming in.
+    /// Names received in the current list.
     listing: Vec<String>,
 }
 
@@ -114,7 +114,7 @@ impl Follower {
             Ok(Event::InitDone) => {
                 self.catalogs.retain(&self.listing);
                 self.seen.retain(|name, _| self.listing.contains(name));
-                // What the list brought is in the store only now.
+                // The listed catalogs are in the store only now.
                 self.catalogs.announce();
             }
             Ok(Event::Apply(catalog)) => {
@@ -128,12 +128,12 @@ impl Follower {
                 self.catalogs.drop_catalog(&name);
                 self.catalogs.announce();
             }
-            Err(error) => tracing::warn!(%error, "watching ClusterCatalogs"),
+            Err(error) => tracing::warn!(%error, "watch of ClusterCatalogs failed"),
         }
     }
 
-    /// Says whether a resolution may have another outcome now. Where that is so only because of content that is yet to
-    /// be fetched, it is said when the attempt to fetch it has ended.
+    /// Reports whether a resolution may have another outcome now. A change of content alone that must be fetched is
+    /// announced at the end of the fetch instead.
     async fn notice(&mut self, catalog: &ClusterCatalog) -> bool {
         let name = catalog.metadata.name.clone().unwrap_or_default();
         let traits = Traits {

@@ -1,4 +1,4 @@
-//! What may go wrong on the way to a package: catalogd, its answers, the disk.
+//! Faults between catalogd and a package: catalogd, its answers, the disk.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use super::fixture::{Catalogd, Conduct, NOT_FOUND, Side, bundle, cache, files, s
 
 // Case resolution-4
 #[tokio::test]
-async fn what_is_not_served_is_asked_for_again() {
+async fn unserved_content_is_requested_until_served() {
     for code in [404, 503] {
         let (catalogd, cache) = (Catalogd::start(), cache());
         catalogd.behave("main", Conduct::Status(code));
@@ -26,8 +26,8 @@ async fn what_is_not_served_is_asked_for_again() {
         let announced = side.announced();
         catalogd.behave("main", Conduct::Well);
         until("the announcement", async || side.announced() > announced).await;
-        // That single packages are not offered is not concluded from a catalog that had no content, unless its content
-        // came between the two requests of an attempt.
+        // Missing content does not prove that catalogd serves no single packages, unless the content appeared
+        // between the two requests of an attempt.
         let is_whole = catalogd.requests().last().is_some_and(|request| request == "main all");
         assert_eq!(side.package(&catalog, "a").await, bundle("a.v1"));
         assert_eq!(side.package(&catalog, "b").await, Ok(None));
@@ -38,7 +38,7 @@ async fn what_is_not_served_is_asked_for_again() {
 
 // Case resolution-5
 #[tokio::test]
-async fn a_catalogd_that_is_gone_is_named_and_may_come_back() {
+async fn unreachable_catalogd_is_reported_until_it_returns() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let catalog = catalogd.publish("main", 1, &["a", "b"]);
     let side = Side::start(cache.path(), &[&catalog]);
@@ -50,20 +50,20 @@ async fn a_catalogd_that_is_gone_is_named_and_may_come_back() {
         "error retrieving cache for catalog \"main\": error performing request: Get \"http://{address}/catalogs/main/api/v1/metas\": "
     );
     side.expect_error(&catalog, "b", &text).await;
-    assert_eq!(side.package(&catalog, "a").await, bundle("a.v1"), "what is here stays");
+    assert_eq!(side.package(&catalog, "a").await, bundle("a.v1"), "the cached package remains available");
     let error = side.package(&catalog, "c").await.unwrap_err();
-    assert_eq!(Err(error), side.package(&catalog, "b").await, "one cause, one text");
+    assert_eq!(Err(error), side.package(&catalog, "b").await, "all packages report the same cause");
     let announced = side.announced();
     let catalogd = restart();
     until("the announcement", async || side.announced() > announced).await;
     side.expect(&catalog, "b", "b.v1").await;
-    until("the other", async || side.package(&catalog, "c").await == Ok(None)).await;
+    until("the other package", async || side.package(&catalog, "c").await == Ok(None)).await;
     assert_eq!(catalogd.requests().len(), 4);
 }
 
 // Case resolution-6
 #[tokio::test]
-async fn content_that_is_none_is_named_and_its_predecessor_is_not_used() {
+async fn invalid_content_is_reported_and_old_content_is_not_used() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let first = catalogd.publish("main", 1, &["a"]);
     let side = Side::start(cache.path(), &[&first]);
@@ -81,7 +81,7 @@ async fn content_that_is_none_is_named_and_its_predecessor_is_not_used() {
 
 // docs/design/resolution.md#complete-answers
 #[tokio::test]
-async fn half_an_answer_is_none() {
+async fn truncated_answer_is_rejected() {
     for without_metas in [false, true] {
         let (catalogd, cache) = (Catalogd::start(), cache());
         let catalog = catalogd.publish("main", 1, &["a", "b"]);
@@ -100,9 +100,9 @@ async fn half_an_answer_is_none() {
     }
 }
 
-// docs/design/resolution.md#complete-answers: a connection that just ends may have been cut off between two objects.
+// docs/design/resolution.md#complete-answers: a connection that only ends may have been cut between two objects.
 #[tokio::test]
-async fn an_answer_that_ends_with_its_connection_is_none() {
+async fn answer_without_length_or_chunks_is_rejected() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -124,13 +124,13 @@ async fn an_answer_that_ends_with_its_connection_is_none() {
 
 // docs/design/resolution.md#complete-answers
 #[tokio::test]
-async fn content_of_another_digest_is_not_taken_for_the_wanted_one() {
+async fn content_of_another_digest_is_rejected() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     catalogd.behave("main", Conduct::OtherDigest);
     let catalog = catalogd.publish("main", 1, &["a"]);
     let side = Side::start(cache.path(), &[&catalog]);
     side.expect_error(&catalog, "a", NOT_FOUND).await;
-    // After a while the cause is told.
+    // The cause is reported after several attempts.
     let digest = catalog.status.as_ref().unwrap().resolved_source.as_ref().unwrap().image.ref_.clone();
     let digest = digest.rsplit_once('@').unwrap().1.to_owned();
     let text = format!("error: catalogd serves content of sha256:00 instead of {digest}");
@@ -169,24 +169,24 @@ async fn broken_files_are_fetched_again() {
 }
 
 #[tokio::test]
-async fn a_disk_that_takes_nothing_is_named() {
+async fn disk_error_is_reported() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let [main, other] = ["main", "other"].map(|name| catalogd.publish(name, 1, &["a", "b"]));
     let side = Side::start(cache.path(), &[&main, &other]);
     assert_eq!(side.package(&main, "a").await, bundle("a.v1"));
-    // A file where the folder should be is what a test can do to a disk.
+    // A file in place of the folder simulates a disk fault.
     fs::remove_dir_all(cache.path().join("main")).unwrap();
     fs::write(cache.path().join("main"), "").unwrap();
     let text = "error retrieving cache for catalog \"main\": error creating directory for catalog metadata: ";
     side.expect_error(&main, "b", text).await;
-    assert_eq!(side.package(&main, "a").await, bundle("a.v1"), "what is in memory stays");
+    assert_eq!(side.package(&main, "a").await, bundle("a.v1"), "the package in memory remains available");
     assert_eq!(side.package(&other, "a").await, bundle("a.v1"));
     fs::remove_file(cache.path().join("main")).unwrap();
     side.expect(&main, "b", "b.v1").await;
 }
 
 #[tokio::test]
-async fn a_slow_catalog_is_in_nobodys_way() {
+async fn slow_catalog_delays_no_other() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let (release, released) = watch::channel(false);
     catalogd.behave("main", Conduct::Late(released));
@@ -195,7 +195,7 @@ async fn a_slow_catalog_is_in_nobodys_way() {
     let (slow, fast) = tokio::join!(side.ask(&main, "a"), side.package(&other, "a"));
     assert_eq!(slow.unwrap_err().to_string(), NOT_FOUND);
     assert_eq!(fast, bundle("a.v1"));
-    // The fetch went on, and its end is announced.
+    // The fetch continued, and its end is announced.
     let announced = side.announced();
     release.send(true).unwrap();
     until("the announcement", async || side.announced() > announced).await;
@@ -204,7 +204,7 @@ async fn a_slow_catalog_is_in_nobodys_way() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_process_waits_for_no_catalogd() {
+async fn shutdown_does_not_wait_for_catalogd() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let (_never, released) = watch::channel(false);
     catalogd.behave("main", Conduct::Late(released));
@@ -217,7 +217,7 @@ async fn the_end_of_the_process_waits_for_no_catalogd() {
 
 // Bundles may require packages by any name.
 #[tokio::test]
-async fn a_name_that_no_package_can_have_is_in_nobodys_way() {
+async fn invalid_package_name_causes_no_request() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let catalog = catalogd.publish("main", 1, &["a"]);
     let side = Side::start(cache.path(), &[&catalog]);

@@ -1,6 +1,6 @@
-//! Requests to catalogd: single packages from `/api/v1/metas`, or everything from `/api/v1/all`
-//! (docs/design/resolution.md#fetch-errors, docs/design/resolution.md#complete-answers). An answer counts only if it is
-//! whole and of the wanted digest.
+//! Requests to catalogd: single packages from `/api/v1/metas`, or the whole catalog from `/api/v1/all`
+//! (docs/design/resolution.md#fetch-errors, docs/design/resolution.md#complete-answers). An answer is used only if
+//! it is complete and of the expected digest.
 
 use std::io::{self, Read};
 use std::time::Duration;
@@ -17,30 +17,30 @@ use tokio_util::sync::CancellationToken;
 use super::content::{Content, PACKAGE_BYTES, WriteError, Writer};
 use super::generation::{Generation, Trouble};
 
-/// Most bytes that one catalog may have.
+/// Maximum bytes of one catalog.
 const CATALOG_BYTES: u64 = 2 << 30;
-/// Longest silence of catalogd. The whole of a request has the deadline of the client, 5 minutes.
+/// Maximum time without data from catalogd. The whole request has the deadline of the client, 5 minutes.
 const IDLE_DEADLINE: Duration = Duration::from_secs(30);
-/// Connections that one request may use.
+/// Maximum number of connections per request.
 const ATTEMPTS: usize = 4;
-/// Says from which image the answer is, as `sha256:…`. Only our catalogd sends it.
+/// Response header with the image digest of the content, as `sha256:…`. Only our catalogd sends it.
 const CATALOG_DIGEST: &str = "olm-catalog-digest";
-/// So many times in a row catalogd may serve another digest than the status says before users are told: for a moment
-/// that is normal.
+/// Number of consecutive answers with another digest than the status has, before users are notified. A short
+/// difference is normal.
 const APART_ATTEMPTS: u32 = 10;
 
-/// Why content could not be fetched.
+/// Error of a fetch.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(super) struct FetchError {
     message: String,
-    /// Whether extensions are told, until an attempt works.
+    /// `true` if it is reported to extensions until an attempt succeeds.
     is_told: bool,
-    /// Whether others can be fetched, because the cause is in the content.
+    /// `true` if the cause is in this content, so that other packages can be fetched.
     pub(super) is_of_content: bool,
-    /// Whether the disk is to blame.
+    /// `true` if the disk is the cause.
     pub(super) is_of_disk: bool,
-    /// Whether the same content can only fail again.
+    /// `true` if the same content can only fail again.
     pub(super) is_final: bool,
 }
 
@@ -49,17 +49,17 @@ impl FetchError {
         Self { message, is_told: true, is_of_content: false, is_of_disk: false, is_final: false }
     }
 
-    /// Not remembered: another replica, or the same one a moment later, may give another answer.
+    /// Error that is not kept: another replica, or the same one a moment later, may answer differently.
     pub(super) fn untold(message: String) -> Self {
         Self { is_told: false, ..Self::told(message) }
     }
 
-    /// The same where the content that failed is all there is.
+    /// The same error for content that is the whole catalog.
     pub(super) fn of_everything(self) -> Self {
         Self { is_of_content: false, ..self }
     }
 
-    /// What extensions are told.
+    /// The error as extensions report it.
     pub(super) fn trouble(&self) -> Trouble {
         if self.is_told { Trouble::Told(self.message.clone()) } else { Trouble::Untold }
     }
@@ -68,32 +68,32 @@ impl FetchError {
 impl From<WriteError> for FetchError {
     fn from(error: WriteError) -> Self {
         let is_final = matches!(error, WriteError::Size(_) | WriteError::Index(_));
-        // Half an answer is no content either.
+        // A truncated answer counts as invalid content.
         let is_of_content = is_final || matches!(error, WriteError::Content(_));
         Self { is_of_content, is_of_disk: !is_of_content, is_final, ..Self::told(error.to_string()) }
     }
 }
 
-/// How the request for a single package ended.
+/// Result of a request for a single package.
 pub(super) enum Single {
-    /// It is on disk.
+    /// Cached on disk.
     Kept,
-    /// This catalogd does not give single packages of the wanted digest; the reason.
+    /// This catalogd does not serve single packages of the expected digest, for this reason.
     NotOffered(String),
 }
 
-/// A catalog of a catalogd, until `stop`.
+/// Catalog at a catalogd.
 pub(super) struct Source {
-    /// Trusts catalogd's certificate.
+    /// Client that trusts the certificate of catalogd.
     pub(super) client: Client,
     /// `status.urls.base` of the catalog.
     pub(super) base: String,
-    /// Breaks off what is under way.
+    /// Cancels the requests in progress.
     pub(super) stop: CancellationToken,
 }
 
 impl Source {
-    /// Fetches one package: what belongs to it, and its `olm.package` object, which by itself belongs to none.
+    /// Fetches one package: its objects and its `olm.package` object, which the package query does not return.
     pub(super) async fn single(&self, generation: &Generation, package: &str) -> Result<Single, FetchError> {
         let Some(digest) = generation.digest() else {
             return Ok(Single::NotOffered("the resolved reference has no digest".to_owned()));
@@ -118,7 +118,7 @@ impl Source {
         Ok(Single::Kept)
     }
 
-    /// Fetches everything.
+    /// Fetches the whole catalog.
     pub(super) async fn whole(&self, generation: &Generation) -> Result<Content, FetchError> {
         let answer = self.get("all", &[]).await?;
         if answer.status() != StatusCode::OK {
@@ -134,7 +134,7 @@ impl Source {
         let url = endpoint_url(&self.base, endpoint).map_err(|fault| {
             FetchError::told(format!("error forming request: error forming catalogd API endpoint: {fault}"))
         })?;
-        // The same for all packages: they fail together, for one reason.
+        // Without the query, so that all packages fail with the same message.
         let failed =
             |cause: &str| FetchError::told(format!("error performing request: Get \"{url}\": {cause}"));
         let mut asked = url.clone();
@@ -143,7 +143,7 @@ impl Source {
         }
         let send = || timeout(IDLE_DEADLINE, self.client.get(asked.clone()).send());
         let mut answer = send().await;
-        // A replica may close a connection at the moment when it is used again, or be lost with its node. Each new
+        // A replica may close a connection at the moment of its reuse, or be lost with its node. Each new
         // connection may reach another replica.
         for _ in 1..ATTEMPTS {
             if !matches!(answer, Ok(Err(_))) {
@@ -177,7 +177,7 @@ impl Source {
     }
 }
 
-/// `base` joined with the endpoint's path; a query of `base` stays.
+/// Joins `base` and the path of the endpoint. A query of `base` is kept.
 fn endpoint_url(base: &str, endpoint: &str) -> Result<Url, String> {
     let mut url = Url::parse(base).map_err(|error| error.to_string())?;
     let mut path = url.path_segments_mut().map_err(|()| format!("{base:?} has no path"))?;
@@ -194,7 +194,7 @@ fn unexpected(status: StatusCode) -> FetchError {
     FetchError::untold(format!("error: received unexpected response status code {}", status.as_u16()))
 }
 
-/// Status and content of the catalog do not belong together.
+/// Error of an answer with another digest than the status has.
 fn apart(generation: &Generation, served: &str, wanted: &str) -> FetchError {
     let message = format!("error: catalogd serves content of {served} instead of {wanted}");
     if generation.count_apart() < APART_ATTEMPTS {
@@ -208,8 +208,8 @@ fn silence() -> String {
     format!("no answer within {} s", IDLE_DEADLINE.as_secs())
 }
 
-/// The body of an answer, for a thread that may block. An end that cannot be told from a broken connection is an error,
-/// as is silence.
+/// Body of an answer, for a blocking thread. An end that cannot be distinguished from a broken connection is an
+/// error, as is silence.
 fn body(answer: Response, stop: CancellationToken) -> impl Read + Send {
     let headers = answer.headers();
     let is_delimited = headers.contains_key(CONTENT_LENGTH) || headers.contains_key(TRANSFER_ENCODING);
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints() {
+    fn endpoint_url_appends_path_and_keeps_query() {
         let rows = [
             ("https://c.example/catalogs/a", "https://c.example/catalogs/a/api/v1/all"),
             ("https://c.example/catalogs/a/", "https://c.example/catalogs/a/api/v1/all"),

@@ -1,4 +1,4 @@
-//! A real catalogd on loopback that can be made to fail, and our side of it: the real controller, fed with events.
+//! A real catalogd on loopback with configurable faults, and the real controller, fed with events.
 
 use std::collections::HashMap;
 use std::fs;
@@ -29,25 +29,25 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Catalogs, controller};
 
-/// How catalogd answers for a catalog.
+/// Behavior of catalogd for a catalog.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Conduct {
-    /// As ours does with the gate `APIV1MetasHandler`.
+    /// Like our catalogd with the feature gate `APIV1MetasHandler`.
     #[default]
     Well,
-    /// Without that gate.
+    /// Without that feature gate.
     NoMetas,
-    /// As the reference does: it does not say which content it serves.
+    /// Like the reference: without the digest header.
     NoDigest,
-    /// Nothing but this.
+    /// Only this status code.
     Status(u16),
-    /// With content of another digest.
+    /// With another digest in the header.
     OtherDigest,
-    /// With this instead of content.
+    /// With this body instead of content.
     Body(&'static str),
-    /// With the first half of a body.
+    /// With the first half of the body.
     Half,
-    /// Not before this is true.
+    /// Not before this is `true`.
     Late(watch::Receiver<bool>),
 }
 
@@ -57,7 +57,6 @@ struct Manners {
     requests: Arc<Mutex<Vec<String>>>,
 }
 
-/// A catalogd.
 pub(crate) struct Catalogd {
     store: Arc<Store>,
     manners: Manners,
@@ -85,12 +84,12 @@ impl Catalogd {
         self.manners.conduct.lock().unwrap().insert(catalog.to_owned(), conduct);
     }
 
-    /// The requests since the last call, as `catalog endpoint?query`.
+    /// Requests since the last call, as `catalog endpoint?query`.
     pub(super) fn requests(&self) -> Vec<String> {
         std::mem::take(&mut *self.manners.requests.lock().unwrap())
     }
 
-    /// Serves `packages`, each with one bundle of version `version`, and returns the ClusterCatalog that says so.
+    /// Serves `packages`, each with one bundle of this version, and returns the ClusterCatalog.
     pub(super) fn publish(&self, name: &str, version: u32, packages: &[&str]) -> ClusterCatalog {
         let mut lines = vec![json!({"schema": "acme", "name": "loose"}).to_string()];
         for package in packages {
@@ -113,7 +112,6 @@ impl Catalogd {
         self.publish_folder(name, version, folder.path())
     }
 
-    /// Serves a folder of catalog files.
     pub(crate) fn publish_folder(&self, name: &str, version: u32, folder: &Path) -> ClusterCatalog {
         let digest = hex::encode(Sha256::digest(format!("{name} {version}")));
         let reference = format!("r.example/{name}@sha256:{digest}");
@@ -121,7 +119,7 @@ impl Catalogd {
         self.catalog(name, &reference)
     }
 
-    /// A ClusterCatalog that is served.
+    /// ClusterCatalog that is served.
     pub(super) fn catalog(&self, name: &str, reference: &str) -> ClusterCatalog {
         serde_json::from_value(json!({
             "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
@@ -179,7 +177,7 @@ async fn misbehave(State(manners): State<Manners>, request: Request, next: Next)
             let (head, body) = next.run(request).await.into_parts();
             let whole = to_bytes(body, 1 << 24).await.unwrap();
             let half = stream::iter([Ok(whole.slice(..whole.len() / 2))]);
-            // What came so far is sent while nothing follows.
+            // Yield, so that the first half is sent before the error.
             let cut = stream::once(async {
                 tokio::task::yield_now().await;
                 Err("cut")
@@ -193,23 +191,22 @@ async fn misbehave(State(manners): State<Manners>, request: Request, next: Next)
     }
 }
 
-/// What an extension is told of content that is not here.
+/// Error of content that is not cached.
 pub(super) const NOT_FOUND: &str = "cache for catalog \"main\" not found";
 
-/// A folder for the content.
 pub(super) fn cache() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// A package with this one bundle.
+/// Answer with this one bundle.
 pub(super) fn bundle(name: &str) -> Answered {
     Ok(Some(vec![name.to_owned()]))
 }
 
-/// Names of the bundles of a package.
+/// Bundle names of a package.
 pub(super) type Answered = Result<Option<Vec<String>>, CatalogError>;
 
-/// The requests for one package.
+/// Requests that fetch one package.
 pub(super) fn singles(catalog: &str, package: &str) -> [String; 2] {
     [
         format!("{catalog} metas?package={package}"),
@@ -217,7 +214,7 @@ pub(super) fn singles(catalog: &str, package: &str) -> [String; 2] {
     ]
 }
 
-/// All files below a folder.
+/// All files below a folder, sorted.
 pub(super) fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -228,7 +225,7 @@ pub(super) fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Our side: a controller that is fed with events, as after a list of `catalogs`.
+/// Cache with its controller, after a list of `catalogs`.
 pub(super) struct Side {
     pub(super) catalogs: Arc<Catalogs>,
     events: mpsc::UnboundedSender<Event<ClusterCatalog>>,
@@ -260,7 +257,7 @@ impl Side {
         side
     }
 
-    /// What a watch that was broken brings.
+    /// Sends a new list, as after a broken watch.
     pub(super) fn list(&self, catalogs: &[&ClusterCatalog]) {
         let all = catalogs.iter().map(|catalog| Event::InitApply((*catalog).clone()));
         for event in [Event::Init].into_iter().chain(all).chain([Event::InitDone]) {
@@ -276,19 +273,19 @@ impl Side {
         self.events.send(Event::Delete(catalog.clone())).unwrap();
     }
 
-    /// The end of the process.
+    /// Stops the controller, as the end of the process does.
     pub(super) async fn end(self) {
         self.stop.cancel();
         tokio::time::timeout(LONG, self.work).await.unwrap().unwrap();
     }
 
-    /// Asks once.
+    /// Requests the package once.
     pub(super) async fn ask(&self, catalog: &ClusterCatalog, package: &str) -> Answered {
         let found = self.catalogs.package(catalog, package, Indexing::default()).await?;
         Ok(found.map(|index| index.offers().map(Offer::name).map(str::to_owned).collect()))
     }
 
-    /// Asks until the content is here: on a machine with much else to do that takes a while.
+    /// Requests the package until its content is cached, which takes a while on a busy machine.
     pub(super) async fn package(&self, catalog: &ClusterCatalog, package: &str) -> Answered {
         let mut answer = self.ask(catalog, package).await;
         let is_here = async || {
@@ -308,7 +305,7 @@ impl Side {
         until(bundle, async || self.ask(catalog, package).await == expected).await;
     }
 
-    /// Waits until the question for the package has this answer.
+    /// Waits until a request for the package fails with this text.
     pub(super) async fn expect_error(&self, catalog: &ClusterCatalog, package: &str, text: &str) {
         let mut last = String::new();
         let is_so = async || {
@@ -322,25 +319,24 @@ impl Side {
         assert!(waited.is_ok(), "{text:?} is not in {last:?}");
     }
 
-    /// How often something was announced.
+    /// Number of announcements.
     pub(super) fn announced(&self) -> u64 {
         *self.catalogs.changes().borrow()
     }
 
-    /// Waits until all events so far are seen.
+    /// Waits until all earlier events are processed.
     pub(super) async fn settled(&self, catalogd: &Catalogd) {
         let marker = catalogd.catalog("marker", "r.example/marker@sha256:1");
         self.apply(&marker);
         until("the marker", async || self.catalogs.known.lock().contains_key("marker")).await;
         self.delete(&marker);
-        until("its end", async || !self.catalogs.known.lock().contains_key("marker")).await;
+        until("the removal of the marker", async || !self.catalogs.known.lock().contains_key("marker")).await;
     }
 }
 
-/// Less than the deadlines that are not to be waited for.
+/// Shorter than the deadlines that no test must wait for.
 const LONG: Duration = Duration::from_secs(25);
 
-/// Waits for a condition.
 pub(super) async fn until(what: &str, condition: impl AsyncFnMut() -> bool) {
     assert!(tokio::time::timeout(LONG, poll(condition)).await.is_ok(), "{what} did not come");
 }

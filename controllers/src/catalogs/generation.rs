@@ -1,8 +1,8 @@
-//! The content of one catalog at one reference: what of it is on disk, what was asked of it, and what stands in the
-//! way of the rest. Answers questions and keeps books; it fetches nothing.
+//! Content of one catalog at one reference: its files on disk, the requested packages, and the fetch errors. It
+//! answers lookups and fetches nothing.
 //!
 //! ```text
-//! <folder>/all              the whole content, where catalogd offers no single packages
+//! <folder>/all              the whole content, if catalogd serves no single packages
 //! <folder>/<SHA-256 hex>    one package, by the checksum of its name
 //! <folder>/.<number>        a file that is being written
 //! ```
@@ -23,17 +23,17 @@ use tokio_util::sync::CancellationToken;
 use super::content::{Content, ReadError};
 
 const WHOLE: &str = "all";
-/// Files that were begun by this process: none may get the name of one that is still being written.
+/// Number of staged files in this process. Each gets a unique name.
 static STAGED: AtomicU64 = AtomicU64::new(0);
 
-/// Content at one reference, and the books about it.
+/// Content at one reference.
 #[derive(Debug)]
 pub(super) struct Generation {
     reference: String,
     folder: PathBuf,
-    /// Another reference has taken its place.
+    /// Canceled once another reference replaces this one.
     pub(super) ended: CancellationToken,
-    /// Something was asked for that is not here.
+    /// Notified when a missing package is requested.
     pub(super) wanted: Notify,
     books: Mutex<Books>,
 }
@@ -41,69 +41,66 @@ pub(super) struct Generation {
 #[derive(Debug, Default)]
 struct Books {
     whole: Option<Arc<Content>>,
-    /// Names of the files of single packages.
+    /// File names of single packages.
     files: HashSet<String>,
     packages: BTreeMap<String, Package>,
-    /// Whether catalogd has given single packages of this reference; `None` while that is not known.
+    /// `true` if catalogd serves single packages of this reference. `None` while unknown.
     singles: Option<bool>,
-    /// Why no package can be fetched.
+    /// Error that prevents the fetch of any package.
     trouble: Option<Trouble>,
-    /// Fetches in a row that found catalogd serving another digest.
+    /// Number of consecutive fetches that found another digest at catalogd.
     apart: u32,
-    /// The extensions have not been told yet that this is the content now.
+    /// `true` until the extensions are notified of this content.
     untold: bool,
 }
 
-/// A package that was asked for.
+/// Requested package.
 #[derive(Debug, Default)]
 struct Package {
     prepared: Prepared,
-    /// By somebody in this generation; else it was in the one before.
+    /// `true` if requested in this generation, `false` if only in the one before.
     asked: bool,
-    /// Why this package cannot be fetched.
+    /// Error that prevents the fetch of this package.
     trouble: Option<Trouble>,
-    /// Somebody went away without an answer, or with that of the trouble.
+    /// `true` if a request ended without the package.
     unanswered: bool,
 }
 
-/// The package made ready for resolving, once for all who ask. The lock is held while that is done.
+/// Package indexed for the resolver, shared by all requests. The lock is held during indexing.
 pub(super) type Prepared = Arc<tokio::sync::Mutex<Option<Ready>>>;
 
-/// A package made ready for resolving.
+/// Package indexed for the resolver.
 #[derive(Clone, Debug)]
 pub(super) struct Ready {
     pub(super) indexing: Indexing,
-    /// `None` if the catalog does not have it; the fault if it cannot be decoded.
+    /// `None` if the catalog does not have it. The error is a decoding error.
     pub(super) package: Result<Option<Arc<PackageIndex>>, String>,
 }
 
 impl Ready {
-    /// Whether this holds all that `wanted` asks for.
+    /// Reports whether this includes everything that `wanted` selects.
     pub(super) fn serves(&self, wanted: Indexing) -> bool {
         let Indexing { release_support, properties } = self.indexing;
         release_support == wanted.release_support && (properties || !wanted.properties)
     }
 }
 
-/// Why content is not here, other than that nobody fetched it yet.
+/// Error that prevents a fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// Extensions are told why.
+    /// Reported to extensions with this message.
     Told(String),
-    /// Extensions are told that the content is not here (docs/design/resolution.md#fetch-errors: not cached).
+    /// Reported to extensions as content that is not cached (docs/design/resolution.md#fetch-errors).
     Untold,
 }
 
-/// Where a package is.
+/// Location of a package.
 #[derive(Clone)]
 pub(super) enum Place {
-    /// In the content of the whole catalog.
     Whole(Arc<Content>),
-    /// In a file of its own.
     File(PathBuf),
-    /// Not here yet.
     Missing,
-    /// Not here, and not to be had at the moment.
+    /// Missing, and cannot be fetched at the moment.
     Trouble(Trouble),
 }
 
@@ -124,13 +121,13 @@ impl Place {
     }
 }
 
-/// File name of a package; nothing that a catalog or an extension says is ever part of a path.
+/// File name of a package. A hash, so that no name from a catalog or an extension becomes part of a path.
 fn file_name(package: &str) -> String {
     hex::encode(Sha256::digest(package))
 }
 
 impl Generation {
-    /// Takes up what an earlier process left in `folder`, and removes there what cannot be used.
+    /// Opens `folder` with the content of an earlier process, and removes unusable files.
     pub(super) fn open(folder: PathBuf, reference: &str) -> Self {
         let mut books = Books::default();
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
@@ -159,24 +156,23 @@ impl Generation {
         &self.reference
     }
 
-    /// Where its files are.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The digest that catalogd must say it serves, where the reference has one.
+    /// Digest that catalogd must serve, if the reference has one.
     pub(super) fn digest(&self) -> Option<&str> {
         self.reference.rsplit_once('@').map(|(_, digest)| digest)
     }
 
-    /// Paths for a file that is being written, and for when it is whole: of one package, or of everything.
+    /// Staging path and final path of a file: of one package, or of the whole catalog.
     pub(super) fn paths(&self, package: Option<&str>) -> (PathBuf, PathBuf) {
         let number = STAGED.fetch_add(1, Ordering::Relaxed);
         let place = package.map_or_else(|| WHOLE.to_owned(), file_name);
         (self.folder.join(format!(".{number}")), self.folder.join(place))
     }
 
-    /// Notes that somebody asks for the package.
+    /// Records a request for the package.
     pub(super) fn ask(&self, package: &str) -> Prepared {
         let mut books = self.books.lock();
         let package = books.packages.entry(package.to_owned()).or_default();
@@ -184,7 +180,7 @@ impl Generation {
         Arc::clone(&package.prepared)
     }
 
-    /// Where the package is. Who is told of trouble here hears of its end.
+    /// Location of the package. A caller that gets `Trouble` is notified when it ends.
     pub(super) fn place(&self, package: &str) -> Place {
         let mut books = self.books.lock();
         if let Some(content) = &books.whole {
@@ -204,7 +200,7 @@ impl Generation {
         }
     }
 
-    /// Says whether the package is still not here; who is told so here hears when it is.
+    /// Reports whether the package is still missing. A caller that gets `true` is notified of its arrival.
     pub(super) fn is_missing(&self, package: &str) -> bool {
         let mut books = self.books.lock();
         let is_missing = !books.has(package);
@@ -214,8 +210,8 @@ impl Generation {
         is_missing
     }
 
-    /// Says whether anything that was asked for is not here. Where all is, trouble is over: nobody tries again to see
-    /// whether it is.
+    /// Reports whether a requested package is missing. If none is, the error is cleared, because no attempt would
+    /// detect its end.
     pub(super) fn lacks_anything(&self) -> bool {
         let mut books = self.books.lock();
         let lacks_anything = books.packages.keys().any(|package| !books.has(package));
@@ -225,25 +221,25 @@ impl Generation {
         lacks_anything
     }
 
-    /// Packages that were asked for and are not here.
+    /// Requested packages that are missing.
     pub(super) fn missing(&self) -> Vec<String> {
         let books = self.books.lock();
         books.packages.keys().filter(|package| !books.has(package)).cloned().collect()
     }
 
-    /// Whether any content is here.
+    /// Reports whether any content is on disk.
     pub(super) fn is_in_use(&self) -> bool {
         let books = self.books.lock();
         books.whole.is_some() || !books.files.is_empty()
     }
 
-    /// Whether catalogd gives single packages of this reference, if that is known.
+    /// Reports whether catalogd serves single packages of this reference. `None` while unknown.
     pub(super) fn has_singles(&self) -> Option<bool> {
         self.books.lock().singles
     }
 
-    /// Takes over what was asked of `before`, whose place this one takes. Says whether there is anything to fetch:
-    /// then the extensions are told of the new content when the attempt to fetch it has ended.
+    /// Takes over the requests of `before`, which this generation replaces. Returns `true` if packages must be
+    /// fetched. The extensions are then notified at the end of that attempt.
     pub(super) fn succeed(&self, before: &Self) -> bool {
         let asked: Vec<String> = {
             let before = before.books.lock();
@@ -258,7 +254,7 @@ impl Generation {
         books.untold
     }
 
-    /// The package is here. Says whether somebody is to be told.
+    /// Records a package as cached. Returns `true` if extensions must be notified.
     pub(super) fn keep(&self, package: &str) -> bool {
         let mut books = self.books.lock();
         books.files.insert(file_name(package));
@@ -268,7 +264,7 @@ impl Generation {
         books.packages.get_mut(package).is_some_and(Package::settle)
     }
 
-    /// Everything is here. Says whether somebody is to be told.
+    /// Records the whole catalog as cached. Returns `true` if extensions must be notified.
     pub(super) fn keep_whole(&self, content: Content) -> bool {
         let mut books = self.books.lock();
         books.whole = Some(Arc::new(content));
@@ -282,7 +278,7 @@ impl Generation {
         is_awaited
     }
 
-    /// Nothing, or nothing of one package, can be fetched. Says whether somebody is to be told.
+    /// Records a fetch error, of one package or of all. Returns `true` if extensions must be notified.
     pub(super) fn suffer(&self, package: Option<&str>, trouble: Trouble) -> bool {
         let mut books = self.books.lock();
         let Books { packages, trouble: all, .. } = &mut *books;
@@ -299,20 +295,19 @@ impl Generation {
         is_news && is_told && is_awaited
     }
 
-    /// Counts one more fetch that found catalogd serving another digest.
+    /// Counts a fetch that found another digest at catalogd, and returns the number of consecutive ones.
     pub(super) fn count_apart(&self) -> u32 {
         let mut books = self.books.lock();
         books.apart = books.apart.saturating_add(1);
         books.apart
     }
 
-    /// An attempt to fetch what was asked for has ended. Says whether the extensions still had to be told of this
-    /// generation.
+    /// Records the end of an attempt. Returns `true` if the extensions were not notified of this generation yet.
     pub(super) fn conclude(&self) -> bool {
         std::mem::take(&mut self.books.lock().untold)
     }
 
-    /// Forgets the package's file at `place`, which cannot be read, so that it is fetched again.
+    /// Removes the unreadable file at `place`, so that it is fetched again.
     pub(super) fn discard(&self, package: &str, place: &Place) {
         let mut books = self.books.lock();
         let name = match (place, &books.whole) {
@@ -327,7 +322,7 @@ impl Generation {
         super::remove(&self.folder.join(name));
     }
 
-    /// Drops from memory what nobody has asked for since this was called last; what is on disk stays.
+    /// Drops packages from memory that were not requested since the last call. Files are kept.
     pub(super) fn forget_unasked(&self) {
         self.books.lock().packages.retain(|_, package| std::mem::take(&mut package.asked));
     }
@@ -340,7 +335,7 @@ impl Books {
 }
 
 impl Package {
-    /// It is here; says whether somebody waits to hear so.
+    /// Records the arrival. Returns `true` if a request ended without the package before.
     fn settle(&mut self) -> bool {
         self.trouble = None;
         std::mem::take(&mut self.unanswered)
@@ -352,14 +347,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trouble_does_not_outlive_those_who_asked() {
+    fn fetch_error_ends_with_the_last_request() {
         let folder = tempfile::tempdir().unwrap();
         let generation = Generation::open(folder.path().to_owned(), "r@sha256:1");
         drop(generation.ask("a"));
         generation.suffer(None, Trouble::Untold);
         assert!(matches!(generation.place("b"), Place::Trouble(_)));
         assert!(generation.lacks_anything());
-        // Those who asked went away, so no attempt finds the end of the trouble.
+        // Both requests are dropped, so no attempt detects the end of the error.
         (0..2).for_each(|_| generation.forget_unasked());
         assert!(!generation.lacks_anything());
         assert!(matches!(generation.place("c"), Place::Missing));

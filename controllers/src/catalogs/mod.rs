@@ -1,14 +1,15 @@
-//! Catalog content as the resolver reads it (docs/design/resolution.md#catalog-content): packages that extensions ask
-//! for, fetched from catalogd once for each digest, kept on disk, and shared by all extensions.
+//! Cache of catalog content for the resolver (docs/design/resolution.md#catalog-content). It holds the packages
+//! that extensions request. Each is fetched from catalogd once per digest, kept on disk, and shared by all
+//! extensions.
 //!
 //! ```text
-//! ClusterCatalog ─ controller ► notice: which reference is served        extension ─ package() ► memory, disk
-//!                     │                                                                  │ not here: waits a moment
-//!                     └► supply: what was asked for and is not here ◄────────────────────┘
-//!                          └► fetch ► content ► generation ► whoever waits; later ones by announce()
+//! ClusterCatalog ─ controller ► notice: current reference          extension ─ package() ► memory, disk
+//!                     │                                                            │ missing: waits briefly
+//!                     └► supply: packages requested and missing ◄──────────────────┘
+//!                          └► fetch ► content ► generation ► waiting requests; later ones by announce()
 //! ```
-//! Nobody but [`supply`] talks to catalogd, one attempt at a time for each catalog and with backoff, so a slow or broken
-//! catalog is neither asked more often because many extensions want it, nor in the way of another one.
+//! Only [`supply`] sends requests to catalogd, one attempt at a time per catalog and with backoff. The number of
+//! extensions does not multiply the requests, and a slow or broken catalog does not delay another one.
 
 mod content;
 mod controller;
@@ -44,42 +45,42 @@ use content::ReadError;
 pub(crate) use controller::run;
 use generation::{Generation, Place, Ready, Trouble};
 
-/// How long [`Catalogs::package`] waits for content that is on its way.
+/// Maximum time that [`Catalogs::package`] waits for content that is being fetched.
 const PATIENCE: Duration = Duration::from_millis(1500);
-/// Packages made ready at once: each is in memory with all its lines for that time.
+/// Maximum number of packages read at the same time. Each is in memory with all its lines meanwhile.
 const READING: usize = 2;
-/// Packages that nobody asked for in so long a time go from memory, at the next announcement.
+/// Packages that no extension requested for this time are dropped from memory, at the next announcement.
 const UNASKED: Duration = Duration::from_secs(3600);
-/// Longest name that an extension can ask for. Longer ones come from what bundles require, and would break requests.
+/// Maximum length of a package name, in bytes. Longer ones come from requirements of bundles, and would break
+/// requests.
 const LONGEST_PACKAGE: usize = 253;
-/// Enters into the names of folders, so that another layout finds its own.
+/// Part of the folder names, so that another layout uses other folders.
 const LAYOUT: &str = "2";
 
-/// A package of a catalog, `None` where the catalog does not have it.
+/// Package of a catalog. `None` means that the catalog does not have it.
 type Answer = Result<Option<Arc<PackageIndex>>, CatalogError>;
 
-/// What a look for a package gave.
+/// Result of one lookup of a package.
 enum Look {
     Answer(Answer),
-    /// It is being fetched.
     Awaited,
-    /// The file of it cannot be used; it is fetched again.
+    /// The cached file is unusable and is fetched again.
     Broken(String),
 }
 
-/// The content of all catalogs.
+/// Content of all catalogs.
 pub(crate) struct Catalogs {
     directory: PathBuf,
     pool: Arc<CaPool>,
     known: Mutex<HashMap<String, Arc<Generation>>>,
     reading: Semaphore,
-    /// Something came or failed: who waits looks again.
+    /// Notifies waiting requests of a fetch that succeeded or failed.
     progress: watch::Sender<u64>,
-    /// Resolutions may have another outcome than before.
+    /// Notifies extensions that a resolution may have another outcome.
     changes: watch::Sender<u64>,
-    /// Names of catalogs of which something is wanted.
+    /// Names of catalogs with missing packages.
     wanted: mpsc::UnboundedSender<String>,
-    /// Their other end, until the controller takes it.
+    /// Receiver of `wanted`, until the controller takes it.
     wishes: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
     forgot: Mutex<Instant>,
     removals: AtomicU64,
@@ -87,7 +88,7 @@ pub(crate) struct Catalogs {
 }
 
 impl Catalogs {
-    /// Content kept below `directory`. What an earlier process left there is taken up when its catalog is seen.
+    /// Opens the cache below `directory`. Content of an earlier process is reused when its catalog is observed.
     pub(crate) fn open(directory: PathBuf, pool: Arc<CaPool>) -> io::Result<Self> {
         fs::create_dir_all(&directory)?;
         for entry in fs::read_dir(&directory)? {
@@ -112,21 +113,22 @@ impl Catalogs {
         })
     }
 
-    /// Tells whenever a resolution may have another outcome than before.
+    /// Receiver that changes whenever a resolution may have another outcome than before.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Says that a resolution, or what follows it, may have another outcome than before.
+    /// Announces that a resolution, or a later step, may have another outcome than before.
     pub(crate) fn announce(&self) {
         self.forget_unasked();
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// The package in this catalog, `None` where the catalog does not have it (docs/design/resolution.md#fetch-errors).
+    /// Package in this catalog. `None` means that the catalog does not have it
+    /// (docs/design/resolution.md#fetch-errors).
     ///
-    /// What is not here is fetched. That is waited for a moment; then the answer is [`CatalogError::NotCached`], the
-    /// fetch goes on, and its end is announced.
+    /// Missing content is fetched. After [`PATIENCE`] the answer is [`CatalogError::NotCached`], the fetch
+    /// continues, and its end is announced.
     pub(crate) async fn package(
         &self,
         catalog: &ClusterCatalog,
@@ -151,13 +153,13 @@ impl Catalogs {
                         return Err(CatalogError::Cache { catalog: name, fault });
                     }
                     Look::Broken(fault) => {
-                        tracing::warn!(catalog = name, package, fault, "cached content is fetched again");
+                        tracing::warn!(catalog = name, package, fault, "discarded unreadable cached package");
                         was_broken = true;
                     }
                     Look::Awaited => {}
                 }
             }
-            // Late or not: what there is to see is seen in the next round.
+            // A timeout needs no handling: the next round reads the current state.
             let _ = timeout_at(deadline, progress.changed()).await;
             if Instant::now() >= deadline
                 && generation.is_none_or(|generation| generation.is_missing(package))
@@ -167,7 +169,7 @@ impl Catalogs {
         }
     }
 
-    /// Looks where the package is, and has it fetched if it is not here.
+    /// Looks up a package and requests its fetch if it is missing.
     async fn look(
         &self,
         catalog: &str,
@@ -201,7 +203,7 @@ impl Catalogs {
         }
     }
 
-    /// Reads a package where it is; the error is a file that cannot be used.
+    /// Reads a package. The outer error means an unusable file.
     async fn read(
         &self,
         generation: &Arc<Generation>,
@@ -220,22 +222,22 @@ impl Catalogs {
         }
     }
 
-    /// Has what is missing fetched: by the attempt that is under way, or by a new one.
+    /// Requests the missing packages, from the attempt in progress or a new one.
     fn want(&self, catalog: &str, generation: &Generation) {
         generation.wanted.notify_one();
-        // Without a controller there is nobody to ask.
+        // A closed channel means that the controller has stopped.
         let _ = self.wanted.send(catalog.to_owned());
     }
 
-    /// Follows a change of the catalog's reference. Says whether content that was asked for is to be fetched, whose
-    /// end will be announced.
+    /// Switches to the current reference of the catalog. Returns `true` if requested content must be fetched, in
+    /// which case its end is announced.
     async fn turn_to(&self, catalog: &ClusterCatalog) -> bool {
         let name = catalog.metadata.name.as_deref().unwrap_or_default();
         let Some(reference) = resolved_reference(catalog) else {
-            // While a catalog is unavailable its content stays: it may come back to the same.
+            // The content of an unavailable catalog is kept, because the catalog may return to the same reference.
             return false;
         };
-        // Nobody else changes which reference is known.
+        // Only this task changes the known references.
         let before = self.known.lock().get(name).cloned();
         if before.as_ref().is_some_and(|before| before.reference() == reference) {
             return false;
@@ -245,7 +247,7 @@ impl Catalogs {
         let next = match tokio::task::spawn_blocking(move || Generation::open(folder, &of)).await {
             Ok(next) => next,
             Err(error) => {
-                tracing::error!(%error, catalog = name, "cache not opened");
+                tracing::error!(%error, catalog = name, "failed to open catalog cache");
                 return false;
             }
         };
@@ -258,7 +260,7 @@ impl Catalogs {
         is_to_fetch
     }
 
-    /// Forgets a catalog and its files.
+    /// Drops a catalog and its files.
     fn drop_catalog(&self, name: &str) {
         if let Some(generation) = self.known.lock().remove(name) {
             generation.ended.cancel();
@@ -268,7 +270,8 @@ impl Catalogs {
         self.remove_folder(name);
     }
 
-    /// Forgets every catalog that is not among `names`, and the files of those that were deleted while nobody looked.
+    /// Drops every catalog that is not in `names`, including the files of those deleted while this process did not
+    /// run.
     fn retain(&self, names: &[String]) {
         let gone: Vec<String> =
             self.known.lock().keys().filter(|name| !names.contains(name)).cloned().collect();
@@ -281,7 +284,8 @@ impl Catalogs {
         }
     }
 
-    /// Removes a folder without waiting for that: it is put aside at once, so that a catalog of the same name may come.
+    /// Removes a folder in the background. It is renamed first, so that a catalog of the same name can use the
+    /// path.
     fn remove_folder(&self, name: impl AsRef<Path>) {
         let number = self.removals.fetch_add(1, Ordering::Relaxed);
         let folder = self.directory.join(&name);
@@ -296,7 +300,8 @@ impl Catalogs {
         }
     }
 
-    /// Drops from memory what nobody asks for any more: an announcement makes all extensions ask.
+    /// Drops packages from memory that no extension requests any more: an announcement makes all extensions
+    /// request.
     fn forget_unasked(&self) {
         let mut forgot = self.forgot.lock();
         if forgot.elapsed() >= UNASKED {
@@ -305,12 +310,12 @@ impl Catalogs {
         }
     }
 
-    /// The catalog's content, if that is of `reference`.
+    /// Content of the catalog at `reference`, if that is current.
     fn generation(&self, name: &str, reference: &str) -> Option<Arc<Generation>> {
         self.known.lock().get(name).filter(|generation| generation.reference() == reference).cloned()
     }
 
-    /// Makes all who wait look again.
+    /// Makes all waiting requests repeat their lookup.
     fn stir(&self) {
         self.progress.send_modify(|count| *count = count.wrapping_add(1));
     }
@@ -334,7 +339,7 @@ fn resolved_reference(catalog: &ClusterCatalog) -> Option<&str> {
     Some(source.image.ref_.as_str()).filter(|reference| !reference.is_empty())
 }
 
-/// Removes a file or folder; a missing one is fine, and one that stays is only logged.
+/// Removes a file or folder. A missing one is ignored, and a failure is only logged.
 fn remove(path: &Path) {
     let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     if let Err(error) = removed

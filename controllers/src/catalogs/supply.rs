@@ -1,5 +1,5 @@
-//! Brings what extensions asked of a catalog from catalogd (docs/design/resolution.md#demand-driven-fetch). One attempt
-//! at a time for each catalog; who calls this retries with backoff.
+//! Fetches the packages that extensions request from catalogd (docs/design/resolution.md#demand-driven-fetch). One
+//! attempt at a time per catalog. The caller retries with backoff.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,14 +14,14 @@ use super::fetch::{FetchError, Single, Source};
 use super::generation::Generation;
 use super::{Catalogs, remove};
 
-/// Packages of one catalog that are fetched at once.
+/// Maximum number of concurrent fetches per catalog.
 const FETCHES: usize = 4;
 
 impl Catalogs {
-    /// Fetches what was asked for and is not here. Announces the outcome to those who could not wait for it.
+    /// Fetches the packages that are requested and missing, and announces the outcome to requests that timed out.
     pub(super) async fn supply(&self, catalog: &ClusterCatalog) -> Result<(), FetchError> {
         let name = catalog.metadata.name.as_deref().unwrap_or_default();
-        // Another look is due when the catalog is served.
+        // A catalog that is served later triggers another reconcile.
         let Ok(reference) = served_image(catalog) else { return Ok(()) };
         let Some(generation) = self.generation(name, reference) else { return Ok(()) };
         let is_fetch = generation.lacks_anything();
@@ -37,7 +37,7 @@ impl Catalogs {
             self.stir();
         }
         let is_full = result.as_ref().is_err_and(|error| error.is_of_disk);
-        // What came before is of no use any more, and must not fill the disk either.
+        // Older generations are unused, and must not fill the disk.
         if !generation.ended.is_cancelled() && (generation.is_in_use() || is_full) {
             let folder = generation.folder().to_owned();
             let tidied = tokio::task::spawn_blocking(move || remove_siblings(&folder)).await;
@@ -73,8 +73,8 @@ impl Catalogs {
         }
     }
 
-    /// Each missing package once, those that are asked for meanwhile too; or everything, where catalogd gives no single
-    /// packages.
+    /// Fetches each missing package once, including those requested meanwhile. Fetches the whole catalog instead if
+    /// catalogd serves no single packages.
     async fn bring(
         &self,
         source: &Source,
@@ -85,7 +85,7 @@ impl Catalogs {
         let mut under_way = FuturesUnordered::new();
         let mut result = Ok(());
         loop {
-            // The first one shows whether there are single packages at all.
+            // The first answer shows whether catalogd serves single packages.
             let width = match generation.has_singles() {
                 Some(false) => return self.bring_all(source, name, generation).await,
                 Some(true) => FETCHES,
@@ -111,15 +111,15 @@ impl Catalogs {
                 None => return result,
                 Some((package, Ok(Single::Kept))) => {
                     self.arrived(generation.keep(&package));
-                    tracing::debug!(catalog = name, package, "package is here");
+                    tracing::debug!(catalog = name, package, "cached package");
                 }
                 Some((_, Ok(Single::NotOffered(why)))) => {
-                    tracing::info!(catalog = name, why, "catalogd gives no single packages of this content");
+                    tracing::info!(catalog = name, why, "catalogd serves no single packages of this content");
                     return self.bring_all(source, name, generation).await;
                 }
                 Some((package, Err(error))) if error.is_of_content => {
                     self.arrived(generation.suffer(Some(&package), error.trouble()));
-                    // The one that is worth another attempt counts.
+                    // An error that is worth a retry takes precedence.
                     if result.is_ok() || !error.is_final {
                         result = Err(error);
                     }
@@ -138,15 +138,15 @@ impl Catalogs {
         match source.whole(generation).await {
             Ok(content) => {
                 self.arrived(generation.keep_whole(content));
-                tracing::info!(catalog = name, reference = generation.reference(), "catalog content is here");
+                tracing::info!(catalog = name, reference = generation.reference(), "cached catalog content");
                 Ok(())
             }
-            // There is nothing else that could be fetched.
+            // The failed content is the whole catalog.
             Err(error) => Err(error.of_everything()),
         }
     }
 
-    /// Tells those who wait, and whoever went away without an answer.
+    /// Notifies waiting requests, and announces the content if requests timed out before.
     fn arrived(&self, is_awaited: bool) {
         self.stir();
         if is_awaited {

@@ -1,4 +1,4 @@
-//! The whole way from a ClusterCatalog's events to a package, against a real catalogd.
+//! Events of ClusterCatalogs to packages, against a real catalogd.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,7 +24,7 @@ fn unavailable(mut catalog: ClusterCatalog) -> ClusterCatalog {
 
 // Case resolution-1
 #[tokio::test]
-async fn a_catalog_without_content_is_asked_nothing() {
+async fn unserved_catalog_causes_no_request() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let mut catalog = unavailable(catalogd.publish("main", 1, &["a"]));
     let side = Side::start(cache.path(), &[&catalog]);
@@ -40,7 +40,7 @@ async fn a_catalog_without_content_is_asked_nothing() {
 
 // docs/design/resolution.md#complete-answers
 #[tokio::test]
-async fn a_package_is_fetched_once_when_it_is_asked_for() {
+async fn requested_package_is_fetched_once() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let catalog = catalogd.publish("main", 1, &["a", "b", "a b+c/&=%"]);
     let side = Side::start(cache.path(), &[&catalog]);
@@ -65,7 +65,7 @@ async fn a_package_is_fetched_once_when_it_is_asked_for() {
 
 // Case resolution-2
 #[tokio::test]
-async fn without_single_packages_everything_is_fetched_once() {
+async fn whole_catalog_is_fetched_once_without_single_packages() {
     for conduct in [Conduct::NoMetas, Conduct::NoDigest] {
         let (catalogd, cache) = (Catalogd::start(), cache());
         catalogd.behave("main", conduct);
@@ -88,7 +88,7 @@ async fn without_single_packages_everything_is_fetched_once() {
 
 // Case resolution-3
 #[tokio::test]
-async fn a_new_digest_brings_what_was_asked_for() {
+async fn new_digest_fetches_the_requested_packages() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let first = catalogd.publish("main", 1, &["a", "b", "c"]);
     let side = Side::start(cache.path(), &[&first]);
@@ -102,7 +102,7 @@ async fn a_new_digest_brings_what_was_asked_for() {
     let second = catalogd.publish("main", 2, &["a", "b"]);
     side.apply(&second);
     side.expect_error(&second, "a", NOT_FOUND).await;
-    assert_eq!(side.announced(), announced, "nothing is to be had yet");
+    assert_eq!(side.announced(), announced, "no announcement before the fetch has ended");
     release.send(true).unwrap();
     until("the announcement", async || side.announced() > announced).await;
     assert_eq!(side.package(&second, "a").await, bundle("a.v2"));
@@ -110,14 +110,14 @@ async fn a_new_digest_brings_what_was_asked_for() {
     let requests: BTreeSet<String> = catalogd.requests().into_iter().collect();
     let expected = [singles("main", "a"), singles("main", "c")].into_iter().flatten().collect();
     assert_eq!(requests, expected);
-    // Only the generation in use is on disk.
-    until("the end of the old content", async || files(cache.path()).len() == 2).await;
-    // Who still holds the old status is told the same as before the status came.
+    // Only the current generation is on disk.
+    until("the removal of the old content", async || files(cache.path()).len() == 2).await;
+    // A request with the old status gets the same answer as before the new status.
     side.expect_error(&first, "a", NOT_FOUND).await;
 }
 
 #[tokio::test]
-async fn a_new_digest_is_announced_once() {
+async fn new_digest_is_announced_once() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let names: Vec<String> = (0..20).map(|number| format!("p{number}")).collect();
     let packages: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -134,13 +134,13 @@ async fn a_new_digest_is_announced_once() {
     for package in &packages {
         assert_eq!(side.package(&second, package).await, bundle(&format!("{package}.v2")));
     }
-    assert_eq!(catalogd.requests(), [""; 0], "all was here when it was announced");
+    assert_eq!(catalogd.requests(), [""; 0], "all packages were cached at the announcement");
     assert_eq!(side.announced(), announced + 1);
 }
 
 // Case resolution-7
 #[tokio::test]
-async fn a_deleted_catalog_leaves_nothing() {
+async fn deleted_catalog_leaves_no_files() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let [main, other] = ["main", "other"].map(|name| catalogd.publish(name, 1, &["a"]));
     let side = Side::start(cache.path(), &[&main, &other]);
@@ -149,26 +149,26 @@ async fn a_deleted_catalog_leaves_nothing() {
     }
     let announced = side.announced();
     side.delete(&main);
-    until("its end", async || files(cache.path()).len() == 1).await;
+    until("the removal", async || files(cache.path()).len() == 1).await;
     assert!(!cache.path().join("main").exists());
     until("the announcement", async || side.announced() > announced).await;
-    // It may come back at once.
+    // It may be recreated at once.
     side.apply(&main);
     side.expect(&main, "a", "a.v1").await;
     // Deleted while the watch was broken.
     side.list(&[&other]);
-    until("its end", async || files(cache.path()).len() == 1).await;
+    until("the removal", async || files(cache.path()).len() == 1).await;
     side.end().await;
-    // Deleted while nobody ran.
+    // Deleted while no process ran.
     fs::create_dir_all(cache.path().join(".1-0/left")).unwrap();
     let side = Side::start(cache.path(), &[&main]);
-    until("its end", async || fs::read_dir(cache.path()).unwrap().count() == 0).await;
+    until("the removal", async || fs::read_dir(cache.path()).unwrap().count() == 0).await;
     side.expect(&main, "a", "a.v1").await;
 }
 
 // Case resolution-8
 #[tokio::test]
-async fn a_catalog_that_comes_back_with_the_same_content_is_asked_nothing() {
+async fn catalog_that_returns_unchanged_causes_no_request() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let catalog = catalogd.publish("main", 1, &["a"]);
     let side = Side::start(cache.path(), &[&catalog]);
@@ -183,7 +183,7 @@ async fn a_catalog_that_comes_back_with_the_same_content_is_asked_nothing() {
 
 // Case resolution-9
 #[tokio::test]
-async fn a_restart_needs_no_request() {
+async fn restart_causes_no_request() {
     for conduct in [Conduct::Well, Conduct::NoMetas] {
         let (catalogd, cache) = (Catalogd::start(), cache());
         catalogd.behave("main", conduct);
@@ -204,7 +204,7 @@ async fn a_restart_needs_no_request() {
 
 // Cases resolution-11, additions-e23, additions-a36
 #[tokio::test]
-async fn what_a_resolution_looks_at_is_announced_and_nothing_else() {
+async fn only_changes_that_affect_resolutions_are_announced() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let catalog = catalogd.publish("main", 1, &["a"]);
     let side = Side::start(cache.path(), &[&catalog]);
@@ -220,7 +220,7 @@ async fn what_a_resolution_looks_at_is_announced_and_nothing_else() {
         (edited(|_| {}), false),
         (edited(|c| c.metadata.resource_version = Some("7".to_owned())), false),
         (edited(|c| c.status.as_mut().unwrap().conditions[0].message = "new".to_owned()), false),
-        // `spec.priority` and `spec.availabilityMode` count the generation up.
+        // A change of `spec.priority` or `spec.availabilityMode` increments the generation.
         (edited(|c| (c.spec.priority, c.metadata.generation) = (Some(5), Some(2))), true),
         (edited(|c| c.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into())), true),
         (unserved(catalog.clone()), true),
@@ -231,7 +231,7 @@ async fn what_a_resolution_looks_at_is_announced_and_nothing_else() {
         let before = side.announced();
         side.apply(&edited);
         side.settled(&catalogd).await;
-        // The marker of `settled` is announced when it comes and when it goes.
+        // `settled` announces its marker at its creation and at its deletion.
         assert_eq!(side.announced() - before - 2, u64::from(is_announced), "{edited:?}");
         side.apply(&catalog);
         side.settled(&catalogd).await;
@@ -242,7 +242,7 @@ async fn what_a_resolution_looks_at_is_announced_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn many_who_ask_make_one_request() {
+async fn concurrent_requests_for_a_package_share_one_fetch() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let (release, released) = watch::channel(false);
     catalogd.behave("main", Conduct::Late(released));
@@ -256,13 +256,13 @@ async fn many_who_ask_make_one_request() {
     let (answers, ()) = tokio::join!(all, release);
     assert!(answers.iter().all(|answer| *answer == bundle("a.v1")));
     assert_eq!(catalogd.requests(), singles("main", "a"));
-    // All have the same, for that matter.
+    // All callers share one index.
     let [one, two] = [(); 2].map(|()| side.catalogs.package(&catalog, "a", Indexing::default()));
     assert!(Arc::ptr_eq(&one.await.unwrap().unwrap(), &two.await.unwrap().unwrap()));
 }
 
 #[tokio::test]
-async fn only_the_catalog_that_changed_is_asked_again() {
+async fn only_the_changed_catalog_is_requested_again() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let packages: Vec<String> = (0..100).map(|number| format!("p{number:02}")).collect();
     let mut catalogs: Vec<ClusterCatalog> = (0..5)
@@ -299,7 +299,7 @@ async fn only_the_catalog_that_changed_is_asked_again() {
 }
 
 #[tokio::test]
-async fn what_nobody_asks_for_goes_from_memory() {
+async fn unrequested_package_is_dropped_from_memory() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let catalog = catalogd.publish("main", 1, &["a"]);
     let side = Side::start(cache.path(), &[&catalog]);
@@ -307,8 +307,8 @@ async fn what_nobody_asks_for_goes_from_memory() {
     let get = async |indexing| side.catalogs.package(&catalog, "a", indexing).await.unwrap().unwrap();
     let first = get(Indexing::default()).await;
     let second = get(wide).await;
-    assert!(!Arc::ptr_eq(&first, &second), "more was asked for");
-    assert!(Arc::ptr_eq(&second, &get(Indexing::default()).await), "that is enough for all");
+    assert!(!Arc::ptr_eq(&first, &second), "the wider request needs another index");
+    assert!(Arc::ptr_eq(&second, &get(Indexing::default()).await), "it serves both requests");
     let generation = Arc::clone(&side.catalogs.known.lock()["main"]);
     drop(first);
     generation.forget_unasked();
@@ -320,9 +320,9 @@ async fn what_nobody_asks_for_goes_from_memory() {
     assert_eq!(catalogd.requests(), [""; 0]);
 }
 
-/// Package by package or at once: a real catalog says the same.
+/// A real catalog yields the same packages from single requests and as a whole.
 #[tokio::test]
-async fn real_content_is_the_same_either_way() {
+async fn real_content_is_equal_as_packages_and_as_a_whole() {
     let Some(data) = std::env::var_os("OLM_FIELD_DATA") else {
         println!("skipped: OLM_FIELD_DATA is not set");
         return;

@@ -1,4 +1,4 @@
-//! What an extension says of itself while what Helm installed for it is taken over.
+//! Status of an extension during the adoption of its Helm release.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -13,10 +13,10 @@ use serde_json::json;
 use super::world::{World, version};
 use crate::adoption::tests::Release;
 
-/// The condition Installed of `demo` as the reference left it.
+/// `Installed` condition of `demo` as the reference wrote it.
 const INSTALLED: &str = "True/Succeeded Installed bundle r.example/demo:v1.0.0 successfully";
 
-/// Notes every value that the condition Installed of `demo` takes.
+/// Records every status value of the `Installed` condition of `demo`.
 fn follow_installed(world: &World) -> Arc<Mutex<BTreeSet<String>>> {
     let seen = Arc::new(Mutex::new(BTreeSet::new()));
     let (noted, api) = (Arc::clone(&seen), world.extensions.clone());
@@ -38,7 +38,7 @@ fn follow_installed(world: &World) -> Arc<Mutex<BTreeSet<String>>> {
 
 // docs/design/apply.md#migration-to-revision-1; case api-52
 #[tokio::test(flavor = "multi_thread")]
-async fn what_helm_installed_never_looks_uninstalled() {
+async fn adopted_helm_release_remains_installed() {
     let mut world = World::start().await;
     let first = version("1.0.0", "a");
     world.publish("main", std::slice::from_ref(&first)).await;
@@ -79,7 +79,7 @@ async fn what_helm_installed_never_looks_uninstalled() {
         .expect_event("demo", "Adopted Helm release 3 (bundle demo.v1.0.0) taken over as revision demo-1")
         .await;
     world.settle("other").await;
-    assert_eq!(world.revisions().await, ["demo-1"], "its successor comes when everything is its own");
+    assert_eq!(world.revisions().await, ["demo-1"], "no successor before the adopted revision succeeds");
 
     world.succeed("demo-1").await;
     world.succeed("demo-2").await;
@@ -91,7 +91,7 @@ async fn what_helm_installed_never_looks_uninstalled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn planted_release_is_named_and_nothing_is_installed_over_it() {
+async fn unowned_helm_release_blocks_install_until_annotated() {
     let mut world = World::start().await;
     world.publish("main", &[version("1.0.0", "a")]).await;
     world.halt().await;

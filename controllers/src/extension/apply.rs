@@ -1,6 +1,5 @@
-//! Makes the wanted content the newest revision of an extension (docs/design/apply.md#keep-patch-or-create,
-//! docs/design/apply.md#packing-into-secrets). Idempotent: every step may have been done by an attempt that ended
-//! before the next.
+//! Writes the newest revision of an extension (docs/design/apply.md#keep-patch-or-create,
+//! docs/design/apply.md#packing-into-secrets). Idempotent: an earlier attempt may have ended after any step.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +18,10 @@ use serde_json::json;
 use super::revisions::is_of;
 use crate::failure::Failure;
 
-/// How often a revision is patched that somebody else wrote in between.
+/// Maximum attempts to patch a revision after a conflict (409).
 const ATTEMPTS: usize = 5;
 
-/// Where revisions are written.
+/// Access to revisions and their Secrets.
 pub(crate) struct Revisions {
     client: Client,
     sets: Api<ClusterObjectSet>,
@@ -30,35 +29,35 @@ pub(crate) struct Revisions {
     system_namespace: String,
 }
 
-/// What was done.
+/// Result of a plan.
 #[derive(Clone, Debug)]
 pub(crate) struct Applied {
-    /// It was made now.
+    /// `true` if the revision was created now.
     pub created: bool,
-    /// The revision in force.
+    /// Newest revision.
     pub set: ClusterObjectSet,
 }
 
-/// What is to be done, and what it was decided from.
+/// Decision and the revisions that it was made from.
 pub(crate) struct Plan {
     decision: Decision,
     existing: Vec<ClusterObjectSet>,
 }
 
 impl Plan {
-    /// Whether there will be another revision.
+    /// Reports whether the plan creates a revision.
     pub(crate) fn makes_revision(&self) -> bool {
         matches!(self.decision, Decision::New { .. })
     }
 
-    /// The revision that was the newest so far.
+    /// Newest revision before the plan is carried out.
     pub(crate) fn newest(&self) -> Option<&ClusterObjectSet> {
         newest(&self.existing)
     }
 }
 
 impl Revisions {
-    /// Revisions of a cluster, with their Secrets in `system_namespace`.
+    /// `system_namespace` is the namespace of the Secrets.
     pub(crate) fn new(client: Client, system_namespace: &str) -> Self {
         Self {
             sets: Api::all(client.clone()),
@@ -68,7 +67,7 @@ impl Revisions {
         }
     }
 
-    /// All revisions of the extension, live.
+    /// All revisions of the extension, read from the API server.
     pub(crate) async fn list(&self, extension: &str) -> Result<Vec<ClusterObjectSet>, Failure> {
         let selector = ListParams::default().labels(&format!("{}={extension}", labels::OWNER_NAME));
         let list = within_deadline(self.sets.list(&selector)).await;
@@ -77,8 +76,8 @@ impl Revisions {
         Ok(all)
     }
 
-    /// What is to be done so that the draft becomes the newest revision. `known` is the newest so far as the watch shows
-    /// it: where that refers to the same content the API server is not asked.
+    /// Plans how the draft becomes the newest revision. `known` is the newest one in the cache. If it has the same
+    /// content, the API server is not asked.
     pub(crate) async fn plan(
         &self,
         extension: &str,
@@ -98,7 +97,7 @@ impl Revisions {
         let found = self.content(newest).await?;
         let decision = tokio::task::block_in_place(|| {
             let spec = newest.and_then(|set| set.spec.as_ref());
-            // Lost content says nothing about what it was.
+            // Incomplete content cannot be compared with the draft.
             let content = spec.and_then(|spec| resolve(spec, &self.system_namespace, &found).ok());
             decide(draft, &existing, content.as_deref(), &self.system_namespace)
         });
@@ -106,7 +105,7 @@ impl Revisions {
         Ok(Plan { decision, existing })
     }
 
-    /// Makes the draft the newest revision, unless it is.
+    /// Carries out the plan: keeps, patches or creates the newest revision.
     pub(crate) async fn carry_out(
         &self,
         extension: &str,
@@ -130,9 +129,9 @@ impl Revisions {
         }
     }
 
-    /// Applies the metadata of the revision anew, its owner among them. Not for an extension that is gone or about to go: if
-    /// it goes without its revisions, one that names it again would go with it all the same
-    /// (docs/design/apply.md#recreated-extensions).
+    /// Applies the metadata of the revision again, including its owner. Fails for an extension that is gone or
+    /// being deleted: if it is deleted with orphan propagation, a revision that names it as owner again would still
+    /// be deleted with it (docs/design/apply.md#recreated-extensions).
     async fn patch(
         &self,
         current: &ClusterObjectSet,
@@ -143,7 +142,7 @@ impl Revisions {
             let found = within_deadline(self.sets.get_opt(&current.name_any())).await;
             let found = found.map_err(|error| Failure::api(&error))?.filter(|set| set.uid() == current.uid());
             let Some(found) = found else { return Err(Failure::retry("it is gone")) };
-            // Read after the revision: what takes its owner from now on changes its version.
+            // Read after the revision: an orphaning from now on changes its resourceVersion.
             for owner in wanted.owner_references() {
                 if !self.extension_stays(owner).await? {
                     return Err(Failure::retry("its extension is about to go"));
@@ -157,7 +156,7 @@ impl Revisions {
         }
     }
 
-    /// Whether the extension that this refers to exists and was not deleted.
+    /// Reports whether the extension of this owner reference exists and is not being deleted.
     pub(super) async fn extension_stays(&self, owner: &OwnerReference) -> Result<bool, Failure> {
         let api: Api<ClusterExtension> = Api::all(self.client.clone());
         let live = within_deadline(api.get_opt(&owner.name)).await.map_err(|error| Failure::api(&error))?;
@@ -167,8 +166,8 @@ impl Revisions {
         Ok(live.is_some_and(stays))
     }
 
-    /// The Secrets of the revision that exist. A read that fails is no answer: content that is merely out of reach must
-    /// not be taken for lost.
+    /// Existing Secrets of the revision. A failed read is an error: unreachable content must not be treated as
+    /// lost.
     async fn content(&self, set: Option<&ClusterObjectSet>) -> Result<BTreeMap<SecretKey, Secret>, Failure> {
         let mut found = BTreeMap::new();
         let Some(spec) = set.and_then(|set| set.spec.as_ref()) else { return Ok(found) };
@@ -205,11 +204,11 @@ impl Revisions {
             }
         }
         let set = self.write(&revision).await?;
-        tracing::info!(extension, revision = set.name_any(), "new revision");
+        tracing::info!(extension, revision = set.name_any(), "created revision");
         Ok(set)
     }
 
-    /// Writes a numbered revision: its Secrets, the set, and then the owner of the Secrets.
+    /// Writes a numbered revision: its Secrets, the ClusterObjectSet, then the owner references of the Secrets.
     pub(crate) async fn write(&self, revision: &NumberedRevision) -> Result<ClusterObjectSet, Failure> {
         self.refuse_foreign(&revision.set).await?;
         let mut secrets = Vec::new();
@@ -219,7 +218,7 @@ impl Revisions {
         let applied = self.server_side_apply(&revision.set).await;
         let set = applied.map_err(|error| Failure::api(&error).context("creating new Revision"))?;
         for secret in &secrets {
-            // Its owner may be a revision of the same name that is gone.
+            // Replace the owners: an old one may be a deleted revision of the same name.
             let unowned = ObjectMeta { owner_references: None, ..secret.metadata.clone() };
             self.own(&secret.name_any(), &unowned, &set)
                 .await
@@ -228,8 +227,8 @@ impl Revisions {
         Ok(set)
     }
 
-    /// Refuses to write over a ClusterObjectSet that is somebody else's (docs/design/apply.md#writing-a-revision). One
-    /// of ours may exist: from an attempt that ended early, or without the label that somebody took away.
+    /// Refuses to overwrite a ClusterObjectSet of another owner (docs/design/apply.md#writing-a-revision). Our own
+    /// may exist: from an attempt that ended early, or without its label.
     async fn refuse_foreign(&self, wanted: &ClusterObjectSet) -> Result<(), Failure> {
         let name = wanted.name_any();
         let found = within_deadline(self.sets.get_opt(&name)).await;
@@ -242,7 +241,7 @@ impl Revisions {
         }
     }
 
-    /// Creates the Secret; one that exists with the same content was left by an attempt that ended early.
+    /// Creates the Secret. An existing one with the same content, from an attempt that ended early, is reused.
     async fn put(&self, secret: &Secret) -> Result<Secret, Failure> {
         let name = secret.name_any();
         let failed =
@@ -270,8 +269,8 @@ impl Revisions {
         within_deadline(self.sets.patch(&set.name_any(), &params, &Patch::Apply(set))).await
     }
 
-    /// Sees that every Secret of an active revision exists and is owned by it. `draft` is what the revision was made from,
-    /// asked for only where a Secret is missing.
+    /// Verifies that every Secret of an active revision exists and has the revision as owner. `draft` yields the
+    /// source of the revision and is called only if a Secret is missing.
     pub(crate) async fn verify_content(
         &self,
         set: &ClusterObjectSet,
@@ -300,7 +299,7 @@ impl Revisions {
         Ok(())
     }
 
-    /// The Secrets that the revision refers to and that this controller writes.
+    /// Secrets in the system namespace that the revision refers to.
     fn own_secrets(&self, set: &ClusterObjectSet) -> Vec<SecretKey> {
         let mut keys: Vec<_> =
             set.spec.iter().flat_map(|spec| secrets(spec, &self.system_namespace)).collect();
@@ -316,11 +315,12 @@ impl Revisions {
             return Err(Failure::retry(format!("ref Secret {name:?} is missing and cannot be rebuilt")));
         };
         secret.metadata.owner_references = secret_owner(set).map(|owner| vec![owner]);
-        tracing::info!(revision = set.name_any(), secret = name, "missing ref Secret is made again");
+        tracing::info!(revision = set.name_any(), secret = name, "recreating missing ref Secret");
         self.put(&secret).await.map(drop)
     }
 
-    /// Adds the revision as owner of the Secret as it was read, unless it is.
+    /// Adds the revision as owner of the Secret, unless it already is. Fails if the Secret changed since it was
+    /// read.
     async fn own(&self, name: &str, secret: &ObjectMeta, set: &ClusterObjectSet) -> Result<(), Failure> {
         let Some(owner) = secret_owner(set) else {
             return Ok(());
@@ -340,13 +340,13 @@ impl Revisions {
     }
 }
 
-/// The bundle, or the extension's name, does not make a revision; another one is needed.
+/// The bundle, or the name of the extension, yields no valid revision. A retry cannot succeed.
 pub(crate) fn invalid(error: GenerateError) -> Failure {
     Failure::blocked(error)
 }
 
-/// Why a ClusterObjectSet of the wanted name is somebody else's, if it is: it neither says that it is a revision of the
-/// extension nor is owned by it.
+/// Describes the owner of a foreign ClusterObjectSet of the wanted name. `None` if the extension owns it, or if its
+/// label names the extension and it has no other controller.
 fn foreign(found: &ClusterObjectSet, wanted: &ClusterObjectSet) -> Option<String> {
     let label = |set: &ClusterObjectSet| set.labels().get(labels::OWNER_NAME).cloned().unwrap_or_default();
     let (says, extension) = (label(found), label(wanted));

@@ -1,5 +1,5 @@
-//! Which bundle an extension shall have (docs/design/apply.md#choice-of-the-bundle,
-//! docs/design/resolution.md#served-catalogs). Pure: what catalogs and cluster say comes in a
+//! Choice of the bundle for an extension (docs/design/apply.md#choice-of-the-bundle,
+//! docs/design/resolution.md#served-catalogs). Pure: the answers of catalogs and cluster come in
 //! [`ResolutionInputs`].
 
 use std::collections::BTreeMap;
@@ -23,24 +23,22 @@ use super::revisions::{Revision, RevisionStates};
 use super::status::Knowledge;
 use crate::failure::Failure;
 
-/// Catalog properties of a bundle that are recorded whole, in bytes of JSON; of more only those that others may rely on.
+/// Maximum JSON size in bytes of the catalog properties that a revision records completely. Above it, only those
+/// that other bundles may depend on are recorded.
 const PROPERTIES_BYTES: usize = 32 * 1024;
 
-/// A bundle to install.
+/// Bundle to install.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ChosenBundle {
-    /// Name, version and release as `status.install.bundle` shows them.
+    /// Name, version and release as in `status.install.bundle`.
     pub bundle: BundleMetadata,
-    /// Package of the bundle.
     pub package: String,
-    /// Image of the bundle.
     pub image: String,
-    /// What its revision records of its catalog entry, where dependencies are judged.
+    /// Catalog properties to record in the revision. `None` unless dependencies are checked.
     pub catalog_properties: Option<String>,
 }
 
 impl ChosenBundle {
-    /// The bundle of a revision.
     pub(super) fn of_revision(revision: &Revision, rules: &ExtensionRules) -> Self {
         let recorded = revision.catalog_properties.clone();
         Self {
@@ -63,38 +61,37 @@ impl ChosenBundle {
     }
 }
 
-/// The target bundle, and what there is to report about it.
+/// Target bundle and its findings.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Choice {
-    /// The bundle.
     pub target: ChosenBundle,
-    /// What is known of deprecation.
+    /// Deprecation data.
     pub deprecation: Knowledge,
-    /// What our own rules say.
+    /// Conditions of our rules.
     pub findings: Findings,
-    /// What is worth an Event.
+    /// Events to publish.
     pub notices: Vec<Notice>,
-    /// The choice depends on what else is on the cluster, and is to be made again soon.
+    /// `true` if the choice depends on other objects of the cluster and must be repeated soon.
     pub look_again: bool,
 }
 
-/// Why nothing could be chosen.
+/// Reason that no bundle was chosen.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Refusal {
-    /// The resolver's text.
+    /// Error text of the resolver.
     pub failure: Failure,
-    /// It is because some catalog's content is not here yet; there will be another look when it is.
+    /// `true` if the content of a catalog is not cached yet. Its arrival triggers a reconcile.
     pub awaits_content: bool,
-    /// What is known of deprecation.
+    /// Deprecation data.
     pub deprecation: Knowledge,
-    /// What our own rules say.
+    /// Conditions of our rules.
     pub findings: Findings,
-    /// The refusal depends on what else is on the cluster, and the choice is to be made again soon.
+    /// `true` if the refusal depends on other objects of the cluster and the choice must be repeated soon.
     pub look_again: bool,
 }
 
 impl Refusal {
-    /// Something else than the choice failed.
+    /// Returns a refusal for a failure outside of the choice.
     pub(super) fn other(failure: Failure, rules: &ExtensionRules) -> Box<Self> {
         Box::new(Self {
             failure,
@@ -106,18 +103,18 @@ impl Refusal {
     }
 }
 
-/// What a choice depends on besides the extension.
+/// Inputs of a choice besides the extension.
 pub(crate) struct ResolutionInputs {
-    /// The answers of the catalogs that the extension selects and that are not switched off.
+    /// Answers of the selected catalogs with availability mode `Available`.
     pub catalogs: Result<Vec<Catalog>, SelectorError>,
-    /// Some ClusterCatalog is selected, whatever its state; so it is taken where the selector cannot be read.
+    /// `true` if any ClusterCatalog is selected, in whatever state, or if the selector is invalid.
     pub catalog_exists: bool,
-    /// What else is on the cluster.
+    /// Other objects of the cluster.
     pub around: Around,
 }
 
 impl ResolutionInputs {
-    /// Whether the content of some catalog is not here yet.
+    /// Reports whether the content of a catalog is not cached yet.
     pub(crate) fn awaits_content(&self) -> bool {
         let answers = self.catalogs.iter().flatten();
         answers
@@ -126,19 +123,16 @@ impl ResolutionInputs {
     }
 }
 
-/// What an extension asks for.
+/// Request of an extension.
 #[derive(Clone, Copy)]
 pub(crate) struct Question<'a> {
-    /// `spec.source.catalog`.
     pub filter: &'a CatalogFilter,
-    /// Its revisions.
     pub states: &'a RevisionStates,
-    /// The rules that it is under.
     pub rules: &'a ExtensionRules,
 }
 
-/// The revision that is rolling out stays the target while its version is within the wanted range, unless the
-/// extension has `changed` since it was last looked at (docs/design/apply.md#choice-of-the-bundle).
+/// Keeps the revision that is rolling out as the target while the version range admits it, unless the extension has
+/// `changed` since the last reconcile (docs/design/apply.md#choice-of-the-bundle).
 pub(crate) fn underway(question: Question<'_>, changed: bool) -> Option<Choice> {
     let Question { filter, states, rules } = question;
     let rolling = states.rolling_out.last().filter(|rolling| !changed && admits(filter, &rolling.bundle))?;
@@ -151,10 +145,10 @@ pub(crate) fn underway(question: Question<'_>, changed: bool) -> Option<Choice> 
     })
 }
 
-/// The catalogs that the extension selects.
+/// Catalogs that the extension selects.
 ///
 /// # Errors
-/// The selector cannot be read.
+/// The selector is invalid.
 pub(crate) fn selected<'a>(
     filter: &CatalogFilter,
     catalogs: &'a [Arc<ClusterCatalog>],
@@ -166,7 +160,7 @@ pub(crate) fn selected<'a>(
     Ok(catalogs.iter().map(|catalog| &**catalog).filter(matches).collect())
 }
 
-/// The requirements that were judged, be it that they stand in the way or that they are to be reported.
+/// Assessed requirements, whether they block the choice or are only reported.
 pub(crate) fn judged(resolution: &Result<Resolved, ResolveError>) -> &[AssessedRequirement] {
     match resolution {
         Ok(resolved) => &resolved.requirements,
@@ -183,10 +177,10 @@ impl<'a> Question<'a> {
         request(filter, states.installed.as_ref().map(|revision| &revision.bundle), rules, &inputs.around)
     }
 
-    /// Asks the resolver.
+    /// Runs the resolver.
     ///
     /// # Errors
-    /// The resolver's.
+    /// The error of the resolver.
     pub(crate) fn resolve(self, inputs: &ResolutionInputs) -> Result<Resolved, ResolveError> {
         match &inputs.catalogs {
             Ok(catalogs) => resolve(&self.request(inputs), catalogs),
@@ -194,14 +188,14 @@ impl<'a> Question<'a> {
         }
     }
 
-    /// Decides on the bundle from what the resolver said.
+    /// Decides on the bundle from the result of the resolver.
     ///
-    /// Where no catalog matches any more, the installed bundle stays the target if the wanted range admits its version
-    /// (docs/design/apply.md#pinning); so it does where rules hold back all that could follow it
+    /// If no catalog matches any more, the installed bundle remains the target while the version range admits it
+    /// (docs/design/apply.md#pinning). The same applies if rules hold back every successor
     /// (docs/design/additions.md#held-upgrades).
     ///
     /// # Errors
-    /// The resolver's text.
+    /// The error text of the resolver.
     pub(crate) fn decide(
         self,
         inputs: &ResolutionInputs,
@@ -219,7 +213,7 @@ impl<'a> Question<'a> {
         };
         let findings = Findings { left_out, ..self.refused(&error, &hints) };
         let look_again = error.held().iter().any(is_held_by_others);
-        // Where nothing new can be chosen, what is under way, or else installed, stays.
+        // Without a new choice, keep the revision that is rolling out, or else the installed one.
         let is_held = !error.held().is_empty();
         let kept = states.newest();
         let kept = kept.filter(|_| is_held || !inputs.catalog_exists);
@@ -274,7 +268,7 @@ impl<'a> Question<'a> {
         findings
     }
 
-    /// What is worth saying about a bundle that is to be installed.
+    /// Events about a bundle to be installed.
     fn notices(self, inputs: &ResolutionInputs, resolved: &Resolved) -> Vec<Notice> {
         let Ok(catalogs) = &inputs.catalogs else { return Vec::new() };
         let request = self.request(inputs);
@@ -283,7 +277,7 @@ impl<'a> Question<'a> {
             resolved.remarks.iter().map(|remark| Notice::warning(notices::RESOLVED, remark.to_string()));
         let mut all = vec![Notice::normal(notices::RESOLVED, note)];
         all.extend(remarks);
-        // An override has an effect if the choice is another one without it.
+        // An override has an effect if the resolver chooses another bundle without it.
         let overrides = [
             (annotations::EXT_IGNORE_DEPENDENCIES, Rules { ignored_requirements: &[], ..request.rules }),
             (
@@ -302,12 +296,12 @@ impl<'a> Question<'a> {
     }
 }
 
-/// Whether the candidate may pass as soon as something else on the cluster changes.
+/// Reports whether a change of other objects in the cluster may release the candidate.
 fn is_held_by_others(held: &Held) -> bool {
     matches!(held.reason, HeldReason::Dependencies(_) | HeldReason::Dependent(_) | HeldReason::Cluster(_))
 }
 
-/// The text of the error with all that may help.
+/// Error text with the hints appended.
 fn with_hints(error: ResolveError, hints: Hints) -> String {
     let rest = findings::not_installed(&hints);
     let error = match error {
@@ -320,7 +314,7 @@ fn with_hints(error: ResolveError, hints: Hints) -> String {
     format!("{error}{rest}")
 }
 
-/// Whether the wanted range admits the bundle's version; no range admits every version.
+/// Reports whether the version range admits the bundle. An empty range admits every version.
 fn admits(filter: &CatalogFilter, bundle: &BundleMetadata) -> bool {
     let Some(range) = filter.version.as_deref().filter(|range| !range.is_empty()) else {
         return true;
@@ -332,7 +326,7 @@ fn admits(filter: &CatalogFilter, bundle: &BundleMetadata) -> bool {
     }
 }
 
-/// The properties of a catalog entry as its bundle's revision records them, `None` where there are none.
+/// Properties of a catalog entry as JSON, as the revision records them. `None` if there are none.
 fn catalog_properties(properties: &[Property]) -> Option<String> {
     #[derive(Serialize)]
     struct Entry<'a> {
@@ -349,7 +343,8 @@ fn catalog_properties(properties: &[Property]) -> Option<String> {
     if all.len() <= PROPERTIES_BYTES { Some(all) } else { list(others_rely_on) }
 }
 
-/// Whether the property says what a bundle is, provides or requires.
+/// Reports whether other bundles may depend on the property: it identifies the bundle, or states what it provides
+/// or requires.
 fn others_rely_on(type_: &str) -> bool {
     ["olm.package", "olm.gvk"].contains(&type_) || DEPENDENCY_PROPERTIES.contains(&type_)
 }

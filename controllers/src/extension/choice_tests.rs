@@ -18,8 +18,8 @@ fn filter(more: &serde_json::Value) -> CatalogFilter {
     serde_json::from_value(filter).unwrap()
 }
 
-/// A catalog with the bundles `demo.v1.0.0` to `demo.v3.0.0`, each replacing the one before, and more properties of
-/// some; `skips` are what the third skips.
+/// Catalog with the bundles `demo.v1.0.0` to `demo.v3.0.0`, each replacing the one before, with additional
+/// properties by version. The third one skips `skips`.
 fn index(properties: &[(i32, serde_json::Value)], skips: &[&str]) -> Arc<PackageIndex> {
     let mut lines = vec![json!({"schema": "olm.package", "name": "demo"})];
     let entry = |n: i32| {
@@ -56,7 +56,7 @@ fn surrounded(by: Surroundings) -> Around {
     Around { surroundings: Some(by), ..Around::default() }
 }
 
-/// A inputs with these catalogs, each with the plain package.
+/// Inputs with these catalogs, each with the package without additional properties.
 fn plain(names: &[&str]) -> ResolutionInputs {
     inputs(names.iter().map(|name| answer(name, 0, index(&[], &[]))).collect())
 }
@@ -121,7 +121,7 @@ fn base() -> Provider {
 }
 
 #[test]
-fn the_resolver_decides() {
+fn resolver_result_becomes_choice_or_error() {
     let main = plain(&["main"]);
     assert_eq!(version(&json!({}), &[], false, &main).unwrap(), "3.0.0");
     assert_eq!(version(&json!({}), &[set(1, "Active", true)], false, &main).unwrap(), "2.0.0");
@@ -141,7 +141,7 @@ fn the_resolver_decides() {
 
 // Cases resolution-26, resolution-28
 #[test]
-fn catalogs_are_selected_by_label_and_switched_off_by_mode() {
+fn catalogs_are_selected_by_label_and_disabled_by_mode() {
     let catalog = |name: &str, mode: &str| -> Arc<ClusterCatalog> {
         let catalog = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
             "metadata": {"name": name, "labels": {"n": name}},
@@ -161,7 +161,7 @@ fn catalogs_are_selected_by_label_and_switched_off_by_mode() {
 
 // docs/design/apply.md#choice-of-the-bundle; case apply-13
 #[test]
-fn a_rollout_goes_on_while_it_is_wanted() {
+fn rollout_continues_while_range_admits_it() {
     let rolling = [set(1, "Active", true), set(2, "Active", false)];
     let (main, none) = (plain(&["main"]), plain(&[]));
     assert_eq!(version(&json!({}), &rolling, false, &none).unwrap(), "2.0.0");
@@ -170,13 +170,13 @@ fn a_rollout_goes_on_while_it_is_wanted() {
     let three = json!({"version": "3.0.0", "upgradeConstraintPolicy": "SelfCertified"});
     assert_eq!(version(&three, &rolling, false, &main).unwrap(), "3.0.0");
     assert_eq!(version(&json!({}), &rolling, true, &main).unwrap(), "2.0.0");
-    // An edit while there are no catalogs must not send it back.
+    // An edit without catalogs must not return to the older version.
     assert_eq!(version(&json!({}), &rolling, true, &none).unwrap(), "2.0.0");
 }
 
 // Cases apply-20, apply-22, apply-23, resolution-47, resolution-48, additions-e24
 #[test]
-fn without_catalogs_the_installed_bundle_stays() {
+fn missing_catalogs_keep_installed_bundle() {
     let (installed, none) = ([set(1, "Active", true)], plain(&[]));
     for wanted in [json!({}), json!({"version": "1.0.0"}), json!({"version": "1.x"})] {
         assert_eq!(version(&wanted, &installed, false, &none).unwrap(), "1.0.0");
@@ -188,7 +188,7 @@ fn without_catalogs_the_installed_bundle_stays() {
 
 // Cases additions-a01, additions-a21
 #[test]
-fn without_rules_nothing_is_found() {
+fn choice_without_rules_has_no_findings() {
     let installed = [set(1, "Active", true)];
     let choice = decided(&json!({}), &installed, &ExtensionRules::default(), &plain(&["main"])).unwrap();
     assert_eq!(choice.findings, Findings::default());
@@ -206,7 +206,7 @@ fn without_rules_nothing_is_found() {
 
 // docs/design/additions.md#upgrade-scope; cases additions-a13, additions-e09
 #[test]
-fn a_scope_holds_back_and_says_so() {
+fn upgrade_scope_holds_back_and_reports() {
     let rules = ExtensionRules { upgrade_scope: Some(UpgradeScope::Minor), ..ExtensionRules::default() };
     let installed = [set(1, "Active", true)];
     let choice = decided(&json!({}), &installed, &rules, &plain(&["main"])).unwrap();
@@ -230,9 +230,9 @@ fn a_scope_holds_back_and_says_so() {
     assert_eq!(state.message, "no newer version is held back");
 }
 
-// The catalog dropped the installed version: what is held back does not take its place, and nothing fails.
+// The catalog no longer has the installed version. The held version is not installed, and nothing fails.
 #[test]
-fn what_is_installed_stays_while_all_else_is_held_back() {
+fn installed_bundle_is_kept_while_all_successors_are_held() {
     let rules = ExtensionRules { upgrade_scope: Some(UpgradeScope::Minor), ..ExtensionRules::default() };
     let mut lines = vec![json!({"schema": "olm.package", "name": "demo"})];
     lines.push(json!({"schema": "olm.channel", "package": "demo", "name": "stable",
@@ -248,14 +248,14 @@ fn what_is_installed_stays_while_all_else_is_held_back() {
     assert_eq!(choice.target.bundle.version, "1.0.0");
     assert_eq!(choice.deprecation, Knowledge::Unchanged);
     assert_eq!(is(&choice.findings.upgrade).reason, reasons::OUTSIDE_SCOPE);
-    // Not where it is not what is asked for.
+    // The installed version is not kept if the requested range excludes it.
     let refusal = decided(&json!({"version": ">=2"}), &installed, &rules, &inputs).unwrap_err();
     assert!(refusal.failure.message.contains("outside of the upgrade scope"), "{}", refusal.failure);
 }
 
 // docs/design/additions.md#skipped-versions; case additions-a16
 #[test]
-fn skipped_versions_are_told_or_excluded() {
+fn skipped_version_is_reported_or_excluded() {
     let inputs = inputs(vec![answer("main", 0, index(&[], &["demo.v2.0.0"]))]);
     let installed = [set(1, "Active", true)];
     let choice = decided(&json!({}), &installed, &ExtensionRules::default(), &inputs).unwrap();
@@ -284,7 +284,7 @@ fn skipped_versions_are_told_or_excluded() {
 
 // Cases additions-a22, additions-a24, additions-e16, additions-e18, seeds-s0-6
 #[test]
-fn report_installs_and_judges() {
+fn report_mode_installs_and_reports_dependencies() {
     let required = |kind: &str| json!({"type": "olm.gvk.required", "value": gvk(kind)});
     let market_with = |properties: &[(i32, serde_json::Value)], providers: Vec<Provider>| {
         let served = [Gvk { group: "g".into(), version: "v1".into(), kind: "External".into() }];
@@ -324,7 +324,7 @@ fn report_installs_and_judges() {
 
 // docs/design/additions.md#unsatisfied-candidates; cases additions-a23, additions-e19, seeds-s0-6
 #[test]
-fn check_waits_for_what_is_required() {
+fn check_mode_waits_for_dependencies() {
     let package = index(&[(1, requires_base()), (2, requires_base()), (3, requires_base())], &[]);
     let with = |providers: Vec<Provider>| ResolutionInputs {
         around: surrounded(Surroundings { providers, ..Surroundings::default() }),
@@ -365,7 +365,7 @@ fn check_waits_for_what_is_required() {
 
 // docs/design/resolution.md#judged-dependencies, docs/design/additions.md#unsatisfied-candidates
 #[test]
-fn check_stays_with_what_is_installed() {
+fn check_mode_keeps_installed_version_if_dependency_is_missing() {
     let inputs = ResolutionInputs {
         around: surrounded(Surroundings::default()),
         ..inputs(vec![answer("main", 0, index(&[(2, requires_base())], &[]))])
@@ -380,7 +380,7 @@ fn check_stays_with_what_is_installed() {
         state.message
     );
     assert!(choice.look_again);
-    // A version that is asked for is not silently replaced.
+    // A requested version is not silently replaced.
     let pinned = json!({"version": "2.0.0"});
     let refusal = decided(&pinned, &[set(1, "Active", true)], &check(), &inputs).unwrap_err();
     assert!(refusal.failure.message.starts_with("dependencies not satisfied: bundle demo.v2.0.0 requires "));
@@ -390,7 +390,7 @@ fn check_stays_with_what_is_installed() {
 
 // Case additions-a31
 #[test]
-fn check_keeps_what_others_need() {
+fn check_mode_keeps_version_that_dependents_need() {
     let provides = json!({"type": "olm.gvk", "value": gvk("Needed")});
     let needs = property(&json!({"type": "olm.gvk.required", "value": gvk("Needed")}));
     let dependent = Dependent {
@@ -430,7 +430,7 @@ fn check_keeps_what_others_need() {
 }
 
 #[test]
-fn an_override_is_told_only_where_it_has_an_effect() {
+fn override_is_published_only_if_effective() {
     let ignoring = |mode: DependencyMode| ExtensionRules {
         ignored_requirements: vec!["olm.package.required".to_owned()],
         ..self::mode(mode)
@@ -451,7 +451,7 @@ fn an_override_is_told_only_where_it_has_an_effect() {
 }
 
 #[test]
-fn a_bundle_that_the_cluster_cannot_run_is_held_back() {
+fn bundle_that_the_cluster_cannot_run_is_held() {
     let demands = json!({"type": "olm.csv.metadata", "value": {"minKubeVersion": "1.99.0"}});
     let inputs = ResolutionInputs {
         around: Around {
@@ -472,7 +472,7 @@ fn a_bundle_that_the_cluster_cannot_run_is_held_back() {
 
 // Cases additions-a34, additions-a35
 #[test]
-fn a_catalog_that_cannot_answer_is_left_out_where_that_is_safe() {
+fn failing_catalog_is_skipped_unless_its_priority_is_higher() {
     let broken = |priority: i32| Catalog {
         name: "broken".to_owned(),
         priority,
@@ -499,7 +499,7 @@ fn a_catalog_that_cannot_answer_is_left_out_where_that_is_safe() {
 }
 
 #[test]
-fn content_that_is_on_its_way_is_awaited() {
+fn refusal_for_uncached_content_awaits_it() {
     let missing = Catalog {
         name: "main".to_owned(),
         priority: 0,
@@ -509,9 +509,9 @@ fn content_that_is_on_its_way_is_awaited() {
     assert!(refusal.awaits_content);
 }
 
-// docs/design/additions.md#best-effort-resolution: on its way is not unavailable
+// docs/design/additions.md#best-effort-resolution: content being fetched is not unavailable
 #[test]
-fn best_effort_has_patience_with_content_that_is_on_its_way() {
+fn best_effort_waits_for_content_before_skipping_catalog() {
     let missing = || Catalog {
         name: "slow".to_owned(),
         priority: 0,
@@ -528,7 +528,7 @@ fn best_effort_has_patience_with_content_that_is_on_its_way() {
 
 // docs/design/additions.md#dependency-modes
 #[test]
-fn a_revision_records_the_catalog_entry_where_dependencies_are_judged() {
+fn revision_records_catalog_properties_if_dependencies_are_checked() {
     let inputs = ResolutionInputs {
         around: surrounded(Surroundings { providers: vec![base()], ..Surroundings::default() }),
         ..inputs(vec![answer("main", 0, index(&[(3, requires_base())], &[]))])
@@ -547,7 +547,7 @@ fn a_revision_records_the_catalog_entry_where_dependencies_are_judged() {
 }
 
 #[test]
-fn during_a_rollout_conditions_stay() {
+fn rollout_leaves_conditions_unchanged() {
     let rolling = states(&[set(1, "Active", false)]);
     let rules = check();
     let filter = filter(&json!({}));

@@ -1,4 +1,4 @@
-//! The next step for an extension, from what was observed, chosen and remembered. Pure.
+//! Next step for an extension, from what was observed, chosen and remembered. Pure.
 
 use std::sync::Arc;
 
@@ -15,27 +15,24 @@ use super::revisions::RevisionStates;
 use crate::failure::Failure;
 use crate::preflight::CrdVerdict;
 
-/// An extension and its revisions.
 pub(super) struct Observed<'a> {
     pub extension: &'a ClusterExtension,
     pub name: String,
-    /// The rules that it is under.
     pub rules: ExtensionRules,
-    /// `<namespace>/<name>` of the service account that its objects are applied as, if that is not this process's.
+    /// `<namespace>/<name>` of the service account that applies the objects. `None` means that of the controller.
     pub account: Option<String>,
-    /// Its revisions, in no order.
+    /// Revisions of the extension, unordered.
     pub sets: Vec<Arc<ClusterObjectSet>>,
-    /// What they say.
     pub states: RevisionStates,
-    /// Its spec changed since a revision was last made or kept for it.
+    /// `true` if the spec changed since a revision was last created or kept for it.
     pub edited: bool,
 }
 
-/// All that a revision is made from.
+/// Inputs of a revision.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RevisionInputs {
     pub uid: Option<String>,
-    /// `<namespace>/<name>` of the service account that objects are applied as.
+    /// `<namespace>/<name>` of the service account that applies the objects.
     pub account: Option<String>,
     pub namespace: String,
     pub config: Option<Value>,
@@ -43,23 +40,22 @@ pub(super) struct RevisionInputs {
     pub bundle: BundleIdentity,
 }
 
-/// The next step.
 #[derive(Debug, PartialEq)]
 pub(super) enum Decision {
-    /// The content of a catalog is being fetched, and the status says all that there is to say until then.
+    /// Catalog content is being fetched, and the current status remains correct until then.
     AwaitCatalog,
-    /// No bundle can be chosen.
+    /// No bundle was chosen.
     Refuse(Box<Refusal>),
-    /// The extension is paused; `waits` says what waits.
+    /// The extension is paused. `waits` names the pending change.
     Hold { choice: Choice, waits: Option<String> },
-    /// The newest revision was made from the same inputs, and nothing is wrong with it.
+    /// The newest revision has the same inputs and no error.
     Keep { choice: Choice, crds: CrdVerdict },
-    /// The target becomes the newest revision, unless it is.
+    /// Makes the target the newest revision, unless it already is.
     Install { choice: Choice, inputs: Box<RevisionInputs> },
 }
 
 impl<'a> Observed<'a> {
-    /// The status that the extension has.
+    /// Current status of the extension.
     pub(super) fn status(&self) -> Option<&'a ClusterExtensionStatus> {
         self.extension.status.as_ref()
     }
@@ -75,7 +71,7 @@ impl<'a> Observed<'a> {
         })
     }
 
-    /// What the revision of this bundle is made from.
+    /// Inputs for the revision of this bundle.
     pub(super) fn inputs(&self, target: &ChosenBundle) -> RevisionInputs {
         let spec = self.extension.spec.as_ref();
         let config = spec.and_then(|spec| spec.config.as_ref()).and_then(|config| config.inline.clone());
@@ -98,18 +94,18 @@ impl<'a> Observed<'a> {
         }
     }
 
-    /// Whether these inputs differ from those of the newest revision, as far as that is known.
+    /// Reports whether these inputs differ from those of the newest revision, as far as they are known.
     pub(super) fn is_edited(&self, inputs: &RevisionInputs, memory: &ExtensionMemory) -> bool {
         memory.newest.as_ref().map_or(self.edited, |made| made.inputs != *inputs)
     }
 
-    /// Whether the newest active revision is of this bundle.
+    /// Reports whether the newest active revision has this bundle.
     pub(super) fn is_newest(&self, target: &ChosenBundle) -> bool {
         let newest = self.states.newest();
         newest.is_some_and(|newest| newest.bundle == target.bundle && newest.image == target.image)
     }
 
-    /// Whether the status says that an attempt on the present spec failed and is retried.
+    /// Reports whether `Progressing` has reason `Retrying` at the current generation.
     pub(super) fn is_retrying(&self) -> bool {
         self.extension.condition(types::PROGRESSING).is_some_and(|condition| {
             condition.reason == reasons::RETRYING
@@ -117,7 +113,7 @@ impl<'a> Observed<'a> {
         })
     }
 
-    /// What waits while nothing is applied, in words.
+    /// Describes the change that a paused extension holds back.
     fn pending(&self, target: &ChosenBundle, memory: &ExtensionMemory) -> Option<String> {
         if !self.is_newest(target) {
             let BundleMetadata { name, version, .. } = &target.bundle;
@@ -127,7 +123,7 @@ impl<'a> Observed<'a> {
     }
 }
 
-/// Decides on the next step for an extension. `newest` is its newest revision now.
+/// Decides on the next step. `newest` is the current newest revision.
 pub(super) fn decide(
     observed: &Observed<'_>,
     choice: Result<Choice, Box<Refusal>>,
@@ -154,7 +150,7 @@ pub(super) fn decide(
     }
 }
 
-/// Whether a revision is rolling out or has rolled out, or has said nothing yet.
+/// Reports whether a revision is rolling out, has rolled out, or has no condition yet.
 fn is_well(set: &ClusterObjectSet) -> bool {
     let reason = set.condition(types::PROGRESSING).map(|condition| condition.reason.as_str());
     matches!(reason, None | Some(reasons::ROLLING_OUT | reasons::SUCCEEDED))

@@ -7,7 +7,7 @@ use super::super::revisions::{Revision, states, tests::set};
 use super::super::status::Knowledge;
 use super::*;
 
-/// What is observed of an extension with these revisions.
+/// Observation of an extension with these revisions.
 pub(in crate::extension) fn observed<'a>(
     extension: &'a ClusterExtension,
     rules: ExtensionRules,
@@ -31,7 +31,7 @@ pub(in crate::extension) fn extension() -> ClusterExtension {
     serde_json::from_value(extension).unwrap()
 }
 
-/// The memory of an extension whose newest revision is this one, made from these inputs.
+/// Memory of an extension whose newest revision is `set`, made from these inputs.
 fn memory(inputs: RevisionInputs, set: &ClusterObjectSet) -> ExtensionMemory {
     let made =
         Made { inputs, newest: Newest::of(set), crds: CrdVerdict::Accepted("x".to_owned()), image: None };
@@ -49,7 +49,7 @@ fn name(decision: &Decision) -> &'static str {
 }
 
 #[test]
-fn awaited_catalog_is_refused_where_the_status_lacks_something() {
+fn awaited_catalog_is_refused_unless_status_is_current() {
     let refusal = |awaits_content| {
         let refusal = Refusal::other(Failure::retry("x"), &ExtensionRules::default());
         Err(Box::new(Refusal { awaits_content, ..*refusal }))
@@ -68,7 +68,7 @@ fn awaited_catalog_is_refused_where_the_status_lacks_something() {
 }
 
 #[test]
-fn revision_of_same_inputs_is_kept_while_it_is_well() {
+fn newest_revision_with_same_inputs_is_kept_unless_it_fails() {
     let (extension, first) = (extension(), set(1, "Active", true));
     let observed = observed(&extension, ExtensionRules::default(), std::slice::from_ref(&first));
     let known = memory(observed.inputs(&choice(1).target), &first);
@@ -96,7 +96,7 @@ fn revision_of_same_inputs_is_kept_while_it_is_well() {
 }
 
 #[test]
-fn paused_extension_names_what_waits() {
+fn paused_extension_names_pending_change() {
     let (mut extension, first) = (extension(), set(1, "Active", true));
     let rules = ExtensionRules { paused: true, ..ExtensionRules::default() };
     let waits = |extension: &ClusterExtension, number, memory: &ExtensionMemory| {

@@ -1,5 +1,5 @@
-//! What our own rules say about an extension: the conditions `UpgradeAvailable`, `DependenciesSatisfied`, `Paused` and
-//! `SignatureVerified`, and the end of the message about progress (docs/design/additions.md#annotations,
+//! Conditions of our rules: `UpgradeAvailable`, `DependenciesSatisfied`, `Paused` and `SignatureVerified`, and the
+//! suffix of the `Progressing` message (docs/design/additions.md#annotations,
 //! docs/design/additions.md#held-upgrades, docs/design/additions.md#dependency-modes,
 //! docs/design/additions.md#best-effort-resolution, docs/design/additions.md#pause). Pure.
 
@@ -17,19 +17,19 @@ use crate::bundles::SignatureVerdict;
 use crate::failure::Class;
 use crate::preflight::CrdVerdict;
 
-/// What becomes of a condition that exists only where a rule of ours is in force.
+/// Change of a condition that exists only while one of our rules is active.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum Finding {
-    /// No such rule: there is no such condition.
+    /// No rule is active: the condition is removed.
     #[default]
     NotInForce,
-    /// Nobody looked: it stays as it is.
+    /// Not evaluated: the condition remains unchanged.
     Unchanged,
-    /// It becomes this.
+    /// New state of the condition.
     Is(ConditionState),
 }
 
-/// What our own rules say about an extension. The default is what a cluster without such rules sees.
+/// Findings of our rules about an extension. The default is that of a cluster without such rules.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Findings {
     /// Condition `UpgradeAvailable`.
@@ -40,23 +40,23 @@ pub(crate) struct Findings {
     pub paused: Finding,
     /// Condition `SignatureVerified`.
     pub signature: Finding,
-    /// Catalogs that were left out.
+    /// Skipped catalogs.
     pub left_out: Vec<LeftOut>,
-    /// What was found about definitions, and does not count where the extension says so.
+    /// CRD findings that the extension accepts.
     pub accepted: Option<String>,
 }
 
-/// What may help where a requirement is not met.
+/// Hints for unsatisfied requirements.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Hints {
-    /// Bundles of catalogs that would meet it.
+    /// Bundles in catalogs that would satisfy a requirement.
     pub satisfiers: Vec<Satisfier>,
-    /// Extensions that are to install a required package and have not, by name (case additions-e19).
+    /// Names of extensions that request a required package and are not installed (case additions-e19).
     pub not_installed: Vec<String>,
 }
 
 impl Findings {
-    /// Nobody looked: the conditions of rules that are in force stay.
+    /// Findings that keep the conditions of all active rules.
     pub(super) fn unchanged(rules: &ExtensionRules) -> Self {
         let finding = |in_force| if in_force { Finding::Unchanged } else { Finding::NotInForce };
         Self {
@@ -67,7 +67,7 @@ impl Findings {
         }
     }
 
-    /// Adds what the check of definitions said about the wanted bundle.
+    /// Adds the verdict of the CRD check about the target bundle.
     pub(super) fn add_definitions(
         &mut self,
         definitions: &CrdVerdict,
@@ -91,14 +91,14 @@ impl Findings {
         }
     }
 
-    /// What is added to the message about progress.
+    /// Suffix of the `Progressing` message.
     pub(super) fn suffix(&self) -> String {
         let accepted = self.accepted.iter().map(|text| format!("; accepted: {text}"));
         left_out_text(&self.left_out) + &accepted.collect::<String>()
     }
 }
 
-/// Whether a newer version waits; `held` are those that rules passed over, best first.
+/// State of `UpgradeAvailable`. `held` are the versions that rules hold back, best first.
 pub(super) fn upgrade(held: &[Held]) -> ConditionState {
     let Some(best) = held.first() else {
         let message = "no newer version is held back".to_owned();
@@ -135,7 +135,7 @@ pub(super) fn upgrade(held: &[Held]) -> ConditionState {
     ConditionState { status: Some(true), reason, message }
 }
 
-/// That the newer version waits because its definitions endanger what exists; `why` is the text of the check.
+/// State of `UpgradeAvailable` for a version that the CRD check holds back. `why` is the text of the check.
 pub(super) fn held_by_definitions(bundle: &BundleMetadata, why: &str) -> ConditionState {
     let BundleMetadata { name, version, .. } = bundle;
     let message = format!(
@@ -146,14 +146,14 @@ pub(super) fn held_by_definitions(bundle: &BundleMetadata, why: &str) -> Conditi
     ConditionState { status: Some(true), reason: reasons::CRD_CHECK_FAILED, message }
 }
 
-/// That nothing is applied, and what `waits`.
+/// State of `Paused`. `waits` names the pending change.
 pub(super) fn paused(waits: Option<String>) -> ConditionState {
     let waits = waits.map_or_else(String::new, |waits| format!("; {waits} waits"));
     let message = format!("annotation {}: nothing is applied or upgraded{waits}", annotations::EXT_PAUSED);
     ConditionState { status: Some(true), reason: reasons::PAUSED, message }
 }
 
-/// Condition of the signature policy's verdict about `image`; there is none where the policy demands nothing.
+/// State of `SignatureVerified` for `image`. The condition does not exist if the policy demands nothing.
 pub(super) fn signature(image: &str, verdict: Option<&SignatureVerdict>) -> Finding {
     let (status, reason, message) = match verdict {
         None => return Finding::Unchanged,
@@ -176,7 +176,7 @@ pub(super) fn signature(image: &str, verdict: Option<&SignatureVerdict>) -> Find
     Finding::Is(ConditionState { status, reason, message })
 }
 
-/// Whether what `bundle` requires is there.
+/// State of `DependenciesSatisfied` for `bundle`.
 pub(super) fn dependencies(
     bundle: &str,
     requirements: &[AssessedRequirement],
@@ -192,7 +192,7 @@ pub(super) fn dependencies(
     let (status, reason) = if unmet.peek().is_none() {
         (Some(true), reasons::ALL_SATISFIED)
     } else if mode == DependencyMode::Report && unmet.all(is_invalid) {
-        // What a bundle fails to say may be met or not (case additions-e16).
+        // An unreadable requirement may be satisfied or not (case additions-e16).
         (None, reasons::UNSATISFIED)
     } else {
         (Some(false), reasons::UNSATISFIED)
@@ -209,7 +209,7 @@ pub(super) fn dependencies(
     ConditionState { status, reason, message }
 }
 
-/// That extensions which would bring a required package have not, as the end of a message.
+/// Message suffix with the extensions of required packages that are not installed.
 pub(super) fn not_installed(hints: &Hints) -> String {
     if hints.not_installed.is_empty() {
         return String::new();
@@ -223,7 +223,7 @@ mod tests {
     use crate::failure::Failure;
 
     #[test]
-    fn signature_verdicts_become_conditions_where_the_policy_demands_something() {
+    fn signature_condition_exists_only_if_policy_demands_signatures() {
         let condition = |verdict: Option<SignatureVerdict>| match signature("r.io/a:v1", verdict.as_ref()) {
             Finding::Is(ConditionState { status, reason, message }) => Some((status, reason, message)),
             other => {

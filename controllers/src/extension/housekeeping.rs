@@ -1,4 +1,4 @@
-//! Removes content that no extension needs, and requeues extensions with Secrets that are left behind, at intervals.
+//! Periodic garbage collection of bundle content and of Secrets without an owner.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use tokio::time::sleep;
 
 use super::Context;
 
-/// Takes extensions that are to be looked at.
+/// Channel for extensions to requeue.
 pub(super) type Wake = mpsc::UnboundedSender<ObjectRef<ClusterExtension>>;
 
-/// How often it is looked.
+/// Interval of the check for abandoned Secrets.
 const ROUND: Duration = Duration::from_secs(5);
-/// In every so manieth round content is looked through on disk.
+/// Rounds between two sweeps of the bundle content on disk.
 const CONTENT_ROUNDS: u32 = 12;
 
 impl Context {
-    /// Keeps house. Does not end by itself.
+    /// Runs the garbage collection until dropped.
     pub(super) async fn keep_house(&self, wake: &Wake) {
-        // Before the first lists nobody would seem to need anything.
+        // Before the first lists, all content would seem unused.
         self.parts.cache.listed().cancelled().await;
         self.extensions_listed.cancelled().await;
         for number in 1u32.. {
@@ -33,15 +33,15 @@ impl Context {
         }
     }
 
-    /// The extensions that are not being deleted.
+    /// Names of the extensions that are not being deleted.
     fn staying(&self) -> Vec<String> {
         let extensions = self.extensions_in_store.state();
         let staying = extensions.iter().filter(|extension| extension.metadata.deletion_timestamp.is_none());
         staying.map(|extension| extension.name_any()).collect()
     }
 
-    /// Has Secrets that were left behind removed. An extension that is there does that itself, while it makes no
-    /// revision.
+    /// Removes abandoned Secrets. An existing extension is requeued instead, because it must not create a revision
+    /// at the same time.
     async fn tidy(&self, wake: &Wake) {
         let stays = |name: &str| {
             let found = self.extensions_in_store.get(&ObjectRef::new(name));
@@ -51,17 +51,17 @@ impl Context {
             if stays(&extension) {
                 send(wake, &extension);
             } else if let Err(error) = self.ref_secrets.sweep(&extension).await {
-                tracing::warn!(extension, %error, "Secrets that no revision refers to stay");
+                tracing::warn!(extension, %error, "failed to delete Secrets without owner");
             }
         }
     }
 
-    /// Follows the Secrets of revisions; who lost one is to be looked at. Does not end by itself.
+    /// Follows the Secrets of revisions and requeues the extension of a lost one. Runs until dropped.
     pub(super) async fn follow_secrets(&self, wake: &Wake) {
         self.ref_secrets
             .follow(|extension, revision| {
                 self.memories.content_lost(extension);
-                // With its revision a Secret goes as it should.
+                // A Secret of a deleted or archived revision is not needed.
                 let is_needed = self.revisions_of(extension).iter().any(|set| {
                     set.name_any() == revision
                         && set.metadata.deletion_timestamp.is_none()
@@ -75,7 +75,7 @@ impl Context {
     }
 }
 
-/// Without a controller there is nobody to wake.
+/// A closed channel means that the controller has stopped.
 fn send(wake: &Wake, extension: &str) {
     let _ = wake.send(ObjectRef::new(extension));
 }

@@ -1,4 +1,4 @@
-//! Whether custom resources exist of what an extension defines (docs/design/additions.md#uninstall-policy).
+//! Custom resources of the CRDs of an extension (docs/design/additions.md#uninstall-policy).
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::ListParams;
@@ -11,8 +11,7 @@ use olm_service::cluster::within_deadline;
 
 use crate::failure::Failure;
 
-/// What to say of the custom resources whose definitions these revisions of the extension own; `None` where there are
-/// none.
+/// Message about the custom resources whose CRDs these revisions own. `None` if there are none.
 ///
 /// # Errors
 /// The API server did not answer.

@@ -1,5 +1,5 @@
-//! Asks the catalogs, and where rules of ours need it the cluster, for all that a choice depends on; the choice itself is
-//! [`choice`](super::choice)'s.
+//! Reads the inputs of a choice from the catalogs and, where a rule needs it, from the cluster.
+//! [`choice`](super::choice) decides.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,11 +19,10 @@ use super::decide::Observed;
 use super::findings::Hints;
 use crate::failure::Failure;
 
-/// How many packages are searched at most for something that meets a requirement.
+/// Maximum number of packages searched for bundles that satisfy a requirement.
 const SEARCHED: usize = 16;
 
 impl Context {
-    /// Chooses the bundle of an extension.
     pub(super) async fn choose(
         &self,
         observed: &Observed<'_>,
@@ -82,7 +81,7 @@ impl Context {
         Ok(ResolutionInputs { catalogs, catalog_exists, around })
     }
 
-    /// The answers of these catalogs, but for those that are switched off, to the question for a package.
+    /// Answers of these catalogs for one package. Catalogs with availability mode `Unavailable` are skipped.
     async fn ask(&self, catalogs: &[&ClusterCatalog], package: &str, indexing: Indexing) -> Vec<Catalog> {
         let asked = catalogs.iter().filter(|catalog| is_switched_on(catalog));
         join_all(asked.map(|catalog| async {
@@ -95,8 +94,8 @@ impl Context {
         .await
     }
 
-    /// What may help where these requirements are not met: bundles of all catalogs, whichever the extension selects, and
-    /// extensions that are on their way.
+    /// Hints for unsatisfied requirements: matching bundles of all catalogs, whether or not the extension selects
+    /// them, and extensions that are not installed yet.
     async fn hints(&self, extension: &str, requirements: &[AssessedRequirement]) -> Hints {
         let missing = missing_packages(requirements);
         if missing.is_empty() {
@@ -104,7 +103,8 @@ impl Context {
         }
         let all = self.parts.catalog_store.state();
         let catalogs: Vec<&ClusterCatalog> = all.iter().map(|catalog| &**catalog).collect();
-        // As those who install these packages ask for them: in another form they would be prepared anew by turns.
+        // Same indexing as for extensions that install these packages. With another one the two would re-index in
+        // turns.
         let indexing = Indexing { properties: true, release_support: self.settings.releases };
         let searched = missing.iter().take(SEARCHED).map(|package| self.ask(&catalogs, package, indexing));
         let answers: Vec<Catalog> = join_all(searched).await.into_iter().flatten().collect();
@@ -118,7 +118,7 @@ impl Context {
     }
 }
 
-/// The other extensions that are to install one of these packages and have not, by name.
+/// Names of the other extensions that request one of these packages and are not installed, sorted.
 fn not_installed(
     extensions: &[Arc<ClusterExtension>],
     except: &str,
@@ -144,7 +144,7 @@ mod tests {
 
     // Case additions-e19
     #[test]
-    fn extensions_on_their_way_are_named() {
+    fn extensions_not_yet_installed_are_listed_sorted() {
         let extension = |name: &str, package: &str, installed: Option<&str>| {
             let mut extension = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
                 "metadata": {"name": name}, "spec": {"namespace": "ns", "source": {"sourceType": "Catalog",

@@ -1,4 +1,4 @@
-//! Makes the target the newest revision: has its bundle rendered, checks what a new revision would endanger, and writes it.
+//! Installs the target: renders its bundle, runs the install checks, and writes the newest revision.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,34 +25,34 @@ use crate::bundles::{Rendered, SignatureVerdict, Unusable, Wishes};
 use crate::failure::{Class, Failure};
 use crate::preflight::{CrdVerdict, crd_check, refuse_obstacles};
 
-/// A pull is shown in the status from this time on.
+/// Time after which the status reports a pull.
 const SHOWN_AFTER: Duration = Duration::from_secs(5);
 
-/// What came of the wanted bundle.
+/// Outcome of an installation.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Installation {
-    /// Whether the bundle is in force, or why not.
+    /// `Ok` if the bundle is active, else the cause.
     pub applied: Result<(), Failure>,
-    /// The revision that was made.
+    /// New revision, if one was created.
     pub made: Option<Made>,
-    /// What its definitions mean for what exists, as far as that was looked at.
+    /// Verdict of the CRD check. `Safe` if the check did not run.
     pub definitions: CrdVerdict,
-    /// Verdict of the signature policy about the image, where there is one.
+    /// Verdict of the signature policy about the image, if it was judged.
     pub verdict: Option<SignatureVerdict>,
-    /// What is worth a look, where a revision was made.
+    /// Warnings to publish with a new revision.
     pub warnings: Vec<String>,
-    /// What is missing may come any time.
+    /// `true` if the missing objects may appear at any time.
     pub look_again: bool,
-    /// Writing Secrets of the newest revision broke off. The next attempt reuses what exists.
+    /// `true` if writing the Secrets of the newest revision failed midway. The next attempt reuses those that
+    /// exist.
     pub unfinished: bool,
 }
 
-/// A revision that was made.
+/// Newly created revision.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Made {
-    /// The revision.
     pub set: ClusterObjectSet,
-    /// What was the newest revision before.
+    /// Newest revision before this one.
     pub before: Option<Revision>,
 }
 
@@ -69,10 +69,10 @@ impl Installation {
 }
 
 impl Context {
-    /// Makes the target the newest revision, unless it is.
+    /// Makes the target the newest revision, unless it already is.
     ///
     /// # Errors
-    /// The bundle is being pulled, and the status stays as it is.
+    /// The bundle is being pulled, and the status remains unchanged.
     pub(super) async fn install(
         &self,
         observed: &Observed<'_>,
@@ -117,7 +117,7 @@ impl Context {
         self.parts.bundles.rendered(name, &target.image, wishes).boxed().await
     }
 
-    /// Renders the bundle and has the signature policy judge its image.
+    /// Renders the bundle and judges its image by the signature policy.
     async fn rendered_and_judged(
         &self,
         name: &str,
@@ -132,13 +132,15 @@ impl Context {
         Ok((rendered, verdict))
     }
 
-    /// Verdict of the present signature policy about the image of the newest revision, where that is known by now.
+    /// Verdict of the current signature policy about the image of the newest revision. `None` if it is not known
+    /// yet.
     pub(super) async fn judge_newest(&self, name: &str) -> Option<SignatureVerdict> {
         let image = self.memories.with(name, |memory| memory.newest.as_ref()?.image.clone())?;
         self.parts.bundles.judge(name, &image).boxed().await.ok()
     }
 
-    /// Makes what was rendered the newest revision, unless it is. A new revision needs the consent of the signature policy.
+    /// Makes the rendered bundle the newest revision, unless it already is. The signature policy must accept a new
+    /// revision.
     async fn make_newest(
         &self,
         extension: &ClusterExtension,
@@ -192,7 +194,7 @@ impl Context {
         Ok(installation)
     }
 
-    /// What the account that objects shall be applied as may not do of what is needed, if anything.
+    /// Rights that the service account lacks to apply the objects of the draft, as a failure.
     async fn missing_rights(
         &self,
         inputs: &RevisionInputs,
@@ -205,11 +207,11 @@ impl Context {
         Ok(missing.map(Failure::retry))
     }
 
-    /// Verifies that every Secret of every active revision exists and has its owner. Lost ones are made again; where the
-    /// extension was edited since, there is nothing to make them from.
+    /// Verifies that every Secret of every active revision exists and has its owner, and recreates missing ones. If
+    /// the extension was edited since, a missing Secret cannot be rebuilt.
     ///
     /// # Errors
-    /// Not every Secret exists.
+    /// A Secret is missing.
     pub(super) async fn verify_content(&self, observed: &Observed<'_>) -> Result<(), Failure> {
         let is_active =
             |set: &&Arc<ClusterObjectSet>| !set.is_archived() && set.metadata.deletion_timestamp.is_none();
@@ -230,7 +232,8 @@ impl Context {
         Ok(())
     }
 
-    /// What comes before a revision is made: a look at the cluster, and the Secrets that its pods mount.
+    /// Prepares a new revision: checks watched namespaces and CRDs, and creates the certificate Secrets that its
+    /// pods mount.
     async fn before_revision(
         &self,
         extension: &ClusterExtension,
@@ -249,7 +252,7 @@ impl Context {
             None => CrdVerdict::Safe,
         };
         if let CrdVerdict::Held(text) = &definitions {
-            // Custom resources may be mended any time.
+            // Custom resources may be fixed at any time.
             let look_again = check == Some(CrdCheck::Live);
             let failed = Installation::failed(Failure::retry(text));
             return Ok(Installation { definitions, look_again, ..failed });
@@ -259,8 +262,8 @@ impl Context {
         Ok(Installation::unchanged(definitions))
     }
 
-    /// Whether the bundle is the installed one, whose revision needs no content, unless it was to be made anew from other
-    /// settings.
+    /// Reports whether the bundle is the installed one, with unchanged settings. Its revision does not need the
+    /// bundle content.
     fn needs_no_content(&self, observed: &Observed<'_>, inputs: &RevisionInputs) -> bool {
         let wanted = &inputs.bundle;
         let is_installed = observed.states.installed.as_ref().is_some_and(|installed| {
@@ -269,7 +272,7 @@ impl Context {
         is_installed && !self.memories.with(&observed.name, |memory| observed.is_edited(inputs, memory))
     }
 
-    /// What the CRDs of the newest revision were found to mean, if it was made from these inputs.
+    /// CRD verdict of the newest revision, if it was made from these inputs.
     fn known_verdict(&self, name: &str, inputs: &RevisionInputs) -> CrdVerdict {
         self.memories.with(name, |memory| {
             let same = memory.newest.as_ref().filter(|made| made.inputs == *inputs);
@@ -279,14 +282,14 @@ impl Context {
 }
 
 impl RevisionInputs {
-    /// The namespaces that the configuration lists to be watched.
+    /// Namespaces in `watchNamespaces` of the configuration.
     fn watched(&self) -> Vec<&str> {
         let listed = self.config.as_ref().and_then(|config| config.get("watchNamespaces"));
         listed.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
     }
 }
 
-/// The failure that shows the pull of a new target; an error while the status stays as it is.
+/// Failure that reports the pull of a new target. An error means that the status remains unchanged.
 fn pulling(
     target: &ChosenBundle,
     observed: &Observed<'_>,
@@ -301,12 +304,12 @@ fn pulling(
     }
 }
 
-/// The account that a revision names.
+/// Service account in the annotation of a revision.
 fn account_of(set: &ClusterObjectSet) -> Option<&String> {
     set.annotations().get(annotations::EXT_SERVICE_ACCOUNT)
 }
 
-/// What is to become a revision.
+/// Draft of a revision.
 fn draft(name: &str, inputs: &RevisionInputs, rendered: Rendered) -> Result<Draft, Failure> {
     let Rendered { objects, properties, max_openshift_version, obstacles: _, warnings: _, image: _ } =
         rendered;
@@ -321,7 +324,7 @@ fn draft(name: &str, inputs: &RevisionInputs, rendered: Rendered) -> Result<Draf
         .map_err(invalid)
 }
 
-/// The names of an extension's revisions are label values.
+/// Limits the length of the extension name: names of revisions are label values.
 fn check_name(name: &str) -> Result<(), Failure> {
     const LONGEST: usize = 61;
     if name.len() <= LONGEST {

@@ -1,4 +1,4 @@
-//! A bundle becomes a revision on a real API server, or does not.
+//! Installation of bundles on a real API server.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::failure::Class;
 
 const CRD: &str = "widgets.example.com";
 
-/// An API server, and the controller's view of it.
+/// API server with a context of the controller.
 struct World {
     plane: ControlPlane,
     context: Context,
@@ -36,7 +36,7 @@ impl World {
         Self { plane, context, cache }
     }
 
-    /// What the extension `demo` with these annotations and more of `spec` would be on the API server.
+    /// Creates the extension `demo` if needed, and returns it with additional fields in `spec`.
     async fn extension(&self, more: &Value) -> ClusterExtension {
         let mut extension = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
             "metadata": {"name": "demo"},
@@ -52,7 +52,6 @@ impl World {
         extension
     }
 
-    /// Installs a version with these manifests.
     async fn install(
         &self,
         version: &str,
@@ -94,7 +93,7 @@ impl World {
     }
 }
 
-/// A CRD whose version v1 has these fields in `spec`.
+/// CRD whose version v1 has these fields in `spec`.
 fn crd(fields: &Value) -> Value {
     let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": fields}}});
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": CRD},
@@ -104,7 +103,7 @@ fn crd(fields: &Value) -> Value {
 
 // Cases apply-49, apply-50, apply-51
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upgrade_that_endangers_custom_resources_makes_no_revision() {
+async fn upgrade_that_breaks_custom_resources_creates_no_revision() {
     let world = World::start().await;
     let text = || json!({"type": "string"});
     let (before, after) = (crd(&json!({"x": text(), "y": text()})), crd(&json!({"y": text(), "z": text()})));
@@ -129,8 +128,8 @@ async fn an_upgrade_that_endangers_custom_resources_makes_no_revision() {
     let refused = upgrade(&plain, None).await;
     assert_eq!(refused.applied, Err(Failure::retry(&text)));
     assert_eq!(refused.definitions, CrdVerdict::Held(text.clone()));
-    assert_eq!(world.written().await, written, "no revision, no Secret");
-    // What changes no content needs no look: the revision in force is kept, whatever its definitions.
+    assert_eq!(world.written().await, written, "neither a revision nor a Secret was written");
+    // The check runs only for changed content. Unchanged content keeps the active revision, whatever its CRDs.
     let settings = json!({"progressDeadlineMinutes": 20});
     let patched = world.install("1.0.0", std::slice::from_ref(&after), &settings, None).await;
     assert_eq!(patched.applied, Err(Failure::retry(&text)));
@@ -141,10 +140,10 @@ async fn an_upgrade_that_endangers_custom_resources_makes_no_revision() {
     let upgraded = upgrade(&unchecked, None).await;
     assert_eq!(made(&upgraded), (Ok(()), true, CrdVerdict::Safe));
     assert_eq!(world.written().await.0, ["demo-1", "demo-2"]);
-    // Nothing is made twice.
+    // A repeated install creates no second revision.
     assert_eq!(made(&upgrade(&plain, None).await), (Ok(()), false, CrdVerdict::Safe));
 
-    // What was accepted is told as long as the revision is the newest.
+    // The accepted findings are reported as long as the revision is the newest.
     for is_made in [true, false] {
         let third = world.install("3.0.0", std::slice::from_ref(&after), &plain, Some(CrdCheck::Warn)).await;
         assert_eq!(made(&third), (Ok(()), is_made, CrdVerdict::Accepted(text.clone())));
@@ -153,7 +152,7 @@ async fn an_upgrade_that_endangers_custom_resources_makes_no_revision() {
 
 // docs/design/additions.md#several-namespaces; case additions-a45
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_applied_makes_no_revision() {
+async fn invalid_bundle_or_namespace_creates_no_revision() {
     let world = World::start().await;
     let nothing = (Vec::new(), Vec::new());
     let twins = ["a", "b"].map(|data| {
@@ -197,7 +196,7 @@ impl World {
         sets.patch(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// A controller that has just started.
+    /// Starts a new controller.
     fn restart(&mut self) {
         let parts = world::parts(self.plane.client(), self.cache.path(), reflector::store().0);
         self.context = Context::new(parts, reflector::store().0);
@@ -205,9 +204,9 @@ impl World {
 }
 
 // docs/design/apply.md#numbering-and-history, docs/design/apply.md#recreated-extensions; cases apply-14, api-49:
-// archived and deleted by hand
+// archived and deleted by a user
 #[tokio::test(flavor = "multi_thread")]
-async fn revisions_are_numbered_and_forgotten() {
+async fn revisions_are_numbered_and_old_ones_deleted() {
     let world = World::start().await;
     let settings = [json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}})];
     let install = async |version: &str| world.install(version, &settings, &json!({}), None).await;
@@ -219,7 +218,7 @@ async fn revisions_are_numbered_and_forgotten() {
         }
     }
     assert_eq!(world.written().await.0, ["demo-3", "demo-4", "demo-5", "demo-6", "demo-7", "demo-8"]);
-    // An archived one cannot be revived: it is installed anew.
+    // An archived revision cannot be reactivated. The bundle is installed in a new one.
     world.archive("demo-8").await;
     let again = install("8.0.0").await.made.unwrap();
     assert_eq!(
@@ -232,9 +231,9 @@ async fn revisions_are_numbered_and_forgotten() {
     assert_eq!(again.set.name_any(), "demo-9");
 }
 
-// Case apply-66: whichever step an attempt ended after, the next one ends well
+// Case apply-66: whichever step an attempt ended after, the next one completes
 #[tokio::test(flavor = "multi_thread")]
-async fn an_attempt_that_ended_early_is_taken_up() {
+async fn interrupted_attempt_is_completed_by_the_next() {
     let mut world = World::start().await;
     let settings =
         [json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"x": "y"}})];
@@ -246,7 +245,7 @@ async fn an_attempt_that_ended_early_is_taken_up() {
     let whole = secrets.get(&name).await.unwrap();
     assert_eq!(whole.owner_references()[0].uid, set.uid().unwrap());
 
-    // After the set, before its Secrets had an owner.
+    // After the ClusterObjectSet, before the owners of its Secrets.
     let disowned = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
     secrets.patch(&name, &PatchParams::default(), &disowned).await.unwrap();
     world.restart();
@@ -258,7 +257,7 @@ async fn an_attempt_that_ended_early_is_taken_up() {
     assert_eq!(secrets.get(&name).await.unwrap().owner_references(), whole.owner_references());
     assert_eq!(sets.get("demo-1").await.unwrap().metadata.generation, set.metadata.generation);
 
-    // After the Secrets, before the set: without a garbage collector they stay.
+    // After the Secrets, before the ClusterObjectSet. Without a garbage collector the Secrets remain.
     sets.delete("demo-1", &DeleteParams::default()).await.unwrap();
     world.restart();
     let again = install(&world).await.made.unwrap().set;
@@ -267,7 +266,7 @@ async fn an_attempt_that_ended_early_is_taken_up() {
     assert_eq!(reused.uid(), whole.uid());
     assert_eq!(reused.owner_references()[0].uid, again.uid().unwrap());
 
-    // One of that name with other content is not taken for ours.
+    // A Secret of that name with other content is not reused.
     sets.delete("demo-1", &DeleteParams::default()).await.unwrap();
     secrets.delete(&name, &DeleteParams::default()).await.unwrap();
     let other = Secret {

@@ -1,4 +1,4 @@
-//! What the controller remembers of each extension between reconciles. All of it can be found out again.
+//! State of each extension that the controller keeps between reconciles. All of it can be recomputed.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,20 +14,19 @@ use super::decide::RevisionInputs;
 use super::mirroring::MIRRORED;
 use crate::preflight::CrdVerdict;
 
-/// The memory of one extension.
 #[derive(Debug, Default)]
 pub(super) struct ExtensionMemory {
-    /// What the newest revision was made from.
+    /// Newest revision and its inputs.
     pub newest: Option<Made>,
-    /// Generation of the extension that was last applied, or had been when the process first saw it.
+    /// Generation that was last applied, or that counted as applied when the process first observed the extension.
     pub applied_generation: Option<Option<i64>>,
-    /// Since when the extension waits for the content of a catalog.
+    /// Start of the wait for catalog content.
     pub waiting_since: Option<Instant>,
-    /// A reconcile found every Secret of every active revision, and none was lost since.
+    /// `true` if a reconcile found every Secret of every active revision, and none was lost since.
     pub content_verified: bool,
 }
 
-/// Inputs that were found to be those of the newest revision.
+/// Newest revision with the inputs that it was made from.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Made {
     pub inputs: RevisionInputs,
@@ -36,12 +35,12 @@ pub(super) struct Made {
     pub image: Option<CanonicalRef>,
 }
 
-/// The newest revision, as far as this controller decides about it.
+/// Identity of the newest revision: every part that the extension controller decides about.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Newest {
     uid: Option<String>,
     generation: Option<i64>,
-    /// Digest of its labels, annotations and owners.
+    /// Hash of labels, annotations and owners.
     metadata: u64,
 }
 
@@ -59,18 +58,17 @@ impl Newest {
     }
 }
 
-/// The memories of all extensions, by name.
+/// Memory of all extensions, by name.
 #[derive(Debug, Default)]
 pub(super) struct Memories(Mutex<HashMap<String, ExtensionMemory>>);
 
 impl Memories {
-    /// Reads or changes the memory of an extension.
     pub(super) fn with<T>(&self, extension: &str, change: impl FnOnce(&mut ExtensionMemory) -> T) -> T {
         let mut all = self.0.lock();
         change(all.entry(extension.to_owned()).or_default())
     }
 
-    /// Forgets that the content of an extension was verified.
+    /// Marks the content of an extension as unverified.
     pub(super) fn content_lost(&self, extension: &str) {
         let mut all = self.0.lock();
         if let Some(memory) = all.get_mut(extension) {
@@ -78,7 +76,6 @@ impl Memories {
         }
     }
 
-    /// Forgets an extension.
     pub(super) fn forget(&self, extension: &str) {
         self.0.lock().remove(extension);
     }

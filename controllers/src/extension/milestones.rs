@@ -1,6 +1,6 @@
-//! The steps of an extension's life that are worth an Event: rollouts that start, succeed or get stuck, and pauses (spec
-//! docs/design/additions.md#events, docs/design/additions.md#pause). Pure. All but the start is read off the status, so
-//! that a restart repeats nothing.
+//! Events about the life of an extension: rollouts that start, succeed or stall, and pauses
+//! (docs/design/additions.md#events, docs/design/additions.md#pause). Pure. All but the start are derived from the
+//! status, so a restart repeats none.
 
 use olm_api::ClusterExtensionStatus;
 use olm_api::cluster_extension::BundleMetadata;
@@ -9,24 +9,22 @@ use olm_api::conditions::{self, Status, types};
 use super::notices::Notice;
 use super::revisions::Revision;
 
-/// A revision was made, and nothing is installed yet.
+/// A revision was created, and nothing is installed yet.
 pub(super) const INSTALL_STARTED: &str = "InstallStarted";
-/// A revision was made that follows what is installed.
+/// A revision was created that succeeds the installed one.
 pub(super) const UPGRADE_STARTED: &str = "UpgradeStarted";
-/// A revision has rolled out.
 pub(super) const ROLLOUT_SUCCEEDED: &str = "RolloutSucceeded";
-/// Somebody has to do something before it goes on.
+/// The rollout cannot continue without a change by a user.
 pub(super) const ROLLOUT_STALLED: &str = "RolloutStalled";
-/// The same bundle under the same name of an image is another one than before.
+/// The same image reference of the same bundle has other content than before.
 pub(super) const BUNDLE_CONTENT_CHANGED: &str = "BundleContentChanged";
-/// An installation made with Helm was taken over.
+/// An installation made with Helm was adopted.
 pub(super) const ADOPTED: &str = "Adopted";
-/// Nothing is applied or upgraded for now.
 pub(super) const PAUSED: &str = "Paused";
-/// It goes on.
 pub(super) const RESUMED: &str = "Resumed";
 
-/// That a revision was made: `newest` was the newest before. `edited`: the extension was changed since that was made.
+/// Events of a created revision. `newest` was the newest before. `edited` is `true` if the extension changed since
+/// that one was created.
 pub(super) fn started(
     made: &Revision,
     installed: Option<&Revision>,
@@ -58,7 +56,7 @@ pub(super) fn started(
     notices
 }
 
-/// What the step from one status to the next says about rollouts and pauses.
+/// Events of the transition from one status to the next.
 pub(super) fn reached(old: Option<&ClusterExtensionStatus>, next: &ClusterExtensionStatus) -> Vec<Notice> {
     let succeeded = installed(Some(next)).filter(|now| installed(old) != Some(*now));
     let succeeded = succeeded.zip(next.install.as_ref()).map(|(revision, install)| {
@@ -81,7 +79,7 @@ pub(super) fn reached(old: Option<&ClusterExtensionStatus>, next: &ClusterExtens
     [succeeded, stalled, paused].into_iter().flatten().collect()
 }
 
-/// The reasons of [`reached`] whose last note holds no longer.
+/// Reasons of [`reached`] that are resolved.
 pub(super) fn over(status: &ClusterExtensionStatus) -> Vec<&'static str> {
     let progressing = conditions::find(&status.conditions, types::PROGRESSING);
     let is_stalled = progressing.is_some_and(|condition| condition.status == Status::False.as_str());
@@ -89,7 +87,7 @@ pub(super) fn over(status: &ClusterExtensionStatus) -> Vec<&'static str> {
     (!is_stalled).then_some(ROLLOUT_STALLED).into_iter().chain([pause]).collect()
 }
 
-/// The revision that is installed: the entry without conditions.
+/// Name of the installed revision: the entry without conditions.
 fn installed(status: Option<&ClusterExtensionStatus>) -> Option<&str> {
     let status = status.filter(|status| conditions::is_true(&status.conditions, types::INSTALLED))?;
     let mut entries = status.active_revisions.iter();
@@ -120,7 +118,7 @@ mod tests {
 
     // docs/design/additions.md#events
     #[test]
-    fn a_revision_that_was_made_is_told() {
+    fn created_revision_is_published_as_started() {
         let (first, second) = (revision(1, "Active"), revision(2, "Active"));
         let install = "revision demo-1 installs bundle demo.v1.0.0 version 1.0.0".to_owned();
         assert_eq!(started(&first, None, None, false), [Notice::normal(INSTALL_STARTED, install)]);
@@ -139,7 +137,7 @@ mod tests {
         assert_eq!(started(&again, Some(&first), Some(&first), false), [changes, changed]);
     }
 
-    /// A status with this revision installed, this progress, and another revision on its way.
+    /// Status with this installed revision, this `Progressing` condition, and these revisions rolling out.
     fn status(
         installed: Option<&str>,
         progressing: (Status, &str),
@@ -170,9 +168,9 @@ mod tests {
         reached(old, next).into_iter().map(|notice| format!("{} {}", notice.reason, notice.note)).collect()
     }
 
-    // docs/design/additions.md#events: on transitions only, and not again after a restart
+    // docs/design/additions.md#events: only on transitions, not again after a restart
     #[test]
-    fn steps_are_told_once() {
+    fn rollout_transition_is_published_once() {
         let rolling = (Status::True, reasons::ROLLING_OUT);
         let done = (Status::True, reasons::SUCCEEDED);
         let late = (Status::False, reasons::PROGRESS_DEADLINE_EXCEEDED);
@@ -189,7 +187,7 @@ mod tests {
             (None, &first, vec![]),
             (Some(&first), &installed, by("demo-1")),
             (Some(&installed), &installed, vec![]),
-            // Drift that is being repaired.
+            // Repair of drift.
             (Some(&installed), &status(Some("demo-1"), rolling, &[]), vec![]),
             (Some(&status(Some("demo-1"), rolling, &[])), &installed, vec![]),
             (Some(&installed), &upgrading, vec![]),
@@ -208,7 +206,7 @@ mod tests {
 
     // docs/design/additions.md#pause
     #[test]
-    fn pauses_are_told() {
+    fn pause_and_resume_are_published_once() {
         let plain = status(Some("demo-1"), (Status::True, "R"), &[]);
         let mut paused = plain.clone();
         let now = Timestamp::UNIX_EPOCH;

@@ -1,6 +1,6 @@
-//! What the revision controller has to know of an extension's wishes: the annotations `paused` and `uninstall-policy` of
-//! docs/design/additions.md#uninstall-policy, docs/design/additions.md#pause, copied onto its revisions, and the
-//! service account that it acts as (docs/design/additions.md#service-account-impersonation).
+//! Copies settings of an extension to its revisions for the revision controller: the annotations `paused` and
+//! `uninstall-policy` (docs/design/additions.md#uninstall-policy, docs/design/additions.md#pause), and the service
+//! account (docs/design/additions.md#service-account-impersonation).
 
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -11,14 +11,14 @@ use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
 
-/// The annotations that are copied.
+/// Copied annotations.
 pub(super) const MIRRORED: [&str; 2] = [annotations::EXT_PAUSED, annotations::EXT_UNINSTALL_POLICY];
 
-/// Sees that the revisions carry what these rules say, and those that go the account that is to remove their objects. Answers
-/// whether they do: if one has changed since it was read, an event follows.
+/// Copies the rules to the revisions, and the service account to revisions that are being removed. Returns `false`
+/// if a revision changed since it was read. A watch event then follows.
 ///
 /// # Errors
-/// The API server refuses.
+/// The API server rejects a patch.
 pub(super) async fn mirror(
     api: &Api<ClusterObjectSet>,
     sets: impl Iterator<Item = &ClusterObjectSet>,
@@ -41,10 +41,11 @@ pub(super) async fn mirror(
     Ok(true)
 }
 
-/// What has to change on a revision, if anything has to.
+/// Patch for a revision. `None` if nothing changes.
 ///
-/// Pausing is for active revisions; the policy also for those whose removal has not ended, as it may be the policy that
-/// they wait for. Another account is for the latter alone: the newest one gets it once it may do what it has to.
+/// Only active revisions are paused. The policy is also copied to revisions whose teardown has not ended, because
+/// the policy may block it. A new service account is copied only to the latter. The newest revision gets it after
+/// the check of its rights.
 fn patch(set: &ClusterObjectSet, rules: &ExtensionRules, account: Option<&str>) -> Option<Value> {
     let is_active = !set.is_archived();
     let is_leaving = set.finalizers().iter().any(|name| name == finalizers::TEARDOWN);
@@ -78,7 +79,7 @@ mod tests {
 
     // docs/design/additions.md#annotations, docs/design/additions.md#uninstall-policy, docs/design/additions.md#pause
     #[test]
-    fn revisions_follow_their_extension() {
+    fn mirrored_annotations_follow_the_extension() {
         let rules = |paused, uninstall_policy| ExtensionRules {
             paused,
             uninstall_policy,

@@ -1,15 +1,16 @@
-//! The extension controller: from a ClusterExtension to the revision that installs its bundle, and back to a status
-//! (docs/design/apply.md#extension-reconcile).
+//! Extension controller: reconciles a ClusterExtension into the revision that installs its bundle, and reports its
+//! status (docs/design/apply.md#extension-reconcile).
 //!
 //! ```text
 //! observe      decide                                  act                          report
 //! revisions ─► inputs ─► choice ─► decide ─► Decision ─► install ─► apply ─► outcome ─► status ─► notices, milestones
 //! ```
 //!
-//! [`reconcile`] runs these steps. [`inputs`] asks catalogs and cluster what [`choice`] chooses from under the rules of the
-//! extension ([`olm_extension`]). [`install`] renders the bundle and checks what it endangers, [`apply`] writes the revision.
-//! [`memory`] is what stays between reconciles. [`removal`] is the deletion, [`orphans`] the return of revisions.
-//! Beside the reconciles: [`ref_secrets`], [`housekeeping`].
+//! [`reconcile`] runs these steps. [`inputs`] reads catalogs and cluster, and [`choice`] selects a bundle from them
+//! by the rules of the extension ([`olm_extension`]). [`install`] renders the bundle and runs the install checks.
+//! [`apply`] writes the revision. [`memory`] is the state kept between reconciles. [`removal`] finalizes a deleted
+//! extension, and [`orphans`] adopts revisions without an owner.
+//! [`ref_secrets`] and [`housekeeping`] run beside the reconciles.
 
 #[cfg(test)]
 mod adoption_tests;
@@ -76,46 +77,39 @@ use memory::Memories;
 use ref_secrets::{ABANDONED, RefSecrets};
 
 const NAME: &str = "controller-operator-cluster-extension-controller";
-/// Most of a reconcile is waiting for registries and the API server; one that waits long must not hold up others.
+/// Most of a reconcile is waiting for registries and the API server. A slow one must not delay others.
 const CONCURRENCY: u16 = 32;
-/// Longest wait after a failure: that a registry or a webhook answers again is in no event.
+/// Limit of the retry backoff. No event reports that a registry or a webhook answers again.
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
-/// What depends on the rest of the cluster is looked at again after this time, though no watch told of a change.
+/// Requeue delay of a result that depends on other objects of the cluster, whether or not a watch reports a change.
 const LOOK_AGAIN: Duration = Duration::from_secs(20);
-/// Wait between two verifications of an image that is not accepted.
+/// Delay between two verifications of an image that the signature policy does not accept.
 const JUDGE_AGAIN: Duration = Duration::from_secs(300);
 
-/// Readiness check of a leader: everything that exists has been listed once.
+/// Readiness check of the leader: the watched kinds have been listed once.
 pub(crate) const INFORMERS: &str = "informers";
 
-/// What the controller works with.
+/// Dependencies of the controller.
 pub(crate) struct Parts {
-    /// The cluster.
     pub client: Client,
-    /// Namespace of revision Secrets.
+    /// Namespace of the Secrets that hold revision content.
     pub system_namespace: String,
-    /// Feature gates.
     pub features: Features,
     /// Flag `--dependency-mode`.
     pub dependency_mode: DependencyMode,
-    /// Where Events go.
     pub events: Events,
-    /// Catalog content.
     pub catalogs: Arc<Catalogs>,
-    /// All revisions.
+    /// Cache of all ClusterObjectSets.
     pub cache: RevisionCache,
-    /// All ClusterCatalogs.
     pub catalog_store: Store<ClusterCatalog>,
-    /// Bundle content.
     pub bundles: Bundles,
-    /// Certificates of webhooks, where we issue them.
+    /// Webhook certificates that the built-in issuer maintains.
     pub certificates: WebhookCertificates,
-    /// Where [`INFORMERS`] is said to hold.
+    /// Readiness to report [`INFORMERS`] to.
     pub readiness: Readiness,
 }
 
-/// What a pass works with, and what passes leave to the next ones. What is remembered of an extension is small: content
-/// is not.
+/// Shared state of all reconciles. [`Memories`] holds little per extension, and no content.
 struct Context {
     parts: Parts,
     settings: Settings,
@@ -159,7 +153,7 @@ impl Context {
         }
     }
 
-    /// The revisions of an extension, in no order.
+    /// Revisions of an extension, unordered.
     fn revisions_of(&self, extension: &str) -> Vec<Arc<ClusterObjectSet>> {
         let mut sets = self.parts.cache.labeled(extension);
         sets.retain(|set| revisions::is_of(set, extension));
@@ -174,7 +168,7 @@ pub(crate) async fn run(parts: Parts, metrics: Arc<Metrics>, stop: CancellationT
     follow(context, store, writer, metrics, stop).await;
 }
 
-/// [`run`] with what passes work with; the writer is that of its store.
+/// Runs the controller with a given context. `writer` belongs to `store`.
 async fn follow(
     context: Arc<Context>,
     store: Store<ClusterExtension>,
@@ -190,7 +184,7 @@ async fn follow(
         synced.parts.readiness.ready(INFORMERS);
     }));
     keep_watch(&context, &wake, &stop);
-    // Our own status writes are no reason to look again.
+    // Our own status writes trigger no reconcile.
     let relevant = predicates::generation.combine(predicates::finalizers).combine(predicates::annotations);
     let events = watcher(context.extensions.clone(), watcher::Config::default())
         .default_backoff()
@@ -201,7 +195,7 @@ async fn follow(
     let events = events.inspect(move |event| {
         let Ok(event) = event else { return };
         noticing.measures.notice(event);
-        // Without our finalizers nothing else ends its pull.
+        // An extension without our finalizers gets no finalize reconcile, so its pulls end here.
         if let watcher::Event::Delete(extension) = event {
             let name = extension.name_any();
             noticing.parts.bundles.pulls.release(&name);
@@ -232,7 +226,7 @@ async fn follow(
         .await;
 }
 
-/// Starts what runs beside the passes until `stop`; who is to be looked at goes to `wake`.
+/// Starts the background tasks, until `stop`. They send the extensions to requeue to `wake`.
 fn keep_watch(context: &Arc<Context>, wake: &Wake, stop: &CancellationToken) {
     let (context, wake, ended) = (Arc::clone(context), wake.clone(), stop.clone());
     tokio::spawn(async move {
@@ -250,7 +244,7 @@ fn keep_watch(context: &Arc<Context>, wake: &Wake, stop: &CancellationToken) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_flag_names_what_is_allowed() {
+    fn dependency_mode_flag_error_lists_allowed_values() {
         let parse = |argument: &str| olm_service::command_line::parse::<crate::Flags>(&[argument.to_owned()]);
         assert!(parse("--dependency-mode=Check").is_ok());
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What is worth an Event, decided as values (docs/design/additions.md#events). Pure; publishing is the caller's.
+//! Events as values (docs/design/additions.md#events). Pure. The caller publishes them.
 
 use olm_api::ClusterExtensionStatus;
 use olm_api::conditions::{self, Status, types};
@@ -8,53 +8,48 @@ use super::findings::Findings;
 use super::install::Installation;
 use crate::preflight::CrdVerdict;
 
-/// A bundle was chosen.
 pub(super) const RESOLVED: &str = "Resolved";
-/// No bundle could be chosen.
 pub(super) const RESOLUTION_FAILED: &str = "ResolutionFailed";
-/// What is installed, or a channel it may come from, is deprecated.
+/// The installed bundle, its package or one of its channels is deprecated.
 pub(super) const DEPRECATED: &str = "Deprecated";
-/// Something that the bundle requires is missing.
+/// A requirement of the bundle is unsatisfied.
 pub(super) const DEPENDENCY_UNSATISFIED: &str = "DependencyUnsatisfied";
-/// A catalog cannot be asked and is left out.
+/// A catalog does not answer and is skipped.
 pub(super) const CATALOG_UNAVAILABLE: &str = "CatalogUnavailable";
-/// An annotation has a value that is not allowed.
+/// An annotation has an invalid value.
 pub(super) const INVALID_ANNOTATION: &str = "InvalidAnnotation";
-/// An annotation let something pass that a rule would have held back.
+/// An annotation overrode a rule.
 pub(super) const OVERRIDE_USED: &str = "OverrideUsed";
 
-/// Definitions of the bundle may endanger what exists.
+/// CRDs of the bundle may endanger existing objects.
 pub(super) const CRD_CHECK_FAILED: &str = "CRDCheckFailed";
-/// A revision was made, and something about it is worth a look.
+/// A revision was created with warnings.
 pub(super) const APPLIED_WITH_WARNINGS: &str = "AppliedWithWarnings";
 
-/// How many of the bundles that were passed over a note names.
+/// Maximum number of passed-over bundles in a note.
 const NAMED: usize = 5;
 
-/// An Event to be published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Notice {
-    /// Whether it is worth a look.
+    /// `true` for Events of type `Warning`.
     pub warning: bool,
-    /// One of the reasons above.
     pub reason: &'static str,
-    /// Text for people.
     pub note: String,
 }
 
 impl Notice {
-    /// Something as it should be.
+    /// Event of type `Normal`.
     pub(super) fn normal(reason: &'static str, note: String) -> Self {
         Self { warning: false, reason, note }
     }
 
-    /// Something that is worth a look.
+    /// Event of type `Warning`.
     pub(super) fn warning(reason: &'static str, note: String) -> Self {
         Self { warning: true, reason, note }
     }
 }
 
-/// What the step from one status to the next is worth saying.
+/// Events of the transition from one status to the next.
 pub(super) fn of_change(old: Option<&ClusterExtensionStatus>, next: &ClusterExtensionStatus) -> Vec<Notice> {
     let deprecated = news(old, next, types::DEPRECATED, |status| status == Status::True.as_str());
     let unsatisfied =
@@ -65,7 +60,7 @@ pub(super) fn of_change(old: Option<&ClusterExtensionStatus>, next: &ClusterExte
         .collect()
 }
 
-/// The message of the next condition of a type where its status is worth saying, unless the old one said the same.
+/// Message of the next condition of a type if `is_worth` accepts its status and the old condition differs.
 fn news(
     old: Option<&ClusterExtensionStatus>,
     next: &ClusterExtensionStatus,
@@ -78,18 +73,18 @@ fn news(
     (!is_told).then(|| condition.message.clone())
 }
 
-/// The reasons of [`of_change`] whose last note the status refutes. One that is not known any more may still hold.
+/// Reasons of [`of_change`] that the status refutes. `Unknown` refutes nothing.
 pub(super) fn over(status: &ClusterExtensionStatus) -> Vec<&'static str> {
     let is = |type_, value: Status| {
         conditions::find(&status.conditions, type_).map(|condition| condition.status == value.as_str())
     };
     let deprecated = (is(types::DEPRECATED, Status::False) == Some(true)).then_some(DEPRECATED);
-    // Without such a rule there is no such condition, and with the next rule all is said anew.
+    // Without a rule the condition is absent, and the next rule publishes everything again.
     let satisfied = is(types::DEPENDENCIES_SATISFIED, Status::True) != Some(false);
     deprecated.into_iter().chain(satisfied.then_some(DEPENDENCY_UNSATISFIED)).collect()
 }
 
-/// What came of a bundle that was to be made the newest revision.
+/// Events of an installation.
 pub(super) fn of_installation(installation: &Installation) -> Vec<Notice> {
     let definitions = match &installation.definitions {
         CrdVerdict::Safe => None,
@@ -103,7 +98,7 @@ pub(super) fn of_installation(installation: &Installation) -> Vec<Notice> {
     definitions.into_iter().chain(warnings).collect()
 }
 
-/// That no bundle could be chosen, unless the status said the same before.
+/// Event of a refusal, unless the old status has the same message.
 pub(super) fn of_refusal(
     old: Option<&ClusterExtensionStatus>,
     message: &str,
@@ -113,7 +108,7 @@ pub(super) fn of_refusal(
     (progress(old) != Some(&note)).then(|| Notice::warning(RESOLUTION_FAILED, note))
 }
 
-/// The catalogs that are left out, unless the status said so before.
+/// Event of the skipped catalogs, unless the old status names them.
 pub(super) fn of_left_out(old: Option<&ClusterExtensionStatus>, findings: &Findings) -> Option<Notice> {
     let left_out = &findings.left_out;
     let is_told = progress(old).is_some_and(|before| before.ends_with(&findings.suffix()));
@@ -128,7 +123,7 @@ fn progress(status: Option<&ClusterExtensionStatus>) -> Option<&str> {
     conditions::find(&status?.conditions, types::PROGRESSING).map(|condition| condition.message.as_str())
 }
 
-/// What was chosen, how it follows what is installed, and what was passed over.
+/// Note about the chosen bundle, its upgrade edges and the passed-over bundles.
 pub(super) fn resolution(explanation: &Explanation) -> String {
     let Some(chosen) = &explanation.chosen else {
         return explanation.error.clone().unwrap_or_default();
@@ -159,7 +154,7 @@ pub(super) fn resolution(explanation: &Explanation) -> String {
     note
 }
 
-/// The bundles that a preference for higher versions would have taken first, and the best of the other catalogs.
+/// Passed-over bundles: those of a higher version in the same catalog, and the best of the other catalogs.
 fn passed_over(explanation: &Explanation) -> Vec<String> {
     let mut passed = Vec::new();
     for catalog in &explanation.catalogs {
@@ -175,7 +170,7 @@ fn passed_over(explanation: &Explanation) -> Vec<String> {
     passed
 }
 
-/// The field of a channel entry that makes the edge.
+/// Field of a channel entry that defines the edge.
 fn field(rule: EdgeRule) -> &'static str {
     match rule {
         EdgeRule::Replaces => "replaces",
@@ -184,7 +179,7 @@ fn field(rule: EdgeRule) -> &'static str {
     }
 }
 
-/// One notice for each reason, as an Event tells the last of a reason only.
+/// Merges the notices of each reason, because an Event shows only the last note of a reason.
 pub(super) fn merged(all: Vec<Notice>) -> Vec<Notice> {
     let mut merged: Vec<Notice> = Vec::new();
     for notice in all {
@@ -214,7 +209,7 @@ mod tests {
 
     // docs/design/additions.md#events: only on transitions
     #[test]
-    fn changes_are_told_once() {
+    fn condition_transition_is_published_once() {
         let rows = [
             (types::DEPRECATED, Status::True, Some(DEPRECATED)),
             (types::DEPRECATED, Status::False, None),
@@ -235,9 +230,9 @@ mod tests {
         }
     }
 
-    // docs/design/additions.md#events: what comes back is a transition again
+    // docs/design/additions.md#events: a recurrence is published again
     #[test]
-    fn what_the_status_refutes_is_over() {
+    fn refuted_event_reasons_are_reset() {
         let unsatisfied = DEPENDENCY_UNSATISFIED;
         let rows = [
             (types::DEPRECATED, Status::True, vec![unsatisfied]),
@@ -253,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_unless_the_status_says_it() {
+    fn refusal_is_published_unless_status_has_it() {
         let fault = CatalogError::NotServing("x".to_owned());
         let left_out = vec![LeftOut { catalog: "x".to_owned(), fault }];
         let findings = Findings { left_out, ..Findings::default() };
@@ -273,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn one_notice_for_each_reason() {
+    fn notices_of_one_reason_are_merged() {
         let all = vec![
             Notice::normal(RESOLVED, "a".to_owned()),
             Notice::warning(OVERRIDE_USED, "b".to_owned()),

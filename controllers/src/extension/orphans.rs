@@ -1,8 +1,7 @@
-//! Revisions that were left behind when an extension was deleted without them become those of the extension that is made
-//! again under its name (docs/design/apply.md#recreated-extensions): also the older ones, which nobody decides about
-//! any more, and also while no bundle can be chosen. Otherwise they would stay for ever when that one goes. Those
-//! that still name the former extension as their owner go with it, and hand over what the extension of that name
-//! lists by then.
+//! Adopts revisions that were orphaned by the deletion of an extension, after an extension of the same name was
+//! created (docs/design/apply.md#recreated-extensions). This includes old revisions and works while no bundle can
+//! be chosen. Otherwise they would outlive the new extension. Revisions that still have the former extension as
+//! owner are deleted with it, and hand their objects over to the extension of that name.
 
 use std::sync::Arc;
 
@@ -17,12 +16,11 @@ use super::Context;
 use crate::failure::Failure;
 
 impl Context {
-    /// Sees that each of these revisions has an owner. Answers whether the extension is still there: the owner is also
-    /// taken off while the extension is being deleted without its revisions, and then they must stay without, or they
-    /// would go with it.
+    /// Sets the owner of each orphaned revision. Returns `false` if the extension is gone or being deleted:
+    /// orphaning removes the owners too, and a revision with a restored owner would be deleted with the extension.
     ///
     /// # Errors
-    /// The API server refuses.
+    /// The API server rejects a request.
     pub(super) async fn own_orphans(
         &self,
         extension: &ClusterExtension,
@@ -49,9 +47,9 @@ impl Context {
             );
             match within_deadline(self.sets.patch(&set.name_any(), &params, &patch)).await {
                 Ok(_) => {
-                    tracing::info!(extension = name, revision = set.name_any(), "revision taken up again")
+                    tracing::info!(extension = name, revision = set.name_any(), "adopted orphaned revision")
                 }
-                // It is gone or has changed: an event follows.
+                // It is gone or has changed. A watch event follows.
                 Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
                 Err(error) => {
                     let context = format!("taking up revision {:?}", set.name_any());
@@ -63,7 +61,7 @@ impl Context {
     }
 }
 
-/// Whether nobody owns the revision, and nobody has deleted it.
+/// Reports whether the revision has no owner and is not being deleted.
 fn is_orphan(set: &ClusterObjectSet) -> bool {
     set.metadata.deletion_timestamp.is_none() && set.owner_references().is_empty()
 }

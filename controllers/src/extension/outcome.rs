@@ -1,4 +1,4 @@
-//! The outcome of a reconcile, from what was chosen and what came of it. Pure.
+//! Outcome of a reconcile, from the choice and the installation. Pure.
 
 use std::time::Duration;
 
@@ -18,24 +18,22 @@ use super::{JUDGE_AGAIN, LOOK_AGAIN};
 use crate::failure::{Class, Failure};
 use crate::preflight::CrdVerdict;
 
-/// The outcome of a reconcile.
 pub(super) struct Outcome {
-    /// For the status.
     pub pass: Pass,
-    /// What is worth an Event.
+    /// Events to publish.
     pub notices: Vec<Notice>,
-    /// Reasons of Events whose last note holds no longer.
+    /// Event reasons that are resolved.
     pub over: Vec<&'static str>,
-    /// The revision that was made.
+    /// New revision, if one was created.
     pub made: Option<ClusterObjectSet>,
-    /// When to look again although nothing changes.
+    /// Requeue delay without a change.
     pub look_again: Option<Duration>,
-    /// Writing Secrets of the newest revision broke off.
+    /// `true` if writing the Secrets of the newest revision failed midway.
     pub unfinished: bool,
 }
 
 impl Outcome {
-    /// A bundle was chosen, and this came of it.
+    /// Outcome of a chosen bundle.
     pub(super) fn chosen(choice: Choice, installation: Installation, observed: &Observed<'_>) -> Self {
         let Observed { rules, states, edited, .. } = observed;
         let (old, unfinished) = (observed.status(), installation.unfinished);
@@ -58,7 +56,7 @@ impl Outcome {
             let BundleMetadata { name, version, .. } = &target.bundle;
             failure.context(format!("error for resolved bundle {name:?} with version {version:?}"))
         });
-        // No event tells that an image was signed, or that its signature store answers.
+        // No watch event reports that an image was signed or that its signature store answers.
         let is_unaccepted = matches!(&installation.verdict, Some(Err(_)));
         let look_again = if installation.look_again || look_again && applied.is_ok() {
             Some(LOOK_AGAIN)
@@ -73,7 +71,7 @@ impl Outcome {
         Self { pass: Pass { applied, deprecation, findings }, notices, over, made, look_again, unfinished }
     }
 
-    /// It broke before a bundle could be chosen.
+    /// Outcome of a failure before the choice of a bundle.
     pub(super) fn stopped(failure: Failure, rules: &ExtensionRules) -> Self {
         let findings = Findings { signature: Finding::Unchanged, ..Findings::unchanged(rules) };
         let deprecation = Knowledge::Unchanged;
@@ -82,7 +80,7 @@ impl Outcome {
         Self { pass, notices, over, made: None, look_again: None, unfinished: false }
     }
 
-    /// No bundle was chosen.
+    /// Outcome without a bundle.
     pub(super) fn refused(refusal: Refusal, old: Option<&ClusterExtensionStatus>) -> Self {
         let Refusal { failure, awaits_content: _, deprecation, findings, look_again } = refusal;
         let findings = Findings { signature: Finding::Unchanged, ..findings };
@@ -133,9 +131,9 @@ mod tests {
 
     const NAMED: &str = "error for resolved bundle \"demo.v2.0.0\" with version \"2.0.0\": no";
 
-    // docs/design/additions.md#events: what comes back is a transition again
+    // docs/design/additions.md#events: a recurrence is published again
     #[test]
-    fn what_a_pass_ends_may_be_said_again() {
+    fn outcome_resets_resolved_event_reasons() {
         use notices::{CATALOG_UNAVAILABLE, CRD_CHECK_FAILED, OVERRIDE_USED, RESOLUTION_FAILED, RESOLVED};
         let answered = || Knowledge::Catalog(Deprecations::default(), Vec::new());
         let resolved = || vec![Notice::normal(RESOLVED, "chose".to_owned())];
@@ -151,7 +149,7 @@ mod tests {
                 choice(vec![], answered(), vec![]),
                 vec![RESOLUTION_FAILED, RESOLVED, OVERRIDE_USED, CRD_CHECK_FAILED, CATALOG_UNAVAILABLE],
             ),
-            // A rollout goes on: no catalog was asked.
+            // During a rollout no catalog is asked.
             (
                 choice(vec![], Knowledge::Unchanged, vec![]),
                 vec![RESOLUTION_FAILED, RESOLVED, OVERRIDE_USED, CRD_CHECK_FAILED],
@@ -165,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_that_cannot_be_had_is_named_and_tried_again_with_growing_delays() {
+    fn failed_install_names_bundle_and_retries_with_backoff() {
         let failed = installation(Err(Failure::retry("no")), CrdVerdict::Safe);
         let outcome = chosen(plain(), failed.clone(), None);
         assert_eq!(outcome.pass.applied, Err(Failure::retry(NAMED)));
@@ -176,7 +174,7 @@ mod tests {
 
     // docs/design/additions.md#annotations, docs/design/additions.md#crd-checks; case additions-a01
     #[test]
-    fn definitions_that_hold_an_upgrade_back_are_told() {
+    fn crd_findings_that_hold_an_upgrade_are_reported() {
         let held = || installation(Err(Failure::retry("no")), CrdVerdict::Held("no".to_owned()));
         let notice = [Notice::warning(notices::CRD_CHECK_FAILED, "no".to_owned())];
         for annotated in [None, Some(CrdCheck::Strict), Some(CrdCheck::Live), Some(CrdCheck::Warn)] {
@@ -196,7 +194,7 @@ mod tests {
                            the scope is at stake) or set spec.install.preflight.crdUpgradeSafety.enforcement to None";
             assert_eq!(state.message, message);
         }
-        // Nothing newer waits where nothing, or the same, is installed.
+        // No upgrade is held if nothing, or the same version, is installed.
         let rules = ExtensionRules { crd_check: Some(CrdCheck::Live), ..ExtensionRules::default() };
         for sets in [vec![], vec![set(2, "Active", true)]] {
             let outcome = Outcome::chosen(plain(), held(), &observed(&extension(), rules.clone(), &sets));
@@ -206,7 +204,7 @@ mod tests {
 
     // docs/design/additions.md#crd-checks; case additions-a46
     #[test]
-    fn accepted_findings_are_told() {
+    fn accepted_crd_findings_are_reported() {
         let accepted = || installation(Ok(()), CrdVerdict::Accepted("no".to_owned()));
         let rows = [(CrdCheck::Live, ""), (CrdCheck::Warn, "; accepted: no")];
         for (annotated, suffix) in rows {

@@ -1,4 +1,4 @@
-//! Extensions whose bundle is on a registry that accepts connections and never answers.
+//! Extensions whose bundle is in a registry that accepts connections and never answers.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::CONCURRENCY;
 use super::world::{DONE, Release, World, version};
 use crate::bundles::fixture::Hanging;
 
-/// Time to stop, far below the deadlines of pulls.
+/// Time limit for the shutdown, far below the deadlines of pulls.
 const STOP: Duration = Duration::from_secs(5);
 
 fn release(version_: &'static str, image: String) -> Release {
@@ -19,7 +19,7 @@ fn release(version_: &'static str, image: String) -> Release {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn extensions_on_a_hanging_registry_hold_up_no_other_one() {
+async fn hanging_registry_delays_no_other_extension() {
     let mut world = World::start().await;
     let registry = Hanging::start().await;
     let (first, last) = (registry.image("first"), registry.tagged("last"));
@@ -39,14 +39,14 @@ async fn extensions_on_a_hanging_registry_hold_up_no_other_one() {
         world.expect(name, types::PROGRESSING, &pulling).await;
         world.expect(name, types::INSTALLED, "False/Absent No bundle installed").await;
     }
-    // The message does not change while the pull goes on.
+    // The message does not change during the pull.
     let before = world.extensions.get("hanging-0").await.unwrap();
     world.context().parts.catalogs.announce();
     world.settle("other").await;
     let after = world.extensions.get("hanging-0").await.unwrap();
     assert_eq!(after.metadata.resource_version, before.metadata.resource_version);
 
-    // Deletions and edits of the ones that wait.
+    // Deletion and edit of a waiting extension end its pull.
     registry.until_connections(names.len()).await;
     world.extensions.delete("hanging-0", &DeleteParams::default()).await.unwrap();
     world
@@ -60,24 +60,24 @@ async fn extensions_on_a_hanging_registry_hold_up_no_other_one() {
     world.revision("hanging-1-1").await;
     registry.until_connections(names.len() - 2).await;
 
-    // An upgrade: what is installed stays so.
+    // The installed bundle remains installed during the pull of an upgrade.
     let narrowed = json!({"spec": {"source": {"catalog": exactly("3.0.0")}}});
     world.edit("demo", &narrowed).await;
     world.expect("demo", types::PROGRESSING, &format!("True/RollingOut pulling {last}")).await;
     assert!(world.condition("demo", types::INSTALLED).await.unwrap().starts_with("True/Succeeded"));
     assert_eq!(world.extensions.get("demo").await.unwrap().status.unwrap().active_revisions.len(), 1);
 
-    timeout(STOP, world.halt()).await.expect("the controller stops");
+    timeout(STOP, world.halt()).await.expect("the controller did not stop");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn installed_extension_whose_bundle_is_pulled_again_keeps_its_status() {
+async fn repeated_pull_of_installed_bundle_keeps_status() {
     let mut world = World::start().await;
     let registry = Hanging::start().await;
     super::world::installed(&world, &json!({})).await;
     let installed = world.extensions.get("demo").await.unwrap();
     world.halt().await;
-    // Same bundle, and its content has to be pulled.
+    // The same bundle, but its content must be pulled.
     std::fs::remove_dir_all(world.cache().join("unpack")).unwrap();
     world.resume();
     world.publish("main", &[release("1.0.0", registry.tagged("demo"))]).await;

@@ -1,4 +1,4 @@
-//! The reconcile of an extension: observe → [`decide`] → act → one status write → Events.
+//! Reconcile of an extension: observe → [`decide`] → act → one status write → Events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,13 +30,13 @@ use crate::adoption::Migrated;
 use crate::failure::{Class, Failure};
 use crate::preflight::CrdVerdict;
 
-/// How long an extension awaits the content of a catalog before its status says so.
+/// Time that an extension waits for catalog content before its status reports it.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How often a blocked extension is reconciled: what blocks it may end without an event.
+/// Requeue delay of a blocked extension. The cause may end without an event.
 const BLOCKED_RETRY: Duration = Duration::from_secs(600);
 
 impl Context {
-    /// Brings one extension to what its spec says, or removes it.
+    /// Reconciles one extension to its spec, or finalizes it.
     pub(super) async fn reconcile(&self, extension: &ClusterExtension) -> Result<Action, Attempt> {
         if self.writes.is_stale(extension) {
             return Err(Attempt::pending(STALE_RETRY));
@@ -62,7 +62,7 @@ impl Context {
             Ok(true) => {}
             Ok(false) => return Ok(Action::await_change()),
             Err(Unprepared::Adoption(failure)) => {
-                // What is installed is not known before it is adopted; what the status says of it holds.
+                // The installed bundle is unknown before the adoption, so the status keeps what it reports.
                 self.cannot_go(extension, failure.clone()).await?;
                 return Err(Attempt::retry(failure));
             }
@@ -101,8 +101,8 @@ impl Context {
         Observed { extension, name, rules, account, sets, states, edited }
     }
 
-    /// Adopts what the extension owns without its revisions saying so, and annotates these. Answers whether to go on: if not,
-    /// an event follows.
+    /// Adopts a Helm installation and orphaned revisions of the extension, and annotates its revisions. Returns
+    /// `false` if the reconcile must end because a watch event follows.
     async fn prepare(&self, observed: &Observed<'_>) -> Result<bool, Unprepared> {
         let Observed { extension, rules, account, sets, .. } = observed;
         match self.adoption.migrate(extension, sets).boxed().await.map_err(Unprepared::Adoption)? {
@@ -120,7 +120,7 @@ impl Context {
         mirror(&self.sets, sets, rules, account.as_deref()).boxed().await.map_err(Unprepared::Revisions)
     }
 
-    /// Takes the next step; an error where there is nothing to report yet.
+    /// Takes the next step. An error means that there is nothing to report yet.
     async fn act(&self, observed: &Observed<'_>, decision: Decision) -> Result<Outcome, Attempt> {
         let old = observed.status();
         let unchanged = Installation::unchanged;
@@ -164,7 +164,7 @@ impl Context {
         let next = match written {
             Ok(next) => next,
             Err(failure) => {
-                // What was done is reported, whoever else wrote the status.
+                // Report what was done, even if the status write failed.
                 self.publish(extension, &over, notices);
                 if let Some(set) = &made {
                     self.parts.cache.shows(set).await;
@@ -178,17 +178,17 @@ impl Context {
         over.extend(notices::over(&next));
         over.extend(milestones::over(&next));
         self.publish(extension, &over, notices);
-        // The pull of another bundle would take the place of the one that goes on.
+        // Verifying may pull another bundle, which would replace the pull in progress.
         let is_pulling = result.as_ref().is_err_and(|failure| failure.class == Class::Pulling);
         let is_verified = is_pulling || self.verify(&observed, unfinished).await;
         if let Some(set) = &made {
-            // Until then the revision would look lost to another reconcile.
+            // Wait for the cache: until it holds the revision, another reconcile would not find it.
             self.parts.cache.shows(set).await;
         } else if is_verified
             && !unfinished
             && let Err(error) = self.ref_secrets.sweep(name).await
         {
-            tracing::warn!(extension = name, %error, "Secrets without owner stay as they are");
+            tracing::warn!(extension = name, %error, "failed to delete Secrets without owner");
         }
         if !is_verified {
             look_again = Some(LOOK_AGAIN);
@@ -201,7 +201,7 @@ impl Context {
                 }
                 Ok(look_again.map_or_else(Action::await_change, Action::requeue))
             }
-            // No growing delays: what is missing may come any time.
+            // Constant delay instead of backoff: the missing objects may appear at any time.
             Err(failure) if look_again.is_some() => {
                 tracing::info!(extension = name, error = failure.message, delay = ?LOOK_AGAIN, "requeued");
                 Ok(Action::requeue(LOOK_AGAIN))
@@ -214,14 +214,14 @@ impl Context {
         }
     }
 
-    /// Verifies the content of the active revisions, unless it was verified before and none was lost since. Answers whether
-    /// there is no need to verify it again.
+    /// Verifies the content of the active revisions, unless it was verified before and no Secret was lost since.
+    /// Returns `false` if it must be verified again.
     async fn verify(&self, observed: &Observed<'_>, unfinished: bool) -> bool {
-        // While paused nothing is written, and what broke off is retried anyway.
+        // A paused extension writes nothing, and an unfinished write is retried anyway.
         if observed.rules.paused || unfinished {
             return true;
         }
-        // A Secret that is lost from here on counts again.
+        // Set before the check, so that a Secret lost during it resets the flag.
         let verified = |memory: &mut ExtensionMemory| std::mem::replace(&mut memory.content_verified, true);
         if self.memories.with(&observed.name, verified) {
             return true;
@@ -230,27 +230,27 @@ impl Context {
             Ok(()) => true,
             Err(error) => {
                 self.memories.content_lost(&observed.name);
-                tracing::warn!(extension = observed.name, %error, "content not verified");
+                tracing::warn!(extension = observed.name, %error, "failed to verify revision content");
                 false
             }
         }
     }
 
-    /// The rules that the extension is under.
     pub(super) fn rules(&self, extension: &ClusterExtension) -> ExtensionRules {
         ExtensionRules::of(extension.metadata.annotations.as_ref(), self.settings)
     }
 
-    /// `<namespace>/<name>` of the service account as which the extension's objects are applied and removed; `None` where
-    /// that is us.
+    /// `<namespace>/<name>` of the service account that applies and deletes the objects of the extension. `None`
+    /// means the service account of the controller.
     pub(super) fn account(&self, extension: &ClusterExtension) -> Option<String> {
         let spec = extension.spec.as_ref().filter(|_| self.parts.features.impersonation)?;
         let account = spec.service_account.as_ref().filter(|account| !account.name.is_empty())?;
         Some(format!("{}/{}", spec.namespace, account.name))
     }
 
-    /// Whether the extension was edited since a revision was last made or kept for it. Of what was before our time only
-    /// the status tells: what it says about progress is honoured if it is what a revision says.
+    /// Reports whether the spec changed since a revision was last created or kept for it. For generations before
+    /// the start of this process, the `Progressing` condition is the only source. It is used if a revision has the
+    /// same condition.
     fn is_edited(&self, extension: &ClusterExtension, states: &RevisionStates) -> bool {
         let seen = match extension.condition(types::PROGRESSING) {
             Some(seen) if states.say(seen) => seen.observed_generation,
@@ -261,14 +261,14 @@ impl Context {
         self.memories.with(&extension.name_any(), applied) != extension.metadata.generation
     }
 
-    /// The generation that a status may claim while nothing is applied.
+    /// Generation to report as observed while nothing is applied.
     fn applied_generation(&self, extension: &ClusterExtension) -> Option<i64> {
         let applied = self.memories.with(&extension.name_any(), |memory| memory.applied_generation).flatten();
         let told = || extension.condition(types::PROGRESSING)?.observed_generation;
         applied.or_else(told).or(extension.metadata.generation)
     }
 
-    /// Writes the status that follows, and returns it.
+    /// Writes the next status and returns it.
     pub(super) async fn write(
         &self,
         extension: &ClusterExtension,
@@ -284,7 +284,7 @@ impl Context {
         Ok(next)
     }
 
-    /// Whether an extension awaits the content of a catalog and has not done so for long.
+    /// Reports whether an extension waits for catalog content, and has done so for less than [`PATIENCE`].
     pub(super) fn is_patient(&self, extension: &str, awaits_content: bool) -> bool {
         self.memories.with(extension, |memory| {
             let since = awaits_content.then(|| memory.waiting_since.unwrap_or_else(Instant::now));
@@ -293,7 +293,7 @@ impl Context {
         })
     }
 
-    /// Publishes Events; those under the reasons that are `over` are news when they come again.
+    /// Publishes Events. The reasons in `over` are reset first, so that their next Event is published again.
     pub(super) fn publish(&self, extension: &ClusterExtension, over: &[&'static str], all: Vec<Notice>) {
         let about = extension.object_ref(&());
         over.iter().for_each(|reason| self.parts.events.over(&about, reason));
@@ -308,11 +308,10 @@ impl Context {
     }
 }
 
-/// What kept revisions from being prepared.
+/// Cause of a failed preparation.
 enum Unprepared {
-    /// An installation could not be adopted.
+    /// A Helm installation could not be adopted.
     Adoption(Failure),
-    /// A revision could not be patched.
     Revisions(Failure),
 }
 

@@ -1,5 +1,5 @@
-//! Whole passes against a real API server: the acceptance cases of docs/design/cases.md; case api that are this
-//! controller's.
+//! Complete reconciles against a real API server: the acceptance cases of this controller in docs/design/cases.md
+//! (case api).
 
 use std::fs;
 
@@ -19,15 +19,16 @@ fn image_of(extension: &ClusterExtension) -> String {
     installed.message.clone()
 }
 
-// Cases apply-1, apply-2, apply-4, apply-7, apply-8, apply-9, apply-11, apply-12, apply-13, api-15, api-20, api-21, api-22, api-23, api-50
+// Cases apply-1, apply-2, apply-4, apply-7, apply-8, apply-9, apply-11, apply-12, apply-13, api-15, api-20, api-21,
+// api-22, api-23, api-50
 #[tokio::test(flavor = "multi_thread")]
-async fn an_extension_is_installed_edited_and_upgraded() {
+async fn extension_is_installed_edited_and_upgraded() {
     let world = World::start().await;
     world.publish("main", &[version("1.0.0", "a")]).await;
     let made = world.create("demo", &json!({}), &json!({})).await;
     assert_eq!(made.metadata.finalizers, None);
 
-    // The first write is that of both finalizers, the second the status (case api-15).
+    // The first write sets both finalizers, the second the status (case api-15).
     let set = world.revision("demo-1").await;
     let first =
         world.expect("demo", types::PROGRESSING, "True/RollingOut Revision 1.0.0 is rolling out.").await;
@@ -69,7 +70,7 @@ async fn an_extension_is_installed_edited_and_upgraded() {
     let status = installed.status.unwrap();
     assert_eq!(serde_json::to_value(&status.active_revisions).unwrap(), json!([{"name": "demo-1"}]));
 
-    // Nothing changed: no write (cases apply-7, api-50).
+    // Without a change nothing is written (cases apply-7, api-50).
     let before = world.sets.get("demo-1").await.unwrap();
     let version_before = world.edit("demo", &json!({"metadata": {"annotations": {"a": "b"}}})).await;
     world.context().parts.catalogs.announce();
@@ -77,7 +78,7 @@ async fn an_extension_is_installed_edited_and_upgraded() {
     let same = world.extensions.get("demo").await.unwrap();
     assert_eq!(same.resource_version(), version_before.resource_version());
     assert_eq!(world.sets.get("demo-1").await.unwrap().resource_version(), before.resource_version());
-    // In place (case apply-8), and no other revision (9).
+    // The revision is patched (case apply-8), and no other is created (9).
     world.edit("demo", &json!({"spec": {"progressDeadlineMinutes": 20}})).await;
     let edited = world.expect("demo", types::PROGRESSING, DONE).await;
     assert_eq!(edited.metadata.generation, version_before.metadata.generation.map(|one| one + 1));
@@ -92,8 +93,8 @@ async fn an_extension_is_installed_edited_and_upgraded() {
     assert_eq!(world.revisions().await, ["demo-1"]);
     assert_eq!(world.content("demo-1").await, content);
 
-    // A version whose manifests are the same is another revision (case apply-11), and the old one stays installed
-    // while the new one does not come up (12).
+    // A version with the same manifests is another revision (case apply-11). The old one remains installed while
+    // the new one fails its probes (12).
     world.publish("main", &[version("1.0.0", "a"), version("1.1.0", "a")]).await;
     world.revision("demo-2").await;
     world.expect("demo", types::PROGRESSING, "True/RollingOut Revision 1.1.0 is rolling out.").await;
@@ -122,7 +123,7 @@ async fn an_extension_is_installed_edited_and_upgraded() {
     );
     assert!(world.condition("demo", types::AVAILABLE).await.unwrap().starts_with("True/ProbesSucceeded"));
 
-    // Another wish comes through (cases apply-13, api-22).
+    // An edit during a rollout takes effect (cases apply-13, api-22).
     world.edit("demo", &json!({"spec": {"source": {"catalog": {"version": "1.0.0"}}}})).await;
     let third = world.revision("demo-3").await;
     assert_eq!(third.annotations()["olm.operatorframework.io/bundle-version"], "1.0.0");
@@ -134,7 +135,7 @@ async fn an_extension_is_installed_edited_and_upgraded() {
         let names: Vec<_> = extension.status.as_ref()?.active_revisions.iter().map(|one| &one.name).collect();
         (names == ["demo-3"]).then_some(())
     };
-    world.until("the third revision alone", "demo", only).await;
+    world.until("only the third revision", "demo", only).await;
     world.expect("demo", types::PROGRESSING, DONE).await;
     world
         .expect_event("demo", "InstallStarted revision demo-1 installs bundle demo.v1.0.0 version 1.0.0")
@@ -152,7 +153,7 @@ async fn an_extension_is_installed_edited_and_upgraded() {
 
 // Cases apply-20, apply-21, apply-22, apply-23, apply-67, api-27, api-28
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_installed_outlives_its_catalog_and_its_secrets() {
+async fn installed_extension_survives_lost_catalog_and_secrets() {
     let world = World::start().await;
     installed(&world, &json!({"version": ">=1.0.0"})).await;
     let before = world.sets.get("demo-1").await.unwrap();
@@ -180,7 +181,7 @@ async fn what_is_installed_outlives_its_catalog_and_its_secrets() {
     }
     lose().await;
 
-    // Even where nothing can be chosen the content in force is looked after.
+    // The active content is repaired even if no bundle can be chosen.
     world.edit("demo", &json!({"spec": {"source": {"catalog": {"version": "9.9.9"}}}})).await;
     let refused = "True/Retrying error upgrading from currently installed version \"1.0.0\": no bundles found for package \
                    \"demo\" matching version \"9.9.9\"";
@@ -192,10 +193,10 @@ async fn what_is_installed_outlives_its_catalog_and_its_secrets() {
     assert_eq!(world.revisions().await, ["demo-1"]);
 }
 
-// docs/design/apply.md#missing-bundle-content; case apply-20: an edit that cannot be applied is told, whatever happens
-// in between
+// docs/design/apply.md#missing-bundle-content; case apply-20: an edit that cannot be applied is reported until it
+// is applied
 #[tokio::test(flavor = "multi_thread")]
-async fn an_edit_without_content_is_pending() {
+async fn edit_without_bundle_content_stays_pending() {
     let mut world = World::start().await;
     installed(&world, &json!({})).await;
     let told = [
@@ -210,7 +211,7 @@ async fn an_edit_without_content_is_pending() {
     fs::remove_dir_all(world.cache().join("unpack")).unwrap();
     world.resume();
     world.settle("first").await;
-    // Nothing is said again after a restart (docs/design/additions.md#events), and nothing is wrong.
+    // After a restart no Event is repeated (docs/design/additions.md#events), and the status is unchanged.
     assert_eq!(world.condition("demo", types::PROGRESSING).await.unwrap(), DONE);
     assert_eq!(world.events("demo").await, told);
 
@@ -229,7 +230,7 @@ async fn an_edit_without_content_is_pending() {
     world.until("the pending edit", "demo", pending).await;
     assert_eq!(world.sets.get("demo-1").await.unwrap().spec.unwrap().progress_deadline_minutes, None);
     assert!(world.condition("demo", types::INSTALLED).await.unwrap().starts_with("True/Succeeded"));
-    // The content comes back.
+    // The content is available again.
     world.publish("main", &[version("1.0.0", "a")]).await;
     world.expect("demo", types::PROGRESSING, DONE).await;
     assert_eq!(world.sets.get("demo-1").await.unwrap().spec.unwrap().progress_deadline_minutes, Some(20));
@@ -237,7 +238,7 @@ async fn an_edit_without_content_is_pending() {
 
 // Cases apply-55, apply-56, apply-57, api-29, api-53, api-57, E9c, E13
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_is_told_and_recovers() {
+async fn failed_installs_are_reported_and_recover() {
     let world = World::start().await;
     let broken = Release { image: Some("NOT:an:image".to_owned()), ..version("1.0.0", "a") };
     world.publish("main", &[broken]).await;
@@ -246,13 +247,13 @@ async fn what_cannot_be_is_told_and_recovers() {
         let progressing = conditions::find(&extension.status.as_ref()?.conditions, types::PROGRESSING)?;
         (progressing.reason == "Blocked").then(|| line(progressing))
     };
-    let text = world.until("the blocked one", "demo", blocked).await;
+    let text = world.until("the blocked extension", "demo", blocked).await;
     let start = "False/Blocked error for resolved bundle \"demo.v1.0.0\" with version \"1.0.0\": error parsing image reference";
     assert!(text.starts_with(start), "{text}");
     world.publish("main", &[version("1.0.0", "a")]).await;
     world.revision("demo-1").await;
 
-    // A revision that cannot go on: nothing is installed, and that is a failure.
+    // A revision that cannot roll out means that nothing is installed, with reason `Failed`.
     let collision = "revision object collisions in phase 0";
     world.say("demo-1", &[(types::PROGRESSING, Status::True, "Retrying", collision)]).await;
     world.expect("demo", types::PROGRESSING, &format!("True/Retrying {collision}")).await;
@@ -266,7 +267,7 @@ async fn what_cannot_be_is_told_and_recovers() {
         let progressing = conditions::find(&extension.status.as_ref()?.conditions, types::PROGRESSING)?;
         (progressing.reason == "InvalidConfiguration").then(|| line(progressing))
     };
-    let text = world.until("the invalid one", "demo", invalid).await;
+    let text = world.until("the invalid configuration", "demo", invalid).await;
     let start = "False/InvalidConfiguration error for resolved bundle \"demo.v1.0.0\" with version \"1.0.0\": invalid \
                  ClusterExtension configuration: ";
     assert!(text.starts_with(start), "{text}");
@@ -280,20 +281,20 @@ async fn what_cannot_be_is_told_and_recovers() {
         "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": "bare"}}))
     .unwrap();
     world.extensions.create(&PostParams::default(), &bare).await.unwrap();
-    let text = world.until("the bare one", "bare", blocked).await;
+    let text = world.until("the extension without spec", "bare", blocked).await;
     assert_eq!(text, "False/Blocked spec.source.catalog: Required value: says which package to install");
 
     let (long, longer) = ("a".repeat(60), "b".repeat(70));
     world.create(&long, &json!({}), &json!({})).await;
     world.create(&longer, &json!({}), &json!({})).await;
     world.revision(&format!("{long}-1")).await;
-    let text = world.until("the long one", &longer, blocked).await;
+    let text = world.until("the long name", &longer, blocked).await;
     assert!(text.contains("metadata.name is too long: 70 characters, at most 61 are allowed"), "{text}");
 }
 
 // Cases api-16, api-17, api-18, api-32, api-34
 #[tokio::test(flavor = "multi_thread")]
-async fn catalogs_decide_and_deprecate() {
+async fn catalogs_resolve_by_priority_and_report_deprecation() {
     let world = World::start().await;
     let entry = |schema: &str, name: Option<&str>, message: &str| {
         let mut reference = json!({"schema": schema});
@@ -337,9 +338,9 @@ async fn catalogs_decide_and_deprecate() {
     world.expect("torn", types::PACKAGE_DEPRECATED, "False/NotDeprecated package not deprecated").await;
 }
 
-// docs/design/additions.md#pause: no apply, no upgrade, status still computed
+// docs/design/additions.md#pause: no apply, no upgrade, but a current status
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_extension_stays_as_it_is() {
+async fn paused_extension_applies_nothing_until_resumed() {
     let world = World::start().await;
     installed(&world, &json!({})).await;
     let paused =
@@ -347,7 +348,7 @@ async fn a_paused_extension_stays_as_it_is() {
     world.annotate("demo", &[("paused", Some("true"))]).await;
     let start = "True/Paused annotation ext.olm.operatorframework.io/paused: nothing is applied or upgraded";
     world.expect("demo", types::PAUSED, start).await;
-    world.eventually("the mark", async || paused(&world.sets.get("demo-1").await.unwrap())).await;
+    world.eventually("the annotation", async || paused(&world.sets.get("demo-1").await.unwrap())).await;
     world.expect_event("demo", "Paused nothing is applied or upgraded").await;
     assert_eq!(world.condition("demo", types::PROGRESSING).await.unwrap(), DONE);
 
@@ -361,7 +362,7 @@ async fn a_paused_extension_stays_as_it_is() {
         conditions::find(&waiting.status.as_ref().unwrap().conditions, types::PROGRESSING).unwrap();
     assert!(
         progressing.observed_generation < edited.metadata.generation,
-        "nobody may think that it is applied"
+        "a pending edit must not be reported as applied"
     );
     world.publish("main", &[version("1.0.0", "a"), version("1.1.0", "b")]).await;
     let waits = |extension: &ClusterExtension| {
@@ -369,7 +370,7 @@ async fn a_paused_extension_stays_as_it_is() {
         (found.message.ends_with("; bundle demo.v1.1.0 version 1.1.0 waits")).then_some(())
     };
     world.until("the upgrade", "demo", waits).await;
-    // What happens to its objects is told as ever.
+    // The status still follows the objects.
     world.say("demo-1", &[(types::AVAILABLE, Status::False, "ProbeFailure", "no")]).await;
     let failing = |extension: &ClusterExtension| {
         let found = conditions::find(&extension.status.as_ref()?.conditions, types::AVAILABLE)?;
@@ -399,7 +400,7 @@ fn left_behind(name: &str, revision: &str) -> Secret {
 // docs/design/apply.md#writing-a-revision, docs/design/apply.md#repair-of-content-secrets,
 // docs/design/apply.md#revision-membership; case apply-66
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_ours_stays_and_what_a_crash_left_goes() {
+async fn foreign_revision_is_kept_and_abandoned_secrets_are_deleted() {
     let world = World::start().await;
     world.publish("main", &[version("1.0.0", "a")]).await;
     let foreign: ClusterObjectSet = serde_json::from_value(json!({
@@ -421,7 +422,7 @@ async fn what_is_not_ours_stays_and_what_a_crash_left_goes() {
     world.expect("demo", types::PROGRESSING, DONE).await;
 
     let kept = world.content("demo-1").await;
-    // Its owner is lost, but the revision refers to it.
+    // The revision refers to this Secret, so its owner is restored.
     let disowned = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
     world.secrets.patch(&kept[0], &PatchParams::default(), &disowned).await.unwrap();
     for (name, revision) in [("demo-1-0", "demo-1"), ("demo-2-0", "demo-2")] {
@@ -437,5 +438,5 @@ async fn what_is_not_ours_stays_and_what_a_crash_left_goes() {
         world.context().ref_secrets.sweep("demo").await.unwrap();
         left().await
     };
-    world.eventually("only what is needed, and what is no Secret of a revision", swept).await;
+    world.eventually("only referenced Secrets and Secrets of another type", swept).await;
 }

@@ -1,6 +1,7 @@
-//! The Secrets that hold the content of revisions, watched by their metadata: that one is lost is told at once
-//! (docs/design/apply.md#repair-of-content-secrets), and one that a crash left behind before its revision came to be is
-//! removed (docs/design/apply.md#repair-of-content-secrets), or gets its owner back where a revision refers to it.
+//! Watch on the metadata of the Secrets that hold revision content. A lost Secret requeues its extension
+//! (docs/design/apply.md#repair-of-content-secrets). A Secret without an owner, left by a crash before its revision
+//! was written, is deleted, or gets its owner back if a revision refers to it
+//! (docs/design/apply.md#repair-of-content-secrets).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::pin::pin;
@@ -22,34 +23,34 @@ use tokio::time::Instant;
 
 use crate::failure::Failure;
 
-/// A Secret of this age that has no owner is not of a revision that is just being made.
+/// Minimum age of a Secret without an owner to be abandoned. A younger one may belong to a revision being created.
 pub(super) const ABANDONED: Duration = Duration::from_secs(10);
 
-/// The Secrets of all revisions.
+/// Cache of the Secrets of all revisions.
 pub(super) struct RefSecrets {
     api: Api<PartialObjectMeta<Secret>>,
     sets: Api<ClusterObjectSet>,
     namespace: String,
     abandoned: Duration,
-    /// By name of the Secret.
+    /// Keyed by Secret name.
     known: Mutex<HashMap<String, Kept>>,
 }
 
-/// What is known of a Secret.
+/// Cached metadata of a Secret.
 #[derive(Clone, Debug)]
 struct Kept {
     extension: String,
     revision: String,
     uid: Option<String>,
     version: Option<String>,
-    /// Since when it is known to have no owner.
+    /// Time since which it has no owner.
     unowned: Option<Instant>,
-    /// The extension was requeued because of it.
+    /// `true` if the extension was requeued for it.
     is_announced: bool,
 }
 
 impl RefSecrets {
-    /// Secrets in this namespace; those older than `abandoned` without an owner may go.
+    /// Watches this namespace. A Secret without an owner for `abandoned` counts as abandoned.
     pub(super) fn new(client: &Client, namespace: &str, abandoned: Duration) -> Self {
         Self {
             api: Api::namespaced(client.clone(), namespace),
@@ -60,8 +61,8 @@ impl RefSecrets {
         }
     }
 
-    /// Follows the Secrets, and calls `tell` with the names of the extension and of the revision of which one is lost.
-    /// Does not end by itself.
+    /// Follows the Secrets and calls `tell` with the names of the extension and the revision of each lost one. Runs
+    /// until dropped.
     pub(super) async fn follow(&self, tell: impl Fn(&str, &str)) {
         let config = watcher::Config::default()
             .labels(labels::REVISION_NAME)
@@ -75,12 +76,12 @@ impl RefSecrets {
                         tell(&extension, &revision);
                     }
                 }
-                Err(error) => tracing::warn!(%error, "watching Secrets of revisions"),
+                Err(error) => tracing::warn!(%error, "watch of revision Secrets failed"),
             }
         }
     }
 
-    /// Takes note of an event, and returns what it shows to be lost.
+    /// Applies a watch event to the cache, and returns the lost Secrets.
     fn notice(&self, event: &Event<PartialObjectMeta<Secret>>, listing: &mut BTreeSet<String>) -> Vec<Kept> {
         let mut known = self.known.lock();
         match event {
@@ -112,8 +113,8 @@ impl RefSecrets {
         Vec::new()
     }
 
-    /// Extensions with Secrets that may have been left behind. An extension that stays removes them in a pass of its own:
-    /// it is returned once for each Secret, others until the Secret is gone.
+    /// Extensions with abandoned Secrets. An existing extension removes them in its own reconcile and is returned
+    /// once per Secret. Other extensions are returned until the Secret is gone.
     pub(super) fn abandoned(&self, stays: impl Fn(&str) -> bool) -> BTreeSet<String> {
         let mut known = self.known.lock();
         let abandoned = known.values_mut().filter(|kept| self.is_abandoned(kept)).filter_map(|kept| {
@@ -123,10 +124,11 @@ impl RefSecrets {
         abandoned.collect()
     }
 
-    /// Removes Secrets that were left behind: those without an owner that no existing revision refers to; others get
-    /// their owner back. Must not run while a revision of the extension is being made, nor after an attempt that broke off.
+    /// Settles abandoned Secrets: deletes those that no existing revision refers to, and restores the owner of the
+    /// others. Must not run while a revision of the extension is being created, nor after an attempt that failed
+    /// midway.
     ///
-    /// # Errors
+    /// The API server did not answer, or rejected a request.
     /// The API server did not answer.
     pub(super) async fn sweep(&self, extension: &str) -> Result<(), Failure> {
         let abandoned: BTreeMap<String, Kept> = self
@@ -146,7 +148,8 @@ impl RefSecrets {
         Ok(())
     }
 
-    /// Gives the Secret its owner, or removes it where there is none. `false` if it has changed since it was seen.
+    /// Restores the owner of the Secret, or deletes it if no revision refers to it. Returns `false` after a
+    /// conflict.
     async fn settle(&self, name: &str, kept: &Kept) -> Result<bool, Failure> {
         let (extension, revision) = (&kept.extension, &kept.revision);
         let set = within_deadline(self.sets.get_opt(revision)).await;
@@ -157,17 +160,17 @@ impl RefSecrets {
             keys.iter().any(|key| key.namespace == self.namespace && key.name == name)
         };
         let answer = if let Some(owner) = set.as_ref().filter(refers).and_then(secret_owner) {
-            tracing::info!(extension, revision, secret = name, "a Secret without owner gets it back");
+            tracing::info!(extension, revision, secret = name, "restoring owner reference");
             let metadata =
                 json!({"uid": kept.uid, "resourceVersion": kept.version, "ownerReferences": [owner]});
             let patch = Patch::Merge(json!({ "metadata": metadata }));
             within_deadline(self.api.patch(name, &PatchParams::default(), &patch)).await.map(drop)
         } else {
-            tracing::info!(extension, secret = name, "removing a Secret that no revision refers to");
+            tracing::info!(extension, secret = name, "deleting unreferenced Secret");
             let preconditions =
                 Preconditions { uid: kept.uid.clone(), resource_version: kept.version.clone() };
             let params = DeleteParams::default().preconditions(preconditions);
-            // That it goes is no loss.
+            // Remove it from the cache: its deletion is no loss.
             within_deadline(self.api.delete(name, &params))
                 .await
                 .map(|_| drop(self.known.lock().remove(name)))
@@ -208,7 +211,7 @@ mod tests {
 
     // docs/design/apply.md#repair-of-content-secrets
     #[tokio::test]
-    async fn events_tell_what_is_lost_and_what_was_left_behind() {
+    async fn watch_events_report_lost_and_abandoned_secrets() {
         let mut listing = BTreeSet::new();
         let owned = json!([{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
             "name": "demo-1", "uid": "u"}]);
@@ -226,19 +229,19 @@ mod tests {
         }
         assert_eq!(secrets.abandoned(|_| true), BTreeSet::from(["demo".to_owned()]));
         assert!(secrets.abandoned(|_| true).is_empty(), "the extension was requeued");
-        assert_eq!(secrets.abandoned(|_| false).len(), 1, "no pass removes it once the extension is gone");
+        assert_eq!(secrets.abandoned(|_| false).len(), 1, "a deleted extension is returned each time");
         assert_eq!(names(&see(Event::Delete(secret("b", &json!([]))))), ["demo"]);
         assert!(secrets.abandoned(|_| false).is_empty());
         assert!(see(Event::Delete(secret("unknown", &owned))).is_empty());
-        // What vanished while the watch was broken.
+        // Secrets that were deleted while the watch was broken.
         assert!(see(Event::Init).is_empty());
         assert!(see(Event::InitApply(secret("c", &owned))).is_empty());
         assert_eq!(names(&see(Event::InitDone)), ["demo"]);
-        assert!(listing.is_empty(), "names of one list are kept no longer than the list takes");
+        assert!(listing.is_empty(), "the names of a list are dropped at its end");
     }
 
     #[tokio::test]
-    async fn what_may_be_of_a_revision_in_the_making_is_not_left_behind() {
+    async fn new_unowned_secret_is_not_abandoned() {
         let secrets = secrets(ABANDONED);
         let event = Event::Apply(secret("a", &json!([])));
         assert!(secrets.notice(&event, &mut BTreeSet::new()).is_empty());

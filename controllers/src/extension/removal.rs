@@ -1,7 +1,7 @@
-//! The end of an extension: what is kept for it goes, then its finalizers (docs/design/apply.md#recreated-extensions).
-//! It waits while an installed extension whose dependencies are checked needs it
-//! (docs/design/additions.md#dependency-modes), or while what it defines is in use, if its policy says so
-//! (docs/design/additions.md#uninstall-policy).
+//! Finalizes a deleted extension: removes its caches, then its finalizers
+//! (docs/design/apply.md#recreated-extensions). Waits while an installed extension whose dependencies are checked
+//! needs it (docs/design/additions.md#dependency-modes), or, with the policy `BlockIfInUse`, while custom resources
+//! of its CRDs exist (docs/design/additions.md#uninstall-policy).
 
 use std::sync::Arc;
 
@@ -26,13 +26,13 @@ use super::status::Outcome;
 use super::{Context, LOOK_AGAIN};
 use crate::failure::Failure;
 
-/// The finalizers that an extension has while we look after it.
+/// Finalizers that the controller sets on every extension.
 pub(super) const FINALIZERS: [&str; 2] =
     [finalizers::CLEANUP_UNPACK_CACHE, finalizers::CLEANUP_CONTENTMANAGER_CACHE];
 
 impl Context {
-    /// The extension goes: forget what is kept for it. Its revisions follow by garbage collection, which takes their
-    /// objects along in order.
+    /// Finalizes an extension that is being deleted. The garbage collector deletes its revisions, and each revision
+    /// deletes its objects in order.
     pub(super) async fn finalize(&self, extension: &ClusterExtension) -> Result<Action, Attempt> {
         let name = extension.name_any();
         let is_ours = |name: &&String| FINALIZERS.contains(&name.as_str());
@@ -40,7 +40,7 @@ impl Context {
             extension.finalizers().iter().filter(|name| !is_ours(name)).cloned().collect();
         if rest.len() == extension.finalizers().len() {
             self.forget(&name);
-            // Under foreground deletion it waits for its revisions.
+            // With foreground deletion the extension remains until its revisions are gone.
             if let Some(waits) = self.revisions_of(&name).iter().find_map(|set| waits_of(set)) {
                 self.cannot_go(extension, waits).await?;
             }
@@ -62,40 +62,42 @@ impl Context {
             let failed = finalizers::CLEANUP_UNPACK_CACHE;
             let failure = Failure::retry(format!("finalizer {failed:?} failed: {error}"));
             self.cannot_go(extension, failure.clone()).await?;
-            // The other one has done what it is for.
+            // The work of the other finalizer is done.
             let is_left = |name: &&String| name.as_str() == failed || !is_ours(name);
             let left: Vec<String> = extension.finalizers().iter().filter(is_left).cloned().collect();
             if left.len() < extension.finalizers().len() {
-                // Where the status was just written this is a conflict, and the next attempt does it.
+                // A status write before this causes a conflict, and the next attempt removes the finalizer.
                 let dropped = self.set_finalizers(extension, &left).await;
-                dropped.unwrap_or_else(|error| tracing::debug!(name, error = error.message, "for later"));
+                dropped.unwrap_or_else(|error| {
+                    tracing::debug!(name, error = error.message, "deferred finalizer removal")
+                });
             }
             return Err(Attempt::retry(failure));
         }
         self.set_finalizers(extension, &rest).await?;
         let rules = self.rules(extension);
         if rules.settings.dependencies == DependencyMode::Check {
-            // Others may have waited for it to go.
+            // Other extensions may have waited for this deletion.
             self.parts.catalogs.announce();
         }
         Ok(Action::await_change())
     }
 
-    /// Why the extension has to stay yet, if it has to.
+    /// Reason that the extension cannot be deleted yet.
     async fn held(&self, extension: &ClusterExtension) -> Result<Option<Failure>, Failure> {
         if let Some(needed) = self.needed(extension).await? {
             return Ok(Some(Failure::retry(needed)));
         }
         let (name, rules) = (extension.name_any(), self.rules(extension));
         let Some(policy) = rules.uninstall_policy else { return Ok(None) };
-        // What the watch does not show yet goes as well.
+        // List from the API server: the deletion also covers revisions that the cache does not hold yet.
         let sets = self.revisions.list(&name).await?;
         if policy == UninstallPolicy::BlockIfInUse
             && let Some(in_use) = in_use(&self.parts.client, &name, &sets).await?
         {
             return Ok(Some(Failure::blocked(in_use)));
         }
-        // Whatever goes now goes by this policy.
+        // The revisions must carry the current policy before they are deleted.
         let account = self.account(extension);
         let mirrored = mirror(&self.sets, sets.iter(), &rules, account.as_deref()).await?;
         Ok((!mirrored).then(|| Failure::retry("a revision changed while its annotations were written")))
@@ -116,7 +118,7 @@ impl Context {
         self.write(extension, generation, &states, &Outcome::CannotGo(failure)).await.map(drop)
     }
 
-    /// Who needs the extension, if anybody does.
+    /// Message that names the dependents of the extension. `None` if there are none or the extension ignores them.
     async fn needed(&self, extension: &ClusterExtension) -> Result<Option<String>, Failure> {
         let name = extension.name_any();
         let checks =
@@ -124,7 +126,7 @@ impl Context {
         if !self.extensions_in_store.state().iter().any(checks) {
             return Ok(None);
         }
-        // Before the first list it would seem that nothing is installed.
+        // Before the first list, nothing would seem to be installed.
         self.parts.cache.listed().cancelled().await;
         let rules = self.rules(extension);
         let around = self.dependencies.surroundings(&name, |other, type_| self.insists(other, type_)).await;
@@ -137,13 +139,13 @@ impl Context {
                 }
                 Ok(needed.filter(|_| !rules.ignore_dependents).map(|needed| waits(&needed)))
             }
-            // Who does not care about the answer need not have it.
+            // An overridden check must not block on its failure.
             Err(_) if rules.ignore_dependents => Ok(None),
             Err(failure) => Err(failure),
         }
     }
 
-    /// Whether this extension must not lose what meets its requirements of this type.
+    /// Reports whether the extension requires protection of its dependencies of this property type.
     pub(super) fn insists(&self, extension: &str, property_type: &str) -> bool {
         let found = self.extensions_in_store.get(&ObjectRef::new(extension));
         found.is_some_and(|extension| {
@@ -169,7 +171,7 @@ impl Context {
     }
 }
 
-/// What the removal of a revision waits for.
+/// Failure that blocks the teardown of a revision.
 fn waits_of(set: &ClusterObjectSet) -> Option<Failure> {
     set.metadata.deletion_timestamp.as_ref()?;
     let progressing = set.condition(types::PROGRESSING)?;
@@ -180,7 +182,7 @@ fn waits_of(set: &ClusterObjectSet) -> Option<Failure> {
     }
 }
 
-/// Who needs what nothing in these surroundings would meet, in words.
+/// Message that names the dependents whose requirements are unsatisfied in these surroundings.
 fn needed_by(around: &Surroundings, dependents: &[Dependent]) -> Option<String> {
     let lost = dependents.iter().flat_map(|dependent| {
         let lost = dependent
@@ -215,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn foreground_deletion_shows_what_its_revision_waits_for() {
+    fn foreground_deletion_reports_blocked_revision() {
         let set = |deleted: Option<&str>, reason: &str| -> ClusterObjectSet {
             let progressing = json!({"type": "Progressing", "status": "True", "reason": reason, "message": "waiting",
                 "lastTransitionTime": "2026-01-02T03:04:05Z"});
@@ -232,7 +234,7 @@ mod tests {
 
     // Case additions-e20
     #[test]
-    fn what_only_it_provides_is_needed() {
+    fn dependents_block_unless_another_provider_exists() {
         let required =
             property("olm.package.required", &json!({"packageName": "base", "versionRange": ">=1.0.0"}));
         let dependent = |extension: &str| Dependent {

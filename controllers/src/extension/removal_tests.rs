@@ -1,4 +1,4 @@
-//! The end of an extension on a real API server.
+//! Deletion of an extension on a real API server.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use olm_control_plane::{HOUSEKEEPING, Options};
 use super::super::world::{DONE, NAMESPACE, World, installed, line};
 use super::*;
 
-/// A definition that this revision owns, and custom resources of it.
+/// Creates a CRD that this revision owns, and custom resources of it.
 async fn in_use(world: &World, owner: &ClusterObjectSet, names: &[&str]) -> Api<DynamicObject> {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -43,7 +43,7 @@ async fn in_use(world: &World, owner: &ClusterObjectSet, names: &[&str]) -> Api<
 // docs/design/additions.md#uninstall-policy, docs/design/apply.md#recreated-extensions; cases additions-a49,
 // additions-a50, api-51
 #[tokio::test(flavor = "multi_thread")]
-async fn an_extension_goes_as_its_policy_says() {
+async fn deletion_follows_uninstall_policy() {
     let world = World::start().await;
     installed(&world, &json!({})).await;
     let policy = async |revision: &str| {
@@ -56,7 +56,7 @@ async fn an_extension_goes_as_its_policy_says() {
     world.expect_event("demo", note).await;
     assert_eq!(policy("demo-1").await, None);
     world.annotate("demo", &[("uninstall-policy", Some("BlockIfInUse"))]).await;
-    world.eventually("the policy", async || policy("demo-1").await).await;
+    world.eventually("the policy annotation", async || policy("demo-1").await).await;
 
     let set = world.sets.get("demo-1").await.unwrap();
     let widgets = in_use(&world, &set, &["a", "b", "c"]).await;
@@ -70,7 +70,7 @@ async fn an_extension_goes_as_its_policy_says() {
     for name in ["a", "b", "c"] {
         widgets.delete(name, &DeleteParams::default()).await.unwrap();
     }
-    // Its cache cannot be removed: one finalizer stays (case api-51).
+    // The cache cannot be removed, so one finalizer remains (case api-51).
     let place = world.cache().join("unpack/extensions/demo");
     fs::remove_dir_all(&place).unwrap();
     fs::write(&place, "in the way").unwrap();
@@ -83,20 +83,20 @@ async fn an_extension_goes_as_its_policy_says() {
         (is_told && extension.finalizers() == [FINALIZERS[0], "example.com/foreign"]).then_some(())
     };
     world.until("the failed finalizer", "demo", failed).await;
-    assert_eq!(policy("demo-1").await.as_deref(), Some("KeepCRDs"), "before anything goes");
+    assert_eq!(policy("demo-1").await.as_deref(), Some("KeepCRDs"), "the policy is copied before a deletion");
     fs::remove_file(&place).unwrap();
     let released =
         |extension: &ClusterExtension| (extension.finalizers() == ["example.com/foreign"]).then_some(());
-    world.until("the foreign finalizer alone", "demo", released).await;
+    world.until("only the foreign finalizer", "demo", released).await;
     world.edit("demo", &json!({"metadata": {"finalizers": []}})).await;
     world
-        .eventually("the end", async || {
+        .eventually("the deletion", async || {
             world.extensions.get_opt("demo").await.unwrap().is_none().then_some(())
         })
         .await;
 }
 
-/// A revision of `demo` with nothing in it.
+/// Revision of `demo` without objects.
 fn revision(name: &str, state: &str, owners: &serde_json::Value) -> ClusterObjectSet {
     serde_json::from_value(json!({
         "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
@@ -107,15 +107,15 @@ fn revision(name: &str, state: &str, owners: &serde_json::Value) -> ClusterObjec
     .unwrap()
 }
 
-/// Waits until the garbage collector, which began before our kinds were defined, knows them: before, it would orphan
-/// nothing.
+/// Waits until the garbage collector knows our CRDs. It started before they were created, and would orphan nothing
+/// until then.
 async fn collected(world: &World) {
     let owner = json!([{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "name": "nobody",
         "uid": "00000000-0000-0000-0000-000000000000"}]);
     let set = revision("nobody-1", "Archived", &owner);
     world.sets.create(&PostParams::default(), &set).await.unwrap();
     world
-        .eventually("the collector", async || {
+        .eventually("the garbage collector", async || {
             world.sets.get_opt("nobody-1").await.unwrap().is_none().then_some(())
         })
         .await;
@@ -123,22 +123,22 @@ async fn collected(world: &World) {
 
 // docs/design/apply.md#recreated-extensions; cases apply-58, apply-59
 #[tokio::test(flavor = "multi_thread")]
-async fn revisions_go_with_their_extension_or_are_taken_up_again() {
+async fn revisions_are_garbage_collected_or_adopted() {
     let world = World::start_with(Options { controllers: HOUSEKEEPING }).await;
     installed(&world, &json!({})).await;
     collected(&world).await;
-    // Of an older revision, which nobody decides about any more.
+    // An old revision, which the controller no longer decides about.
     let old = revision("demo-0", "Archived", &json!(null));
     world.sets.create(&PostParams::default(), &old).await.unwrap();
     let before = world.sets.get("demo-1").await.unwrap();
     world.extensions.delete("demo", &DeleteParams::orphan()).await.unwrap();
     world
-        .eventually("the end", async || {
+        .eventually("the deletion", async || {
             world.extensions.get_opt("demo").await.unwrap().is_none().then_some(())
         })
         .await;
     assert!(world.sets.get("demo-1").await.unwrap().owner_references().is_empty());
-    // Though no bundle can be chosen.
+    // Adoption needs no choice of a bundle.
     let again = world.create("demo", &json!({"version": "9.9.9"}), &json!({})).await;
     for name in ["demo-0", "demo-1"] {
         let is_owned = async || {
@@ -155,7 +155,7 @@ async fn revisions_go_with_their_extension_or_are_taken_up_again() {
     assert_eq!(world.revisions().await, ["demo-0", "demo-1"]);
 
     world.extensions.delete("demo", &DeleteParams::default()).await.unwrap();
-    world.eventually("the end", async || (world.revisions().await.is_empty()).then_some(())).await;
-    world.eventually("the end", async || (world.content("demo-1").await.is_empty()).then_some(())).await;
+    world.eventually("no revisions", async || (world.revisions().await.is_empty()).then_some(())).await;
+    world.eventually("no Secrets", async || (world.content("demo-1").await.is_empty()).then_some(())).await;
     assert!(world.extensions.get_opt("demo").await.unwrap().is_none());
 }

@@ -1,4 +1,4 @@
-//! What the revisions of an extension say about it (docs/design/apply.md#reconcile-steps). Pure.
+//! State of an extension in its revisions (docs/design/apply.md#reconcile-steps). Pure.
 
 use std::sync::Arc;
 
@@ -7,29 +7,24 @@ use olm_api::conditions::{self, PULLING, reasons, types};
 use olm_api::{ClusterObjectSet, Condition, annotations, labels, names};
 use olm_revision::generate::number_of;
 
-/// A revision that is in force.
+/// Values of a ClusterObjectSet that the extension controller needs.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Revision {
-    /// Name of the ClusterObjectSet.
     pub name: String,
-    /// Its number.
+    /// `spec.revision`.
     pub number: i64,
-    /// Bundle that it installs, from its annotations.
+    /// Bundle in its annotations.
     pub bundle: BundleMetadata,
-    /// Package of the bundle.
     pub package: String,
-    /// Image of the bundle.
     pub image: String,
-    /// What it records of the bundle's catalog entry.
+    /// Recorded properties of the catalog entry.
     pub catalog_properties: Option<String>,
-    /// It is not archived.
+    /// `true` unless archived.
     pub is_active: bool,
-    /// Conditions of the ClusterObjectSet.
     pub conditions: Vec<Condition>,
 }
 
 impl Revision {
-    /// What the ClusterObjectSet says.
     pub(crate) fn of(set: &ClusterObjectSet) -> Self {
         let annotation = |key: &str| set.metadata.annotations.as_ref().and_then(|all| all.get(key)).cloned();
         Self {
@@ -48,32 +43,32 @@ impl Revision {
         }
     }
 
-    /// The revision's condition of this type.
+    /// Condition of this type.
     pub(crate) fn condition(&self, type_: &str) -> Option<&Condition> {
         conditions::find(&self.conditions, type_)
     }
 }
 
-/// The revisions that count.
+/// Active revisions of an extension.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct RevisionStates {
-    /// The highest revision that has rolled out.
+    /// Highest revision that has rolled out.
     pub installed: Option<Revision>,
-    /// Revisions that have not, ascending.
+    /// Higher revisions that have not rolled out, ascending.
     pub rolling_out: Vec<Revision>,
 }
 
 impl RevisionStates {
-    /// The active revision with the highest number.
+    /// Active revision with the highest number.
     pub(crate) fn newest(&self) -> Option<&Revision> {
         self.rolling_out.last().or(self.installed.as_ref())
     }
 
-    /// Whether what an extension's status says about progress is what a revision says, or said. If not, it is about
-    /// something that was wanted and is not in force.
+    /// Reports whether this `Progressing` condition of an extension is copied from a revision. If not, it describes
+    /// an attempt that made no revision.
     pub(crate) fn say(&self, progressing: &Condition) -> bool {
         let Condition { status, reason, message, .. } = progressing;
-        // Nobody else says these.
+        // Only revisions have these reasons.
         let of_revisions = [reasons::SUCCEEDED, reasons::ROLLING_OUT, reasons::PROGRESS_DEADLINE_EXCEEDED];
         let all = self.installed.iter().chain(&self.rolling_out);
         let mut said = all.filter_map(|revision| revision.condition(types::PROGRESSING));
@@ -84,9 +79,9 @@ impl RevisionStates {
     }
 }
 
-/// Whether a ClusterObjectSet that is labelled as this extension's may be its: no controller owns it, or an extension of
-/// that name, be it the one that was deleted without its revisions and made again
-/// (docs/design/apply.md#recreated-extensions, docs/design/apply.md#revision-membership).
+/// Reports whether a ClusterObjectSet with the label of this extension belongs to it: it has no controller, or an
+/// extension of that name is its controller. That extension may have been deleted with orphan propagation and
+/// recreated (docs/design/apply.md#recreated-extensions, docs/design/apply.md#revision-membership).
 pub(crate) fn is_of(set: &ClusterObjectSet, extension: &str) -> bool {
     let mut owners = set.metadata.owner_references.iter().flatten();
     owners.find(|owner| owner.controller == Some(true)).is_none_or(|owner| {
@@ -96,7 +91,7 @@ pub(crate) fn is_of(set: &ClusterObjectSet, extension: &str) -> bool {
     })
 }
 
-/// Reads the states from all revisions of one extension, in any order. Archived ones do not count.
+/// Derives the states from all revisions of one extension, in any order. Archived revisions are ignored.
 pub(crate) fn states(sets: &[Arc<ClusterObjectSet>]) -> RevisionStates {
     let mut active: Vec<&Arc<ClusterObjectSet>> = sets.iter().filter(|set| !set.is_archived()).collect();
     active.sort_by_key(|set| number_of(set));
@@ -105,7 +100,7 @@ pub(crate) fn states(sets: &[Arc<ClusterObjectSet>]) -> RevisionStates {
         let revision = Revision::of(set);
         if conditions::is_true(&revision.conditions, types::SUCCEEDED) {
             states.installed = Some(revision);
-            // What came before is superseded, though it may not be archived yet.
+            // Earlier revisions are superseded, though they may not be archived yet.
             states.rolling_out.clear();
         } else {
             states.rolling_out.push(revision);
@@ -121,7 +116,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A revision of the extension `demo`, succeeded or not.
+    /// Revision of the extension `demo`.
     pub(crate) fn set(number: i64, state: &str, succeeded: bool) -> Arc<ClusterObjectSet> {
         let mut set: ClusterObjectSet = serde_json::from_value(json!({
             "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
@@ -151,7 +146,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_highest_succeeded_revision_is_installed() {
+    fn highest_succeeded_revision_is_installed() {
         let rows = [
             (vec![], None, vec![]),
             (vec![set(1, "Active", false)], None, vec![1]),
@@ -162,7 +157,7 @@ pub(super) mod tests {
                 vec![2, 3],
             ),
             (vec![set(1, "Archived", true), set(2, "Active", false)], None, vec![2]),
-            // A stuck one whose successor has rolled out is no target any more.
+            // A stuck revision is no target after its successor has rolled out.
             (vec![set(1, "Active", true), set(2, "Active", false), set(3, "Active", true)], Some(3), vec![]),
         ];
         for (sets, installed, rolling_out) in rows {
@@ -176,7 +171,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_revisions_say_is_told_from_what_stands_in_the_way() {
+    fn progressing_of_revisions_differs_from_own_failures() {
         let condition = |status: Status, reason: &str, message: &str| {
             let mut all = Vec::new();
             let now = jiff::Timestamp::UNIX_EPOCH;
@@ -205,7 +200,7 @@ pub(super) mod tests {
 
     // docs/design/apply.md#revision-membership
     #[test]
-    fn revisions_of_other_controllers_are_not_ours() {
+    fn revision_of_other_controller_is_ignored() {
         let owned = |kind: &str, api_version: &str, name: &str, controller: bool| {
             let mut set = (*set(1, "Active", true)).clone();
             let owner = json!([{"apiVersion": api_version, "kind": kind, "name": name, "uid": "u",
@@ -223,7 +218,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_release_is_known_only_from_its_annotation() {
+    fn release_is_read_only_from_its_annotation() {
         let mut one = set(1, "Active", true);
         assert_eq!(states(std::slice::from_ref(&one)).installed.unwrap().bundle.release, None);
         let annotations = Arc::make_mut(&mut one).metadata.annotations.as_mut().unwrap();

@@ -1,4 +1,4 @@
-//! Extensions under a signature policy that changes, with bundles on a real registry.
+//! Extensions under a changing signature policy, with bundles in a real registry.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::bundles::fixture;
 
 const NONE: &str = "A signature was required, but no signature exists";
 
-/// The world with a registry of bundles, and a key that may sign them.
+/// Fixture with a bundle registry and a signing key.
 struct Site {
     world: World,
     registry: Registry,
@@ -38,7 +38,7 @@ impl Site {
         Self { world, registry, signer, folder }
     }
 
-    /// Demands signatures of every image.
+    /// Requires signatures of all images.
     fn tighten(&self) {
         let requirement = json!({"type": "sigstoreSigned", "keyPath": self.folder.join("key.pub"),
             "signedIdentity": {"type": "matchRepository"}});
@@ -55,7 +55,7 @@ impl Site {
         format!("{}/{repository}", self.registry.host())
     }
 
-    /// A version whose image is in this repository, and its digest.
+    /// Pushes an image to this repository. Returns the version, its image reference and its digest.
     fn push(&self, repository: &str, number: &'static str) -> (Release, String, String) {
         let files = fixture::files("1.0.0", &version("1.0.0", "a").manifests);
         let digest = self.registry.add_image(repository, "v1", &Image::bundle(&files).unwrap());
@@ -63,7 +63,7 @@ impl Site {
         (Release { image: Some(image.clone()), ..version(number, "a") }, image, digest)
     }
 
-    /// Attaches to the image in `repository` the statement that it is the one in `named`.
+    /// Attaches a signature to the image in `repository`, with `named` as the signed identity.
     fn sign(&self, repository: &str, digest: &str, named: &str) {
         let signed = self.signer.sign(&self.name(named), digest).unwrap();
         self.registry.add_image(repository, &signature_tag(digest), &signatures(&[signed]));
@@ -84,7 +84,7 @@ fn exactly(version: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tightened_policy_refuses_new_revisions_and_keeps_the_active_one() {
+async fn tightened_policy_rejects_new_revisions_and_keeps_active_one() {
     let site = Site::start().await;
     let Site { world, registry, .. } = &site;
     let (release, image, digest) = site.push("demo", "1.0.0");
@@ -94,17 +94,17 @@ async fn tightened_policy_refuses_new_revisions_and_keeps_the_active_one() {
     world.expect("demo", PROGRESSING, DONE).await;
     assert_eq!(world.condition("demo", SIGNATURE_VERIFIED).await, None);
 
-    // No verdict without an answer of the signature store.
+    // There is no verdict without an answer of the signature store.
     registry.add_fault(".sig", usize::MAX, Fault::Status(500, Vec::new(), String::new()));
     site.tighten();
     let is_unknown = |text: &String| text.starts_with("Unknown/VerificationFailed ");
     let unknown = async || world.condition("demo", SIGNATURE_VERIFIED).await.filter(is_unknown);
-    world.eventually("no verdict", unknown).await;
+    world.eventually("an unknown verdict", unknown).await;
     registry.clear_faults();
     world.context().parts.catalogs.announce();
     site.expect_rejected("demo", &image, NONE).await;
 
-    // Held content makes no revision either.
+    // Cached content is rejected as well.
     world.create("other", &exactly("1.0.0"), &json!({})).await;
     site.expect_rejected("other", &image, NONE).await;
     let refused = format!(
@@ -128,7 +128,7 @@ async fn tightened_policy_refuses_new_revisions_and_keeps_the_active_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn same_digest_in_another_repository_is_verified_under_that_name() {
+async fn same_digest_in_other_repository_needs_its_own_signature() {
     let site = Site::start().await;
     let Site { world, .. } = &site;
     site.tighten();

@@ -1,4 +1,4 @@
-//! The next status of an extension from what one pass found and did (docs/design/apply.md#mirrored-conditions,
+//! Next status of an extension, from the outcome of one reconcile (docs/design/apply.md#mirrored-conditions,
 //! docs/design/apply.md#extension-conditions, docs/design/api.md#clusterextension-conditions). Pure.
 
 use jiff::Timestamp;
@@ -12,38 +12,39 @@ use super::findings::{Finding, Findings};
 use super::revisions::{Revision, RevisionStates};
 use crate::failure::{Class, Failure};
 
-/// What is known of the deprecation of a package.
+/// Deprecation data of a package.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Knowledge {
-    /// No catalog could be asked.
+    /// No catalog answered.
     None,
-    /// No catalog was asked; what was known before still holds (docs/design/apply.md#extension-conditions).
+    /// No catalog was asked, and the previous conditions still hold (docs/design/apply.md#extension-conditions).
     Unchanged,
-    /// What the chosen catalog says, with the channels of the extension's spec.
+    /// Data of the chosen catalog, with the channels in the spec of the extension.
     Catalog(Deprecations, Vec<String>),
 }
 
-/// What one pass over an extension came to.
+/// Outcome of one reconcile.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Outcome {
-    /// It was to go, and cannot yet.
+    /// The extension is being deleted, and something blocks its finalizers.
     CannotGo(Failure),
-    /// It was to be what its spec says.
+    /// An attempt to apply the spec.
     Tried(Box<Pass>),
 }
 
-/// A pass that chose a bundle, or could not, and applied it, or could not.
+/// Result of choosing and applying a bundle.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Pass {
-    /// Whether the wanted bundle is in force, or why not.
+    /// `Ok` if the bundle is active, else the cause.
     pub applied: Result<(), Failure>,
-    /// What is known of deprecation.
+    /// Deprecation data.
     pub deprecation: Knowledge,
-    /// What our own rules say.
+    /// Conditions of our rules.
     pub findings: Findings,
 }
 
-/// The next status. A revision that this pass made is among the states. Conditions that the outcome says nothing about stay.
+/// Computes the next status. `states` include a revision created in this reconcile. Conditions without an outcome
+/// remain unchanged.
 pub(crate) fn next(
     old: &ClusterExtensionStatus,
     generation: Option<i64>,
@@ -72,7 +73,6 @@ pub(crate) fn next(
     next.status
 }
 
-/// A status under construction.
 struct Draft {
     status: ClusterExtensionStatus,
     generation: Option<i64>,
@@ -115,7 +115,7 @@ impl Draft {
                 _ => reasons::FAILED,
             };
             self.set(types::INSTALLED, Status::False, reason, NONE);
-            // What was available once is not installed any more (docs/design/apply.md#extension-conditions).
+            // A bundle that is no longer installed is not available (docs/design/apply.md#extension-conditions).
             if conditions::find(&self.status.conditions, types::AVAILABLE).is_some() {
                 self.set(types::AVAILABLE, Status::Unknown, reasons::RECONCILING, NONE);
             }
@@ -126,7 +126,7 @@ impl Draft {
         self.set(types::INSTALLED, Status::True, reasons::SUCCEEDED, &message);
     }
 
-    /// Copies what the revisions say of themselves; `suffix` is what we add about progress.
+    /// Copies the conditions of the revisions. `suffix` is appended to the message of `Progressing`.
     fn mirror(&mut self, states: &RevisionStates, suffix: &str) {
         let installed = states.installed.as_ref();
         let entry =
@@ -140,7 +140,7 @@ impl Draft {
         }
         let available = installed.and_then(|revision| revision.condition(types::AVAILABLE));
         let progressing = match states.rolling_out.last() {
-            // While it says nothing, what its predecessor reached is not about what is wanted.
+            // Before its first condition, the one of its predecessor would describe another target.
             Some(rolling) => {
                 Some(rolling.condition(types::PROGRESSING).cloned().unwrap_or_else(|| self.starting(rolling)))
             }
@@ -157,7 +157,7 @@ impl Draft {
         }
     }
 
-    /// What a revision that nobody has looked at yet will say (docs/design/apply.md#revision-conditions).
+    /// Condition that a new revision gets at its first reconcile (docs/design/apply.md#revision-conditions).
     fn starting(&self, revision: &Revision) -> Condition {
         let message = format!("Revision {} is rolling out.", revision.bundle.version);
         let mut all = Vec::new();
@@ -166,7 +166,7 @@ impl Draft {
         all.remove(0)
     }
 
-    /// Takes over a revision's condition with its transition time, and our generation.
+    /// Copies a condition of a revision with its transition time and the generation of the extension.
     fn copy(&mut self, mut copy: Condition) {
         copy.observed_generation = self.generation;
         match self.status.conditions.iter_mut().find(|current| current.type_ == copy.type_) {
@@ -253,7 +253,7 @@ mod tests {
 
     // docs/design/apply.md#extension-conditions, docs/design/api.md#install-and-upgrade-states
     #[test]
-    fn a_first_install_and_an_upgrade() {
+    fn install_and_upgrade_mirror_revision_conditions() {
         let rolling: &[_] =
             &[(types::PROGRESSING, Status::True, "RollingOut", "Revision 1.0.0 is rolling out.")];
         let retrying: &[_] = &[(types::PROGRESSING, Status::True, "Retrying", "collision")];
@@ -263,7 +263,7 @@ mod tests {
         ];
         let rows = [
             (vec![], applied(), vec!["Installed False/Failed No bundle installed"], vec![]),
-            // It has just been made: neither a failure nor what the one before it reached.
+            // A new revision: neither a failure nor the conditions of its predecessor.
             (
                 vec![with(1, false, &[])],
                 applied(),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn failures() {
+    fn failure_class_sets_progressing_and_installed() {
         let none = RevisionStates::default();
         let installed = states(&[with(1, true, &[])]);
         let failed = |failure| tried(Err(failure), Knowledge::None);
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_pass_again_changes_nothing() {
+    fn unchanged_reconcile_keeps_status() {
         let states = states(&[with(1, true, &[])]);
         let later = NOW + jiff::SignedDuration::from_secs(60);
         let first = next(&ClusterExtensionStatus::default(), Some(1), &states, &applied(), NOW);
@@ -384,7 +384,7 @@ mod tests {
 
     // docs/design/additions.md#annotations, docs/design/additions.md#held-upgrades; case additions-a01
     #[test]
-    fn conditions_of_our_rules_come_stay_and_go() {
+    fn rule_conditions_exist_only_while_a_rule_is_active() {
         let done: &[_] = &[(types::PROGRESSING, Status::True, "Succeeded", "Revision 1.0.0 has rolled out.")];
         let states = states(&[with(1, true, done)]);
         let step = |old: &ClusterExtensionStatus, findings: Findings| {
@@ -403,18 +403,18 @@ mod tests {
             "DependenciesSatisfied Unknown/Unsatisfied unsatisfied",
         ];
         assert_eq!(ours(&with_rules), shown);
-        assert_eq!(lines(&with_rules), lines(&without), "what is held back does not disturb");
-        assert_eq!(step(&with_rules, held), with_rules, "the same again writes nothing");
+        assert_eq!(lines(&with_rules), lines(&without), "a held upgrade changes no standard condition");
+        assert_eq!(step(&with_rules, held), with_rules, "unchanged findings change no status");
         let nobody_looked =
             Findings { upgrade: Finding::Unchanged, dependencies: Finding::Unchanged, ..Findings::default() };
         assert_eq!(step(&with_rules, nobody_looked.clone()), with_rules);
-        assert_eq!(step(&without, nobody_looked), without, "nothing is made up");
-        assert_eq!(step(&with_rules, Findings::default()), without, "gone with the last rule");
+        assert_eq!(step(&without, nobody_looked), without, "unchanged findings create no condition");
+        assert_eq!(step(&with_rules, Findings::default()), without, "removed with the last rule");
     }
 
     // docs/design/additions.md#best-effort-resolution; case additions-a34
     #[test]
-    fn catalogs_that_are_left_out_are_named_with_progress() {
+    fn skipped_catalogs_are_appended_to_progressing_message() {
         let done: &[_] = &[(types::PROGRESSING, Status::True, "Succeeded", "Revision 1.0.0 has rolled out.")];
         let rolling: &[_] =
             &[(types::PROGRESSING, Status::True, "RollingOut", "Revision 2.0.0 is rolling out.")];
@@ -442,7 +442,7 @@ mod tests {
     // docs/design/apply.md#extension-conditions, docs/design/api.md#installed-condition,
     // docs/design/api.md#condition-updates
     #[test]
-    fn what_is_not_installed_any_more_is_not_available() {
+    fn available_is_unknown_without_installed_revision() {
         let done: &[_] = &[
             (types::PROGRESSING, Status::True, "Succeeded", "Revision 1.0.0 has rolled out."),
             (types::AVAILABLE, Status::True, "ProbesSucceeded", "Objects are available and pass all probes."),
@@ -462,7 +462,7 @@ mod tests {
 
     // docs/design/additions.md#pause
     #[test]
-    fn a_pause_is_told_while_it_lasts() {
+    fn pause_condition_exists_only_while_paused() {
         let states = states(&[with(1, true, &[])]);
         let paused = |finding| Findings { paused: finding, ..Findings::default() };
         let step = |old: &ClusterExtensionStatus, finding| {
@@ -471,14 +471,14 @@ mod tests {
         let plain = step(&ClusterExtensionStatus::default(), Finding::NotInForce);
         let held = step(&plain, state(Some(true), "Paused"));
         assert!(conditions::is_true(&held.conditions, types::PAUSED));
-        assert_eq!(lines(&held), lines(&plain), "nobody who does not know of pauses is disturbed");
+        assert_eq!(lines(&held), lines(&plain), "a pause changes no standard condition");
         assert_eq!(step(&held, Finding::Unchanged), held);
         assert_eq!(step(&held, Finding::NotInForce), plain);
     }
 
     // Case additions-e20
     #[test]
-    fn an_extension_that_cannot_go_says_so_and_nothing_else_changes() {
+    fn blocked_deletion_changes_only_progressing() {
         let states = states(&[with(1, true, &[])]);
         let before = next(&ClusterExtensionStatus::default(), Some(1), &states, &applied(), NOW);
         let after = next(&before, Some(1), &states, &Outcome::CannotGo(Failure::retry("needed")), NOW);
@@ -487,9 +487,9 @@ mod tests {
         assert_eq!((after.install, after.active_revisions), (before.install, before.active_revisions));
     }
 
-    // A rollout does not make us forget what is deprecated (docs/design/apply.md#extension-conditions).
+    // A rollout keeps the known deprecation (docs/design/apply.md#extension-conditions).
     #[test]
-    fn known_deprecation_survives_a_rollout() {
+    fn rollout_keeps_known_deprecation() {
         let states = states(&[with(1, true, &[])]);
         let known = tried(Ok(()), Knowledge::Catalog(Deprecations::default(), Vec::new()));
         let before = next(&ClusterExtensionStatus::default(), Some(1), &states, &known, NOW);

@@ -1,5 +1,5 @@
-//! A world for tests: a real API server, a real catalogd on loopback, bundles as if they had been pulled, and the real
-//! controller. The tests play the revision controller.
+//! Test fixture: a real API server, a real catalogd on loopback, a pre-filled bundle cache, and the real
+//! controller. The tests act as the revision controller.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,17 +31,17 @@ use crate::catalogs::fixture::Catalogd;
 use crate::certificates::Times;
 use crate::revision_cache::RevisionCache;
 
-/// Namespace of our own things.
+/// Namespace of the system.
 pub(super) const SYSTEM: &str = "olmv1-system";
-/// Namespace of extensions.
+/// Install namespace of the extensions.
 pub(super) const NAMESPACE: &str = "ns";
 
 /// Generous, because tests share the machine with compilers.
 const LONG: Duration = Duration::from_secs(40);
-/// Pause between two looks.
+/// Poll interval.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// An API server that knows our kinds and has the namespaces.
+/// Starts an API server with our CRDs and both namespaces.
 pub(super) async fn plane(options: Options) -> ControlPlane {
     let plane = ControlPlane::start_with(options).await.unwrap();
     plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
@@ -53,7 +53,7 @@ pub(super) async fn plane(options: Options) -> ControlPlane {
     plane
 }
 
-/// What the controller works with on this API server; it keeps content below `cache`.
+/// Dependencies of a controller on this API server, with its caches below `cache`.
 pub(super) fn parts(client: Client, cache: &Path, catalog_store: Store<ClusterCatalog>) -> Parts {
     let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
     let pool = CaPool::load(CaSources { system: Vec::new, directory: None, bundle: None }, profile).unwrap();
@@ -83,22 +83,20 @@ pub(super) fn parts(client: Client, cache: &Path, catalog_store: Store<ClusterCa
     }
 }
 
-/// A version of the package `demo` with these manifests.
 pub(super) struct Release {
     pub version: &'static str,
     pub manifests: Vec<Value>,
-    /// Its image; `None` for the one with these manifests.
+    /// Image reference. `None` means the image of `manifests`.
     pub image: Option<String>,
 }
 
-/// A version whose only manifest is a ConfigMap `settings` that says this.
+/// Returns a version whose only manifest is the ConfigMap `settings` with `data.says`.
 pub(super) fn version(version: &'static str, says: &str) -> Release {
     let manifests = vec![json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"},
         "data": {"says": says}})];
     Release { version, manifests, image: None }
 }
 
-/// The running controller.
 struct Running {
     context: Arc<Context>,
     stop: CancellationToken,
@@ -138,7 +136,7 @@ impl World {
         world
     }
 
-    /// Starts the controller, as another process would.
+    /// Starts the controller, as a new process would.
     pub(super) fn resume(&mut self) {
         let (client, stop) = (self.plane.client(), CancellationToken::new());
         let mut parts = parts(client.clone(), self.cache.path(), reflector::store().0);
@@ -181,17 +179,16 @@ impl World {
         &self.running.as_ref().unwrap().context
     }
 
-    /// Where the controller keeps content.
     pub(super) fn cache(&self) -> &Path {
         self.cache.path()
     }
 
-    /// Serves the versions, each the successor of the one before, from this catalog.
+    /// Serves the versions from this catalog. Each replaces the one before.
     pub(super) async fn publish(&self, catalog: &str, versions: &[Release]) {
         self.publish_with(catalog, versions, &[]).await;
     }
 
-    /// [`Self::publish`], with more lines.
+    /// Like [`Self::publish`], with additional catalog lines.
     pub(super) async fn publish_with(&self, catalog: &str, versions: &[Release], more: &[Value]) {
         let mut lines = vec![json!({"schema": "olm.package", "name": "demo", "defaultChannel": "stable"})];
         let mut entries: Vec<Value> = Vec::new();
@@ -232,13 +229,12 @@ impl World {
         api.patch_status(catalog, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// Deletes a catalog.
     pub(super) async fn withdraw(&self, catalog: &str) {
         let api: Api<ClusterCatalog> = Api::all(self.plane.client());
         api.delete(catalog, &DeleteParams::default()).await.unwrap();
     }
 
-    /// Makes an extension that installs `demo`, with more in `spec.source.catalog`.
+    /// Creates an extension that installs `demo`, with additional fields in `spec.source.catalog` and `spec`.
     pub(super) async fn create(&self, name: &str, catalog: &Value, spec: &Value) -> ClusterExtension {
         let mut filter = json!({"packageName": "demo"});
         filter.as_object_mut().unwrap().extend(catalog.as_object().unwrap().clone());
@@ -250,12 +246,11 @@ impl World {
         self.extensions.create(&PostParams::default(), &extension).await.unwrap()
     }
 
-    /// Changes an extension by a merge patch.
     pub(super) async fn edit(&self, name: &str, patch: &Value) -> ClusterExtension {
         self.extensions.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
     }
 
-    /// Sets annotations of ours, without their prefix.
+    /// Sets our annotations, whose keys are given without the prefix.
     pub(super) async fn annotate(&self, name: &str, annotations: &[(&str, Option<&str>)]) {
         let key = |key: &str| format!("{}{key}", olm_api::annotations::EXT_PREFIX);
         let all: BTreeMap<String, Option<&str>> =
@@ -263,7 +258,7 @@ impl World {
         self.edit(name, &json!({"metadata": {"annotations": all}})).await;
     }
 
-    /// Waits until the extension is so.
+    /// Waits until the extension fulfills `is_so`.
     pub(super) async fn until<T>(
         &self,
         what: &str,
@@ -274,7 +269,7 @@ impl World {
             .await
     }
 
-    /// All extensions and revisions, for who waited in vain.
+    /// All extensions and revisions, for the message of a timeout.
     async fn told(&self) -> String {
         let extensions = self.extensions.list(&ListParams::default()).await.unwrap().items;
         let sets = self.sets.list(&ListParams::default()).await.unwrap().items;
@@ -286,7 +281,7 @@ impl World {
         all.chain(sets.iter().map(|one| told(&one.metadata, &one.status))).collect()
     }
 
-    /// Waits until a condition of the extension reads `status/reason message`, for its present generation.
+    /// Waits until a condition of the extension reads `status/reason message` at the current generation.
     pub(super) async fn expect(&self, name: &str, type_: &str, text: &str) -> ClusterExtension {
         let shown = |extension: &ClusterExtension| {
             let status = extension.status.as_ref()?;
@@ -297,18 +292,17 @@ impl World {
         self.until(&format!("{name} {type_} {text}"), name, shown).await
     }
 
-    /// The condition as `status/reason message`, as it is now.
+    /// Current condition as `status/reason message`.
     pub(super) async fn condition(&self, name: &str, type_: &str) -> Option<String> {
         let extension = self.extensions.get(name).await.unwrap();
         conditions::find(&extension.status?.conditions, type_).map(line)
     }
 
-    /// Waits until the revision exists.
     pub(super) async fn revision(&self, name: &str) -> ClusterObjectSet {
         self.eventually(name, async || self.sets.get_opt(name).await.unwrap()).await
     }
 
-    /// Asks until there is an answer.
+    /// Polls until there is an answer.
     pub(super) async fn eventually<T>(&self, what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
         let found = timeout(LONG, async {
             loop {
@@ -320,11 +314,11 @@ impl World {
         });
         match found.await {
             Ok(found) => found,
-            Err(_) => panic!("waited in vain: {what}; {}", self.told().await),
+            Err(_) => panic!("timed out: {what}; {}", self.told().await),
         }
     }
 
-    /// Names of all revisions.
+    /// Names of all revisions, sorted.
     pub(super) async fn revisions(&self) -> Vec<String> {
         let mut names: Vec<String> =
             self.sets.list(&ListParams::default()).await.unwrap().iter().map(ResourceExt::name_any).collect();
@@ -332,14 +326,13 @@ impl World {
         names
     }
 
-    /// Names of all Secrets of a revision.
     pub(super) async fn content(&self, revision: &str) -> Vec<String> {
         let of = format!("{}={revision}", olm_api::labels::REVISION_NAME);
         let secrets = self.secrets.list(&ListParams::default().labels(&of)).await.unwrap();
         secrets.iter().map(ResourceExt::name_any).collect()
     }
 
-    /// Says this about a revision, as the revision controller would.
+    /// Sets conditions of a revision, as the revision controller would.
     pub(super) async fn say(&self, revision: &str, all: &[(&str, Status, &str, &str)]) {
         let set = self.revision(revision).await;
         let mut conditions = set.status.map(|status| status.conditions).unwrap_or_default();
@@ -351,7 +344,7 @@ impl World {
         self.sets.patch_status(revision, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// The revision has rolled out.
+    /// Reports a revision as rolled out.
     pub(super) async fn succeed(&self, revision: &str) {
         let set = self.revision(revision).await;
         let version = &set.annotations()[olm_api::annotations::BUNDLE_VERSION];
@@ -368,7 +361,7 @@ impl World {
         .await;
     }
 
-    /// Waits until everything that came before has been looked at: so has an extension that comes after.
+    /// Waits until all earlier changes are reconciled: creates an extension and waits for its status.
     pub(super) async fn settle(&self, name: &str) {
         let nothing = json!({"packageName": "nothing"});
         self.create(name, &nothing, &json!({})).await;
@@ -376,13 +369,13 @@ impl World {
         self.until(name, name, is_told).await;
     }
 
-    /// The revision is archived.
+    /// Archives the revision.
     pub(super) async fn archive(&self, revision: &str) {
         let patch = Patch::Merge(json!({"spec": {"lifecycleState": "Archived"}}));
         self.sets.patch(revision, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// Events about an extension, as `reason note`, sorted.
+    /// Events of an extension as `reason note`, sorted.
     pub(super) async fn events(&self, extension: &str) -> Vec<String> {
         let api: Api<Event> = Api::namespaced(self.plane.client(), "default");
         let all = api.list(&ListParams::default()).await.unwrap();
@@ -396,7 +389,6 @@ impl World {
         lines
     }
 
-    /// Waits for an Event with this reason and note.
     pub(super) async fn expect_event(&self, extension: &str, line: &str) {
         self.eventually(line, async || {
             self.events(extension).await.iter().any(|one| one == line).then_some(())
@@ -405,10 +397,10 @@ impl World {
     }
 }
 
-/// Progress of `demo` when its first version is installed.
+/// `Progressing` condition of `demo` after the rollout of its first version.
 pub(super) const DONE: &str = "True/Succeeded Revision 1.0.0 has rolled out.";
 
-/// Has `demo` installed in its first version from the catalog `main`.
+/// Installs the first version of `demo` from the catalog `main`.
 pub(super) async fn installed(world: &World, catalog: &Value) {
     world.publish("main", &[version("1.0.0", "a")]).await;
     world.create("demo", catalog, &json!({})).await;
@@ -416,7 +408,7 @@ pub(super) async fn installed(world: &World, catalog: &Value) {
     world.expect("demo", types::PROGRESSING, DONE).await;
 }
 
-/// A condition as `status/reason message`.
+/// Formats a condition as `status/reason message`.
 pub(super) fn line(condition: &olm_api::Condition) -> String {
     format!("{}/{} {}", condition.status, condition.reason, condition.message)
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::world::{ENGINE, Release, World, eventually, managers, objects, owners};
 use crate::adoption::Migrated;
 
-/// Bytes of a piece that no release of these tests reaches.
+/// Piece size that no release of these tests reaches.
 const WHOLE: usize = 1 << 20;
 const SUCCEEDED: &str = "True/Succeeded: Revision succeeded - migrated from Helm release";
 
@@ -24,15 +24,15 @@ fn rolled_out(version: &str) -> String {
     format!("True/Succeeded: Revision {version} has rolled out.")
 }
 
-/// What must not change for pods to go on running, and for nothing to be made anew. Not the generation: that of a
-/// Deployment counts its annotations too.
+/// Fields that must not change, or pods would restart or objects be recreated. Without the generation: that of a
+/// Deployment also counts its annotations.
 fn identity(object: &Value) -> Value {
     json!({"uid": object["metadata"]["uid"], "spec": object["spec"], "rules": object["rules"], "data": object["data"]})
 }
 
 // Cases apply-60, apply-62, api-52
 #[tokio::test(flavor = "multi_thread")]
-async fn an_installation_is_taken_over_and_goes_on_running() {
+async fn helm_installation_is_adopted_without_restart() {
     let world = World::start().await;
     let extension = world.extension("demo", json!({})).await;
     let installed = objects("demo", &["A", "B"]);
@@ -45,7 +45,7 @@ async fn an_installation_is_taken_over_and_goes_on_running() {
         )
         .await;
     world.make_available(deployment).await;
-    // What others did in the meantime is theirs.
+    // Changes by other field managers must remain.
     let scaled = json!({"spec": {"replicas": 3}, "metadata": {"annotations": {"team": "a"}}});
     world.edit(deployment, scaled, "kubectl").await;
     world.make_available(deployment).await;
@@ -57,17 +57,17 @@ async fn an_installation_is_taken_over_and_goes_on_running() {
     let adoption = world.adoption();
     assert_eq!(adoption.migrate(&extension, &[]).await, Ok(made(1, "demo.v1.0.0", "demo-1")));
     let set = world.until("demo-1", types::SUCCEEDED, SUCCEEDED).await;
-    assert_eq!(adoption.migrate(&extension, &[]).await, Ok(Migrated::Awaited(None)), "made already");
+    assert_eq!(adoption.migrate(&extension, &[]).await, Ok(Migrated::Awaited(None)), "revision 1 exists");
     check_revision_1(&set, &extension.uid().unwrap());
     let known = world.revisions("demo").await;
     assert_eq!(
         adoption.migrate(&extension, &known).await,
         Ok(Migrated::Awaited(None)),
-        "nothing is its own yet"
+        "revision 1 owns no object yet"
     );
 
     let running = world.run_revisions();
-    eventually("the Deployment is taken over", async || {
+    eventually("the Deployment is adopted", async || {
         (owners(&world.live(deployment).await) == ["demo-1*"]).then_some(())
     })
     .await;
@@ -76,7 +76,7 @@ async fn an_installation_is_taken_over_and_goes_on_running() {
     for (object, before) in installed.iter().zip(&before) {
         let now = world.live(object).await;
         assert_eq!(identity(&now), identity(before));
-        assert_eq!(owners(&now), ["demo-1*"], "the extension is no owner any more");
+        assert_eq!(owners(&now), ["demo-1*"], "the revision replaces the extension as owner");
         assert!(!managers(&now).contains(&"operator-controller Update".to_owned()), "{:?}", managers(&now));
         assert!(managers(&now).contains(&format!("{ENGINE} Apply")));
         assert_eq!(now["metadata"]["labels"]["app.kubernetes.io/managed-by"], ENGINE);
@@ -87,9 +87,9 @@ async fn an_installation_is_taken_over_and_goes_on_running() {
     let known = world.revisions("demo").await;
     assert_eq!(adoption.migrate(&extension, &known).await, Ok(Migrated::Settled));
 
-    // The one revision more that there is: its own, with the same content.
+    // The adopted bundle gets one more revision, with the same content.
     assert!(world.upgrade(&extension, "1.0.0", &installed).await);
-    eventually("the Deployment is handed over", async || {
+    eventually("revision 2 applies the Deployment", async || {
         let live = world.live(deployment).await;
         (live["metadata"]["annotations"]["olm.operatorframework.io/revision"] == "2").then_some(())
     })
@@ -97,18 +97,18 @@ async fn an_installation_is_taken_over_and_goes_on_running() {
     world.make_available(deployment).await;
     world.until("demo-2", types::PROGRESSING, &rolled_out("1.0.0")).await;
     world.until("demo-1", types::PROGRESSING, "False/Archived: revision is archived").await;
-    assert!(!world.upgrade(&extension, "1.0.0", &installed).await, "and no other");
+    assert!(!world.upgrade(&extension, "1.0.0", &installed).await, "no further revision");
     for (object, before) in installed.iter().zip(&before) {
         let now = world.live(object).await;
         assert_eq!((identity(&now), owners(&now)), (identity(before), vec!["demo-2*".to_owned()]));
         assert_eq!(now["metadata"]["annotations"]["meta.helm.sh/release-name"], "demo");
     }
 
-    // What a later version drops is dropped.
+    // Fields that a later version removes are removed.
     let next = objects("demo", &["A"]);
     assert!(world.upgrade(&extension, "1.0.1", &next).await);
     let variables = "/spec/template/spec/containers/0/env";
-    eventually("variable B is gone", async || {
+    eventually("variable B is removed", async || {
         let live = world.live(deployment).await;
         (live.pointer(variables) == Some(&json!([{"name": "A", "value": "x"}]))).then_some(())
     })
@@ -163,7 +163,7 @@ fn check_revision_1(set: &ClusterObjectSet, extension_uid: &str) {
 
 // Case apply-61
 #[tokio::test(flavor = "multi_thread")]
-async fn releases_that_cannot_be_read_are_named_and_nothing_is_made() {
+async fn unreadable_release_is_reported_and_creates_no_revision() {
     let world = World::start().await;
     let adoption = world.adoption();
     let none = world.extension("none", json!({})).await;
@@ -180,7 +180,7 @@ async fn releases_that_cannot_be_read_are_named_and_nothing_is_made() {
             },
         )
         .await;
-    assert_eq!(adoption.migrate(&none, &[]).await, Ok(Migrated::Settled), "nothing was ever deployed");
+    assert_eq!(adoption.migrate(&none, &[]).await, Ok(Migrated::Settled), "no release was deployed");
 
     let extension = world.extension("demo", json!({})).await;
     let installed = objects("demo", &["A"]);
@@ -213,7 +213,7 @@ async fn releases_that_cannot_be_read_are_named_and_nothing_is_made() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn planted_release_is_adopted_only_when_an_administrator_names_it() {
+async fn unowned_release_is_adopted_only_if_an_administrator_names_it() {
     let world = World::start().await;
     let adoption = world.adoption();
     let index = "sh.helm.release.v1.demo.v1";
@@ -241,7 +241,7 @@ async fn planted_release_is_adopted_only_when_an_administrator_names_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_attempt_that_broke_off_is_ended() {
+async fn interrupted_adoption_is_completed() {
     let world = World::start().await;
     let adoption = world.adoption();
     let extension = world.extension("demo", json!({})).await;
@@ -264,7 +264,7 @@ async fn an_attempt_that_broke_off_is_ended() {
     assert_eq!(adoption.migrate(&extension, &known).await, Ok(Migrated::Awaited(None)));
     world.until("demo-1", types::SUCCEEDED, SUCCEEDED).await;
 
-    // A first revision that was not taken over never counts as installed by that alone.
+    // A first revision that was not adopted is never set to succeeded here.
     let own = world.extension("own", json!({})).await;
     world
         .store_release(
@@ -284,7 +284,7 @@ async fn an_attempt_that_broke_off_is_ended() {
     assert_eq!(world.sets().get("own-1").await.unwrap().status, None);
 }
 
-/// Creates a ClusterObjectSet that is labelled as a revision of `demo` and controlled by another extension.
+/// Creates a ClusterObjectSet with the label of a revision of `demo`, controlled by another extension.
 async fn stranger(world: &World, name: &str) {
     let set = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
         "metadata": {"name": name, "labels": {"olm.operatorframework.io/owner-name": "demo"},
@@ -297,7 +297,7 @@ async fn stranger(world: &World, name: &str) {
 
 // docs/design/apply.md#revision-membership
 #[tokio::test(flavor = "multi_thread")]
-async fn strangers_are_not_waited_for() {
+async fn revisions_of_other_owners_do_not_delay_adoption() {
     let world = World::start().await;
     let adoption = world.adoption();
     let extension = world.extension("demo", json!({})).await;
@@ -313,18 +313,18 @@ async fn strangers_are_not_waited_for() {
          is controlled by ClusterExtension \"other\""
     );
     world.sets().delete("demo-1", &Default::default()).await.unwrap();
-    eventually("it is gone", async || world.sets().get_opt("demo-1").await.unwrap().is_none().then_some(()))
+    eventually("deletion", async || world.sets().get_opt("demo-1").await.unwrap().is_none().then_some(()))
         .await;
     assert_eq!(adoption.migrate(&extension, &[]).await, Ok(made(1, "demo.v1.0.0", "demo-1")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_than_one_object_of_the_api_holds_is_taken_over_too() {
+async fn release_larger_than_one_object_is_adopted() {
     let world = World::start().await;
     let adoption = world.adoption();
     for (name, count) in [("small", 48), ("large", 150)] {
         let extension = world.extension(name, json!({"ext.olm.operatorframework.io/paused": "true"})).await;
-        // Ten KiB each, in small fields.
+        // 10 KiB each, in small fields.
         let data: Value = (0..200).map(|n| (format!("key-{n}"), Value::from("x".repeat(40)))).collect();
         let object = |n: u32| {
             json!({"apiVersion": "v1", "kind": "ConfigMap", "data": data,
@@ -350,7 +350,7 @@ async fn more_than_one_object_of_the_api_holds_is_taken_over_too() {
         assert_eq!(
             set.annotations()["ext.olm.operatorframework.io/paused"],
             "true",
-            "from the first moment on"
+            "the annotation is set at creation"
         );
         let of = kube::api::ListParams::default()
             .labels(&format!("olm.operatorframework.io/revision-name={revision}"));

@@ -14,7 +14,7 @@ use crate::adoption::Migrated;
 
 const ROLLED_OUT: &str = "True/Succeeded: Revision 1.0.0 has rolled out.";
 
-/// The objects with what Go types leave in them.
+/// Adds the empty fields that Go types write.
 fn as_go_writes(mut objects: Vec<Value>) -> Vec<Value> {
     let deployment = objects.last_mut().unwrap();
     deployment["spec"]["template"]["metadata"]["creationTimestamp"] = Value::Null;
@@ -25,7 +25,7 @@ fn as_go_writes(mut objects: Vec<Value>) -> Vec<Value> {
 }
 
 impl World {
-    /// Makes these objects what the reference would have installed as revision 1, rolled out.
+    /// Installs these objects as the reference does, as a revision 1 that has rolled out.
     async fn install_with_revisions(
         &self,
         extension: &ClusterExtension,
@@ -81,7 +81,7 @@ impl World {
 
 // Case apply-63
 #[tokio::test(flavor = "multi_thread")]
-async fn revisions_of_the_reference_go_on_as_they_are() {
+async fn revision_of_the_reference_is_kept_unchanged() {
     let world = World::start().await;
     let extension = world.extension("demo", json!({})).await;
     let installed = objects("demo", &["A"]);
@@ -93,25 +93,25 @@ async fn revisions_of_the_reference_go_on_as_they_are() {
     let known = world.revisions("demo").await;
     assert_eq!(world.adoption().migrate(&extension, &known).await, Ok(Migrated::Settled));
     let running = world.run_revisions();
-    // That it comes back shows that the revision is being looked after.
+    // The restored ConfigMap shows that the controller reconciles the revision.
     world.api(&installed[0]).await.delete("demo", &Default::default()).await.unwrap();
-    eventually("the ConfigMap is made again", async || {
+    eventually("the ConfigMap is recreated", async || {
         world.api(&installed[0]).await.get_opt("demo").await.unwrap()
     })
     .await;
     world.until("demo-1", types::PROGRESSING, ROLLED_OUT).await;
-    assert!(!world.upgrade(&extension, "1.0.0", &installed).await, "no other revision");
+    assert!(!world.upgrade(&extension, "1.0.0", &installed).await, "no further revision");
     let now = world.sets().get("demo-1").await.unwrap();
     assert_eq!((now.metadata.generation, now.spec), (set.metadata.generation, set.spec));
     assert_eq!(now.status.unwrap().observed_phases, set.status.unwrap().observed_phases);
-    assert_eq!([world.live(&installed[1]).await, world.live(&installed[2]).await], before, "not written");
+    assert_eq!([world.live(&installed[1]).await, world.live(&installed[2]).await], before, "unchanged");
     assert_eq!(world.revisions("demo").await.len(), 1);
     running.stop().await;
 }
 
 // Case apply-59
 #[tokio::test(flavor = "multi_thread")]
-async fn an_extension_made_again_finds_what_was_left() {
+async fn recreated_extension_adopts_its_orphaned_revision() {
     let world = World::start().await;
     let extension = world.extension("demo", json!({})).await;
     let installed = objects("demo", &["A"]);
@@ -119,12 +119,13 @@ async fn an_extension_made_again_finds_what_was_left() {
     world.make_available(&installed[2]).await;
     let (set, before) = (world.sets().get("demo-1").await.unwrap(), world.live(&installed[2]).await);
 
-    // As `--cascade=orphan` leaves it.
+    // Like a deletion with `--cascade=orphan`.
     let extensions: Api<ClusterExtension> = Api::all(world.client());
     extensions.delete("demo", &Default::default()).await.unwrap();
     let orphaned = Patch::Merge(json!({"metadata": {"ownerReferences": []}}));
     world.sets().patch("demo-1", &PatchParams::default(), &orphaned).await.unwrap();
-    // A pass that has not seen it does not have garbage collection take the revision after all.
+    // A late reconcile of the deleted extension must not restore the owner, or the revision would be
+    // garbage-collected.
     let late = world.try_upgrade(&extension, "1.0.0", &installed).await.unwrap_err();
     assert_eq!(late.message, "patching demo-1 Revision: its extension is about to go");
     let again = world.extension("demo", json!({})).await;
@@ -141,7 +142,7 @@ async fn an_extension_made_again_finds_what_was_left() {
     );
     let running = world.run_revisions();
     world.until("demo-1", types::PROGRESSING, ROLLED_OUT).await;
-    assert_eq!(world.live(&installed[2]).await, before, "no pod noticed");
+    assert_eq!(world.live(&installed[2]).await, before, "the Deployment is unchanged");
     assert_eq!(owners(&before), ["demo-1*"]);
     running.stop().await;
 }

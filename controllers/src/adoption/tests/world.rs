@@ -1,4 +1,4 @@
-//! A real API server, what the reference left on it, and the revision controller.
+//! Fixture: a real API server with objects of the reference, and the revision controller.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -78,13 +78,12 @@ impl World {
         Api::namespaced(self.client(), SYSTEM)
     }
 
-    /// The revisions of an extension.
     pub(super) async fn revisions(&self, extension: &str) -> Vec<Arc<ClusterObjectSet>> {
         let of = ListParams::default().labels(&format!("{}={extension}", labels::OWNER_NAME));
         self.sets().list(&of).await.unwrap().items.into_iter().map(Arc::new).collect()
     }
 
-    /// The revision once its condition of this type reads like this, `status/reason: message`.
+    /// Waits until a condition of the revision reads `status/reason: message`, and returns the revision.
     pub(super) async fn until(&self, name: &str, type_: &str, expected: &str) -> ClusterObjectSet {
         let mut last = String::new();
         eventually(&format!("{name} {type_} {expected}"), async || {
@@ -113,27 +112,25 @@ impl World {
         }
     }
 
-    /// The object as it is.
+    /// Current state of the object.
     pub(super) async fn live(&self, object: &Value) -> Value {
         let name = object["metadata"]["name"].as_str().unwrap();
         serde_json::to_value(self.api(object).await.get(name).await.unwrap()).unwrap()
     }
 
-    /// Creates an object with this field manager.
     pub(super) async fn create(&self, object: &Value, manager: &str) {
         let params = PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() };
         let typed = serde_json::from_value(object.clone()).unwrap();
         self.api(object).await.create(&params, &typed).await.unwrap();
     }
 
-    /// Merges a patch into an object with this field manager.
     pub(super) async fn edit(&self, object: &Value, patch: Value, manager: &str) {
         let params = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
         let name = object["metadata"]["name"].as_str().unwrap();
         self.api(object).await.patch(name, &params, &Patch::Merge(patch)).await.unwrap();
     }
 
-    /// Says of a Deployment, as its controller would, that all of its pods are there.
+    /// Reports all pods of a Deployment as available, as its controller would.
     pub(super) async fn make_available(&self, deployment: &Value) {
         let live = self.live(deployment).await;
         let status = json!({"status": {
@@ -149,7 +146,7 @@ impl World {
         self.api(deployment).await.patch_status(name, &params, &Patch::Merge(status)).await.unwrap();
     }
 
-    /// Makes these objects what Helm would have installed for the extension.
+    /// Installs these objects as Helm does for the extension.
     pub(super) async fn install_with_helm(&self, extension: &ClusterExtension, objects: &[Value]) {
         for object in objects {
             let mut object = of_release(extension, object);
@@ -160,12 +157,11 @@ impl World {
         }
     }
 
-    /// Stores a release of the extension.
     pub(super) async fn store_release(&self, extension: &ClusterExtension, release: &Release<'_>) {
         release.store(&self.client(), extension).await;
     }
 
-    /// Makes these objects the newest revision of the extension, unless they are. Whether one was made.
+    /// Makes these objects the newest revision, unless they already are. Returns `true` if a revision was created.
     pub(super) async fn upgrade(
         &self,
         extension: &ClusterExtension,
@@ -198,22 +194,18 @@ impl World {
     }
 }
 
-/// A release as Helm storage has it.
+/// Release in the form of Helm's storage.
 pub(crate) struct Release<'a> {
-    /// Its number.
     pub number: u64,
-    /// How it ended.
     pub status: &'a str,
-    /// The version of its bundle `<extension>.v<version>`.
+    /// Version of its bundle `<extension>.v<version>`.
     pub version: &'a str,
-    /// What it installed.
     pub objects: &'a [Value],
-    /// Bytes of a piece.
+    /// Maximum bytes of a piece.
     pub piece: usize,
 }
 
 impl Release<'_> {
-    /// Writes its Secrets.
     pub(crate) async fn store(&self, client: &Client, extension: &ClusterExtension) {
         let (name, version) = (extension.name_any(), self.version);
         let number = self.number.to_string();
@@ -257,7 +249,6 @@ impl Release<'_> {
     }
 }
 
-/// Creates one Secret of a release.
 async fn store(
     client: &Client,
     name: &str,
@@ -280,7 +271,7 @@ fn owner(extension: &ClusterExtension) -> Value {
            "blockOwnerDeletion": true, "name": extension.name_any(), "uid": extension.uid()})
 }
 
-/// The object as the manifest of a release has it.
+/// The object as in the manifest of a release.
 fn of_release(extension: &ClusterExtension, object: &Value) -> Value {
     let mut object = object.clone();
     object["metadata"]["labels"]["olm.operatorframework.io/owner-kind"] = "ClusterExtension".into();
@@ -289,8 +280,8 @@ fn of_release(extension: &ClusterExtension, object: &Value) -> Value {
     object
 }
 
-/// What a bundle installs: a ConfigMap, a ClusterRole and a Deployment named after the extension. The Deployment is
-/// written as the reference renders it, says nothing about replicas, and has these environment variables.
+/// Objects of a bundle: a ConfigMap, a ClusterRole and a Deployment named after the extension. The Deployment has
+/// the form that the reference renders, without replicas, and with these environment variables.
 pub(super) fn objects(name: &str, variables: &[&str]) -> Vec<Value> {
     let variables: Vec<Value> = variables.iter().map(|name| json!({"name": name, "value": "x"})).collect();
     vec![
@@ -305,14 +296,14 @@ pub(super) fn objects(name: &str, variables: &[&str]) -> Vec<Value> {
     ]
 }
 
-/// Names of those that own fields of the object, with their operations.
+/// Field managers of the object, with their operations.
 pub(super) fn managers(object: &Value) -> Vec<String> {
     let entries = object["metadata"]["managedFields"].as_array().unwrap();
     let plain = entries.iter().filter(|entry| entry.get("subresource").is_none());
     plain.map(|entry| format!("{} {}", entry["manager"], entry["operation"]).replace('"', "")).collect()
 }
 
-/// Names of the owners of the object; the one that controls it with a star.
+/// Owner names of the object, with a star after the controller.
 pub(super) fn owners(object: &Value) -> Vec<String> {
     let all = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
     let shown = |owner: &Value| {
