@@ -1,5 +1,5 @@
-//! Objects that operator-controller maintains for catalogd. catalogd's account may write no Secrets, Roles or webhook
-//! configurations: its serving certificate, the CA in its webhook configuration, and the Role by which it reads pull
+//! Objects that operator-controller maintains for catalogd, whose service account may not write Secrets, Roles or
+//! webhook configurations: its serving certificate, the CA in its webhook configuration, and the Role for its pull
 //! secrets.
 
 use std::collections::BTreeSet;
@@ -22,25 +22,25 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 const CONFIGURATION: &str = "catalogd-mutating-webhook-configuration";
-/// Bound to catalogd's account by the install files.
+/// Name of the Role that the install files bind to catalogd's service account.
 const ROLE: &str = "catalogd-pull-secrets";
-/// Longest wait until an object that was changed or applied anew is compared again.
+/// Interval after which the objects are compared again, in case they were changed.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Compares and writes what catalogd needs.
+/// Writer of the objects for catalogd.
 pub(crate) struct ForCatalogd {
     client: Client,
     /// Namespace of catalogd.
     namespace: String,
     /// `--global-pull-secret`.
     global: String,
-    /// The built-in CA (PEM), empty before it is known, and where it is not in use.
+    /// The built-in CA (PEM). Empty until it is known, or if it is not used.
     bundle: watch::Receiver<Vec<u8>>,
 }
 
 impl ForCatalogd {
-    /// `namespace` is the flag `--catalogd-namespace`, empty for the system namespace. Begins to issue the certificate in
-    /// every replica: catalogd is not ready without.
+    /// Creates the writer and starts issuing the certificate in every replica, because catalogd is not ready without
+    /// it. `namespace` is the flag `--catalogd-namespace`, empty for the system namespace.
     pub(crate) fn new(service: &Service, namespace: &str) -> Self {
         let (client, own) = (service.client.clone(), service.namespace.as_str());
         let namespace = if namespace.is_empty() { own } else { namespace }.to_owned();
@@ -54,7 +54,7 @@ impl ForCatalogd {
         Self { client, namespace, global: service.flags.global_pull_secret.clone(), bundle }
     }
 
-    /// Keeps Role and webhook configuration until `stop`; only the leader writes them.
+    /// Maintains Role and webhook configuration until `stop`. Must run only in the leader.
     pub(crate) async fn lead(mut self, stop: CancellationToken) {
         let account = (self.namespace.clone(), Component::Catalogd.deployment_name().to_owned());
         let mut accounts = changes::<ServiceAccount>(&self.client, &account);
@@ -88,7 +88,7 @@ impl ForCatalogd {
             "metadata": {"name": ROLE, "labels": labels}, "rules": rules});
         let params = PatchParams::apply(EXTENSION_CONTROLLER_MANAGER).force();
         within_deadline(roles.patch(ROLE, &params, &Patch::Apply(role))).await?;
-        tracing::info!(role = ROLE, "wrote the names of pull secrets");
+        tracing::info!(role = ROLE, "wrote names of pull secrets");
         Ok(())
     }
 
@@ -110,17 +110,17 @@ impl ForCatalogd {
         }
         let patch = Patch::Strategic(json!({ "webhooks": outdated }));
         within_deadline(api.patch(CONFIGURATION, &PatchParams::default(), &patch)).await?;
-        tracing::info!(configuration = CONFIGURATION, "CA of the webhook written");
+        tracing::info!(configuration = CONFIGURATION, "wrote CA of the webhook");
         Ok(())
     }
 }
 
-/// Rules about the pull secrets of catalogd's account, and the global one where it is in the same namespace. No rule
-/// where there are none: one without names would be about all Secrets.
+/// Returns the rules for the pull secrets of catalogd's service account, and for the global one if it is in the same
+/// namespace. Returns no rule without pull secrets: a rule without names would cover all Secrets.
 fn rules(namespace: &str, account: &ServiceAccount, global: &str) -> Vec<PolicyRule> {
     let named = account.image_pull_secrets.iter().flatten().map(|reference| reference.name.as_str());
     let global = global.split_once('/').filter(|(of, _)| *of == namespace).map(|(_, name)| name);
-    // Whoever names them as pull secrets: they hold keys that catalogd must not have.
+    // Excluded even if listed as pull secrets: they hold keys that catalogd must not read.
     let is_ours = |name: &&str| [CA_SECRET, Component::OperatorController.serving_secret()].contains(name);
     let names = named.chain(global).filter(|name| !name.is_empty() && !is_ours(name));
     let names: BTreeSet<&str> = names.collect();

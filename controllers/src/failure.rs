@@ -1,56 +1,56 @@
-//! Why an attempt did not work, classified where it arises (docs/design/apply.md#failure-classes).
+//! Failures of an attempt, classified at their origin (docs/design/apply.md#failure-classes).
 
 use std::fmt;
 
 use olm_service::cluster::describe;
 use olm_service::message::sanitize;
 
-/// Whether trying again can help.
+/// Class that decides whether and when to retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// It is tried again with growing delays.
+    /// Retried with backoff.
     Retry,
-    /// Only a change of the extension, its revisions or the catalogs can help.
+    /// Retried only after a change of the extension, its revisions or the catalogs.
     Blocked,
-    /// Only a change of `spec.config` can help.
+    /// Retried only after a change of `spec.config`.
     InvalidConfiguration,
-    /// The signature policy refuses the image; retried as the policy and signatures may change.
+    /// The signature policy rejects the image. Retried, since the policy and signatures may change.
     Rejected,
-    /// Nothing is wrong: an image is being pulled.
+    /// Not an error: an image is being pulled.
     Pulling,
 }
 
 /// A failed attempt: its class and the text for the condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// Whether trying again can help.
+    /// Class of the failure.
     pub class: Class,
-    /// Text for people, without the noise that would make it differ from one attempt to the next.
+    /// Message without parts that differ between attempts.
     pub message: String,
 }
 
 impl Failure {
-    /// A failure that may pass.
+    /// Creates a failure that may be transient.
     pub(crate) fn retry(message: impl fmt::Display) -> Self {
         Self { class: Class::Retry, message: sanitize(&message.to_string()) }
     }
 
-    /// An API call that failed.
+    /// Creates a failure from a failed API request.
     pub(crate) fn api(error: &kube::Error) -> Self {
         Self::retry(describe(error))
     }
 
-    /// A failure that stays until somebody changes something.
+    /// Creates a failure that lasts until an input changes.
     pub(crate) fn blocked(message: impl fmt::Display) -> Self {
         Self { class: Class::Blocked, ..Self::retry(message) }
     }
 
-    /// A refusal by the signature policy.
+    /// Creates a failure from a rejection by the signature policy.
     pub(crate) fn rejected(message: impl fmt::Display) -> Self {
         Self { class: Class::Rejected, ..Self::retry(message) }
     }
 
-    /// The same failure with `context: ` before its text.
+    /// Returns the same failure with `context: ` before its message.
     pub(crate) fn context(self, context: impl fmt::Display) -> Self {
         Self { message: format!("{context}: {}", self.message), ..self }
     }
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn context_keeps_the_class() {
+    fn context_does_not_change_class() {
         let failure = Failure::blocked("no").context("error for resolved bundle");
         assert_eq!(failure.class, Class::Blocked);
         assert_eq!(failure.to_string(), "error for resolved bundle: no");

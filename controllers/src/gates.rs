@@ -1,10 +1,10 @@
-//! The feature gates of operator-controller (docs/design/operations.md#feature-gates, architecture: gates of the
-//! install files).
+//! The feature gates of operator-controller (docs/design/operations.md#feature-gates,
+//! docs/design/architecture.md#gates-and-certificates-per-install-file).
 
 use olm_bundle::Certificates;
 use olm_service::gates::{FeatureGates, Gate, Stage};
 
-/// Webhook certificates made by us.
+/// Webhook certificates issued by the built-in provider.
 const BUILTIN: &str = "WebhookProviderBuiltin";
 const CERT_MANAGER: &str = "WebhookProviderCertManager";
 const OPENSHIFT: &str = "WebhookProviderOpenshiftServiceCA";
@@ -12,19 +12,20 @@ const OWN_NAMESPACE: &str = "SingleOwnNamespaceInstallSupport";
 const DEPLOYMENT_CONFIG: &str = "DeploymentConfig";
 /// Bundles may watch a list of namespaces (docs/design/additions.md#several-namespaces).
 const MULTI_WATCH: &str = "MultiWatchNamespaces";
-/// Objects of an extension are applied as its service account (docs/design/additions.md#service-account-impersonation).
+/// Objects of an extension are applied as its service account
+/// (docs/design/additions.md#service-account-impersonation).
 const IMPERSONATION: &str = "ServiceAccountImpersonation";
 const RELEASES: &str = "BundleReleaseSupport";
 const REVISIONS: &str = "BoxcutterRuntime";
-/// Catalogs that cannot be asked may be left out (docs/design/additions.md#best-effort-resolution).
+/// Unavailable catalogs may be skipped (docs/design/additions.md#best-effort-resolution).
 const BEST_EFFORT: &str = "BestEffortResolution";
-/// Bundles that do not fit the cluster are passed over.
+/// Bundles that violate constraints on the cluster are skipped.
 const CLUSTER_CONSTRAINTS: &str = "ClusterConstraints";
-/// Whether the installed extensions allow the platform's next version is told
+/// Reports whether the installed extensions allow the platform's next version
 /// (docs/design/operations.md#feature-gates).
 pub(crate) const UPGRADE_STATUS: &str = "ClusterUpgradeStatus";
 
-/// Every gate that may be named in `--feature-gates`.
+/// All gates that `--feature-gates` accepts.
 pub(crate) const KNOWN: [Gate; 12] = [
     Gate { name: BEST_EFFORT, default: false, stage: Stage::Alpha },
     Gate { name: RELEASES, default: false, stage: Stage::Alpha },
@@ -40,29 +41,29 @@ pub(crate) const KNOWN: [Gate; 12] = [
     Gate { name: OPENSHIFT, default: true, stage: Stage::Ga },
 ];
 
-/// What the gates mean for an extension.
+/// Effect of the gates on extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Features {
-    /// Bundles that only watch one namespace are accepted.
+    /// `true` if bundles that only watch one namespace are accepted.
     pub single_own_namespace: bool,
-    /// `deploymentConfig` is accepted.
+    /// `true` if `deploymentConfig` is accepted.
     pub deployment_config: bool,
-    /// Bundles may watch a list of namespaces.
+    /// `true` if bundles may watch a list of namespaces.
     pub multi_watch_namespaces: bool,
-    /// Objects are applied as the service account that their extension names.
+    /// `true` if objects are applied as the service account that their extension names.
     pub impersonation: bool,
-    /// Bundle releases count.
+    /// `true` if bundle releases are compared.
     pub releases: bool,
-    /// Catalogs that cannot be asked may be left out.
+    /// `true` if unavailable catalogs may be skipped.
     pub best_effort: bool,
-    /// Bundles that do not fit the cluster are passed over.
+    /// `true` if bundles that violate constraints on the cluster are skipped.
     pub cluster_constraints: bool,
-    /// Who issues webhook certificates.
+    /// Provider of webhook certificates.
     pub certificates: Certificates,
 }
 
 impl Features {
-    /// Reads the gates; logs those whose value has no effect.
+    /// Reads the gates and logs those whose value has no effect.
     pub(crate) fn of(gates: &FeatureGates) -> Self {
         if !gates.enabled(REVISIONS) {
             tracing::warn!("BoxcutterRuntime=false has no effect: the revision-based runtime is always used");
@@ -74,7 +75,7 @@ impl Features {
         ];
         let enabled = providers.iter().find(|(gate, _)| gates.enabled(gate));
         if let Some((gate, _)) = enabled.filter(|(gate, _)| *gate != BUILTIN && gates.enabled(BUILTIN)) {
-            tracing::warn!("WebhookProviderBuiltin=true has no effect: {gate} comes first");
+            tracing::warn!("WebhookProviderBuiltin=true has no effect: {gate} takes precedence");
         }
         let certificates = enabled.map_or(Certificates::None, |(_, provider)| *provider);
         Self {
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_provider_that_is_on_wins() {
+    fn first_enabled_certificate_provider_wins() {
         let features = |flags: &[&str]| {
             let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
             Features::of(&FeatureGates::parse(&KNOWN, &flags).unwrap())

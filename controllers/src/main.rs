@@ -47,7 +47,7 @@ use certificates::{Times, WebhookCertificates};
 use gates::Features;
 use revision_cache::RevisionCache;
 
-/// Group of `--help`.
+/// Heading in `--help`.
 const CONTENT: &str = "Catalogs and bundles";
 
 /// Installs and upgrades extensions from catalogs.
@@ -66,25 +66,25 @@ struct Flags {
     /// What becomes of bundles with dependencies: Reject, Report or Check
     #[arg(long, default_value = "Reject", value_name = "MODE", help_heading = CONTENT)]
     dependency_mode: DependencyMode,
-    /// Flags about the platform whose upgrades are watched
+    /// Flags of the platform controller
     #[command(flatten)]
     platform: platform::PlatformFlags,
-    /// Flags that both servers have
+    /// Flags of both servers
     #[command(flatten)]
     service: ServiceFlags,
-    /// Instead of running
+    /// Commands
     #[command(subcommand)]
     command: Option<ServerCommand>,
 }
 
 impl Flags {
-    /// Checks what concerns several flags at once.
+    /// Checks conditions that involve several flags.
     fn check(&self) -> Result<(), String> {
         self.service.check(Component::OperatorController)?;
         self.pulling().map(drop)
     }
 
-    /// How images are pulled, but for credentials.
+    /// Returns the configuration of image pulls, without credentials.
     fn pulling(&self) -> Result<Config, String> {
         let mut config = Config {
             cas_dir: self.service.pull_cas_dir(),
@@ -104,7 +104,7 @@ fn main() -> ExitCode {
     if let Some(command) = flags.command {
         return command.run::<Flags>(Component::OperatorController);
     }
-    // What is wrong with flags may be logged.
+    // Logging starts first, so that the checks of flags can log.
     olm_service::logs::start(&flags.service);
     let gates = FeatureGates::parse(&gates::KNOWN, &flags.service.feature_gates);
     match gates.and_then(|gates| flags.check().map(|()| gates)) {
@@ -138,7 +138,7 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
     let exceeded = puller.limits_exceeded();
     service.metrics.register_images(move || exceeded.all(), move || policy.exists());
     let bundles = Bundles::open(&cache.join("unpack"), puller, &service.shutdown)?;
-    // Pulls that need credentials fail and are retried once those are there.
+    // Until then, pulls that need credentials fail and are retried.
     if let Err(error) = secrets.sync().await {
         tracing::error!(%error, "registry credentials not read");
     }
@@ -185,7 +185,7 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
     let (client, metrics) = (service.client.clone(), Arc::clone(&service.metrics));
     let (of_extensions, stopped) = (Arc::clone(&metrics), stop.clone());
     let extensions = async move {
-        // Before the first list it would seem that there are no catalogs.
+        // Before the first list, there would seem to be no catalogs.
         if stopped.run_until_cancelled(listed.cancelled()).await.is_some() {
             extension::run(parts, of_extensions, stopped.clone()).await;
         }
@@ -209,7 +209,7 @@ async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
         let settings = flags.platform.settings(&service.namespace);
         tasks.spawn(platform::run(client.clone(), cache.clone(), settings, events, metrics, stop.clone()));
     }
-    // All others begin when it has listed.
+    // All other tasks start when it has listed.
     let stopped = stop.clone();
     tasks.spawn(async move { cache.follow(client, stopped).await });
     while let Some(ended) = tasks.join_next().await {

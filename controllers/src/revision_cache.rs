@@ -1,4 +1,4 @@
-//! All ClusterObjectSets of the cluster: one reflector with an index by extension, shared by the controllers of the process.
+//! Cache of all ClusterObjectSets, shared by the controllers: one reflector with an index by extension.
 
 use std::collections::{BTreeSet, HashMap};
 use std::future::ready;
@@ -19,26 +19,26 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::CancellationToken;
 
-/// How long [`RevisionCache::shows`] waits for a watch event.
+/// Maximum time that [`RevisionCache::shows`] waits for a watch event.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A change of a ClusterObjectSet. The cache shows it, or a later state, when subscribers receive it.
+/// A change of a ClusterObjectSet. Subscribers receive it when the cache already contains this state or a later one.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     /// It was created or changed, or existed at the time of the subscription.
     Applied(Arc<ClusterObjectSet>),
-    /// It was deleted; this is its last known state.
+    /// It was deleted. Holds the last known state.
     Deleted(Arc<ClusterObjectSet>),
 }
 
 impl Change {
-    /// The ClusterObjectSet, whichever change it is.
+    /// Returns the ClusterObjectSet of any change.
     pub(crate) fn set(&self) -> &Arc<ClusterObjectSet> {
         let (Self::Applied(set) | Self::Deleted(set)) = self;
         set
     }
 
-    /// The ClusterObjectSet, unless it was deleted.
+    /// Returns the ClusterObjectSet, or `None` if it was deleted.
     pub(crate) fn applied(self) -> Option<Arc<ClusterObjectSet>> {
         match self {
             Self::Applied(set) => Some(set),
@@ -47,30 +47,31 @@ impl Change {
     }
 }
 
-/// The cache. Clones share it. It is empty until [`Self::follow`] runs.
+/// Shared cache, empty until [`Self::follow`] runs. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct RevisionCache(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     store: Store<ClusterObjectSet>,
-    /// Taken by the follower.
+    /// Taken by [`RevisionCache::follow`].
     writer: Mutex<Option<Writer<ClusterObjectSet>>>,
     listed: CancellationToken,
     state: Mutex<State>,
-    /// Changes with every event.
+    /// Notified after every event.
     events: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// By extension: names of the ClusterObjectSets that its label was on at some time. Readers check the label.
+    /// Names of the ClusterObjectSets that have ever had the extension's label, by extension. Readers check the
+    /// label.
     names: HashMap<String, BTreeSet<String>>,
     subscribers: Vec<mpsc::UnboundedSender<Change>>,
 }
 
 impl RevisionCache {
-    /// An empty cache.
+    /// Creates an empty cache.
     pub(crate) fn new() -> Self {
         let (store, writer) = reflector::store();
         Self(Arc::new(Shared {
@@ -82,7 +83,7 @@ impl RevisionCache {
         }))
     }
 
-    /// Follows the ClusterObjectSets of the cluster until `stop`. Returns at once where another call does so.
+    /// Follows the ClusterObjectSets of the cluster until `stop`. Returns at once if another call already does.
     pub(crate) async fn follow(&self, client: Client, stop: CancellationToken) {
         let Some(writer) = self.0.writer.lock().take() else { return };
         let events = watch_objects(Api::all(client), watcher::Config::default()).default_backoff();
@@ -98,7 +99,7 @@ impl RevisionCache {
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => self.apply(&mut writer, event),
-                Err(error) => tracing::warn!(%error, "watching ClusterObjectSets"),
+                Err(error) => tracing::warn!(%error, "watch on ClusterObjectSets failed"),
             }
         }
     }
@@ -108,7 +109,8 @@ impl RevisionCache {
             set.metadata.managed_fields = None;
         }
         let Shared { store, listed, state, events, .. } = &*self.0;
-        // Whoever subscribes meanwhile gets either the old state and these changes, or the new state.
+        // Locked across the store write, so that a new subscriber gets either the old state and these changes, or the
+        // new state.
         let mut state = state.lock();
         let before = if matches!(event, Event::InitDone) { store.state() } else { Vec::new() };
         writer.apply_watcher_event(&event);
@@ -127,13 +129,13 @@ impl RevisionCache {
         events.send_replace(());
     }
 
-    /// Takes in an event in place of [`Self::follow`].
+    /// Applies an event in place of [`Self::follow`].
     #[cfg(test)]
     pub(crate) fn see(&self, event: Event<ClusterObjectSet>) {
         self.apply(self.0.writer.lock().as_mut().unwrap(), event);
     }
 
-    /// All changes from now on, after one for each ClusterObjectSet that exists.
+    /// Stream of all changes from now on, preceded by one for each existing ClusterObjectSet.
     pub(crate) fn subscribe(&self) -> impl Stream<Item = Change> + Send + use<> {
         let (to, changes) = mpsc::unbounded_channel();
         let mut state = self.0.state.lock();
@@ -144,7 +146,7 @@ impl RevisionCache {
         UnboundedReceiverStream::new(changes)
     }
 
-    /// What `project` makes of each ClusterObjectSet, with its name, whenever that changes; `None` once it is deleted.
+    /// Stream of the changes of `project(set)`, with the name of the ClusterObjectSet. `None` once that is deleted.
     pub(crate) fn project<T: Clone + PartialEq>(
         &self,
         project: impl Fn(&ClusterObjectSet) -> Option<T>,
@@ -162,7 +164,7 @@ impl RevisionCache {
         changes.filter_map(ready)
     }
 
-    /// The store behind the cache, for the controller of ClusterObjectSets.
+    /// Returns the store of the cache, for the controller of ClusterObjectSets.
     pub(crate) fn store(&self) -> Store<ClusterObjectSet> {
         self.0.store.clone()
     }
@@ -172,12 +174,12 @@ impl RevisionCache {
         &self.0.listed
     }
 
-    /// Every ClusterObjectSet, in no order.
+    /// Returns all ClusterObjectSets in no particular order.
     pub(crate) fn all(&self) -> Vec<Arc<ClusterObjectSet>> {
         self.0.store.state()
     }
 
-    /// The ClusterObjectSets whose label names this extension, in the order of their names.
+    /// Returns the ClusterObjectSets with the label of this extension, sorted by name.
     pub(crate) fn labeled(&self, extension: &str) -> Vec<Arc<ClusterObjectSet>> {
         let state = self.0.state.lock();
         let found = state.names.get(extension).into_iter().flatten();
@@ -187,7 +189,8 @@ impl RevisionCache {
             .collect()
     }
 
-    /// Waits a moment until the cache has this state of a ClusterObjectSet, or a later one.
+    /// Waits until the cache contains this state of a ClusterObjectSet or a later one, but not longer than
+    /// [`PATIENCE`].
     pub(crate) async fn shows(&self, set: &ClusterObjectSet) {
         let mut events = self.0.events.subscribe();
         let (name, wanted) = (ObjectRef::new(&set.name_any()), (set.uid(), set.metadata.generation));
@@ -202,7 +205,7 @@ impl RevisionCache {
                 }
             }
         };
-        // A watch that is broken for longer shows it later.
+        // A broken watch delivers it later.
         let _ = timeout(PATIENCE, shown).await;
     }
 }
@@ -227,7 +230,7 @@ impl State {
     }
 }
 
-/// The changes between the state `before` a list and the one after it.
+/// Returns the changes between the state `before` a list and the state after it.
 fn relisted(before: Vec<Arc<ClusterObjectSet>>, store: &Store<ClusterObjectSet>) -> Vec<Change> {
     let is_gone = |set: &Arc<ClusterObjectSet>| {
         store.get(&ObjectRef::new(&set.name_any())).is_none_or(|now| now.uid() != set.uid())
@@ -263,7 +266,7 @@ mod tests {
         cache.labeled(extension).iter().map(|set| set.name_any()).collect()
     }
 
-    /// The changes that have arrived, as `+name` and `-name`, sorted.
+    /// Returns the received changes as `+name` and `-name`, sorted.
     fn seen(changes: &mut (impl Stream<Item = Change> + Unpin)) -> Vec<String> {
         let mut seen = Vec::new();
         while let Some(Some(change)) = changes.next().now_or_never() {

@@ -1,4 +1,4 @@
-//! A controller that runs beside a test.
+//! A controller that runs during a test.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use tokio_util::sync::CancellationToken;
 use crate::revision::{self, Pace};
 use crate::revision_cache::RevisionCache;
 
-/// A running controller, ended by [`Running::stop`].
+/// A running controller, stopped by [`Running::stop`].
 pub(crate) struct Running {
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
 impl Running {
-    /// Starts what `work` makes of the metrics and the token that ends it.
+    /// Starts `work` with metrics and the token that stops it.
     pub(crate) fn start<W: Future<Output = ()> + Send + 'static>(
         work: impl FnOnce(Arc<Metrics>, CancellationToken) -> W,
     ) -> Self {
@@ -26,7 +26,7 @@ impl Running {
         Self { stop, task }
     }
 
-    /// The revision controller.
+    /// Starts the revision controller.
     pub(crate) fn revisions(client: Client, system_namespace: &str) -> Self {
         let (cache, namespace) = (RevisionCache::new(), system_namespace.to_owned());
         Self::start(|metrics, stop| async move {

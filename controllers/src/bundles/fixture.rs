@@ -1,4 +1,4 @@
-//! Bundles as if they had been pulled, and a registry that hangs, for tests.
+//! Bundles without a pull, and a registry that hangs, for tests.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::*;
 
-/// The files of bundle `demo.v<version>` with these manifests; a ClusterServiceVersion for all namespaces is among them.
+/// Returns the files of bundle `demo.v<version>` with these manifests and a ClusterServiceVersion for all namespaces.
 pub(crate) fn files(version: &str, manifests: &[Value]) -> BTreeMap<String, Vec<u8>> {
     let csv = json!({
         "apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
@@ -32,19 +32,18 @@ pub(crate) fn files(version: &str, manifests: &[Value]) -> BTreeMap<String, Vec<
     files
 }
 
-/// The digest of an image with these files.
+/// Returns the digest of an image with these files.
 pub(crate) fn digest(files: &Files) -> String {
     use sha2::{Digest, Sha256};
     format!("sha256:{}", hex::encode(Sha256::digest(serde_json::to_vec(files).unwrap())))
 }
 
-/// The image with these files, on a registry that nobody serves.
+/// Returns a reference to the image with these files, on a registry that does not exist.
 pub(crate) fn image(files: &Files) -> String {
     format!("registry.invalid/demo@{}", digest(files))
 }
 
-/// Bundles below this directory, under the signature policy there. The certificate authorities in its folder `cas` are
-/// trusted.
+/// Opens bundles below this directory, under the signature policy there. The CAs in its folder `cas` are trusted.
 pub(crate) fn open(directory: &Path) -> Bundles {
     let policy = PolicySource::new(None, vec![directory.to_owned()], false);
     let cas_dir = Some(directory.join("cas")).filter(|folder| folder.exists());
@@ -55,13 +54,13 @@ pub(crate) fn open(directory: &Path) -> Bundles {
 /// A registry that accepts connections and never answers.
 pub(crate) struct Hanging {
     address: SocketAddr,
-    /// Connections that the other side has not closed.
+    /// Number of open connections.
     pub(crate) connections: watch::Receiver<usize>,
 }
 
 impl Hanging {
     pub(crate) async fn start() -> Self {
-        // A second installation is refused; the first one serves as well.
+        // A second installation fails, and the first one works as well.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -79,24 +78,24 @@ impl Hanging {
         Self { address, connections }
     }
 
-    /// An image there.
+    /// Returns an image reference by digest.
     pub(crate) fn image(&self, repository: &str) -> String {
         format!("{}/{repository}@sha256:{}", self.address, "0".repeat(64))
     }
 
-    /// An image there that is named by a tag.
+    /// Returns an image reference by tag.
     pub(crate) fn tagged(&self, repository: &str) -> String {
         format!("{}/{repository}:v1", self.address)
     }
 
-    /// Waits until there are so many connections.
+    /// Waits until there are this many connections.
     pub(crate) async fn until_connections(&self, wanted: usize) {
         self.connections.clone().wait_for(|count| *count == wanted).await.unwrap();
     }
 }
 
 impl Bundles {
-    /// Keeps the files as if they had been pulled.
+    /// Stores the files as if they had been pulled.
     pub(crate) fn keep_pulled(&self, files: &Files) {
         self.images.write(&digest(files), files).unwrap();
     }

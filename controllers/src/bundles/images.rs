@@ -1,4 +1,4 @@
-//! The files of images, kept by digest for as long as some extension needs them.
+//! The files of images, stored by digest while any extension needs them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -15,39 +15,37 @@ use super::{Files, kept};
 /// Extension of the file with the verifications of an image, one for each name.
 const VERIFIED: &str = "verified";
 
-/// The files of all images.
 pub(super) struct Images {
     directory: PathBuf,
-    /// By extension: the digests that it needs.
+    /// Needed digests by extension.
     needs: Mutex<HashMap<String, BTreeSet<String>>>,
 }
 
 impl Images {
-    /// Images kept in `directory`, which exists.
+    /// Opens the images in `directory`, which must exist.
     pub(super) fn new(directory: PathBuf) -> Self {
         Self { directory, needs: Mutex::default() }
     }
 
-    /// The files of the image, if they are here and whole.
+    /// Returns the files of the image, if they are stored and intact.
     pub(super) fn read(&self, digest: &str) -> Option<Files> {
         let stored: BTreeMap<String, String> =
             serde_json::from_slice(&kept::read(&self.place(digest), digest)?).ok()?;
         stored.into_iter().map(|(path, text)| Some((path, BASE64_STANDARD.decode(text).ok()?))).collect()
     }
 
-    /// Keeps the files of the image.
     pub(super) fn write(&self, digest: &str, files: &Files) -> io::Result<()> {
         let stored: BTreeMap<&String, String> =
             files.iter().map(|(path, bytes)| (path, BASE64_STANDARD.encode(bytes))).collect();
         kept::write(&self.place(digest), digest, &serde_json::to_vec(&stored)?)
     }
 
-    /// Whether this verification is kept with the files of its image.
+    /// Returns `true` if this verification is stored for the image.
     pub(super) fn is_verified(&self, digest: &str, verification: &Verification) -> bool {
         self.verifications(digest).contains(verification)
     }
 
-    /// Keeps the verification with the files of its image, in place of those of other policies.
+    /// Stores the verification of the image and drops those of other policies.
     pub(super) fn set_verified(&self, digest: &str, verification: &Verification) -> io::Result<()> {
         let mut all = self.verifications(digest);
         all.retain(|other| other.is_of_same_policy(verification) && other != verification);
@@ -60,25 +58,25 @@ impl Images {
         kept.and_then(|kept| serde_json::from_slice(&kept).ok()).unwrap_or_default()
     }
 
-    /// The extension needs these digests, and no other ones any more.
+    /// Replaces the digests that the extension needs.
     pub(super) fn need(&self, extension: &str, digests: BTreeSet<String>) {
         self.needs.lock().insert(extension.to_owned(), digests);
     }
 
-    /// The extension needs this digest too.
+    /// Adds a digest to those that the extension needs.
     pub(super) fn need_also(&self, extension: &str, digest: &str) {
         self.needs.lock().entry(extension.to_owned()).or_default().insert(digest.to_owned());
     }
 
-    /// The extension needs nothing any more.
+    /// Clears the digests that the extension needs.
     pub(super) fn need_nothing(&self, extension: &str) {
         self.needs.lock().remove(extension);
     }
 
-    /// Removes what none of these extensions needs. Does nothing while one of them has not said what it needs: after a
-    /// restart that comes with the first look at it.
+    /// Removes files that none of these extensions needs. Does nothing while the needs of one of them are unknown:
+    /// after a restart its first reconcile reports them.
     pub(super) fn sweep<'a>(&self, mut extensions: impl Iterator<Item = &'a str>) -> io::Result<()> {
-        // What is needed from now on is not here yet, or was needed before.
+        // Listed before the lock: a file that is needed from now on is either not in the list, or was needed before.
         let found: Vec<PathBuf> =
             fs::read_dir(&self.directory)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
         let needs = self.needs.lock();
@@ -98,7 +96,7 @@ impl Images {
     }
 }
 
-/// Whether it is needed, or is being written to become what is.
+/// Returns `true` if the file is needed, or is the temporary file of a needed one.
 fn is_needed(path: &Path, needed: &BTreeSet<PathBuf>) -> bool {
     needed.contains(path) || needed.contains(&path.with_extension(""))
 }
@@ -107,9 +105,9 @@ fn is_needed(path: &Path, needed: &BTreeSet<PathBuf>) -> bool {
 mod tests {
     use super::*;
 
-    // issue 7: images are kept by digest, and go when no extension needs them
+    // issue 7: images are stored by digest, and removed when no extension needs them
     #[test]
-    fn what_nobody_needs_goes() {
+    fn sweep_removes_images_that_no_extension_needs() {
         let directory = tempfile::tempdir().unwrap();
         let names = || {
             let entries = fs::read_dir(directory.path()).unwrap();
@@ -129,7 +127,7 @@ mod tests {
         images.need_also("a", "sha256:2");
         let all = names();
         images.sweep(["a", "b"].into_iter()).unwrap();
-        assert_eq!(names(), all, "what b needs is not known yet");
+        assert_eq!(names(), all, "the needs of b are not known yet");
         images.need("b", set(&["sha256:2"]));
         images.sweep(["a", "b"].into_iter()).unwrap();
         assert_eq!(names(), set(&["sha256-1", "sha256-1.7", "sha256-2"]));

@@ -1,5 +1,5 @@
-//! A file that holds one thing, knows what of, and shows when it was damaged: checksum, key, content, each after a line
-//! break.
+//! A file with one value, its key and a checksum that shows damage: checksum, key and content, separated by line
+//! breaks.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
 
-/// Longest file that is read back. What images may hold in files that are kept stays below, rendered or encoded.
+/// Maximum size of a file that is read. Image limits keep stored files below it, rendered or encoded.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// The content kept under `key`, which has no line break; `None` where there is none that is whole.
+/// Returns the content stored under `key`, which must not contain a line break, or `None` if there is no intact one.
 pub(super) fn read(place: &Path, key: &str) -> Option<Vec<u8>> {
     let mut all = Vec::new();
     File::open(place).ok()?.take(MOST_BYTES).read_to_end(&mut all).ok()?;
@@ -23,17 +23,17 @@ pub(super) fn read(place: &Path, key: &str) -> Option<Vec<u8>> {
     is_whole.then(|| all.split_off(start))
 }
 
-/// Keeps the content in place of what was there. It is complete or not there at all, and for nobody else to read:
-/// configuration of an extension may be secret. A failed attempt leaves nothing behind: the disk may be full.
+/// Replaces the file atomically, with mode 0600 because the configuration of an extension may be secret. A failed
+/// attempt removes its temporary file, since the disk may be full.
 pub(super) fn write(place: &Path, key: &str, content: &[u8]) -> io::Result<()> {
     let folder = place.parent().ok_or(io::ErrorKind::InvalidInput)?;
     fs::create_dir_all(folder)?;
-    // Two may write the same at once.
+    // Unique names, because two tasks may write the same file at once.
     static WRITTEN: AtomicU64 = AtomicU64::new(0);
     let staging = place.with_extension(WRITTEN.fetch_add(1, Ordering::Relaxed).to_string());
     let written = stage(&staging, key, content).and_then(|()| fs::rename(&staging, place));
     if written.is_err() {
-        // Where it cannot be removed either, it goes with the folder, or when nobody needs its name.
+        // If this fails, the file is removed with the folder, or when its digest is no longer needed.
         let _ = fs::remove_file(&staging);
     }
     written
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_whole_and_asked_for_is_read() {
+    fn only_intact_file_with_matching_key_is_read() {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().join("x/rendered");
         assert_eq!(read(&place, "a"), None);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_attempt_leaves_nothing_behind() {
+    fn failed_write_removes_temporary_file() {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().join("rendered");
         fs::create_dir_all(place.join("in the way")).unwrap();

@@ -1,21 +1,21 @@
-//! Bundles as the extensions want them: pulled once for each digest, rendered once for each digest and set of wishes,
-//! then kept on disk, so that an unchanged bundle costs neither registry nor CPU, not even after a restart
+//! Bundles of the extensions: pulled once for each digest, rendered once for each digest and set of render options,
+//! then stored on disk, so that an unchanged bundle costs neither registry nor CPU, not even after a restart
 //! (docs/design/apply.md#missing-bundle-content, docs/design/bundles.md#author-checks).
 //!
 //! ```text
-//! image ─ resolve ► digest ─┬ kept rendering ───────────────────────► Rendered
-//!                           └ kept files, or else pull ─ rendering ───►┘ (kept)
+//! image ─ resolve ► digest ─┬ stored rendering ─────────────────────► Rendered
+//!                           └ stored files, or pull ─── rendering ───►┘ (stored)
 //! ```
 //!
-//! Registries are asked in the background, by one task for each extension ([`Background`]). A reconcile waits for it a
-//! moment; later its end wakes the extension.
+//! Registries are accessed in the background, by one task for each extension ([`Background`]). A reconcile waits for
+//! it briefly. A later end requeues the extension.
 //!
-//! Of each extension one rendering is kept, that of the content wanted last; the files of images are kept by digest
-//! ([`images`]), for all extensions, while one of them has them installed, or wants to. What is damaged, foreign, or of
-//! another program is made again.
+//! One rendering is stored for each extension, that of the content requested last. The files of images are stored by
+//! digest ([`images`]), for all extensions, while one of them has them installed or requests them. A damaged or
+//! foreign file, or one written by another build, is rendered again.
 //!
-//! What is kept is rendered under any name and policy; [`Bundles::judge`] tells whether the present signature policy accepts it
-//! under the name that the extension uses. The verifications are kept with the files.
+//! Stored bundles are rendered under any name and policy. [`Bundles::judge`] decides whether the current signature
+//! policy accepts the image under the name that the extension uses. The verifications are stored with the files.
 
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -49,55 +49,54 @@ pub(crate) use rendering::{Rendered, Wishes};
 /// Files of a bundle by their path in the image.
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// Name of the folder with the files of images.
+/// Folder with the files of images.
 const IMAGES: &str = "images";
-/// Name of the folder with a folder for each extension.
+/// Folder with a folder for each extension.
 const EXTENSIONS: &str = "extensions";
-/// Name of the file there that keeps what was made for it.
+/// File in the extension's folder with its rendering.
 const RENDERED: &str = "rendered";
 
-/// Why there is no rendered bundle.
+/// Reason why there is no rendered bundle.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Unusable {
-    /// The image cannot be had.
+    /// The image is not available.
     Unavailable(Failure),
-    /// It is no bundle that can be rendered as wished; another attempt has the same result.
+    /// The bundle cannot be rendered with these options. Another attempt has the same result.
     Faulty(Failure),
-    /// The image is still being pulled; the end of that wakes the extension.
+    /// The image is still being pulled. The end of the pull requeues the extension.
     Pulling(Pending),
 }
 
-/// Verdict of the signature policy about an image: whether it was accepted for signatures that the policy demands, or why it
-/// is not accepted.
+/// Verdict of the signature policy on an image: whether the policy demanded signatures for accepting it, or why it is
+/// rejected.
 pub(crate) type SignatureVerdict = Result<bool, Failure>;
 
-/// An image that was pulled.
 pub(crate) struct Pulled {
     image: CanonicalRef,
-    /// Its files, where they could not be kept on disk.
+    /// Files of the image, if they could not be stored on disk.
     files: Option<Files>,
 }
 
-/// The bundles of all extensions.
+/// Bundles of all extensions.
 pub(crate) struct Bundles {
     puller: Arc<Puller>,
     images: Arc<Images>,
-    /// By extension: the pull of the image that it wants.
+    /// Pull of the requested image, by extension.
     pub(crate) pulls: Background<String, Result<Pulled, Failure>>,
-    /// By extension: the verification of the image that it wants or has.
+    /// Verification of the requested or installed image, by extension.
     pub(crate) verifications: Background<Verification, Result<(), Failure>>,
-    /// A folder for each extension.
+    /// Parent of the extensions' folders.
     directory: PathBuf,
-    /// Which program renders: another one might render otherwise.
+    /// Identity of this build. Another one might render differently.
     program: String,
-    /// Rendering needs memory by the megabyte, and no more at a time than there are processors would be faster.
+    /// Limits concurrent renderings to the number of processors: each needs megabytes of memory.
     rendering: Semaphore,
-    /// By extension: the content and wishes that were found faulty last, and how.
+    /// Key of the last faulty content and options, and the error, by extension.
     faults: Mutex<HashMap<String, (String, Failure)>>,
 }
 
 impl Bundles {
-    /// Bundles kept below `directory`; pulls end with `stop`.
+    /// Opens the bundles below `directory`. Pulls end with `stop`.
     pub(crate) fn open(directory: &Path, puller: Puller, stop: &CancellationToken) -> io::Result<Self> {
         let images = directory.join(IMAGES);
         fs::create_dir_all(&images)?;
@@ -111,23 +110,23 @@ impl Bundles {
         Ok(Self { puller, images, pulls, verifications, directory, program, rendering, faults })
     }
 
-    /// The extension has these images installed, or is rolling them out; files of others that it needed before may go.
+    /// Sets the images that the extension has installed or is rolling out. Files of other images may be removed.
     pub(crate) fn need<'a>(&self, extension: &str, images: impl Iterator<Item = &'a str>) {
         let digest =
             |image: &str| Some(CanonicalRef::from_digest(&image.parse().ok()?)?.digest().to_string());
         self.images.need(extension, images.filter_map(digest).collect());
     }
 
-    /// Removes the files of images that none of all these extensions needs.
+    /// Removes the files of images that none of these extensions needs.
     pub(crate) async fn sweep(&self, extensions: Vec<String>) {
         let images = Arc::clone(&self.images);
         let sweep = move || images.sweep(extensions.iter().map(String::as_str));
         if let Err(error) = blocking(sweep).await.flatten() {
-            tracing::warn!(%error, "files of bundles that nobody needs stay on disk");
+            tracing::warn!(%error, "removal of unneeded bundle files failed");
         }
     }
 
-    /// The bundle of an image, rendered as the extension wishes.
+    /// Returns the bundle of an image, rendered with these options.
     pub(crate) async fn rendered(
         &self,
         extension: &str,
@@ -153,7 +152,7 @@ impl Bundles {
         made.ok_or_else(lost)?
     }
 
-    /// Verdict of the present signature policy about a held image.
+    /// Returns the verdict of the current signature policy on a stored image.
     pub(crate) async fn judge(
         &self,
         extension: &str,
@@ -185,7 +184,7 @@ impl Bundles {
         blocking(move || images.is_verified(&digest, &needed)).await.unwrap_or_default()
     }
 
-    /// The bundle of an image from what is here; `None` where the image has to be pulled.
+    /// Returns the bundle of an image from memory or disk, or `None` if the image must be pulled.
     async fn made(
         &self,
         extension: &str,
@@ -214,8 +213,8 @@ impl Bundles {
             Some(made.map_err(Unusable::Faulty))
         });
         let made = made.await.unwrap_or_else(|error| {
-            // Its text differs from one attempt to the next.
-            tracing::error!(extension, %error, "rendering ended early");
+            // The error text varies between attempts and must not reach a status.
+            tracing::error!(extension, %error, "rendering of the bundle aborted");
             Some(Err(Unusable::Unavailable(Failure::retry("rendering the bundle ended early"))))
         });
         drop(permit);
@@ -226,7 +225,8 @@ impl Bundles {
         made.map(|made| made.map(|rendered| Rendered { image, ..rendered }))
     }
 
-    /// Forgets what was kept for the extension; files that it alone needed go with the next [`sweep`](Self::sweep).
+    /// Removes everything stored for the extension. Files that only it needed are removed by the next
+    /// [`sweep`](Self::sweep).
     pub(crate) async fn remove(&self, extension: &str) -> io::Result<()> {
         self.pulls.end(extension).await;
         self.verifications.end(extension).await;
@@ -240,7 +240,7 @@ impl Bundles {
     }
 }
 
-/// Has the files of an image on disk: those that are there, or else pulls them.
+/// Ensures that the files of an image are on disk, and pulls them if necessary.
 async fn pull(puller: Arc<Puller>, images: Arc<Images>, reference: Reference) -> Result<Pulled, Failure> {
     let image = puller.resolve(&reference).await.map_err(unavailable)?;
     let (digest, kept) = (image.digest().to_string(), Arc::clone(&images));
@@ -267,12 +267,12 @@ async fn keep_verified(
     blocking(keep).await.map(drop).map_err(Failure::retry)
 }
 
-/// Whether something was written to disk. Where not, only the next restart pays for it.
+/// Returns `true` if the file was written. If not, only the next restart is slower.
 fn is_kept(written: io::Result<()>) -> bool {
-    written.inspect_err(|error| tracing::warn!(%error, "bundle is not kept on disk")).is_ok()
+    written.inspect_err(|error| tracing::warn!(%error, "bundle not stored on disk")).is_ok()
 }
 
-/// Runs what blocks or computes away from the reconciles.
+/// Runs blocking or CPU-bound work outside of the async runtime.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     spawn_blocking(work).await.map_err(io::Error::other)
 }
@@ -281,7 +281,7 @@ fn read_rendered(place: &Path, key: &str) -> Option<Rendered> {
     serde_json::from_slice(&kept::read(place, key)?).ok()
 }
 
-/// What tells this program from any other, builds of one version included.
+/// Returns an identity of this build that differs between builds of one version.
 fn program() -> String {
     let file = std::env::current_exe().and_then(fs::metadata);
     let built = file.and_then(|file| Ok((file.len(), file.modified()?))).ok();
@@ -289,7 +289,8 @@ fn program() -> String {
     format!("{}, built: {built:?}", version_text())
 }
 
-/// Without the mark by which other programs tell terminal errors (docs/design/api.md#condition-updates).
+/// Converts the error without the marker that signals terminal errors to the reference
+/// (docs/design/api.md#condition-updates).
 fn unavailable(error: PullError) -> Failure {
     match error.class() {
         Class::Terminal => Failure::blocked(error.unmarked()),

@@ -1,4 +1,4 @@
-//! From the files of a bundle to its objects. Pure, and the only place in this server where bundles are parsed.
+//! Renders the files of a bundle to objects. Pure, and the only code in this server that parses bundles.
 
 use olm_bundle::{Bundle, RenderOptions};
 use olm_oci::CanonicalRef;
@@ -10,37 +10,37 @@ use super::Files;
 use crate::failure::{Class, Failure};
 use crate::gates::Features;
 
-/// What an extension wants of its bundle.
+/// Render options of an extension.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Wishes {
-    /// Where it is installed.
+    /// Install namespace.
     pub namespace: String,
-    /// `spec.config.inline`.
+    /// Value of `spec.config.inline`.
     pub config: Option<Value>,
     /// Feature gates.
     pub features: Features,
 }
 
-/// All that is asked of a bundle after it was rendered.
+/// Rendered bundle with everything that is needed after rendering.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Rendered {
-    /// The objects in render order.
+    /// Objects in render order.
     pub objects: Vec<Value>,
     /// Value of the annotation `olm.properties`.
     pub properties: Option<String>,
-    /// The maximum OpenShift version where the properties spell it in another way.
+    /// Maximum OpenShift version, if the properties spell it differently.
     pub max_openshift_version: Option<String>,
-    /// Why the objects could not be applied, or must not be; empty where they can.
+    /// Failed install checks. Empty if the objects can be applied.
     pub obstacles: Vec<String>,
-    /// What the configuration holds to no effect.
+    /// Parts of the configuration that have no effect.
     pub warnings: Vec<String>,
-    /// The image that was asked for.
+    /// Requested image.
     #[serde(skip)]
     pub image: Option<CanonicalRef>,
 }
 
 impl Wishes {
-    /// What a rendering is kept under: equal for equal content, wishes and program, and for nothing else.
+    /// Returns the key of a rendering, a hash of content, options and build.
     pub(super) fn key(&self, digest: &str, program: &str) -> String {
         let Features {
             single_own_namespace,
@@ -70,7 +70,7 @@ impl Wishes {
     }
 }
 
-/// Parses and renders. Takes CPU time.
+/// Parses and renders a bundle. CPU-bound.
 pub(super) fn render(files: &Files, wishes: &Wishes) -> Result<Rendered, Failure> {
     let bundle = Bundle::load(files).map_err(Failure::retry)?;
     let objects = olm_bundle::render(&bundle, &wishes.options()).map_err(|error| {

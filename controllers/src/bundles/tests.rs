@@ -34,7 +34,7 @@ fn wishes(config: Option<Value>) -> Wishes {
     Wishes { namespace: "ns".to_owned(), config, features: features() }
 }
 
-/// Where the rendering for the extension `demo` is.
+/// Returns the folder with the rendering of the extension `demo`.
 fn demo(directory: &TempDir) -> PathBuf {
     directory.path().join(EXTENSIONS).join("demo")
 }
@@ -44,7 +44,7 @@ fn config_map() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bundle_is_rendered_once_for_each_digest_and_wish() {
+async fn bundle_is_rendered_once_for_each_digest_and_options() {
     let directory = tempfile::tempdir().unwrap();
     let files = files("1.0.0", &[config_map()]);
     let (place, kept) =
@@ -56,7 +56,7 @@ async fn a_bundle_is_rendered_once_for_each_digest_and_wish() {
     assert_eq!(first.objects[0]["metadata"], json!({"name": "settings", "namespace": "ns"}));
     assert_eq!((&first.obstacles, &first.warnings), (&Vec::new(), &Vec::new()));
 
-    // Neither registry nor files are there to make it again from.
+    // Neither the registry nor the files are available to render again.
     fs::remove_file(&kept).unwrap();
     assert_eq!(bundles.rendered("demo", &image, wishes(None)).await.unwrap(), first);
     let mut restarted = open(directory.path());
@@ -67,7 +67,7 @@ async fn a_bundle_is_rendered_once_for_each_digest_and_wish() {
     let other = restarted.rendered("demo", &image, moved).await.unwrap();
     assert_eq!(other.objects[0]["metadata"]["namespace"], "other");
 
-    // What another program made is not taken over.
+    // A rendering of another build is not used.
     let key = wishes(None).key(&digest(&files), &restarted.program);
     let odd = Rendered { objects: vec![json!("odd")], image: first.image.clone(), ..Rendered::default() };
     kept::write(&place.join(RENDERED), &key, &serde_json::to_vec(&odd).unwrap()).unwrap();
@@ -75,14 +75,14 @@ async fn a_bundle_is_rendered_once_for_each_digest_and_wish() {
     restarted.program = "newer".to_owned();
     assert_eq!(restarted.rendered("demo", &image, wishes(None)).await.unwrap(), first);
 
-    assert_eq!(fs::read_dir(&place).unwrap().count(), 1, "what was made of the content last");
+    assert_eq!(fs::read_dir(&place).unwrap().count(), 1, "only the last rendering is stored");
     restarted.remove("demo").await.unwrap();
     restarted.remove("demo").await.unwrap();
     assert!(!place.exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_damaged_is_made_again() {
+async fn damaged_rendering_is_rendered_again() {
     let directory = tempfile::tempdir().unwrap();
     let (place, files) = (demo(&directory).join(RENDERED), files("1.0.0", &[config_map()]));
     let bundles = open(directory.path());
@@ -98,7 +98,7 @@ async fn what_was_damaged_is_made_again() {
 
 // docs/design/bundles.md#author-checks
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fault_is_found_once() {
+async fn faulty_bundle_is_rendered_once() {
     let directory = tempfile::tempdir().unwrap();
     let bundles = open(directory.path());
     let unsupported = json!({"apiVersion": "example.com/v1", "kind": "Gadget", "metadata": {"name": "g"}});
@@ -110,7 +110,7 @@ async fn a_fault_is_found_once() {
     assert!(message.contains("Gadget"), "{message}");
     assert!(!demo(&directory).join(RENDERED).exists());
 
-    // Other files under the same digest would do, if anybody looked at them.
+    // Intact files under the same digest would succeed if they were read.
     let mend = || bundles.images.write(&digest(&faulty), &whole).unwrap();
     mend();
     assert_eq!(rendered(None).await.unwrap_err(), failure);
@@ -119,7 +119,7 @@ async fn a_fault_is_found_once() {
         panic!("{invalid:?}")
     };
     assert!(rendered(Some(json!({}))).await.is_ok());
-    // Only the last fault is remembered.
+    // Only the last fault is cached.
     assert!(rendered(None).await.is_ok());
     bundles.keep_pulled(&faulty);
     fs::remove_file(demo(&directory).join(RENDERED)).unwrap();
@@ -129,9 +129,9 @@ async fn a_fault_is_found_once() {
     assert!(rendered(None).await.is_ok());
 }
 
-// issue 7: by digest, for all extensions, while one needs them
+// issue 7: stored by digest, for all extensions, while one needs them
 #[tokio::test(flavor = "multi_thread")]
-async fn images_are_kept_while_an_extension_needs_them() {
+async fn images_are_stored_while_an_extension_needs_them() {
     let directory = tempfile::tempdir().unwrap();
     let versions = ["1.0.0", "2.0.0", "3.0.0"].map(|version| files(version, &[config_map()]));
     let bundles = open(directory.path());
@@ -140,15 +140,15 @@ async fn images_are_kept_while_an_extension_needs_them() {
     let left = || fs::read_dir(directory.path().join(IMAGES)).unwrap().count();
     let named = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
     let sweep = |names: &[&str]| bundles.sweep(named(names));
-    // What has been pulled for one is there for all.
+    // Files pulled for one extension are used for all.
     bundles.rendered("a", &first, wishes(None)).await.unwrap();
     bundles.rendered("b", &first, wishes(None)).await.unwrap();
     sweep(&["a", "b", "late"]).await;
-    assert_eq!(left(), 3, "nobody knows yet what the last one needs");
+    assert_eq!(left(), 3, "the needs of the last extension are not known yet");
     bundles.need("late", [third.as_str(), "r.example/tagged:1", "not an image"].into_iter());
     sweep(&["a", "b", "late"]).await;
     assert_eq!(left(), 2);
-    // An upgrade keeps what is installed until it is not any more.
+    // An upgrade retains the installed image until it is replaced.
     bundles.keep_pulled(&versions[1]);
     bundles.need("a", [first.as_str()].into_iter());
     bundles.rendered("a", &second, wishes(None)).await.unwrap();
@@ -158,7 +158,7 @@ async fn images_are_kept_while_an_extension_needs_them() {
     bundles.need("a", [second.as_str()].into_iter());
     sweep(&["a", "late"]).await;
     assert_eq!(left(), 2);
-    // A restart knows nothing until all have been looked at.
+    // After a restart the needs are unknown until every extension was reconciled.
     let restarted = open(directory.path());
     restarted.need("a", [second.as_str()].into_iter());
     restarted.sweep(named(&["a", "late"])).await;
@@ -167,16 +167,16 @@ async fn images_are_kept_while_an_extension_needs_them() {
     assert_eq!(left(), 1);
 }
 
-// docs/design/apply.md#extension-conditions, docs/design/api.md#condition-updates: the same text again, so that status
+// docs/design/apply.md#extension-conditions, docs/design/api.md#condition-updates: equal texts, so that the status
 // does not churn
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unreachable_registry_is_told_in_the_same_words_each_time() {
+async fn unreachable_registry_gives_equal_messages() {
     let directory = tempfile::tempdir().unwrap();
-    // A port that nobody listens on any more, and one that hangs up: its side of the connection has another port each time.
+    // A closed port, and a server that closes connections, from another client port each time.
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let rude = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let hangs_up = rude.local_addr().unwrap();
-    // It hangs up once it has read what was said, so that its end is always the same: a reset would be another one.
+    // It closes after reading the request, so that the error is always the same. A reset would give another one.
     std::thread::spawn(move || {
         for connection in rude.incoming() {
             let _ = connection.and_then(|mut connection| connection.read(&mut [0; 16 * 1024]));
@@ -201,7 +201,7 @@ async fn an_unreachable_registry_is_told_in_the_same_words_each_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_that_cannot_be_named_is_unavailable() {
+async fn invalid_image_reference_is_unavailable() {
     let directory = tempfile::tempdir().unwrap();
     let unusable = open(directory.path()).rendered("demo", "NOT:an:image", wishes(None)).await.unwrap_err();
     let Unusable::Unavailable(Failure { class: Class::Blocked, .. }) = &unusable else {
@@ -209,7 +209,7 @@ async fn an_image_that_cannot_be_named_is_unavailable() {
     };
 }
 
-/// Bundles that trust this registry.
+/// Opens bundles that trust this registry.
 fn open_with(directory: &TempDir, registry: &Registry) -> Bundles {
     let certificates = directory.path().join("cas");
     fs::create_dir(&certificates).unwrap();
@@ -219,15 +219,15 @@ fn open_with(directory: &TempDir, registry: &Registry) -> Bundles {
     Bundles::open(directory.path(), Puller::new(config), &CancellationToken::new()).unwrap()
 }
 
-/// Fails instead of waiting for the deadlines of pulls.
+/// Timeout below the deadlines of pulls.
 const SOON: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hanging_registries_hold_up_no_other_one() {
+async fn hanging_registries_delay_no_other_registry() {
     let (directory, registry) = (tempfile::tempdir().unwrap(), Registry::start().await.unwrap());
     let bundles = open_with(&directory, &registry);
     let mut wakes = Box::pin(bundles.pulls.wakes::<ClusterExtension>());
-    // More than one, so that they could take all turns.
+    // More than one, so that they could occupy all slots.
     let hanging = [Hanging::start().await, Hanging::start().await];
     let names: Vec<String> = (0..40).map(|number| format!("hanging-{number}")).collect();
     let pulls = names.iter().enumerate().map(|(number, name)| {
@@ -257,12 +257,12 @@ async fn hanging_registries_hold_up_no_other_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pull_that_is_not_wanted_any_more_is_cancelled() {
+async fn unneeded_pull_is_cancelled() {
     let (directory, stop) = (tempfile::tempdir().unwrap(), CancellationToken::new());
     let puller = Puller::new(Config::new(Limits::BUNDLE));
     let bundles = Bundles::open(directory.path(), puller, &stop).unwrap();
     let (first, second) = (Hanging::start().await, Hanging::start().await);
-    // The next pull starts when the cancelled one has ended; that end triggers a reconcile.
+    // The next pull starts when the cancelled one has ended. That end triggers a reconcile.
     let pull = async |registry: &Hanging, image: &str| {
         while *registry.connections.borrow() != 1 {
             let outcome = bundles.rendered("demo", image, wishes(None)).await;
@@ -272,17 +272,17 @@ async fn pull_that_is_not_wanted_any_more_is_cancelled() {
     };
     let ends = async {
         pull(&first, &first.image("a")).await;
-        // The extension wants another image.
+        // The extension requests another image.
         pull(&second, &second.image("a")).await;
         first.until_connections(0).await;
-        // Nothing of a registry any more.
+        // The extension needs no registry anymore.
         let files = files("1.0.0", &[]);
         bundles.keep_pulled(&files);
         bundles.pulls.release_unasked("demo");
         bundles.rendered("demo", &image(&files), wishes(None)).await.unwrap();
         bundles.pulls.release_unasked("demo");
         second.until_connections(0).await;
-        // It is deleted.
+        // The extension is deleted.
         pull(&first, &first.tagged("a")).await;
         bundles.remove("demo").await.unwrap();
         first.until_connections(0).await;
@@ -295,7 +295,7 @@ async fn pull_that_is_not_wanted_any_more_is_cancelled() {
 }
 
 #[test]
-fn keys_tell_all_that_rendering_depends_on() {
+fn keys_differ_with_every_input_of_rendering() {
     let key = |wishes: Wishes| wishes.key("sha256:1", "p");
     let with = |change: fn(&mut Features)| {
         let mut features = features();
@@ -320,15 +320,15 @@ fn keys_tell_all_that_rendering_depends_on() {
     assert_eq!(
         key(with(|features| features.best_effort = true)),
         all[0],
-        "what does not matter does not count"
+        "inputs without effect on rendering do not change the key"
     );
 }
 
-/// What is read back is hashed into revisions: it has to be the same to the last digit.
+/// Renderings are hashed into revisions: reading one back must not change any digit.
 #[tokio::test(flavor = "multi_thread")]
-async fn real_bundles_are_read_back_as_they_were_rendered() {
+async fn field_bundles_are_read_back_equal_to_rendering() {
     let Some(data) = std::env::var_os("OLM_FIELD_DATA") else {
-        eprintln!("SKIPPED real_bundles_are_read_back_as_they_were_rendered: OLM_FIELD_DATA is not set");
+        eprintln!("SKIPPED field_bundles_are_read_back_equal_to_rendering: OLM_FIELD_DATA is not set");
         return;
     };
     let directory = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! The CA bundle in the objects that tell the API server of webhooks. Pure: patches are made here and sent elsewhere.
+//! The CA bundle in webhook configurations and CRDs. Pure: patches are computed here and sent elsewhere.
 //!
-//! We own nothing but `caBundle`. The engine applies its objects without that field, so what we set stays; but an
-//! object whose webhook goes away would keep a lone `caBundle`, which the API server refuses. Before that our fields
-//! are handed to the engine, whose next apply drops them together with its own.
+//! We own only `caBundle`. The engine applies its objects without that field, so our value is retained. But an object
+//! whose webhook is removed would keep a lone `caBundle`, which the API server rejects. Before that, ownership of our
+//! fields is transferred to the engine, whose next apply drops them together with its own.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,8 +12,8 @@ use olm_bundle::{BUILTIN_CA_ANNOTATION, Injection, InjectionKind};
 use olm_revision::managed_fields::union;
 use serde_json::{Value, json};
 
-/// The server-side apply that puts `bundle` into an object as it is now; `None` where there is nothing to do. An object
-/// that is not marked for it, such as somebody else's of the same name, is left alone.
+/// Returns the server-side apply that sets `bundle` on the live object, or `None` if there is nothing to do. An
+/// object without our annotation, such as a foreign one of the same name, is skipped.
 pub(super) fn injected(live: &Value, injection: &Injection, extension: &str, bundle: &[u8]) -> Option<Value> {
     let (metadata, serving) = (&live["metadata"], &injection.serving);
     let mark = format!("{}/{}", serving.namespace, serving.secret);
@@ -32,7 +32,7 @@ pub(super) fn injected(live: &Value, injection: &Injection, extension: &str, bun
     let client = json!({"caBundle": STANDARD.encode(bundle)});
     let mut patch = json!({
         "kind": injection.kind.as_str(),
-        // With the UID an apply never creates what is just being deleted.
+        // With the UID, an apply cannot create an object that is just being deleted.
         "metadata": {"name": injection.name, "uid": metadata["uid"]},
     });
     match injection.kind {
@@ -59,7 +59,7 @@ pub(super) fn injected(live: &Value, injection: &Injection, extension: &str, bun
     Some(patch)
 }
 
-/// The merge patch that makes the engine owner of what we own on `live`; `None` where that is nothing.
+/// Returns the merge patch that transfers our fields on `live` to the engine, or `None` if there are none.
 pub(super) fn handed_over(live: &Value) -> Option<Value> {
     let metadata = &live["metadata"];
     let mut entries = metadata["managedFields"].as_array()?.clone();
@@ -72,7 +72,7 @@ pub(super) fn handed_over(live: &Value) -> Option<Value> {
             && entry["subresource"].is_null()
             && entry["apiVersion"] == ours["apiVersion"]
     };
-    // Without an engine that has applied it, the object is not ours to mend.
+    // An object that no engine has applied is not ours to fix.
     let engine = entries.iter_mut().find(is_engine)?;
     union(&mut engine["fieldsV1"], &ours["fieldsV1"]);
     Some(json!({"metadata": {"resourceVersion": metadata["resourceVersion"], "managedFields": entries}}))
@@ -121,7 +121,7 @@ mod tests {
     const BUNDLE: &[u8] = b"bundle";
 
     #[test]
-    fn only_the_bundle_is_applied_and_only_where_it_differs() {
+    fn bundle_is_applied_alone_and_only_if_it_differs() {
         let apply = |live: &Value, kind| injected(live, &injection(kind), "demo", BUNDLE);
         let encoded = STANDARD.encode(BUNDLE);
         let mut live = configuration();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_marked_for_it_is_left_alone() {
+    fn object_without_matching_annotation_is_skipped() {
         let rows: [(&str, Value); 5] = [
             ("/metadata/labels", json!({labels::OWNER_NAME: "another"})),
             ("/metadata/labels", json!(null)),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn our_fields_become_those_of_the_engine() {
+    fn released_fields_are_merged_into_those_of_engine() {
         let kubectl = entry("kubectl", json!({"f:metadata": {}}));
         let engine = json!({"f:spec": {"f:conversion": {"f:strategy": {}}}});
         let ours = json!({"f:spec": {"f:conversion": {"f:webhook": {"f:clientConfig": {"f:caBundle": {}}}}}});
@@ -186,8 +186,8 @@ mod tests {
             handed_over(&object(vec![kubectl.clone(), ours.clone(), engine.clone()])),
             Some(object(vec![kubectl.clone(), entry(REVISION_ENGINE_MANAGER, united)]))
         );
-        assert_eq!(handed_over(&object(vec![kubectl.clone(), engine])), None, "nothing is ours");
-        assert_eq!(handed_over(&object(vec![kubectl, ours])), None, "no engine");
+        assert_eq!(handed_over(&object(vec![kubectl.clone(), engine])), None, "no fields of ours");
+        assert_eq!(handed_over(&object(vec![kubectl, ours])), None, "not applied by the engine");
         assert_eq!(handed_over(&json!({})), None);
     }
 }

@@ -1,16 +1,16 @@
-//! The built-in provider of webhook certificates: a CA and a serving certificate for each Service that webhooks of a
-//! bundle are called by, in Secrets next to it, renewed without a failed call
+//! The built-in provider of webhook certificates: a CA and a serving certificate for each Service that serves
+//! webhooks of a bundle, in Secrets in its namespace, renewed without a failed call
 //! (docs/design/additions.md#built-in-webhook-certificates, docs/design/bundles.md#webhook-certificates).
 //!
 //! ```text
-//! contents of the revisions in force ─ needs ► Services and objects ─┐
+//! contents of active revisions ─────── needs ► Services and objects ─┐
 //! the two Secrets of a Service ─ secrets ► facts ─ plan ► next step ─┴► Secrets written, CA bundles injected
 //! ```
 //!
-//! [`needs`], [`plan`], [`secrets`] and [`injecting`] decide; what is here reads, writes and waits. The Secrets are owned by
-//! the extension and go with it by garbage collection. Deleting the Secret of a CA makes a new CA, beside which the old one
-//! stays trusted for the overlap; who suspects its key deletes both Secrets. Where another provider is selected and no
-//! extension needs this one any more, nothing is watched.
+//! [`needs`], [`plan`], [`secrets`] and [`injecting`] decide. This module reads, writes and waits. The extension owns
+//! the Secrets, so garbage collection deletes them with it. Deleting the Secret of a CA creates a new CA, and the old
+//! one stays trusted for the overlap. If its key is compromised, delete both Secrets. If another provider is selected
+//! and no extension needs this one anymore, nothing is watched.
 
 mod injecting;
 mod needs;
@@ -53,17 +53,17 @@ pub(crate) use plan::Times;
 use plan::{Cause, Step, next};
 use secrets::{Found, Owner, expiry};
 
-/// Reason of Events about certificates that were replaced.
+/// Reason of Events about renewed certificates.
 const RENEWED: &str = "WebhookCertificatesRenewed";
-/// Reason of Events about certificates that cannot be kept.
+/// Reason of Events about certificates that cannot be maintained.
 const FAILED: &str = "WebhookCertificatesFailed";
-/// Steps towards the end of one look at a Service; others who write the same Secrets cost some of them.
+/// Maximum number of steps in one pass over a Service. Concurrent writers of the same Secrets use some of them up.
 const MOST_STEPS: usize = 12;
 
-/// Wake-ups that a controller has not received yet, at most.
+/// Capacity of the channel of unblocked extensions.
 const MOST_UNBLOCKED: usize = 64;
 
-/// Makes and keeps the certificates. A handle that is cheap to clone.
+/// Issues and renews the certificates. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct WebhookCertificates(Arc<Provider>);
 
@@ -73,9 +73,9 @@ struct Provider {
     system_namespace: String,
     events: Events,
     times: Times,
-    /// Cancelled by the first extension that needs the provider.
+    /// Cancelled when the first extension needs the provider.
     needed: CancellationToken,
-    /// By name of the extension: those that need certificates, or did.
+    /// State by name of the extension, for those that need certificates or did.
     known: Mutex<HashMap<String, Known>>,
     /// Watched Secrets that block an extension: name of the extension, UID of the Secret.
     blocking: Mutex<BTreeSet<(String, String)>>,
@@ -83,13 +83,13 @@ struct Provider {
     unblocked: broadcast::Sender<String>,
 }
 
-/// What is remembered of an extension. All but `expected` can be found out again.
+/// Cached state of an extension. Everything except `expected` can be derived again.
 #[derive(Default)]
 struct Known {
     uid: String,
-    /// What the next revision needs, before there is one.
+    /// Needs of the next revision, before it exists.
     expected: Vec<Injection>,
-    /// By UID of the revision: its generation, and what its content says.
+    /// Generation and needs of each revision, by its UID.
     read: HashMap<String, (Option<i64>, Arc<Needs>)>,
     carried: HashMap<Serving, Carried>,
 }
@@ -105,19 +105,19 @@ struct Carried {
 #[derive(Clone, Copy)]
 struct Targets<'a> {
     known: &'a [Injection],
-    /// Otherwise there may be objects that lack the bundle, and no new CA may sign yet.
+    /// `true` if `known` is complete. Otherwise objects may lack the bundle, and no new CA may sign yet.
     are_all: bool,
 }
 
-/// A Service after all steps that could be taken.
+/// Result of all steps that could be taken for a Service.
 struct Kept {
     bundle: Vec<u8>,
-    /// When the next step is due.
+    /// Time of the next step.
     until: Timestamp,
 }
 
 impl WebhookCertificates {
-    /// The provider; revisions without a namespace of their own keep content in `system_namespace`.
+    /// Creates the provider. Content references without a namespace resolve to `system_namespace`.
     pub(crate) fn new(
         client: Client,
         cache: RevisionCache,
@@ -138,12 +138,12 @@ impl WebhookCertificates {
         }))
     }
 
-    /// Sees that the Secrets for these injections exist. To be called with what a revision needs, be it nothing, before
-    /// the revision is applied: its pods mount the Secrets, and an older revision's certificates stay as long as that
-    /// is in force.
+    /// Ensures that the Secrets for these injections exist. Must be called with the injections of a revision, even if
+    /// there are none, before the revision is applied: its pods mount the Secrets. Certificates of older revisions
+    /// are retained while these are active.
     ///
     /// # Errors
-    /// A Secret of this name is not ours, or the API server refuses.
+    /// A Secret of this name is not ours, or the API server rejects a request.
     pub(crate) async fn ensure(
         &self,
         extension: &ClusterExtension,
@@ -163,7 +163,7 @@ impl WebhookCertificates {
         if !injections.is_empty() {
             provider.needed.cancel();
         }
-        // A definition that is converted no longer cannot be applied while we own a part of its conversion.
+        // A CRD without conversion cannot be applied while we own a part of its conversion.
         let converted = revisions.iter().flat_map(|needs| &needs.injections);
         for injection in converted.filter(|one| one.kind == InjectionKind::Definition) {
             if !injections.iter().any(|other| (other.kind, &other.name) == (injection.kind, &injection.name))
@@ -180,7 +180,7 @@ impl Provider {
         self.known.lock().contains_key(extension)
     }
 
-    /// Reads or changes what is known of an extension; of one that had its name before, nothing is.
+    /// Reads or changes the state of an extension. State of an earlier extension of the same name is discarded.
     fn with_known<T>(&self, owner: &Owner, change: impl FnOnce(&mut Known) -> T) -> T {
         let mut all = self.known.lock();
         let known = all.entry(owner.name.clone()).or_default();
@@ -190,9 +190,9 @@ impl Provider {
         change(known)
     }
 
-    /// Brings everything about an extension in order, as far as it can be now; says when to look again.
+    /// Runs one pass over an extension. Returns the time of the next one.
     async fn pass(self: &Arc<Self>, owner: &Owner) -> Result<Timestamp, Failure> {
-        // Comes first: what exists now was expected before it was made.
+        // Must precede `revisions`: Secrets that exist now were expected before they were created.
         let existing = self.existing(owner).await?;
         let (revisions, unread) = self.revisions(owner).await;
         let newest_first: Vec<&Needs> = revisions.iter().map(AsRef::as_ref).collect();
@@ -231,7 +231,7 @@ impl Provider {
         }
     }
 
-    /// What the revisions in force need, the newest first, and why some of them could not be read.
+    /// Returns the needs of the active revisions, newest first, and the error of an unreadable one.
     async fn revisions(&self, owner: &Owner) -> (Vec<Arc<Needs>>, Option<Failure>) {
         let mut sets = self.cache.labeled(&owner.name);
         sets.retain(|set| is_in_force(set, owner));
@@ -275,7 +275,7 @@ impl Provider {
         })
     }
 
-    /// Serves one Service: Secrets in order, and the bundle in every object.
+    /// Maintains the Secrets of one Service and the bundle in its objects.
     async fn serve(
         self: &Arc<Self>,
         owner: &Owner,
@@ -304,7 +304,7 @@ impl Provider {
         Ok(kept.until)
     }
 
-    /// Takes one step after the other until there is none for now.
+    /// Executes steps until the next one is not due yet.
     async fn keep(
         self: &Arc<Self>,
         owner: &Owner,
@@ -326,7 +326,8 @@ impl Provider {
                 read.for_each(|secret| self.wake_on_change(owner, secret));
                 return Err(Failure::retry(refusal));
             }
-            // Garbage collection takes the Secrets of an extension that is gone, and its operator still uses what it has.
+            // Garbage collection deletes the Secrets of a deleted extension, and its operator still uses the mounted
+            // ones.
             if (found.ca.is_none() || found.leaf.is_none()) && !self.exists(owner).await? {
                 return Err(Failure::retry(format!("ClusterExtension {:?} is gone", owner.name)));
             }
@@ -361,7 +362,7 @@ impl Provider {
     fn announce(&self, found: &Found<'_>, step: Step, secret: &Secret) {
         let serving = found.serving;
         let service = format!("{}/{}", serving.namespace, serving.service);
-        tracing::info!(extension = found.owner.name, service, ?step, "webhook certificates written");
+        tracing::info!(extension = found.owner.name, service, ?step, "wrote webhook certificates");
         let until = expiry(secret).map_or_else(String::new, |until| format!(", valid until {until}"));
         let note = match step {
             Step::NewAuthority(_) if found.ca.is_none() && found.leaf.is_none() => return,
@@ -381,7 +382,7 @@ impl Provider {
         self.events.normal(found.owner.about.clone(), RENEWED, note);
     }
 
-    /// Puts the bundle into an object, if it is there and carries another: then `true`.
+    /// Injects the bundle into an object if it exists and lacks the bundle. Returns `true` if it was written.
     async fn inject(&self, owner: &Owner, injection: &Injection, bundle: &[u8]) -> Result<bool, Failure> {
         let api = self.objects(injection.kind);
         let Some(live) = get_live(&api, injection).await? else { return Ok(false) };
@@ -392,11 +393,11 @@ impl Provider {
         let applied = within_deadline(api.patch(&injection.name, &params, &Patch::Apply(&patch))).await;
         let (kind, name) = (injection.kind.as_str(), &injection.name);
         applied.map_err(|error| Failure::api(&error).context(format!("CA bundle of {kind} {name:?}")))?;
-        tracing::info!(extension = owner.name, kind, name, "CA bundle injected");
+        tracing::info!(extension = owner.name, kind, name, "injected CA bundle");
         Ok(true)
     }
 
-    /// Hands what we own of an object to the engine.
+    /// Transfers our fields of an object to the engine.
     async fn release(&self, owner: &Owner, injection: &Injection) -> Result<(), Failure> {
         let api = self.objects(injection.kind);
         let Some(live) = get_live(&api, injection).await? else { return Ok(()) };
@@ -406,7 +407,7 @@ impl Provider {
             within_deadline(api.patch(&injection.name, &PatchParams::default(), &Patch::Merge(&patch))).await;
         let (kind, name) = (injection.kind.as_str(), &injection.name);
         patched.map_err(|error| Failure::api(&error).context(format!("fields of {kind} {name:?}")))?;
-        tracing::info!(extension = owner.name, kind, name, "CA bundle handed over");
+        tracing::info!(extension = owner.name, kind, name, "transferred ownership of CA bundle");
         Ok(())
     }
 
@@ -419,7 +420,7 @@ impl Provider {
         Api::all_with(self.client.clone(), &resource)
     }
 
-    /// Our Secrets for the extension.
+    /// Returns our Secrets of the extension.
     async fn existing(&self, owner: &Owner) -> Result<Vec<PartialObjectMeta<Secret>>, Failure> {
         let all: Api<Secret> = Api::all(self.client.clone());
         let (ours, name) = (labels::EXT_WEBHOOK_CERTIFICATE, labels::OWNER_NAME);
@@ -429,7 +430,7 @@ impl Provider {
             .map_err(|error| Failure::api(&error).context("listing webhook certificates"))
     }
 
-    /// Removes a Secret that is not needed; one that another provider issues into becomes that provider's.
+    /// Removes a Secret that is not needed. A Secret into which another provider issues only loses our metadata.
     async fn remove_unneeded(
         &self,
         secret: &PartialObjectMeta<Secret>,
@@ -455,8 +456,8 @@ impl Provider {
             within_deadline(api.delete(&name, &params)).await.map(drop)
         };
         match done {
-            Ok(()) => tracing::info!(namespace, name, "webhook certificate not needed any more"),
-            // Gone, or written since: then there will be another look.
+            Ok(()) => tracing::info!(namespace, name, "removed unneeded webhook certificate"),
+            // Deleted, or changed since. The change triggers another pass.
             Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => {}
             Err(error) => {
                 return Err(Failure::api(&error).context(format!("removing Secret {namespace}/{name}")));
@@ -466,7 +467,7 @@ impl Provider {
     }
 }
 
-/// Whether the revision is to be on the cluster, and belongs to this extension and not to one that had its name.
+/// Returns `true` if the revision is active and does not belong to an earlier extension of the same name.
 fn is_in_force(set: &ClusterObjectSet, owner: &Owner) -> bool {
     let controller = set.owner_references().iter().find(|reference| reference.controller == Some(true));
     controller.is_none_or(|reference| reference.uid == owner.uid)
@@ -474,7 +475,7 @@ fn is_in_force(set: &ClusterObjectSet, owner: &Owner) -> bool {
         && set.spec.as_ref().is_some_and(|spec| spec.lifecycle_state == LifecycleState::Active)
 }
 
-/// The object as it is now; `None` where there is none.
+/// Reads the live object. `None` if it does not exist.
 async fn get_live(api: &Api<DynamicObject>, injection: &Injection) -> Result<Option<Value>, Failure> {
     let live = within_deadline(api.get_opt(&injection.name)).await.map_err(|error| {
         Failure::api(&error).context(format!("getting {} {:?}", injection.kind.as_str(), injection.name))
@@ -482,7 +483,7 @@ async fn get_live(api: &Api<DynamicObject>, injection: &Injection) -> Result<Opt
     live.map(serde_json::to_value).transpose().map_err(Failure::retry)
 }
 
-/// Creates the Secret, or replaces it at the version that was read. `false` where somebody else was faster.
+/// Creates the Secret, or replaces it with its resourceVersion as precondition. Returns `false` on a conflict (409).
 async fn write(secrets: &Api<Secret>, secret: &Secret) -> Result<bool, Failure> {
     let (name, params) = (secret.name_any(), PostParams::default());
     let (verb, written) = match secret.resource_version() {
@@ -499,7 +500,7 @@ async fn write(secrets: &Api<Secret>, secret: &Secret) -> Result<bool, Failure> 
     }
 }
 
-/// Time from now until `until`, none if that has passed.
+/// Returns the time until `until`, zero if it has passed.
 fn left_until(until: Timestamp) -> Duration {
     Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! What an extension needs of the built-in provider, read from the contents of its revisions. Pure.
+//! Needs of an extension, derived from the contents of its revisions. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,22 +6,22 @@ use olm_bundle::{Injection, InjectionKind, Serving, injections, issued_by_others
 use olm_revision::content::ContentPhase;
 use serde_json::Value;
 
-/// Kind and name of an object that tells the API server of a webhook.
+/// Kind and name of a webhook configuration or CRD.
 type Object = (InjectionKind, String);
 
-/// What one revision says.
+/// Needs of one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Needs {
-    /// Objects that we inject into.
+    /// Objects to inject into.
     pub injections: Vec<Injection>,
-    /// Objects that could be injected into, but are not to be.
+    /// Webhook configurations and CRDs without our annotation.
     pub unmarked: BTreeSet<Object>,
     /// Namespace and name of Secrets into which other providers issue.
     pub issued_by_others: BTreeSet<(String, String)>,
 }
 
 impl Needs {
-    /// Reads the content of a revision.
+    /// Derives the needs from the content of a revision.
     pub(super) fn of(phases: &[ContentPhase]) -> Self {
         let objects: Vec<&Value> =
             phases.iter().flat_map(|phase| &phase.objects).map(|content| &content.object).collect();
@@ -39,20 +39,20 @@ fn object(injection: &Injection) -> Object {
     (injection.kind, injection.name.clone())
 }
 
-/// What all revisions in force together need.
+/// Combined needs of all active revisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wanted {
-    /// The Services to serve, with the objects that call each.
+    /// Services to serve, with the objects that call each.
     pub servings: BTreeMap<Serving, Vec<Injection>>,
-    /// Objects that are injected into no longer, though an older revision still has them marked.
+    /// Objects that are no longer injected into, although an older revision still annotates them.
     pub released: Vec<Injection>,
     /// Namespace and name of Secrets into which other providers issue.
     pub issued_by_others: BTreeSet<(String, String)>,
 }
 
 impl Wanted {
-    /// Sums up the revisions in force, the newest first, and what the next one is `expected` to need. Every revision
-    /// gets its certificates; what becomes of an object is said by the newest revision that has it.
+    /// Combines the active revisions, newest first, and the injections that the next revision is `expected` to need.
+    /// Every revision gets its certificates. The newest revision that contains an object decides about it.
     pub(super) fn new(newest_first: &[&Needs], expected: &[Injection]) -> Self {
         let mut wanted = Self::default();
         for injection in expected {
@@ -72,13 +72,13 @@ impl Wanted {
             decided.extend(needs.unmarked.iter().cloned());
             wanted.issued_by_others.extend(needs.issued_by_others.iter().cloned());
         }
-        // An object that moved to another Service is injected into, for that one.
+        // An object that now calls another Service is injected into for that one.
         let injected: BTreeSet<Object> = wanted.servings.values().flatten().map(object).collect();
         wanted.released = released.into_iter().filter(|one| !injected.contains(&object(one))).collect();
         wanted
     }
 
-    /// Namespace and name of the Secrets that are needed: the serving certificate and the CA of each Service.
+    /// Returns namespace and name of the needed Secrets: the serving certificate and the CA of each Service.
     pub(super) fn secrets(&self) -> BTreeSet<(String, String)> {
         let both = |serving: &Serving| {
             let name = |name: &str| (serving.namespace.clone(), name.to_owned());
@@ -87,18 +87,18 @@ impl Wanted {
         self.servings.keys().flat_map(both).collect()
     }
 
-    /// Whether another provider issues the certificate of this Service.
+    /// Returns `true` if another provider issues the certificate of this Service.
     pub(super) fn is_issued_by_others(&self, serving: &Serving) -> bool {
         self.issued_by_others.contains(&(serving.namespace.clone(), serving.secret.clone()))
     }
 }
 
-/// Name of the Secret of the CA of a Service.
+/// Returns the name of a Service's CA Secret.
 pub(super) fn ca_secret(serving: &Serving) -> String {
     format!("{}-ca", serving.service)
 }
 
-/// Names that clients may call the Service by; the API server uses the first.
+/// Returns the DNS names of the Service. The API server uses the first.
 pub(super) fn dns_names(serving: &Serving) -> Vec<String> {
     let host = format!("{}.{}", serving.service, serving.namespace);
     vec![format!("{host}.svc"), format!("{host}.svc.cluster.local"), host]
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_are_read() {
+    fn needs_are_derived_from_content() {
         let definition = |name: &str, mark: &str| {
             json!({
                 "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_revision_that_has_an_object_decides() {
+    fn newest_revision_with_object_decides_about_it() {
         use InjectionKind::{Definition, Validating};
         let (v, a, b) = (
             injection(Validating, "v", "d"),
@@ -177,11 +177,11 @@ mod tests {
         let row = |service: &str, names: &[&str]| {
             (service.to_owned(), names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
         };
-        // One revision; one Service that several objects call.
+        // One revision, and one Service that several objects call.
         let alone = Wanted::new(&[&old], &[]);
         assert_eq!(targets(&alone), [row("d-service", &["v", "a.io"]), row("e-service", &["b.io"])]);
         assert!(alone.released.is_empty());
-        // A newer one converts `a.io` no longer, has not got `b.io`, and calls another Service with `v`.
+        // A newer revision stops converting `a.io`, lacks `b.io`, and calls another Service with `v`.
         let new = needs(std::slice::from_ref(&moved), &["a.io"]);
         let both = Wanted::new(&[&new, &old], &[]);
         assert_eq!(
@@ -198,14 +198,14 @@ mod tests {
             "f-service-cert",
         ];
         assert_eq!(both.secrets(), secrets.map(|name| ("ns".to_owned(), name.to_owned())).into());
-        // What is expected needs its certificates before there are objects.
+        // Expected injections need their certificates before the objects exist.
         assert_eq!(targets(&Wanted::new(&[], &[moved])), [row("f-service", &[])]);
         assert_eq!(Wanted::new(&[], &[]), Wanted::default());
     }
 
     // Case bundles-50
     #[test]
-    fn names_are_those_of_the_other_providers() {
+    fn secret_and_dns_names_match_other_providers() {
         let serving = serving("d");
         assert_eq!(ca_secret(&serving), "d-service-ca");
         assert_eq!(

@@ -1,103 +1,104 @@
-//! What is to be done next about the certificates of one Service. Pure: time and what was found are parameters.
+//! Decides the next step for the certificates of one Service. Pure: the time and the facts are parameters.
 //!
 //! ```text
-//! no CA, or it is due ► new CA, the old one stays trusted ► every object carries the bundle ► it has settled
-//!   ► serving certificate from the new CA ► nobody serves the old one any more ► the old CA is forgotten
+//! no CA, or it is due ► new CA, the old one stays trusted ► every object carries the bundle ► `settle` has passed
+//!   ► serving certificate from the new CA ► no pod serves the old one anymore ► the old CA is dropped
 //! ```
 //!
-//! A serving certificate that clients do not accept is replaced at once: there is nothing to be kept from breaking.
+//! A serving certificate that clients do not accept is replaced at once: no working call can break.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// How long the stages of a renewal take.
+/// Durations of the stages of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Times {
-    /// From when every object carries a CA until it signs: every API server has seen it by then.
+    /// From the time every object carries a CA until it signs: by then every API server has seen it.
     pub settle: Duration,
-    /// From when the new certificate is in its Secret until the CA of the one before is forgotten: every pod has seen
-    /// it by then, though kubelets refresh volumes late.
+    /// From the time the new certificate is in its Secret until the previous CA is dropped: by then every pod has
+    /// seen it, although kubelets refresh volumes late.
     pub overlap: SignedDuration,
 }
 
 impl Times {
-    /// As in production.
+    /// Production values.
     pub(crate) const DEFAULT: Self =
         Self { settle: Duration::from_secs(30), overlap: SignedDuration::from_hours(24) };
 }
 
-/// What is known about the certificates of one Service.
+/// Facts about the certificates of one Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Facts {
     /// The CA, if it can be used now.
     pub authority: Option<Authority>,
     /// The serving certificate, if the Secret holds one.
     pub leaf: Option<Leaf>,
-    /// Another provider issues the serving certificate.
+    /// `true` if another provider issues the serving certificate.
     pub issued_by_others: bool,
-    /// Value of the annotation by which a renewal is asked for.
+    /// Value of the annotation that requests a renewal.
     pub wish: Option<String>,
-    /// How long all objects have carried the current bundle, if they do.
+    /// Time for which all objects have carried the current bundle, if they do.
     pub carried_for: Option<Duration>,
 }
 
-/// What is known about a CA.
+/// Facts about a CA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Authority {
-    /// When it is to be replaced.
+    /// Time of its replacement.
     pub due: Timestamp,
-    /// The wish that it was made for, or at.
+    /// Renewal request that was pending when it was created.
     pub honoured: Option<String>,
-    /// The bundle holds CAs before it.
+    /// `true` if the bundle holds earlier CAs.
     pub has_predecessors: bool,
-    /// Its Secret is marked as ours, and the bundle in it can be used as it is.
+    /// `true` if its Secret has our metadata and the bundle in it can be used as is.
     pub is_in_order: bool,
 }
 
-/// What is known about a serving certificate.
+/// Facts about a serving certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Leaf {
-    /// When it is to be replaced.
+    /// Time of its replacement.
     pub due: Timestamp,
-    /// Clients with the current bundle accept it.
+    /// `true` if clients with the current bundle accept it.
     pub is_accepted: bool,
-    /// The current CA signed it.
+    /// `true` if the current CA signed it.
     pub is_of_current: bool,
-    /// Since when it is in its Secret. `None` where the Secret lacks that, the current bundle, or a mark of ours.
+    /// Time since which it is in its Secret. `None` if the Secret lacks the time, the current bundle, or our
+    /// metadata.
     pub in_order_since: Option<Timestamp>,
 }
 
-/// The next thing to do.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Make a CA; what was trusted stays trusted.
+    /// Create a CA. Trusted CAs stay trusted.
     NewAuthority(Cause),
-    /// Bring the Secret of the CA in order around the CA that it holds.
+    /// Rewrite the Secret of the CA around the CA that it holds.
     MendAuthority,
-    /// Make a serving certificate.
+    /// Create a serving certificate.
     NewLeaf,
-    /// Bring the Secret of the serving certificate in order around the certificate that it holds.
+    /// Rewrite the Secret of the serving certificate around the certificate that it holds.
     MendLeaf,
-    /// Trust the current CA only.
+    /// Trust only the current CA.
     Forget,
     /// Nothing before this time.
     Wait(Timestamp),
 }
 
-/// Why there is to be a new CA.
+/// Cause of a new CA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// There is none that can be used.
+    /// There is no usable CA.
     Missing,
-    /// Its time has come.
+    /// It is due.
     Due,
-    /// Somebody asked for it.
+    /// The annotation requests it.
     Asked,
 }
 
-/// Decides what to do next. [`Step::Wait`] holds while the facts stay as they are; objects that come to carry the
-/// bundle are a change of the facts.
+/// Decides the next step. [`Step::Wait`] is valid while the facts do not change. Objects that start to carry the
+/// bundle change the facts.
 pub(super) fn next(facts: &Facts, times: &Times, now: Timestamp) -> Step {
     let Some(authority) = &facts.authority else {
         return Step::NewAuthority(Cause::Missing);
@@ -106,7 +107,7 @@ pub(super) fn next(facts: &Facts, times: &Times, now: Timestamp) -> Step {
         return Step::MendAuthority;
     }
     let leaf = facts.leaf.as_ref().filter(|leaf| leaf.is_accepted);
-    // One renewal ends before the next begins: a CA that signed nothing yet would be wasted, and bundles would grow.
+    // Renewals do not overlap: a CA that signed nothing yet would be wasted, and bundles would grow.
     if facts.issued_by_others || leaf.is_none_or(|leaf| leaf.is_of_current) {
         if facts.wish.is_some() && facts.wish != authority.honoured {
             return Step::NewAuthority(Cause::Asked);
@@ -160,7 +161,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// A Service that has been served for long and needs nothing.
+    /// Returns the facts of a Service that has been served for long and needs nothing.
     fn settled() -> Facts {
         Facts {
             authority: Some(Authority {
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_made_at_once() {
+    fn missing_certificate_is_created_at_once() {
         let none = Facts { authority: None, leaf: None, carried_for: None, ..settled() };
         assert_eq!(next(&none, &Times::DEFAULT, at(NOW)), Step::NewAuthority(Cause::Missing));
         let lost = Facts { authority: None, ..settled() };
@@ -204,27 +205,27 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_mended() {
+    fn incomplete_secret_is_repaired() {
         assert_eq!(decide(|_, ca, _| ca.is_in_order = false), Step::MendAuthority);
         assert_eq!(decide(|_, _, leaf| leaf.in_order_since = None), Step::MendLeaf);
     }
 
     #[test]
-    fn rests_until_the_first_thing_is_due() {
+    fn settled_service_waits_for_earliest_due_time() {
         assert_eq!(decide(|_, _, _| ()), Step::Wait(at("2026-07-01T00:00:00Z")));
         assert_eq!(
             decide(|_, ca, _| ca.due = at("2026-06-15T00:00:00Z")),
             Step::Wait(at("2026-06-15T00:00:00Z"))
         );
-        // Whether objects carry the bundle matters to a new CA only.
+        // Objects without the bundle delay only a new CA.
         assert_eq!(decide(|facts, _, _| facts.carried_for = None), Step::Wait(at("2026-07-01T00:00:00Z")));
     }
 
     // Case additions-a44
     #[test]
-    fn a_renewal_goes_through_its_stages() {
+    fn renewal_follows_its_stages() {
         assert_eq!(decide(|_, ca, _| ca.due = at(NOW)), Step::NewAuthority(Cause::Due));
-        // The new CA is in the bundle; the leaf is that of the old one, and its Secret lacks the bundle.
+        // The new CA is in the bundle. The leaf is that of the old CA, and its Secret lacks the bundle.
         let renewed = |since: Option<&str>, carried: Option<u64>| {
             decide(|facts, ca, leaf| {
                 ca.has_predecessors = true;
@@ -235,11 +236,11 @@ mod tests {
         };
         assert_eq!(renewed(None, None), Step::MendLeaf);
         let since = Some("2026-06-01T11:59:59Z");
-        assert_eq!(renewed(since, None), Step::Wait(Timestamp::MAX), "objects do not carry it");
+        assert_eq!(renewed(since, None), Step::Wait(Timestamp::MAX), "objects do not carry the bundle");
         assert_eq!(renewed(since, Some(0)), Step::Wait(at("2026-06-01T12:00:30Z")));
         assert_eq!(renewed(since, Some(29)), Step::Wait(at("2026-06-01T12:00:01Z")));
         assert_eq!(renewed(since, Some(30)), Step::NewLeaf);
-        // The new leaf is there; pods may still serve the old one.
+        // The new leaf is in its Secret. Pods may still serve the old one.
         let overlapping = |since: &str| {
             decide(|_, ca, leaf| {
                 ca.has_predecessors = true;
@@ -252,11 +253,11 @@ mod tests {
     }
 
     #[test]
-    fn a_leaf_is_renewed_when_due_or_not_accepted() {
+    fn leaf_is_renewed_when_due_or_not_accepted() {
         let due = |leaf: &mut Leaf| leaf.due = at(NOW);
         assert_eq!(decide(|_, _, leaf| due(leaf)), Step::NewLeaf);
         assert_eq!(decide(|_, _, leaf| leaf.is_accepted = false), Step::NewLeaf);
-        // Due in the midst of a renewal of the CA: it has a third of its life left, and waits.
+        // Due during a renewal of the CA: it has a third of its life left and waits.
         let waiting = decide(|facts, ca, leaf| {
             due(leaf);
             leaf.is_of_current = false;
@@ -264,7 +265,7 @@ mod tests {
             facts.carried_for = Some(Duration::from_secs(10));
         });
         assert_eq!(waiting, Step::Wait(at("2026-06-01T12:00:20Z")));
-        // Expired in the midst of it: there is nothing to wait for.
+        // Expired during a renewal: there is nothing to wait for.
         let expired = decide(|facts, _, leaf| {
             (leaf.is_accepted, leaf.is_of_current) = (false, false);
             facts.carried_for = None;
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_is_granted_once() {
+    fn renewal_request_is_executed_once() {
         let asked = |asked: Option<String>, honoured: Option<String>| {
             decide(|facts, ca, _| (facts.wish, ca.honoured) = (asked.clone(), honoured.clone()))
         };
@@ -281,8 +282,8 @@ mod tests {
         assert_eq!(asked(wish("a"), None), Step::NewAuthority(Cause::Asked));
         assert_eq!(asked(wish("b"), wish("a")), Step::NewAuthority(Cause::Asked));
         assert_eq!(asked(wish("a"), wish("a")), rest);
-        assert_eq!(asked(None, wish("a")), rest, "the annotation was taken off");
-        // While a renewal is under way the next one waits for its end.
+        assert_eq!(asked(None, wish("a")), rest, "the annotation was removed");
+        // A renewal in progress delays the next one until its end.
         let busy = decide(|facts, ca, leaf| {
             (facts.wish, ca.honoured) = (wish("b"), wish("a"));
             (ca.has_predecessors, leaf.is_of_current) = (true, false);
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_issue_is_left_alone() {
+    fn certificate_of_other_provider_is_skipped() {
         let rest = Step::Wait(at("2032-01-01T00:00:00Z"));
         assert_eq!(decide(|facts, _, _| facts.issued_by_others = true), rest);
         for accepted in [true, false] {
@@ -312,8 +313,8 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_jumps_back_stops_nothing() {
-        // Put into the Secret in what is now the future: in order from now on.
+    fn clock_that_jumps_back_repairs_leaf_secret() {
+        // The recorded time is now in the future. It is replaced by the current time.
         assert_eq!(
             decide(|_, _, leaf| leaf.in_order_since = Some(at("2030-01-01T00:00:00Z"))),
             Step::MendLeaf

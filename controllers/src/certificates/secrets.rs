@@ -1,5 +1,5 @@
-//! The two Secrets of a Service: whose they are, what they hold, and what is to be written into them. Pure apart from
-//! the keys, which are random and never logged.
+//! The two Secrets of a Service: their owner, their content, and the Secret to write. Pure except for the keys, which
+//! are random and never logged.
 
 use std::collections::BTreeMap;
 
@@ -22,15 +22,15 @@ use super::plan::{Authority, Facts, Leaf, Step};
 /// Values of the label on our Secrets.
 const CA: &str = "ca";
 const SERVING: &str = "serving";
-/// CAs in a bundle, at most. So many can only come together when renewals are asked for in quick succession.
+/// Maximum number of CAs in a bundle. Only renewals requested in quick succession reach it.
 const MOST_TRUSTED: usize = 8;
-/// What other providers write on the Secrets that they made for a certificate or Service of this name.
+/// Annotations that other providers set on the Secrets that they create for a certificate or Service of this name.
 const CERT_MANAGER_MARK: &str = "cert-manager.io/certificate-name";
 const OPENSHIFT_MARKS: [&str; 2] = [
     "service.beta.openshift.io/originating-service-name",
     "service.alpha.openshift.io/originating-service-name",
 ];
-/// Prefixes of all that they write there.
+/// Prefixes of all annotations and labels of theirs.
 const PREFIXES_OF_OTHERS: [&str; 4] = [
     "cert-manager.io",
     "controller.cert-manager.io",
@@ -38,16 +38,16 @@ const PREFIXES_OF_OTHERS: [&str; 4] = [
     "service.alpha.openshift.io",
 ];
 
-/// The extension that Secrets belong to.
+/// The extension that owns Secrets.
 #[derive(Clone, Debug)]
 pub(super) struct Owner {
-    /// Its name.
+    /// Name of the extension.
     pub name: String,
-    /// Its UID.
+    /// UID of the extension.
     pub uid: String,
-    /// The renewal that it asks for.
+    /// Requested renewal, from the annotation.
     pub wish: Option<String>,
-    /// What Events are about.
+    /// Reference for Events.
     pub about: ObjectReference,
     reference: Option<OwnerReference>,
 }
@@ -69,7 +69,8 @@ impl Owner {
         secret.owner_references().iter().any(|reference| reference.uid == self.uid)
     }
 
-    /// Whether a Secret with our label is ours to remove: a bundle may have put the label on one of its own.
+    /// Returns `true` if a Secret with our label may be removed. A bundle may have set the label on a Secret of its
+    /// own.
     pub(super) fn may_remove<K: Resource>(&self, secret: &K) -> bool {
         secret.owner_references().is_empty() || self.owns(secret)
     }
@@ -83,24 +84,24 @@ impl Owner {
     }
 }
 
-/// A Secret that we must not write.
+/// Reason why a Secret must not be written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
-    /// Somebody made it.
+    /// It was created by another client.
     #[error(
         "Secret {0} exists and is not one of OLM: the built-in provider of webhook certificates needs this name and \
          overwrites nothing; remove the Secret"
     )]
     Foreign(String),
-    /// It is that of another extension.
+    /// It belongs to another extension.
     #[error("Secret {secret} holds webhook certificates of ClusterExtension {extension:?}")]
     OfAnother {
         /// Namespace and name.
         secret: String,
-        /// Who has it.
+        /// Owning extension.
         extension: String,
     },
-    /// It is that of an extension of this name which is gone.
+    /// It belongs to a deleted extension of the same name.
     #[error(
         "Secret {0} belongs to a deleted ClusterExtension of this name; it is made anew once garbage collection has \
          removed it"
@@ -108,14 +109,14 @@ pub(super) enum Refusal {
     Abandoned(String),
 }
 
-/// The Secrets of a Service as they are.
+/// The observed Secrets of a Service.
 #[derive(Clone, Debug)]
 pub(super) struct Found<'a> {
-    /// Whose they are to be.
+    /// Extension that is to own them.
     pub owner: &'a Owner,
     /// The Service.
     pub serving: &'a Serving,
-    /// Another provider issues the serving certificate.
+    /// `true` if another provider issues the serving certificate.
     pub issued_by_others: bool,
     /// Secret of the CA.
     pub ca: Option<Secret>,
@@ -124,7 +125,7 @@ pub(super) struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// Whether both are ours to write, now or once the other provider has let go.
+    /// Checks that we may write both Secrets, now or after the other provider has stopped issuing.
     pub(super) fn check(&self) -> Result<(), Refusal> {
         if let Some(secret) = &self.ca {
             possession(self.owner, secret, false)?;
@@ -135,13 +136,13 @@ impl Found<'_> {
         Ok(())
     }
 
-    /// What clients trust now, as it is to be in every object: the current CA first.
+    /// Returns the CAs that clients must trust now, the current one first.
     pub(super) fn bundle(&self, now: Timestamp) -> Vec<u8> {
         let texts = self.ca.as_ref().map(|secret| [value(secret, "tls.crt"), value(secret, "ca.crt")]);
         merged_bundle(texts.into_iter().flatten(), MOST_TRUSTED, now)
     }
 
-    /// The facts that decide what is done next.
+    /// Returns the facts that decide the next step.
     pub(super) fn facts(&self, carried_for: Option<std::time::Duration>, now: Timestamp) -> Facts {
         let bundle = self.bundle(now);
         Facts {
@@ -180,10 +181,10 @@ impl Found<'_> {
         })
     }
 
-    /// The Secret to write for a step; `None` for a step that writes none.
+    /// Returns the Secret to write for a step, or `None` for a step that writes none.
     ///
     /// # Errors
-    /// No certificate can be made for the names of this Service, or by this CA.
+    /// No certificate can be created for the names of this Service, or by this CA.
     pub(super) fn written(&self, step: Step, now: Timestamp) -> Result<Option<Secret>, CertificateError> {
         let bundle = self.bundle(now);
         let ca = self.ca.as_ref().map(pair);
@@ -218,7 +219,7 @@ impl Found<'_> {
         let names = dns_names(self.serving);
         let origin = format!("Secret {}/{}", self.serving.namespace, ca_secret(self.serving));
         let pair = new_leaf(ca, &origin, &names, now)?;
-        // Whatever the cause, a certificate that is not accepted would be replaced again and again.
+        // A certificate that is not accepted, whatever the cause, would be replaced in a loop.
         if is_accepted(&pair, bundle, &names, now) {
             return Ok(pair);
         }
@@ -240,7 +241,8 @@ impl Found<'_> {
         self.secret(&self.serving.secret, SERVING, self.leaf.as_ref(), pair, bundle, record)
     }
 
-    /// The Secret to write: at the version of `stored`, with its marks but those of other providers.
+    /// Returns the Secret to write: with the resourceVersion of `stored` and its metadata, except that of other
+    /// providers.
     fn secret(
         &self,
         name: &str,
@@ -269,7 +271,7 @@ impl Found<'_> {
             metadata.finalizers.clone_from(&stored.metadata.finalizers);
             metadata.labels = Some(kept(stored.labels()));
             metadata.annotations = Some(kept(stored.annotations()));
-            // The type of a Secret cannot be changed.
+            // The type of a Secret is immutable.
             kind = stored.type_.clone().unwrap_or(kind);
         }
         metadata.labels.get_or_insert_default().extend(
@@ -291,7 +293,7 @@ impl Found<'_> {
     }
 }
 
-/// Whether the extension may write the Secret.
+/// Checks that the extension may write the Secret.
 fn possession(owner: &Owner, secret: &Secret, is_left: bool) -> Result<(), Refusal> {
     let name = || format!("{}/{}", secret.namespace().unwrap_or_default(), secret.name_any());
     let is_marked = secret.labels().contains_key(labels::EXT_WEBHOOK_CERTIFICATE);
@@ -306,7 +308,7 @@ fn possession(owner: &Owner, secret: &Secret, is_left: bool) -> Result<(), Refus
     }
 }
 
-/// Whether another provider made the Secret for this Service.
+/// Returns `true` if another provider created the Secret for this Service.
 fn is_left_by_others(secret: &Secret, serving: &Serving) -> bool {
     let says = |key: &str, value: &str| secret.annotations().get(key).is_some_and(|said| said == value);
     says(CERT_MANAGER_MARK, &serving.secret) || OPENSHIFT_MARKS.iter().any(|key| says(key, &serving.service))
@@ -324,7 +326,7 @@ fn pair(secret: &Secret) -> PemPair {
     PemPair { certificate: value(secret, "tls.crt").to_vec(), key: value(secret, "tls.key").to_vec() }
 }
 
-/// Until when the certificate in a Secret is valid; `None` where it holds none.
+/// Returns the end of validity of the certificate in a Secret, or `None` if it holds none.
 pub(super) fn expiry(secret: &Secret) -> Option<Timestamp> {
     Validity::of(value(secret, "tls.crt")).map(|validity| validity.until)
 }

@@ -1,4 +1,4 @@
-//! What becomes of the Secrets, stage by stage.
+//! The Secrets of a Service, stage by stage.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn owner(uid: &str, wish: Option<&str>) -> Owner {
     Owner::of(&serde_json::from_value::<ClusterExtension>(extension).unwrap())
 }
 
-/// The Secrets of a Service on a cluster without anybody else.
+/// The Secrets of a Service, without concurrent writers.
 struct Cluster {
     owner: Owner,
     serving: Serving,
@@ -46,12 +46,12 @@ impl Cluster {
         Found { owner: &self.owner, serving: &self.serving, issued_by_others: false, ca, leaf }
     }
 
-    /// Takes steps until there is none; returns them and what is waited for.
+    /// Executes steps until the next one waits. Returns them and the time of the next one.
     fn settle(&mut self, now: &str, carried_for: Option<u64>) -> (Vec<Step>, Timestamp) {
         let (now, mut steps) = (at(now), Vec::new());
         loop {
             let bundle = self.found().bundle(now);
-            // Objects carry a bundle only after it was made.
+            // Objects carry a bundle only after it was created.
             let carried = carried_for.filter(|_| steps.is_empty()).map(Duration::from_secs);
             let step = next(&self.found().facts(carried, now), &Times::DEFAULT, now);
             let Some(secret) = self.found().written(step, now).unwrap() else {
@@ -77,7 +77,7 @@ impl Cluster {
 const NEW: Step = Step::NewAuthority(Cause::Missing);
 
 #[test]
-fn secrets_are_made_and_marked() {
+fn new_secrets_have_metadata_and_accepted_certificate() {
     let mut cluster = Cluster::empty();
     assert_eq!(cluster.settle(START, None), (vec![NEW, Step::NewLeaf], at("2026-03-10T00:00:00Z")));
     let leaf = cluster.leaf.clone().unwrap();
@@ -98,12 +98,12 @@ fn secrets_are_made_and_marked() {
     assert_eq!(leaf.type_.as_deref(), Some("kubernetes.io/tls"));
     let ca = cluster.ca.clone().unwrap();
     assert_eq!((ca.name_any().as_str(), value(&ca, "ca.crt")), ("d-service-ca", value(&leaf, "ca.crt")));
-    assert_eq!(cluster.settle(START, None).0, [], "nothing is written twice");
+    assert_eq!(cluster.settle(START, None).0, [], "unchanged Secrets are not written");
 }
 
 // Case additions-a44
 #[test]
-fn a_renewal_never_leaves_a_served_certificate_untrusted() {
+fn served_certificate_stays_trusted_during_renewal() {
     let mut cluster = Cluster::empty();
     cluster.settle(START, None);
     let first = cluster.leaf.clone().unwrap();
@@ -119,30 +119,30 @@ fn a_renewal_never_leaves_a_served_certificate_untrusted() {
     assert_eq!(cluster.settle(asked, Some(10)), (vec![], at("2026-01-20T12:00:20Z")));
     let signed = "2026-01-20T12:00:30Z";
     assert_eq!(cluster.settle(signed, Some(30)), (vec![Step::NewLeaf], at("2026-01-21T12:00:30Z")));
-    // A pod may serve either.
+    // Pods may serve either certificate.
     let second = cluster.leaf.clone().unwrap();
     assert_ne!(pair(&second), pair(&first));
     assert!(cluster.is_trusted(&first, signed) && cluster.is_trusted(&second, signed));
     let over = "2026-01-21T12:00:30Z";
     assert_eq!(cluster.settle(over, Some(3600)).0, [Step::Forget, Step::MendLeaf]);
     assert!(!cluster.is_trusted(&first, over) && cluster.is_trusted(&second, over));
-    assert_eq!(cluster.settle(over, Some(3600)).0, [], "a wish is granted once");
+    assert_eq!(cluster.settle(over, Some(3600)).0, [], "a renewal request is executed once");
 }
 
 #[test]
-fn what_was_lost_or_damaged_is_made_again() {
+fn lost_or_damaged_secret_is_recreated() {
     let mut cluster = Cluster::empty();
     cluster.settle(START, None);
     let first = cluster.leaf.clone().unwrap();
-    // The Secret of the CA is lost: what it signed stays trusted until everybody knows the next.
+    // Without the Secret of the CA, certificates that it signed stay trusted until all objects carry the next CA.
     cluster.ca = None;
     assert_eq!(cluster.settle(START, Some(3600)).0, [NEW, Step::MendLeaf]);
     assert!(cluster.is_trusted(&first, START) && pair(cluster.leaf.as_ref().unwrap()) == pair(&first));
-    // Both are.
+    // Both Secrets are lost.
     (cluster.ca, cluster.leaf) = (None, None);
     assert_eq!(cluster.settle(START, Some(3600)).0, [NEW, Step::NewLeaf]);
     assert!(!cluster.is_trusted(&first, START));
-    // Texts, keys and marks that somebody spoilt.
+    // Damaged values, keys and labels.
     let good = (cluster.ca.clone(), cluster.leaf.clone());
     let set = |secret: &mut Option<Secret>, key: &str, text: &[u8]| {
         let data = secret.as_mut().unwrap().data.as_mut().unwrap();
@@ -170,26 +170,26 @@ fn what_was_lost_or_damaged_is_made_again() {
 }
 
 #[test]
-fn clocks_may_jump() {
+fn clock_jumps_are_repaired() {
     let mut cluster = Cluster::empty();
     cluster.settle(START, None);
     let first = cluster.leaf.clone().unwrap();
-    // Another leader's clock is behind by less than a day.
+    // The clock of another leader is behind by less than a day.
     assert_eq!(cluster.settle("2026-01-09T12:00:01Z", None).0, [Step::MendLeaf]);
-    // Started again after the serving certificate expired; after the CA did.
+    // Restarted after the serving certificate has expired, then after the CA has.
     let late = "2026-05-01T00:00:00Z";
     assert_eq!(cluster.settle(late, None).0, [Step::NewLeaf]);
     let very_late = "2036-05-01T00:00:00Z";
     assert_eq!(cluster.settle(very_late, None).0, [NEW, Step::NewLeaf]);
-    assert_eq!(count(&cluster.found().bundle(at(very_late))), 1, "expired CAs are forgotten");
-    // Back from the future: what is not valid yet is no use.
+    assert_eq!(count(&cluster.found().bundle(at(very_late))), 1, "expired CAs are dropped");
+    // The clock returns: certificates that are not valid yet cannot be used.
     assert_eq!(cluster.settle(START, None).0, [NEW, Step::NewLeaf]);
     let leaf = cluster.leaf.clone().unwrap();
     assert!(cluster.is_trusted(&leaf, START) && !cluster.is_trusted(&first, START));
 }
 
 #[test]
-fn what_another_provider_left_is_taken_over_without_a_gap() {
+fn secret_of_another_provider_is_adopted_without_gap() {
     let mut cluster = Cluster::empty();
     let theirs = new_ca("their-ca", at(START)).unwrap();
     let served = new_leaf(&theirs, "test", &dns_names(&serving()), at(START)).unwrap();
@@ -220,19 +220,19 @@ fn what_another_provider_left_is_taken_over_without_a_gap() {
         assert_eq!(taken.finalizers(), ["example.com/f"]);
         assert!(!taken.annotations().keys().chain(taken.labels().keys()).any(|key| is_of_others(key)));
         assert_eq!(cluster.settle(START, Some(30)).0, [Step::NewLeaf]);
-        // While they still issue it, it is theirs.
+        // While they still issue it, the Secret is theirs.
         (cluster.ca, cluster.leaf) = (None, Some(secret));
         let found = Found { issued_by_others: true, ..cluster.found() };
         let ca = found.written(NEW, at(START)).unwrap();
         let found = Found { ca, ..found };
         let step = next(&found.facts(Some(Duration::MAX), at(START)), &Times::DEFAULT, at(START));
         assert_eq!(step, Step::Wait(found.facts(None, at(START)).authority.unwrap().due));
-        assert_eq!(count(&found.bundle(at(START))), 2, "what they issued is trusted");
+        assert_eq!(count(&found.bundle(at(START))), 2, "their certificate is trusted");
     }
 }
 
 #[test]
-fn what_is_not_ours_is_refused_by_name() {
+fn foreign_secret_is_refused_with_its_name() {
     let ours = json!({
         labels::EXT_WEBHOOK_CERTIFICATE: "serving", labels::OWNER_NAME: "demo"});
     let another = json!({
@@ -263,10 +263,10 @@ fn what_is_not_ours_is_refused_by_name() {
         let cluster = Cluster { leaf: Some(secret), ..Cluster::empty() };
         let refusal = cluster.found().check().err().map(|refusal| refusal.to_string());
         assert_eq!(refusal.as_deref(), refused);
-        // What another provider issues is not written.
+        // A Secret into which another provider issues is not written.
         assert_eq!(Found { issued_by_others: true, ..cluster.found() }.check(), Ok(()));
     }
-    // Nobody else makes CAs of these names.
+    // No other provider creates CAs of these names.
     let secret =
         json!({"metadata": {"name": "d-service-ca", "namespace": "ns", "annotations": left("d-service-ca")}});
     let cluster = Cluster { ca: Some(serde_json::from_value(secret).unwrap()), ..Cluster::empty() };
@@ -275,7 +275,7 @@ fn what_is_not_ours_is_refused_by_name() {
 }
 
 #[test]
-fn what_an_extension_installs_is_not_removed_for_its_label() {
+fn labeled_secret_of_revision_is_not_removed() {
     for (owners, may_remove) in [(vec![], true), (vec!["u"], true), (vec!["revision"], false)] {
         let reference = |uid: &&str| json!({"apiVersion": "v1", "kind": "K", "name": "n", "uid": uid});
         let owners: Vec<Value> = owners.iter().map(reference).collect();
@@ -286,7 +286,7 @@ fn what_an_extension_installs_is_not_removed_for_its_label() {
 }
 
 #[test]
-fn a_name_that_no_client_accepts_is_an_error() {
+fn service_name_that_clients_reject_is_an_error() {
     let mut cluster = Cluster::empty();
     cluster.serving.service = "s".repeat(64);
     let ca = cluster.found().written(NEW, at(START)).unwrap();

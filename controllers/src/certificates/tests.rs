@@ -26,16 +26,16 @@ use world::{
 
 use InjectionKind::{Definition, Mutating, Validating};
 
-/// Short enough for a test to see the end, and longer than the pod below takes to see a new certificate.
+/// Short enough for a test to reach the end, and longer than the pod below needs to see a new certificate.
 const QUICK: Times = Times { settle: Duration::from_secs(2), overlap: SignedDuration::from_secs(8) };
-/// How late the pod sees what is in its Secret.
+/// Delay until the pod sees a change of its Secret.
 const LAG: Duration = Duration::from_secs(2);
 
 const OBJECTS: [(InjectionKind, &str); 3] =
     [(Validating, "v.example.com"), (Mutating, "m.example.com"), (Definition, CRD)];
 
 impl World {
-    /// The bundle that all these objects carry, if they agree.
+    /// Returns the bundle that all these objects carry, if they agree.
     async fn common(&self, objects: &[(InjectionKind, &str)]) -> Option<Vec<u8>> {
         let mut common = None;
         for (kind, name) in objects {
@@ -70,7 +70,7 @@ fn managers(object: &Value, field: &str) -> Vec<String> {
 
 // docs/design/bundles.md#webhook-certificates; case additions-a44: from the first revision to the last
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bundle_with_webhooks_lives() {
+async fn webhook_certificates_follow_revisions_from_first_to_last() {
     let world = World::start().await;
     let webhook = Webhook::start();
     let extension = world.extension("demo").await;
@@ -96,13 +96,13 @@ async fn a_bundle_with_webhooks_lives() {
     }
     eventually("the webhook is called", async || world.call().await.ok()).await;
 
-    what_is_edited_comes_back(&world, &bundle).await;
+    edited_bundle_is_restored(&world, &bundle).await;
     applying.stop().await;
-    let applying = the_engine_leaves_it_alone(&world).await;
-    a_renewal_fails_no_call(&world, &webhook, &first).await;
-    secrets_come_back(&world).await;
+    let applying = engine_does_not_write_ca_bundle(&world).await;
+    renewal_fails_no_call(&world, &webhook, &first).await;
+    deleted_secrets_are_recreated(&world).await;
 
-    // Another process takes over; the next revision converts no longer, and mutates no longer.
+    // Another process starts to lead. The next revision drops conversion and the mutating webhook.
     keeping.stop().await;
     let provider = world.provider(QUICK);
     let keeping = world.keep(&provider);
@@ -119,7 +119,7 @@ async fn a_bundle_with_webhooks_lives() {
     assert_eq!(world.live(Mutating, "m.example.com").await, None);
     world.until_injected(&OBJECTS[..1]).await;
 
-    // The last one has no webhooks.
+    // The last revision has no webhooks.
     let phases = [vec![definition(false)]];
     provider.ensure(&extension, &needed(&phases)).await.unwrap();
     world.revise(&extension, 3, &phases).await;
@@ -128,12 +128,12 @@ async fn a_bundle_with_webhooks_lives() {
         (world.pair(LEAF).await.is_none() && world.pair(CA).await.is_none()).then_some(())
     })
     .await;
-    eventually("nothing is remembered", async || (!provider.0.is_known("demo")).then_some(())).await;
+    eventually("the extension is forgotten", async || (!provider.0.is_known("demo")).then_some(())).await;
     keeping.stop().await;
     applying.stop().await;
 }
 
-async fn what_is_edited_comes_back(world: &World, bundle: &[u8]) {
+async fn edited_bundle_is_restored(world: &World, bundle: &[u8]) {
     let path = "/webhooks/0/clientConfig/caBundle";
     let edited = Instant::now();
     world.edit(Validating, "v.example.com", json!([{"op": "replace", "path": path, "value": "eA=="}])).await;
@@ -144,8 +144,8 @@ async fn what_is_edited_comes_back(world: &World, bundle: &[u8]) {
     eprintln!("edited bundles were back after {:?}", edited.elapsed());
 }
 
-/// An engine that has seen nothing yet writes nothing, and what it repairs keeps the bundle.
-async fn the_engine_leaves_it_alone(world: &World) -> Running {
+/// A new engine writes nothing without drift, and correcting drift retains the bundle.
+async fn engine_does_not_write_ca_bundle(world: &World) -> Running {
     let versions = async || {
         let mut versions = Vec::new();
         for (kind, name) in OBJECTS {
@@ -155,7 +155,7 @@ async fn the_engine_leaves_it_alone(world: &World) -> Running {
     };
     let before = versions().await;
     let applying = world.apply();
-    // Something that it does repair, in the same phase and after the definition.
+    // Drift that it does correct, in the same phase and after the CRD.
     world
         .edit(
             Validating,
@@ -163,27 +163,27 @@ async fn the_engine_leaves_it_alone(world: &World) -> Running {
             json!([{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"}]),
         )
         .await;
-    eventually("the engine repairs", async || {
+    eventually("the engine corrects drift", async || {
         let live = world.live(Validating, "v.example.com").await?;
         (live["webhooks"][0]["failurePolicy"] == "Fail" && carried(&live).is_some()).then_some(())
     })
     .await;
     let after = versions().await;
-    assert_eq!(before[1..], after[1..], "nothing else was written");
+    assert_eq!(before[1..], after[1..], "no other object was written");
     let live = world.live(Validating, "v.example.com").await.unwrap();
     assert_eq!(managers(&live, "f:caBundle"), [WEBHOOK_CERTIFICATES_MANAGER]);
     assert!(managers(&live, "f:failurePolicy").contains(&REVISION_ENGINE_MANAGER.to_owned()));
     applying
 }
 
-/// Looks at every stage of a renewal while calls go on, with a pod that sees its Secret late.
-async fn a_renewal_fails_no_call(world: &World, webhook: &Webhook, first: &PemPair) {
+/// Checks every stage of a renewal during continuous calls, with a pod that sees its Secret late.
+async fn renewal_fails_no_call(world: &World, webhook: &Webhook, first: &PemPair) {
     world.ask_for_renewal("demo", "2026-01-01T00:00:00Z").await;
     let mut served = first.clone();
-    // Certificates in the Secret, and since when.
+    // Certificates in the Secret, with the time at which they appeared.
     let mut seen = vec![(first.clone(), Instant::now())];
     let mut stages = Vec::new();
-    eventually("the old CA is forgotten", async || {
+    eventually("the old CA is dropped", async || {
         let called = world.call().await;
         assert_eq!(called, Ok(()), "stages {stages:?}");
         let (leaf, _) = world.pair(LEAF).await.unwrap();
@@ -207,9 +207,10 @@ async fn a_renewal_fails_no_call(world: &World, webhook: &Webhook, first: &PemPa
         (stage == (1, 2)).then_some(())
     })
     .await;
-    // Trusted CAs, and certificates so far: both are trusted before and after the new certificate is there.
+    // Number of trusted CAs and of certificates so far: both CAs are trusted before and after the new certificate
+    // appears.
     assert_eq!(stages, [(1, 1), (2, 1), (2, 2), (1, 2)]);
-    let (second, bundle) = eventually("the bundle beside the certificate", async || {
+    let (second, bundle) = eventually("the bundle in the serving Secret is updated", async || {
         let (leaf, bundle) = world.pair(LEAF).await?;
         (count(&bundle) == 1).then_some((leaf, bundle))
     })
@@ -226,17 +227,18 @@ async fn a_renewal_fails_no_call(world: &World, webhook: &Webhook, first: &PemPa
             ),
         )
     };
-    eventually("Events", async || (noted().await == (1, 1)).then_some(())).await;
+    eventually("both Events are published", async || (noted().await == (1, 1)).then_some(())).await;
 }
 
-/// The Secret of the serving certificate, with and without that of the CA.
-async fn secrets_come_back(world: &World) {
+/// Deletes the Secret of the serving certificate, without and with that of the CA.
+async fn deleted_secrets_are_recreated(world: &World) {
     world.remove_secret(LEAF).await;
-    let (leaf, bundle) = eventually("the serving certificate", async || world.pair(LEAF).await).await;
+    let (leaf, bundle) =
+        eventually("the serving certificate is recreated", async || world.pair(LEAF).await).await;
     assert!(accepted(&leaf, &bundle));
     world.remove_secret(CA).await;
     world.remove_secret(LEAF).await;
-    eventually("both", async || {
+    eventually("both Secrets are recreated", async || {
         let (leaf, _) = world.pair(LEAF).await?;
         let bundle = world.pair(CA).await?.1;
         accepted(&leaf, &bundle).then_some(())
@@ -246,7 +248,7 @@ async fn secrets_come_back(world: &World) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn secrets_of_others() {
+async fn foreign_secret_blocks_and_foreign_leftover_is_adopted() {
     let world = World::start().await;
     let extension = world.extension("demo").await;
     let injections = needed(&[vec![service(), configuration(Validating, "v.example.com", 443)]]);
@@ -258,15 +260,15 @@ async fn secrets_of_others() {
         let secret = serde_json::from_value(secret).unwrap();
         world.secrets().create(&PostParams::default(), &secret).await.unwrap();
     };
-    // Somebody's.
+    // A Secret of another client.
     put(LEAF, json!({})).await;
     let refused = provider.ensure(&extension, &injections).await.unwrap_err().to_string();
     assert!(refused.starts_with("Secret ns/d-service-cert exists and is not one of OLM: "), "{refused}");
-    assert_eq!(world.pair(CA).await, None, "nothing is made beside it");
+    assert_eq!(world.pair(CA).await, None, "no CA is created");
     let mut unblocked = pin!(provider.unblocked::<ClusterExtension>());
     world.remove_secret(LEAF).await;
     assert_eq!(timeout(Duration::from_secs(30), unblocked.next()).await.unwrap().unwrap().name, "demo");
-    // That of an extension which is gone: nobody collects it here.
+    // A Secret of a deleted extension. This control plane has no garbage collector.
     let owners = json!([{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
         "name": "demo", "uid": "before"}]);
     let marks = json!({labels::EXT_WEBHOOK_CERTIFICATE: "ca", labels::OWNER_NAME: "demo"});
@@ -274,22 +276,22 @@ async fn secrets_of_others() {
     let refused = provider.ensure(&extension, &injections).await.unwrap_err().to_string();
     assert!(refused.starts_with("Secret ns/d-service-ca belongs to a deleted ClusterExtension"), "{refused}");
     world.remove_secret(CA).await;
-    // What cert-manager left is taken over.
+    // A Secret that cert-manager left behind is adopted.
     put(LEAF, json!({"annotations": {"cert-manager.io/certificate-name": LEAF}})).await;
     provider.ensure(&extension, &injections).await.unwrap();
     let taken = world.secrets().get(LEAF).await.unwrap();
     assert_eq!(taken.owner_references()[0].uid, extension.uid().unwrap());
     assert!(!taken.annotations().contains_key("cert-manager.io/certificate-name"));
-    // Another extension wants the same.
+    // Another extension needs the same Secret.
     let other = world.extension("other").await;
     let refused = provider.ensure(&other, &injections).await.unwrap_err().to_string();
     assert_eq!(refused, "Secret ns/d-service-ca holds webhook certificates of ClusterExtension \"demo\"");
-    // A namespace that is not there.
+    // A namespace that does not exist.
     let mut elsewhere = injections.clone();
     elsewhere[0].serving.namespace = "nowhere".to_owned();
     let refused = provider.ensure(&other, &elsewhere).await.unwrap_err().to_string();
     assert_eq!(refused, "creating Secret nowhere/d-service-ca: namespaces \"nowhere\" not found");
-    // Garbage collection takes the Secrets of an extension that is gone.
+    // Garbage collection deletes the Secrets of a deleted extension.
     world.extensions().delete("demo", &DeleteParams::default()).await.unwrap();
     world.remove_secret(CA).await;
     world.remove_secret(LEAF).await;
@@ -298,9 +300,9 @@ async fn secrets_of_others() {
     assert_eq!((world.pair(CA).await, world.pair(LEAF).await), (None, None));
 }
 
-// An extension whose Secrets cannot be kept says so, and does not hold up another.
+// An extension whose Secrets cannot be maintained gets an Event and does not delay another.
 #[tokio::test(flavor = "multi_thread")]
-async fn one_failing_extension_delays_no_other() {
+async fn failing_extension_delays_no_other() {
     let world = World::start().await;
     let (failing, well) = (world.extension("failing").await, world.extension("well").await);
     let phases = [vec![service(), configuration(Validating, "v.example.com", 443)]];
@@ -308,8 +310,8 @@ async fn one_failing_extension_delays_no_other() {
     provider.ensure(&failing, &needed(&phases)).await.unwrap();
     world.revise(&failing, 1, &phases).await;
     let keeping = world.keep(&provider);
-    // The Secret is replaced by somebody's.
-    eventually("somebody's Secret is there", async || {
+    // Another client replaces the Secret.
+    eventually("the foreign Secret exists", async || {
         world.secrets().delete(LEAF, &DeleteParams::default()).await.ok();
         let secret = json!({"metadata": {"name": LEAF}, "type": "Opaque"});
         world.secrets().create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.ok()
@@ -324,13 +326,13 @@ async fn one_failing_extension_delays_no_other() {
     provider.ensure(&well, &needed(&phases)).await.unwrap();
     let applying = world.apply();
     world.revise(&well, 1, &phases).await;
-    eventually("the other is served", async || {
+    eventually("the other extension is served", async || {
         let bundle = world.pair("e-service-ca").await?.1;
         (carried(&world.live(Validating, "w.example.com").await?)? == bundle).then_some(())
     })
     .await;
     applying.stop().await;
-    // A revision whose content is lost may have objects that lack a new CA: that signs nothing.
+    // A revision whose content is lost may have objects that lack a new CA, so that CA must not sign.
     let blind = world.extension("blind").await;
     let text = text.replace("d-service", "f-service").replace("w.example", "x.example");
     provider.ensure(&blind, &needed(&[serde_json::from_str(&text).unwrap()])).await.unwrap();
@@ -346,14 +348,17 @@ async fn one_failing_extension_delays_no_other() {
     .await;
     let carried: Vec<usize> =
         provider.0.known.lock()["blind"].carried.values().map(|carried| count(&carried.bundle)).collect();
-    assert!(carried.iter().all(|count| *count == 1), "{carried:?}: not known of the bundle with both");
+    assert!(
+        carried.iter().all(|count| *count == 1),
+        "{carried:?}: must not include the bundle with both CAs"
+    );
     assert_eq!(world.pair("f-service-cert").await.unwrap().0, first);
     keeping.stop().await;
 }
 
-// The newest provider has the Secret once no revision of another is in force, and nobody writes over anybody.
+// The newest provider owns the Secret once no revision with another is active, and they never overwrite each other.
 #[tokio::test(flavor = "multi_thread")]
-async fn providers_take_turns() {
+async fn providers_hand_over_secret_with_active_revisions() {
     let world = World::start().await;
     let extension = world.extension("demo").await;
     let ours = [vec![service(), configuration(Validating, "v.example.com", 443)]];
@@ -366,39 +371,43 @@ async fn providers_take_turns() {
     provider.ensure(&extension, &needed(&ours)).await.unwrap();
     world.revise(&extension, 1, &ours).await;
     let keeping = world.keep(&provider);
-    // cert-manager issues for the next revision, which is not there to be upset by us.
+    // cert-manager issues for the next revision, and we must not interfere.
     provider.ensure(&extension, &needed(&theirs)).await.unwrap();
     world.revise(&extension, 2, &theirs).await;
-    eventually("it is seen", async || (provider.0.known.lock()["demo"].read.len() == 2).then_some(())).await;
+    eventually("both revisions are read", async || {
+        (provider.0.known.lock()["demo"].read.len() == 2).then_some(())
+    })
+    .await;
     let (mut pair, _) = world.pair(LEAF).await.unwrap();
     pair.certificate = b"of cert-manager".to_vec();
     let passed = async || {
         let before = world.pair(CA).await.unwrap();
         world.remove_secret(CA).await;
         let is_new = async || (world.pair(CA).await? != before).then_some(());
-        eventually("a CA is made, and its Secret seen", is_new).await;
+        eventually("a new CA exists", is_new).await;
     };
     world.issue(LEAF, &pair).await;
     passed().await;
     assert_eq!(world.pair(LEAF).await.unwrap().0, pair);
-    // Our last revision goes: what others issue is theirs.
+    // Archives our last revision: the Secret belongs to the other provider from now on.
     world.archive("demo-1").await;
-    eventually("the Secret of the CA is gone", async || world.pair(CA).await.is_none().then_some(())).await;
-    let unmarked = eventually("the serving certificate is not ours", async || {
+    eventually("the Secret of the CA is deleted", async || world.pair(CA).await.is_none().then_some(()))
+        .await;
+    let unmarked = eventually("the serving certificate loses our labels", async || {
         let secret = world.secrets().get(LEAF).await.unwrap();
         (!secret.labels().contains_key(labels::EXT_WEBHOOK_CERTIFICATE)).then_some(secret)
     })
     .await;
     assert!(unmarked.owner_references().is_empty());
     assert_eq!(world.pair(LEAF).await.unwrap().0, pair);
-    // And back: what they left is ours after their last revision.
+    // In reverse: the Secret is adopted after their last revision.
     world.mark(LEAF, "cert-manager.io/certificate-name").await;
     provider.ensure(&extension, &needed(&ours)).await.unwrap();
     world.revise(&extension, 3, &ours).await;
     passed().await;
     assert_eq!(world.pair(LEAF).await.unwrap().0, pair);
     world.archive("demo-2").await;
-    eventually("a certificate of ours", async || {
+    eventually("a certificate of ours is issued", async || {
         let (leaf, bundle) = world.pair(LEAF).await?;
         accepted(&leaf, &bundle).then_some(())
     })

@@ -1,4 +1,4 @@
-//! When to look: what the certificates depend on is watched, by metadata only, and the next step has its time.
+//! Triggers of a pass: metadata-only watches on the inputs of the certificates, and the due time of the next step.
 
 use std::future::ready;
 use std::pin::pin;
@@ -34,26 +34,26 @@ use super::{FAILED, Provider, WebhookCertificates, left_until};
 
 const NAME: &str = "controller-operator-webhookcertificates-controller";
 const CONCURRENCY: u16 = 4;
-/// Longest wait after a failure.
+/// Maximum retry delay after a failure.
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
-/// How soon the question whether there are certificates to keep is put again if it was not answered.
+/// Retry delay of the query for existing certificates.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
-/// Finalizers of garbage collection at work on what an extension owns.
+/// Finalizers of an ongoing garbage collection of an extension's dependents.
 const COLLECTING: [&str; 2] = ["foregroundDeletion", "orphan"];
 
-/// All that is read of an extension.
+/// Metadata of an extension.
 type Extension = PartialObjectMeta<ClusterExtension>;
 
 impl WebhookCertificates {
-    /// Keeps the certificates until `stop`. Only the leader may run this. Where the provider is not `selected` it keeps
-    /// what was made when it was.
+    /// Maintains the certificates until `stop`. Must run only in the leader. If the provider is not `selected`, it
+    /// maintains certificates from the time when it was.
     pub(crate) async fn run(&self, selected: bool, metrics: Arc<Metrics>, stop: CancellationToken) {
         if !selected && stop.run_until_cancelled(self.0.until_needed()).await.is_none() {
             return;
         }
         let provider = Arc::clone(&self.0);
-        // Without its revisions no extension would seem to need certificates.
+        // Before the revisions are listed, no extension would seem to need certificates.
         if stop.run_until_cancelled(provider.cache.listed().cancelled()).await.is_none() {
             return;
         }
@@ -86,7 +86,8 @@ impl WebhookCertificates {
             .await;
     }
 
-    /// Extensions to reconcile because a Secret that blocked them has changed, or was watched for long enough.
+    /// Stream of extensions to reconcile because a Secret that blocked them has changed, or the watch on it timed
+    /// out.
     pub(crate) fn unblocked<K: Resource<DynamicType = ()>>(
         &self,
     ) -> impl Stream<Item = ObjectRef<K>> + Send + use<K> {
@@ -96,7 +97,7 @@ impl WebhookCertificates {
 }
 
 impl Provider {
-    /// Returns once there is a certificate to keep.
+    /// Returns once there is a certificate to maintain.
     async fn until_needed(&self) {
         let secrets: Api<Secret> = Api::all(self.client.clone());
         let ours = ListParams::default().labels(labels::EXT_WEBHOOK_CERTIFICATE).limit(1);
@@ -106,7 +107,7 @@ impl Provider {
                     Ok(list) if list.items.is_empty() => return std::future::pending().await,
                     Ok(_) => return,
                     Err(error) => {
-                        tracing::warn!(error = describe(&error), "listing webhook certificates");
+                        tracing::warn!(error = describe(&error), "listing of webhook certificates failed");
                         tokio::time::sleep(ASK_AGAIN).await;
                     }
                 }
@@ -119,7 +120,8 @@ impl Provider {
         }
     }
 
-    /// Wakes the extension when `secret`, which blocks it, is not as it was read any more, or after the longest delay.
+    /// Requeues the extension when `secret`, which blocks it, differs from the version that was read, or after the
+    /// maximum retry delay.
     pub(super) fn wake_on_change(self: &Arc<Self>, owner: &Owner, secret: &Secret) {
         let key = (owner.name.clone(), secret.uid().unwrap_or_default());
         if !self.blocking.lock().insert(key.clone()) {
@@ -135,15 +137,15 @@ impl Provider {
             };
             let states = pin!(watch_object(api, &name).default_backoff());
             let changed = states.any(is_changed);
-            // After the time limit the extension is reconciled as well, as after any failure.
+            // A timeout requeues the extension as well, like any failure.
             let _ = timeout(LONGEST_RETRY, changed).await;
             provider.blocking.lock().remove(&key);
-            // Fails without a controller, and then there is nothing to wake.
+            // Fails without a running controller. Then there is nothing to requeue.
             let _ = provider.unblocked.send(key.0);
         });
     }
 
-    /// Extensions to look at because something that belongs to them changed.
+    /// Stream of extensions to reconcile because one of their objects or revisions changed.
     fn reasons(self: &Arc<Self>) -> impl Stream<Item = ObjectRef<Extension>> + Send + use<> {
         let provider = Arc::clone(self);
         let revisions = self.cache.subscribe().filter_map(move |change| {
@@ -160,8 +162,8 @@ impl Provider {
         ])
     }
 
-    /// Owners of the objects of a kind that change: extensions that are known, and those that the object itself shows to
-    /// need us.
+    /// Stream of the owners of changed objects of a kind: known extensions, and those whose object itself shows that
+    /// they need certificates.
     fn follow<K>(self: &Arc<Self>, selector: &str) -> BoxStream<'static, ObjectRef<Extension>>
     where
         K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
@@ -178,11 +180,11 @@ impl Provider {
                         let name = object.labels().get(labels::OWNER_NAME).cloned();
                         name.into_iter().filter(|name| is_ours || provider.is_known(name)).collect()
                     }
-                    // What vanished while the watch was broken is in no event.
+                    // Deletions during a broken watch cause no event.
                     Ok(Event::InitDone) => provider.known.lock().keys().cloned().collect(),
                     Ok(Event::Init) => Vec::new(),
                     Err(error) => {
-                        tracing::warn!(%error, kind = %K::kind(&()), "watching for webhook certificates");
+                        tracing::warn!(%error, kind = %K::kind(&()), "watch for webhook certificates failed");
                         Vec::new()
                     }
                 };
@@ -204,7 +206,7 @@ impl Provider {
         if is_collected(extension) {
             return Ok(Action::await_change());
         }
-        // From here on changes are heard of.
+        // From here on, changes of this extension trigger a pass.
         self.with_known(&owner, |_| ());
         match self.pass(&owner).await {
             Ok(until) => {
@@ -223,8 +225,8 @@ impl Provider {
     }
 }
 
-/// Whether the Secrets of an extension go, or are let go, before it does. One that is deleted in another way keeps its
-/// revisions, and webhooks that are called, as long as anything holds it.
+/// Returns `true` if the Secrets of an extension are deleted or orphaned before it. Under any other deletion it keeps
+/// its revisions and called webhooks while it has a finalizer.
 fn is_collected<K: Resource>(extension: &K) -> bool {
     let is_collecting = |finalizer: &String| COLLECTING.contains(&finalizer.as_str());
     extension.meta().deletion_timestamp.is_some() && extension.finalizers().iter().any(is_collecting)
@@ -237,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificates_are_kept_until_they_are_collected() {
+    fn certificates_are_maintained_until_garbage_collection() {
         let deleted = Some("2026-01-01T00:00:00Z");
         for (deleted, finalizer, expected) in [
             (None, "foregroundDeletion", false),

@@ -1,4 +1,4 @@
-//! Notices when what is installed changes.
+//! Detects changes of the installed bundles.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -9,7 +9,7 @@ use olm_extension::installs;
 
 use crate::revision_cache::RevisionCache;
 
-/// The annotations that say what a revision installs.
+/// Annotations that describe the bundle of a revision.
 const TOLD_BY: [&str; 6] = [
     annotations::BUNDLE_NAME,
     annotations::PACKAGE_NAME,
@@ -19,9 +19,9 @@ const TOLD_BY: [&str; 6] = [
     annotations::EXT_CATALOG_PROPERTIES,
 ];
 
-/// The changes of what the revisions have installed.
+/// Stream of changes of the installed bundles.
 pub(super) fn changes(revisions: &RevisionCache) -> impl Stream<Item = ()> {
-    // Of the properties, which are large, only a digest is kept.
+    // Properties are large, so only a digest is kept.
     let hasher = RandomState::new();
     let digest = move |set: &ClusterObjectSet| {
         let told = TOLD_BY.map(|key| set.annotations().get(key));

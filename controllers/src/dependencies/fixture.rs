@@ -1,10 +1,10 @@
-//! Revisions as the API server gives them, for tests.
+//! Revisions for tests.
 
 use olm_api::cluster_object_set::LifecycleState;
 use olm_api::{ClusterObjectSet, annotations, labels};
 use serde_json::json;
 
-/// An active revision of `extension` that has succeeded, of the bundle `<extension>.v<number>`.
+/// Returns an active revision of `extension` that has succeeded, of the bundle `<extension>.v<number>`.
 pub(super) fn set(extension: &str, number: i64, more: &[(&str, &str)]) -> ClusterObjectSet {
     let mut set: ClusterObjectSet = serde_json::from_value(json!({
         "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",

@@ -1,13 +1,13 @@
-//! What is installed and served in the cluster: what the dependencies of a bundle are judged by
+//! Installed bundles and served APIs, by which the dependencies of a bundle are judged
 //! (docs/design/additions.md#dependency-modes, docs/design/resolution.md#judged-dependencies).
 //!
 //! ```text
-//! revisions in the store ─ olm_extension ► what each extension has ─┐
-//! API server ─ served ► definitions of extensions, discovery ───────┴ olm_extension ► providers, served APIs, dependents
+//! cached revisions ─ olm_extension ► installed bundles ─┐
+//! API server ─ served ► CRDs of extensions, discovery ──┴ olm_extension ► providers, served APIs, dependents
 //! ```
 //!
-//! Nothing is read before a rule asks for it, and what the API server says is asked again after [`FRESH`] or after a
-//! change. Nothing here decides whether a dependency is met.
+//! Nothing is read before a rule needs it. Results of the API server are read again after [`FRESH`] or after a
+//! change. This module does not decide whether a dependency is met.
 
 mod changes;
 #[cfg(test)]
@@ -41,28 +41,28 @@ use crate::revision_cache::RevisionCache;
 use changes::changes;
 use served::{ReadError, Told};
 
-/// How long an answer of the API server is good for.
+/// Maximum age of a result of the API server.
 const FRESH: Duration = Duration::from_secs(10);
-/// How long it is good for to know that the API server gave none.
+/// Maximum age of an error of the API server.
 const FAILED: Duration = Duration::from_secs(1);
-/// Discovery shows a new definition a moment after the definition's last change; and they come many at a time.
+/// Delay after a change of CRDs: discovery shows a new CRD late, and several often change together.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// Reads what is installed and served. Costs nothing until it is asked.
+/// Reader of installed bundles and served APIs. Idle until its first use.
 pub(crate) struct Dependencies {
     client: Client,
     revisions: RevisionCache,
-    /// By name of the revision.
+    /// Installed bundles by name of the revision.
     read: SyncMutex<HashMap<String, Read>>,
-    /// Held while the API server is asked, so that all who want to know share one answer.
+    /// Last result. Locked during requests, so that concurrent callers share one result.
     answer: Mutex<Option<Answer>>,
-    /// Counts what makes an answer obsolete.
+    /// Number of changes that make a result obsolete.
     changes: AtomicU64,
-    /// Cancelled by the first question.
+    /// Cancelled on the first use.
     asked: CancellationToken,
 }
 
-/// What was read of a revision at this resource version.
+/// Installed bundle of a revision at this resourceVersion.
 struct Read {
     version: Option<String>,
     installed: Arc<Installed>,
@@ -82,7 +82,7 @@ impl Answer {
 }
 
 impl Dependencies {
-    /// All `revisions` must have been listed before the first question.
+    /// Creates a reader. All `revisions` must be listed before its first use.
     pub(crate) fn new(client: Client, revisions: RevisionCache) -> Self {
         Self {
             client,
@@ -94,10 +94,11 @@ impl Dependencies {
         }
     }
 
-    /// What can meet the requirements of a bundle of the extension `except`, and which extensions now rely on what
-    /// that extension or others provide. What `except` itself has installed is no part of the surroundings.
+    /// Returns the providers that can meet requirements of a bundle of the extension `except`, and the extensions
+    /// that rely on APIs of that extension or others. The surroundings exclude the bundle that `except` has
+    /// installed.
     ///
-    /// `insists(extension, property_type)` says whether the extension may not be broken, as for [`surroundings`].
+    /// `insists(extension, property_type)` reports whether the extension must not be broken, as for [`surroundings`].
     ///
     /// # Errors
     /// The API server does not answer.
@@ -113,7 +114,7 @@ impl Dependencies {
         Ok(surroundings(installed.iter().map(Arc::as_ref), &owners, &told.served, except, insists))
     }
 
-    /// What bundles may demand of the cluster.
+    /// Returns the facts about the cluster that bundles may constrain.
     ///
     /// # Errors
     /// The API server does not answer.
@@ -121,8 +122,8 @@ impl Dependencies {
         Ok(self.told().await?.served.facts())
     }
 
-    /// Calls `announce` when another bundle is installed, or one is no longer installed, after the first question:
-    /// extensions that wait for a dependency must resolve again. Does not end by itself.
+    /// Calls `announce` after each change of the installed bundles since the first use: extensions that wait for a
+    /// dependency must resolve again. Never returns.
     pub(crate) async fn follow_installed(&self, announce: impl Fn()) {
         let mut changes = pin!(changes(&self.revisions));
         while changes.next().await.is_some() {
@@ -133,8 +134,8 @@ impl Dependencies {
         }
     }
 
-    /// Calls `announce` when CustomResourceDefinitions come, change or go, whoever makes them, once somebody has
-    /// asked. Does not end by itself.
+    /// Calls `announce` after CRDs of any owner were created, changed or deleted, from the first use on. Never
+    /// returns.
     pub(crate) async fn follow_definitions(&self, announce: impl Fn()) {
         self.asked.cancelled().await;
         let api = Api::<PartialObjectMeta<CustomResourceDefinition>>::all(self.client.clone());
@@ -149,13 +150,13 @@ impl Dependencies {
             };
             tokio::select! {
                 event = events.next() => match event {
-                    // The first list counts too: it may show more than the answer to the first question.
-                    // Later ones do not put it off: where definitions change all the time it would never come.
+                    // The first list counts too: it may contain more than the first result. Later events do not
+                    // extend the delay, or continuous changes would postpone it forever.
                     Some(Ok(Event::Apply(_) | Event::Delete(_) | Event::InitDone)) => {
                         due.get_or_insert_with(|| Instant::now() + SETTLE);
                     }
                     Some(Ok(Event::Init | Event::InitApply(_))) => {}
-                    Some(Err(error)) => tracing::warn!(%error, "watching CustomResourceDefinitions"),
+                    Some(Err(error)) => tracing::warn!(%error, "watch on CustomResourceDefinitions failed"),
                     None => return,
                 },
                 () = settled => {
@@ -194,7 +195,7 @@ impl Dependencies {
         told
     }
 
-    /// What each extension has installed, by name; what has been read of a revision is kept while it does not change.
+    /// Returns the installed bundle of each extension, by name. Unchanged revisions are not read again.
     fn installed(&self, sets: &[Arc<ClusterObjectSet>]) -> Vec<Arc<Installed>> {
         let mut known = self.read.lock();
         let mut kept = HashMap::new();
@@ -214,17 +215,17 @@ impl Dependencies {
 fn read_revision(set: &ClusterObjectSet) -> Installed {
     let (installed, unreadable) = Installed::read(set);
     for fault in unreadable {
-        tracing::warn!(revision = set.name_any(), %fault, "dependencies are judged without these properties");
+        tracing::warn!(revision = set.name_any(), %fault, "unreadable properties, judging dependencies without them");
     }
     installed
 }
 
-/// Tells of API servers whose APIs are not known, each time they become others.
+/// Logs the stale API groups whenever they change.
 fn warn_of_stale(before: Option<&Told>, now: Option<&Told>) {
     let none = BTreeSet::new();
     let before = before.map_or(&none, |told| &told.stale);
     if let Some(now) = now.filter(|now| !now.stale.is_empty() && now.stale != *before) {
         let groups = now.stale.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        tracing::warn!(groups, "API groups do not answer: what they serve is unknown or may have changed");
+        tracing::warn!(groups, "API groups do not answer, their served APIs may be unknown or outdated");
     }
 }

@@ -1,4 +1,4 @@
-//! Which APIs the cluster serves, which of them belong to extensions, and its version: read from the API server.
+//! Reads the served APIs, their owning extensions, and the cluster version from the API server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,41 +13,41 @@ use olm_extension::{DefinitionSpec, Served};
 use olm_resolve::Gvk;
 use olm_service::cluster::within;
 
-/// Longest wait for all that is read.
+/// Deadline of all requests together.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// Definitions in one answer: one may have a megabyte.
+/// Page size: a single CRD may have a megabyte.
 const PAGE: u32 = 50;
-/// Definitions of extensions that are read at most.
+/// Maximum number of CRDs of extensions.
 const MOST_DEFINITIONS: usize = 10_000;
 
-/// What the API server says it serves.
+/// Served APIs as reported by the API server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Told {
     pub served: Served,
-    /// API groups and versions, `group/version`, whose server does not answer: what they serve is not known, or may
-    /// have changed.
+    /// API groups with version, `group/version`, whose server does not answer: their APIs are unknown or may have
+    /// changed.
     pub stale: BTreeSet<String>,
 }
 
-/// Why it is not known what the cluster serves.
+/// Reason why the served APIs are unknown.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadError {
-    /// A call failed.
+    /// A request failed.
     #[error(transparent)]
     Api(#[from] kube::Error),
-    /// There is no end to the definitions.
+    /// There are too many CRDs.
     #[error(
         "more than {MOST_DEFINITIONS} CustomResourceDefinitions have the label {}={}",
         labels::OWNER_KIND,
         labels::OWNER_KIND_EXTENSION
     )]
     TooMany,
-    /// The answer is a list of groups without their resources.
+    /// The response lists groups without their resources.
     #[error("the API server does not offer aggregated discovery, which is part of Kubernetes 1.26 and later")]
     NotAggregated,
 }
 
-/// Asks the API server.
+/// Reads the served APIs.
 pub(super) async fn read(client: &Client) -> Result<Told, ReadError> {
     let read = async {
         let (core, groups, version, owned) = tokio::join!(
@@ -62,7 +62,7 @@ pub(super) async fn read(client: &Client) -> Result<Told, ReadError> {
     let served = Served { owned: owned?, kubernetes: version.git_version, ..Served::default() };
     let mut told = Told { served, ..Told::default() };
     for list in [core, groups] {
-        // Every cluster has API groups: none means that the answer has another form.
+        // Every cluster has API groups: an empty list means that the response has another form.
         if list.items.is_empty() {
             return Err(ReadError::NotAggregated);
         }
@@ -91,11 +91,11 @@ impl Told {
     }
 }
 
-/// A CustomResourceDefinition, as far as it is read.
+/// The parts of a CRD that are read.
 type Definition = Object<DefinitionSpec, NotUsed>;
 
-/// The APIs that extensions define, by name of the extension. Definitions rather than discovery, which does not tell
-/// owners and shows a new definition only a moment after it is established.
+/// Returns the APIs that extensions define, by name of the extension. Read from CRDs, because discovery has no owners
+/// and shows a new CRD only some time after it is established.
 async fn owned(client: &Client) -> Result<BTreeMap<String, BTreeSet<Gvk>>, ReadError> {
     let resource = ApiResource::erase::<CustomResourceDefinition>(&());
     let definitions: Api<Definition> = Api::all_with(client.clone(), &resource);

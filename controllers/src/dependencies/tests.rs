@@ -1,4 +1,4 @@
-//! What a real API server says is installed and served.
+//! Installed bundles and served APIs of a real API server.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::fixture::set;
 use super::*;
 
-/// How long what must come may take.
+/// Timeout of expected changes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn definition(plural: &str, kind: &str, owner: Option<&str>) -> Value {
@@ -48,7 +48,7 @@ async fn eventually(what: &str, ask: impl AsyncFn() -> bool) {
 }
 
 #[tokio::test]
-async fn what_the_api_server_says() {
+async fn surroundings_are_read_from_api_server() {
     let plane = ControlPlane::start().await.unwrap();
     let revisions = RevisionCache::new();
     let dependencies = Arc::new(Dependencies::new(plane.client(), revisions.clone()));
@@ -56,8 +56,7 @@ async fn what_the_api_server_says() {
     plane.apply_crds(&[owned, definition("spares", "Spare", None)]).await.unwrap();
     revisions.see(Event::Apply(set("toolbox", 1, &[])));
 
-    // CustomResourceDefinitions of an extension are its APIs; those that somebody else made are external (case
-    // additions-e18).
+    // CRDs of an extension are its APIs. CRDs of other owners are external (case additions-e18).
     eventually("discovery shows what is established", async || {
         dependencies.changed();
         let (around, _) = dependencies.surroundings("app", |_, _| true).await.unwrap();
@@ -89,13 +88,13 @@ async fn what_the_api_server_says() {
     assert!(served.gvks.contains(&gvk("v1", "Tool")));
     dependencies.cluster_facts().await.unwrap();
 
-    one_answer_serves_all(&dependencies).await;
-    a_group_that_does_not_answer_harms_no_other(&plane, &dependencies).await;
-    definitions_wake(&plane, &dependencies).await;
+    fresh_result_is_shared(&dependencies).await;
+    stale_group_does_not_affect_other_groups(&plane, &dependencies).await;
+    new_crd_is_announced(&plane, &dependencies).await;
 }
 
-/// Who asks within a while, or at once, gets the same answer.
-async fn one_answer_serves_all(dependencies: &Dependencies) {
+/// Concurrent and later callers share one result while it is fresh.
+async fn fresh_result_is_shared(dependencies: &Dependencies) {
     dependencies.changed();
     let answers = futures::future::join_all((0..8).map(|_| dependencies.told())).await;
     let answers: Vec<_> = answers.into_iter().map(Result::unwrap).collect();
@@ -104,7 +103,7 @@ async fn one_answer_serves_all(dependencies: &Dependencies) {
     assert!(!Arc::ptr_eq(&dependencies.told().await.unwrap(), &answers[0]));
 }
 
-async fn a_group_that_does_not_answer_harms_no_other(plane: &ControlPlane, dependencies: &Dependencies) {
+async fn stale_group_does_not_affect_other_groups(plane: &ControlPlane, dependencies: &Dependencies) {
     let services: Api<APIService> = Api::all(plane.client());
     let broken = json!({
         "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
@@ -115,7 +114,7 @@ async fn a_group_that_does_not_answer_harms_no_other(plane: &ControlPlane, depen
         },
     });
     services.create(&PostParams::default(), &serde_json::from_value(broken).unwrap()).await.unwrap();
-    eventually("the broken group is told apart", async || {
+    eventually("the broken group is stale", async || {
         dependencies.changed();
         let told = dependencies.told().await.unwrap();
         assert!(told.served.gvks.contains(&gvk("v1", "Spare")));
@@ -125,8 +124,8 @@ async fn a_group_that_does_not_answer_harms_no_other(plane: &ControlPlane, depen
     services.delete("v1.broken.example.com", &DeleteParams::default()).await.unwrap();
 }
 
-/// A definition that somebody makes later is announced.
-async fn definitions_wake(plane: &ControlPlane, dependencies: &Dependencies) {
+/// A CRD that is created later is announced.
+async fn new_crd_is_announced(plane: &ControlPlane, dependencies: &Dependencies) {
     let announced = AtomicUsize::new(0);
     let count = || announced.load(Ordering::SeqCst);
     let scene = async {
@@ -134,19 +133,19 @@ async fn definitions_wake(plane: &ControlPlane, dependencies: &Dependencies) {
         let before = count();
         plane.apply_crds(&[definition("latecomers", "Latecomer", None)]).await.unwrap();
         eventually("the definition is announced", async || count() > before).await;
-        eventually("the answer is renewed", async || {
+        eventually("the result is read again", async || {
             dependencies.told().await.unwrap().served.gvks.contains(&gvk("v1", "Latecomer"))
         })
         .await;
     };
     tokio::select! {
-        () = dependencies.follow_definitions(|| _ = announced.fetch_add(1, Ordering::SeqCst)) => panic!("it ended"),
+        () = dependencies.follow_definitions(|| _ = announced.fetch_add(1, Ordering::SeqCst)) => panic!("the watch ended"),
         () = scene => {}
     }
 }
 
 #[tokio::test]
-async fn installed_bundle_is_announced_after_first_question() {
+async fn installed_bundle_is_announced_after_first_use() {
     let nowhere = Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
     let revisions = RevisionCache::new();
     let dependencies = Dependencies::new(nowhere, revisions.clone());
@@ -156,7 +155,7 @@ async fn installed_bundle_is_announced_after_first_question() {
         revisions.see(Event::Apply(set("a", 1, &[])));
         tokio::task::yield_now().await;
         assert_eq!(count(), 0);
-        // A failed answer is shared too.
+        // A failed result is shared too.
         let failure = dependencies.cluster_facts().await.map(drop).unwrap_err();
         assert!(failure.message.starts_with("finding out what the cluster serves: "), "{failure}");
         assert_eq!(dependencies.surroundings("x", |_, _| true).await.map(drop).unwrap_err(), failure);
@@ -165,7 +164,7 @@ async fn installed_bundle_is_announced_after_first_question() {
     };
     tokio::select! {
         biased;
-        () = dependencies.follow_installed(|| _ = announced.fetch_add(1, Ordering::SeqCst)) => panic!("it ended"),
+        () = dependencies.follow_installed(|| _ = announced.fetch_add(1, Ordering::SeqCst)) => panic!("the watch ended"),
         () = scene => {}
     }
 }

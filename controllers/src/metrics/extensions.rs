@@ -1,4 +1,4 @@
-//! What the statuses of extensions say, how many upgrades there were, and how long choosing takes.
+//! Metrics from the statuses of extensions, their upgrades, and the duration of resolution.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +22,7 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use crate::revision_cache::RevisionCache;
 
-/// Conditions that have series. Three more say in detail what `Deprecated` says.
+/// Conditions with series. `Deprecated` summarizes three more.
 const CONDITIONS: [&str; 4] = [types::INSTALLED, types::PROGRESSING, types::AVAILABLE, types::DEPRECATED];
 
 const RESOLUTION_BUCKETS: [f64; 10] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -32,7 +32,7 @@ struct OutcomeLabel {
     outcome: &'static str,
 }
 
-/// What is known of all extensions.
+/// Metrics of all extensions.
 #[derive(Debug)]
 pub(crate) struct ExtensionMetrics {
     seen: Mutex<BTreeMap<String, Seen>>,
@@ -41,7 +41,7 @@ pub(crate) struct ExtensionMetrics {
     resolutions: Family<OutcomeLabel, Histogram, fn() -> Histogram>,
 }
 
-/// An extension as its last event showed it, and the upgrades between its events.
+/// State from the last event of an extension, and upgrades between its events.
 #[derive(Debug)]
 struct Seen {
     state: State,
@@ -49,20 +49,20 @@ struct Seen {
     failed: u64,
 }
 
-/// What an extension says about itself.
+/// Parts of an extension's spec and status that metrics need.
 #[derive(Clone, Debug, PartialEq)]
 struct State {
     namespace: String,
     package: String,
     installed: Option<BundleMetadata>,
     conditions: Vec<Shown>,
-    /// Whether a newer version waits; `None` where no rule holds versions back.
+    /// `true` if a newer version is held back. `None` if no rule can hold versions back.
     upgrade_available: Option<bool>,
-    /// Why nothing newer is installed.
+    /// Reason why no newer version is installed.
     held: Option<String>,
 }
 
-/// A condition.
+/// A condition without its message.
 #[derive(Clone, Debug, PartialEq)]
 struct Shown {
     type_: &'static str,
@@ -104,7 +104,7 @@ impl State {
             .is_some_and(|shown| shown.reason == reasons::PROGRESS_DEADLINE_EXCEEDED)
     }
 
-    /// Phase and reason in the words of classic OLM, for what has not succeeded.
+    /// Returns phase and reason in the terms of classic OLM, unless the extension has succeeded.
     fn abnormal(&self) -> Option<(&'static str, &str)> {
         let progressing = self.condition(types::PROGRESSING);
         let unavailable =
@@ -139,14 +139,14 @@ impl Seen {
 }
 
 impl ExtensionMetrics {
-    /// Nothing seen yet. The watch fills the store.
+    /// Creates metrics without extensions. The watch fills the store.
     pub(crate) fn new(extensions: Store<ClusterExtension>, revisions: RevisionCache) -> Self {
         let histogram: fn() -> Histogram = || Histogram::new(RESOLUTION_BUCKETS);
         let resolutions = Family::new_with_constructor(histogram);
         Self { seen: Mutex::default(), extensions, revisions, resolutions }
     }
 
-    /// Exports them.
+    /// Registers the metrics.
     pub(crate) fn register(self: &Arc<Self>, metrics: &Metrics) {
         let help = "Duration of choosing a bundle in seconds";
         metrics.register("operator_controller_resolution_duration_seconds", help, self.resolutions.clone());
@@ -154,7 +154,7 @@ impl ExtensionMetrics {
         metrics.register_collector(Exposition { of: Arc::clone(self), classic });
     }
 
-    /// Takes note of an event, after the store has.
+    /// Records an event that is already in the store.
     pub(crate) fn notice(&self, event: &Event<ClusterExtension>) {
         let mut seen = self.seen.lock();
         match event {
@@ -167,18 +167,18 @@ impl ExtensionMetrics {
                 }
             }
             Event::Delete(extension) => drop(seen.remove(&extension.name_any())),
-            // What vanished unseen.
+            // Deletions during a broken watch.
             Event::InitDone => seen.retain(|name, _| self.extensions.get(&ObjectRef::new(name)).is_some()),
         }
     }
 
-    /// Choosing a bundle took so long.
+    /// Records the duration of a resolution.
     pub(crate) fn resolved(&self, is_success: bool, took: Duration) {
         let outcome = if is_success { "succeeded" } else { "failed" };
         self.resolutions.get_or_create(&OutcomeLabel { outcome }).observe(took.as_secs_f64());
     }
 
-    /// Seconds since the newest revision of each extension was made.
+    /// Returns the age of each extension's newest revision in seconds.
     fn ages(&self) -> BTreeMap<String, f64> {
         let mut newest: BTreeMap<String, (i64, Timestamp)> = BTreeMap::new();
         for set in self.revisions.all() {
@@ -197,7 +197,7 @@ impl ExtensionMetrics {
     }
 }
 
-/// The metrics as a scrape sees them.
+/// Collector of the metrics for a scrape.
 #[derive(Debug)]
 struct Exposition {
     of: Arc<ExtensionMetrics>,
@@ -226,7 +226,7 @@ impl Collector for Exposition {
     }
 }
 
-/// The series that repeat what the statuses say.
+/// Encodes the series that mirror statuses.
 fn statuses(encoder: &mut DescriptorEncoder<'_>, seen: &BTreeMap<String, Seen>) -> fmt::Result {
     let states = || seen.iter().map(|(name, seen)| (name, &seen.state));
     let installed = states().map(|(name, state)| {
@@ -258,7 +258,8 @@ fn statuses(encoder: &mut DescriptorEncoder<'_>, seen: &BTreeMap<String, Seen>) 
     gauges(encoder, "operator_controller_extension_held", help, held)
 }
 
-/// Names of classic OLM, so that existing alerts keep working during a migration (docs/design/additions.md#metrics).
+/// Encodes the names of classic OLM, so that existing alerts keep working during a migration
+/// (docs/design/additions.md#metrics).
 fn classic_names(encoder: &mut DescriptorEncoder<'_>, seen: &BTreeMap<String, Seen>) -> fmt::Result {
     let labels = |name: &str, state: &State| -> Labels<3> {
         let bundle = state.installed.as_ref();
@@ -342,7 +343,7 @@ mod tests {
 
     // Case additions-a53
     #[test]
-    fn every_name_is_there_with_few_series() {
+    fn each_metric_is_exported_and_series_are_few() {
         let (extensions, mut store) = reflector::store();
         let revisions = RevisionCache::new();
         let metrics = Metrics::new();
@@ -374,7 +375,7 @@ mod tests {
         }
         let age = lines(&text, "revision_age_seconds{extension=\"e\"}")[0].rsplit_once(' ').unwrap().1;
         assert!(age.parse::<f64>().unwrap() > 20.0 * 365.0 * 86_400.0, "{age}");
-        // With corrected drift of one kind and warnings: two more.
+        // Corrected drift of one kind and warnings add two more.
         assert!(lines(&text, "extension=\"e\"").len() + 2 <= 12, "{:#?}", lines(&text, "extension=\"e\""));
         assert!(lines(&text, "csv_").is_empty());
         show(&mut store, Event::Delete(extension(&[], None)));
@@ -383,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn upgrades_are_counted_on_transitions() {
+    fn upgrades_are_counted_on_transitions_only() {
         let state = |changes: &[_], version| State::of(&extension(&with(changes), version));
         let late = [("Progressing", "False", "ProgressDeadlineExceeded")];
         let mut seen = Seen { state: state(&[], None), succeeded: 0, failed: 0 };
@@ -398,15 +399,15 @@ mod tests {
             seen.advance(next);
             assert_eq!((seen.succeeded, seen.failed), expect);
         }
-        // A first installation that gets stuck is no upgrade.
+        // A first installation that exceeds its deadline is not an upgrade.
         let mut first = Seen { state: state(&[], None), succeeded: 0, failed: 0 };
         first.advance(state(&[("Installed", "False", "Absent"), late[0]], None));
         assert_eq!(first.failed, 0);
     }
 
-    // Case additions-a53: the alias flag adds classic names
+    // Case additions-a53: the alias flag adds the classic names
     #[test]
-    fn classic_names_say_what_is_abnormal() {
+    fn classic_names_report_abnormal_phase_and_reason() {
         let rows = [
             (with(&[]), Some("1.0.0"), None),
             (

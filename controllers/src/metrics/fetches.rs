@@ -13,7 +13,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fetches(Arc<Mutex<BTreeMap<String, Attempts>>>);
 
-/// How the attempts ended.
+/// Number of attempts by result.
 #[derive(Debug, Default)]
 struct Attempts {
     success: u64,
@@ -21,7 +21,6 @@ struct Attempts {
 }
 
 impl Fetches {
-    /// Counts an attempt.
     pub(crate) fn count(&self, catalog: &str, is_success: bool) {
         let mut all = self.0.lock();
         let attempts = all.entry(catalog.to_owned()).or_default();
@@ -29,7 +28,7 @@ impl Fetches {
         *ended += 1;
     }
 
-    /// Forgets a catalog that is gone.
+    /// Removes the series of a deleted catalog.
     pub(crate) fn forget(&self, catalog: &str) {
         self.0.lock().remove(catalog);
     }
@@ -54,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attempts_are_counted_until_the_catalog_goes() {
+    fn attempts_are_counted_until_catalog_is_deleted() {
         let (metrics, fetches) = (Metrics::new(), Fetches::default());
         metrics.register_collector(fetches.clone());
         fetches.count("a", true);

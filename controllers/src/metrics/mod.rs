@@ -1,7 +1,7 @@
-//! What `/metrics` says about extensions and their revisions (docs/design/additions.md#metrics). Only the leader has
-//! controllers, so only the leader exports these; the series of an extension go with it. [`extensions`] is what the
-//! statuses say and the steps between them, [`revisions`] what is counted while objects are applied, [`fetches`] what
-//! came from catalogd.
+//! Metrics of extensions and their revisions (docs/design/additions.md#metrics). Only the leader runs controllers, so
+//! only the leader exports them. The series of an extension are removed when it is deleted. [`extensions`] mirrors
+//! statuses and their transitions, [`revisions`] counts during the apply of objects, and [`fetches`] counts downloads
+//! from catalogd.
 
 pub(crate) mod extensions;
 pub(crate) mod fetches;

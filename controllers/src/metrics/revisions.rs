@@ -1,4 +1,4 @@
-//! Counted while revisions are applied: corrected drift, and warnings of the API server.
+//! Counters of the apply of revisions: corrected drift, and warnings of the API server.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,12 +10,12 @@ use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
-/// Kinds of an extension that have a series of their own; the corrections of all others are added up.
+/// Number of kinds per extension with their own series. Corrections of all other kinds are summed.
 const KINDS: usize = 1;
-/// Label of all others.
+/// Label value of all other kinds.
 const OTHER: &str = "other";
 
-/// What was counted, by extension.
+/// Counters by extension.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RevisionMetrics(Arc<Mutex<BTreeMap<String, Counts>>>);
 
@@ -26,7 +26,7 @@ struct Counts {
 }
 
 impl RevisionMetrics {
-    /// Counts an object that was set right after its revision had rolled out.
+    /// Counts an object whose drift was corrected after its revision had rolled out.
     pub(crate) fn corrected(&self, extension: &str, gvk: &GroupVersionKind) {
         let label = format!("{}, Kind={}", gvk.api_version(), gvk.kind);
         let mut all = self.0.lock();
@@ -35,14 +35,14 @@ impl RevisionMetrics {
         *corrections.entry(if is_known { label } else { OTHER.to_owned() }).or_default() += 1;
     }
 
-    /// Counts warnings about objects that were written.
+    /// Counts warnings about written objects.
     pub(crate) fn warned(&self, extension: &str, warnings: usize) {
         if warnings > 0 {
             self.0.lock().entry(extension.to_owned()).or_default().warnings += warnings as u64;
         }
     }
 
-    /// Forgets the extensions that are gone.
+    /// Removes the counters of deleted extensions.
     pub(crate) fn retain(&self, is_alive: impl Fn(&str) -> bool) {
         self.0.lock().retain(|extension, _| is_alive(extension));
     }
@@ -75,7 +75,7 @@ mod tests {
 
     // Case additions-a48 (the counter), A-53
     #[test]
-    fn kinds_are_bounded_and_go_with_the_extension() {
+    fn series_are_bounded_and_removed_with_extension() {
         let (metrics, counted) = (Metrics::new(), RevisionMetrics::default());
         metrics.register_collector(counted.clone());
         let deployment = GroupVersionKind::gvk("apps", "v1", "Deployment");

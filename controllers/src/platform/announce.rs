@@ -1,4 +1,4 @@
-//! Telling of the verdict beside the status: metrics, and Events on extensions
+//! Reports the verdict outside of the status: metrics, and Events on extensions
 //! (docs/design/operations.md#clusterupgradestatus, docs/design/operations.md#verdict).
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -42,7 +42,7 @@ struct ResultLabel {
     result: &'static str,
 }
 
-/// The metrics of this controller.
+/// Metrics of this controller.
 pub(crate) struct VerdictMetrics {
     upgradeable: Family<StatusLabel, Gauge>,
     incompatible: Family<IncompatibleLabels, Gauge>,
@@ -52,7 +52,6 @@ pub(crate) struct VerdictMetrics {
 }
 
 impl VerdictMetrics {
-    /// Registers the metrics.
     pub(crate) fn new(metrics: &Metrics) -> Self {
         Self {
             upgradeable: metrics.register(
@@ -79,7 +78,7 @@ impl VerdictMetrics {
         }
     }
 
-    /// Shows a verdict that took so long to find.
+    /// Sets the metrics for a verdict whose evaluation took `took`.
     pub(crate) fn show(&mut self, verdict: &Verdict, took: Duration) {
         self.seconds.observe(took.as_secs_f64());
         for status in [Status::True, Status::False, Status::Unknown] {
@@ -108,16 +107,16 @@ impl VerdictMetrics {
     }
 }
 
-/// How a write ended.
+/// Result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteResult {
     /// Stored.
     Success,
-    /// Somebody else wrote in between; tried again.
+    /// Conflict with another writer. Retried.
     Conflict,
-    /// Refused, or no answer; tried again.
+    /// Rejected or unanswered. Retried.
     Error,
-    /// Left out, because somebody else keeps writing over it.
+    /// Skipped, because another writer keeps overwriting the condition.
     Contended,
 }
 
@@ -130,15 +129,15 @@ fn labels_of(row: &ExtensionVerdict) -> IncompatibleLabels {
     IncompatibleLabels { extension, bundle, constraint }
 }
 
-/// Says on extensions that they begin and cease to block.
+/// Publishes an Event when an extension starts or stops blocking.
 #[derive(Default)]
 pub(crate) struct Transitions {
-    /// Who blocks, by what; `None` before the first verdict.
+    /// Blocking extensions with bundle and constraint. `None` before the first verdict.
     blocking: Option<BTreeSet<IncompatibleLabels>>,
 }
 
 impl Transitions {
-    /// Says what changed since the last verdict, or since `stored`, which an earlier process has left.
+    /// Publishes the changes since the last verdict, or since `stored`, the rows that an earlier process wrote.
     pub(crate) fn announce(
         &mut self,
         events: &Events,
@@ -150,7 +149,7 @@ impl Transitions {
         let before = self.blocking.take().unwrap_or_else(|| {
             stored.iter().filter(|row| row.result == VerdictResult::Blocking).map(labels_of).collect()
         });
-        // An extension that is gone has nobody to tell.
+        // An extension that was deleted gets no Event.
         let uids: BTreeMap<&str, &str> = revisions
             .iter()
             .filter_map(|one| Some((one.extension.as_str(), one.extension_uid.as_deref()?)))

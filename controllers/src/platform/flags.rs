@@ -1,15 +1,15 @@
-//! The flags about the platform, and what they come to together with the environment.
+//! Flags about the platform, combined with the environment.
 
 use clap::ValueEnum;
 use olm_api::cluster_upgrade_status::PlatformType;
 use olm_platform::{ClusterOperatorMode, MinorVersion, OpenShiftVersionMap};
 
-/// Environment variables that hold OpenShift's version, the first that can be read counts.
+/// Environment variables that may hold OpenShift's version. The first that parses wins.
 const VERSION_VARIABLES: [&str; 2] = ["RELEASE_VERSION", "OPERATOR_IMAGE_VERSION"];
-/// Longest name of an object.
+/// Maximum length of an object name.
 const MAX_NAME: usize = 253;
 
-/// Group of `--help`.
+/// Heading in `--help`.
 const PLATFORM: &str = "Platform upgrades";
 
 /// Flags about the platform whose upgrades are watched.
@@ -49,7 +49,7 @@ enum ModeChoice {
     Off,
 }
 
-/// A version, or none where the flag is empty.
+/// Value of a version flag. `None` for an empty flag.
 #[derive(Clone, Copy, Debug)]
 struct NamedVersion(Option<MinorVersion>);
 
@@ -73,27 +73,27 @@ fn object_name(text: &str) -> Result<String, String> {
     Err("expected the name of an object: a-z, 0-9, '-' and '.', a letter or digit at both ends".to_owned())
 }
 
-/// What the controller is told about the platform.
+/// Configuration of the controller.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// Type of the platform, where the administrator names it.
+    /// Platform type set by the administrator.
     pub platform: Option<PlatformType>,
-    /// Its version, where the administrator names it.
+    /// Version set by the administrator.
     pub version: Option<MinorVersion>,
-    /// How versions of OpenShift are read elsewhere.
+    /// Mapping of OpenShift versions on other platforms.
     pub openshift_map: OpenShiftVersionMap,
-    /// OpenShift's version in the environment.
+    /// OpenShift version from the environment.
     pub environment: Option<MinorVersion>,
-    /// How OpenShift learns the verdict.
+    /// Mode in which OpenShift receives the verdict.
     pub mode: ClusterOperatorMode,
     /// Name of the ClusterOperator.
     pub cluster_operator: String,
-    /// Our namespace.
+    /// Namespace of this installation.
     pub system_namespace: String,
 }
 
 impl PlatformFlags {
-    /// The flags, completed by the environment of the process.
+    /// Returns the flags, completed by the environment of the process.
     pub(crate) fn settings(&self, system_namespace: &str) -> Settings {
         let environment =
             VERSION_VARIABLES.into_iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn accepted() {
+    fn valid_flags_become_settings() {
         let defaults = settings(&["--platform-version="]).unwrap();
         assert_eq!((defaults.platform, defaults.version), (None, None));
         assert_eq!(defaults.openshift_map, OpenShiftVersionMap::Off);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn refused() {
+    fn invalid_flag_values_are_rejected() {
         let name = "expected the name of an object: a-z, 0-9, '-' and '.', a letter or digit at both ends";
         let rows = [
             ("--platform", "OKD", "want one of auto openshift kubernetes"),

@@ -1,8 +1,10 @@
-//! Whether the installed extensions allow the platform's next version (docs/design/operations.md#cluster-upgrades): the
-//! leader keeps ClusterUpgradeStatus `cluster` and, on OpenShift, the condition that stops a cluster update.
+//! Reports whether the installed extensions allow the platform's next version
+//! (docs/design/operations.md#cluster-upgrades): the leader maintains ClusterUpgradeStatus `cluster` and, on
+//! OpenShift, the condition that blocks a cluster update.
 //!
-//! Observe the platform ([`observe`]) and the revisions ([`wake`]) → evaluate ([`olm_platform`]) → tell ([`outlets`],
-//! [`announce`]). Nothing is written that is stored already. Where something cannot be read, what is stored stays.
+//! Observe the platform ([`observe`]) and the revisions ([`wake`]) → evaluate ([`olm_platform`]) → write
+//! ([`outlets`]) and report ([`announce`]). Unchanged objects are not written. If an input cannot be read, the stored
+//! verdict is retained.
 
 mod announce;
 mod flags;
@@ -36,15 +38,15 @@ use outlets::{OpenShift, Pass, upgrade_status, write_upgrade_status};
 use wake::{Revisions, Wake, Watches};
 
 const NAME: &str = "controller-operator-cluster-upgrade-status";
-/// Changes come in flocks; so long one more is waited for.
+/// Changes come in bursts: time that a pass waits for more of them.
 const DEBOUNCE: Duration = Duration::from_secs(1);
-/// Without any event, everything is looked at after this time. Discovery is read each time.
+/// Interval of passes without any event. Every pass reads discovery.
 const RESYNC: Duration = Duration::from_secs(300);
-/// A kind that came or went shows in discovery by then.
+/// Time until discovery shows an added or removed kind.
 const KINDS_SETTLE: Duration = Duration::from_secs(3);
-/// If revisions are not known by then, that is said.
+/// Time that the first pass waits for the list of revisions.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
-/// Failed attempts are no further apart.
+/// Maximum interval between failed attempts.
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
 /// Runs the controller until `stop`.
@@ -85,14 +87,14 @@ struct Controller {
     verdict_metrics: VerdictMetrics,
     transitions: Transitions,
     openshift: OpenShift,
-    /// Whether the log says that ClusterUpgradeStatus is not served.
+    /// `true` once the log states that ClusterUpgradeStatus is not served.
     is_told_inactive: bool,
     /// Status, reason and message of the last verdict.
     last: Option<(&'static str, &'static str, String)>,
 }
 
 impl Controller {
-    /// Looks at everything, whenever something changes and now and then. Never ends.
+    /// Runs a pass after every change and at every resync. Never returns.
     async fn run(mut self, wake: &Wake, reconciles: Reconciles) {
         let mut backoff = Backoff::<&'static str>::default();
         let listed = async {
@@ -100,16 +102,16 @@ impl Controller {
                 wake.woken().await;
             }
         };
-        // If it takes longer, that is what there is to say.
+        // After the timeout, the verdict is Unknown with reason Initializing.
         let _ = tokio::time::timeout(FIRST_LOOK, listed).await;
-        // When discovery is to be read once more.
+        // End of the time in which discovery has to be read again.
         let mut settled: Option<Instant> = None;
         loop {
             settled = settled.filter(|at| *at > Instant::now());
             if wake.take_kinds_changed() {
                 settled = Some(Instant::now() + KINDS_SETTLE);
             }
-            // A defect ends the pass without an answer.
+            // A panic ends the pass without a result.
             let mut failed = true;
             let pass = async {
                 let pass = self.pass().await;
@@ -124,7 +126,7 @@ impl Controller {
                 RESYNC
             };
             let wait = settled.map_or(wait, |at| wait.min(at.saturating_duration_since(Instant::now())));
-            // What comes in time is looked at a little later, together with what follows it.
+            // Delayed, so that one pass covers the changes that follow.
             if tokio::time::timeout(wait, wake.woken()).await.is_ok() {
                 tokio::time::sleep(DEBOUNCE).await;
             }
@@ -154,12 +156,12 @@ impl Controller {
             metrics: &self.verdict_metrics,
             now,
         };
-        // One that fails does not keep the other from being told.
+        // A failure of one must not prevent the other write.
         let openshift = self.openshift.tell(&pass).await;
         everywhere.and(openshift)
     }
 
-    /// Writes ClusterUpgradeStatus, where there is one, and tells the extensions.
+    /// Writes ClusterUpgradeStatus, if it is served, and publishes Events on extensions.
     async fn everywhere(
         &mut self,
         is_served: bool,
@@ -172,7 +174,7 @@ impl Controller {
             Some(upgrade_status(&self.client).await?)
         } else {
             if !std::mem::replace(&mut self.is_told_inactive, true) {
-                tracing::info!("ClusterUpgradeStatus is not served: the verdict is in metrics only");
+                tracing::info!("ClusterUpgradeStatus is not served, reporting the verdict in metrics only");
             }
             None
         };
@@ -190,13 +192,18 @@ impl Controller {
     fn log(&mut self, verdict: &Verdict) {
         let next = (verdict.status.as_str(), verdict.reason, verdict.message.clone());
         if self.last.as_ref() != Some(&next) {
-            tracing::info!(upgradeable = next.0, reason = next.1, detail = next.2, "cluster upgrade status");
+            tracing::info!(
+                upgradeable = next.0,
+                reason = next.1,
+                detail = next.2,
+                "verdict on cluster upgrades changed"
+            );
             self.last = Some(next);
         }
     }
 }
 
-/// Between half of the time and all of it, so that writers who met do not meet again.
+/// Returns between half of the time and all of it, so that writers that conflicted do not conflict again.
 fn jittered(wait: Duration) -> Duration {
     let percent = 50 + RandomState::new().hash_one(wait) % 51;
     wait.saturating_mul(u32::try_from(percent).unwrap_or(100)) / 100

@@ -1,5 +1,4 @@
-//! Reading the platform: which APIs there are, and what their objects say
-//! (docs/design/operations.md#platform-detection).
+//! Reads the platform: the served APIs and OpenShift's objects (docs/design/operations.md#platform-detection).
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -18,7 +17,7 @@ const CLUSTER_VERSION: &str = "version";
 /// Name of OpenShift's other singletons.
 const SINGLETON: &str = "cluster";
 
-/// The CRDs whose coming and going changes what is to be done.
+/// CRDs whose creation or deletion changes the outlet.
 pub(crate) const CRDS: [&str; 5] = [
     "clusteroperators.config.openshift.io",
     "clusterupgradestatuses.ext.olm.operatorframework.io",
@@ -27,12 +26,12 @@ pub(crate) const CRDS: [&str; 5] = [
     "olms.operator.openshift.io",
 ];
 
-/// A kind of OpenShift.
+/// Resource of ClusterOperators.
 pub(crate) fn cluster_operators() -> ApiResource {
     resource(CONFIG, "ClusterOperator", "clusteroperators")
 }
 
-/// A kind of OpenShift.
+/// Resource of OLM objects.
 pub(crate) fn olms() -> ApiResource {
     resource(OPERATOR, "OLM", "olms")
 }
@@ -49,7 +48,7 @@ fn resource(group: &str, kind: &str, plural: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural)
 }
 
-/// Which of the APIs that matter are served.
+/// Served APIs among those that matter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Served {
     pub cluster_versions: bool,
@@ -60,10 +59,10 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Asks the API server.
+    /// Reads discovery.
     ///
     /// # Errors
-    /// It does not answer.
+    /// The API server does not answer.
     async fn read(client: &Client) -> Result<Self, kube::Error> {
         let config = plurals(client, &format!("{CONFIG}/v1")).await?;
         let operator = plurals(client, &format!("{OPERATOR}/v1")).await?;
@@ -78,7 +77,7 @@ impl Served {
         })
     }
 
-    /// The objects that are worth a watch.
+    /// Returns the objects to watch.
     pub(crate) fn targets(self, cluster_operator: &str) -> Vec<Target> {
         let status = resource_of_upgrade_status();
         let all = [
@@ -97,13 +96,13 @@ fn resource_of_upgrade_status() -> ApiResource {
     ApiResource::erase::<olm_api::ClusterUpgradeStatus>(&())
 }
 
-/// Plurals of the kinds of a group; none where the group is not served.
+/// Returns the plurals of a group's kinds, empty if the group is not served.
 async fn plurals(client: &Client, group_version: &str) -> Result<Vec<String>, kube::Error> {
     let list = present(within_deadline(client.list_api_group_resources(group_version)).await)?;
     Ok(list.map(|list| list.resources.into_iter().map(|one| one.name).collect()).unwrap_or_default())
 }
 
-/// What was read; `None` where it does not exist. What we may not see is an error: it may exist.
+/// Maps 404 to `None`. A 403 remains an error: the object may exist.
 fn present<T>(answer: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
     match answer {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
@@ -111,7 +110,7 @@ fn present<T>(answer: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> 
     }
 }
 
-/// An object that may not exist.
+/// Reads an object that may not exist.
 async fn get(
     client: &Client,
     resource: &ApiResource,
@@ -121,17 +120,17 @@ async fn get(
     present(within_deadline(api.get(name)).await)
 }
 
-/// The platform as the cluster shows it.
+/// Observed state of the platform.
 pub(crate) struct Observed {
-    /// What decides about the verdict.
+    /// Inputs of the verdict.
     pub facts: Facts,
-    /// Which APIs there are.
+    /// Served APIs.
     pub served: Served,
     /// OpenShift's ClusterVersion.
     pub cluster_version: Option<DynamicObject>,
 }
 
-/// Reads what decides about the verdict.
+/// Reads the inputs of the verdict.
 ///
 /// # Errors
 /// The API server does not answer.
@@ -154,7 +153,7 @@ pub(crate) async fn observe(client: &Client, settings: &Settings) -> Result<Obse
     Ok(Observed { facts, served, cluster_version: object })
 }
 
-/// As [`get`], but `None` also for what we may not see: for objects without which no gate opens.
+/// Same as [`get`], but maps 403 to `None` as well: for objects whose absence never lets an update pass.
 async fn get_if_allowed(
     client: &Client,
     resource: &ApiResource,
@@ -162,14 +161,14 @@ async fn get_if_allowed(
 ) -> Result<Option<DynamicObject>, kube::Error> {
     match get(client, resource, name).await {
         Err(kube::Error::Api(status)) if status.code == 403 => {
-            tracing::warn!(error = status.message, "not allowed to read about the platform");
+            tracing::warn!(error = status.message, "not permitted to read the platform's object");
             Ok(None)
         }
         answer => answer,
     }
 }
 
-/// OpenShift's OLM object and its feature gates, as far as they exist.
+/// Reads OpenShift's OLM object and its feature gates, if they exist.
 pub(crate) async fn olm_and_gates(
     client: &Client,
     served: Served,
@@ -185,7 +184,7 @@ pub(crate) async fn olm_and_gates(
     Ok((olm, gates))
 }
 
-/// A reference to an object of a kind, for Events.
+/// Returns a reference to an object, for Events.
 pub(crate) fn reference(resource: &ApiResource, object: &DynamicObject) -> ObjectReference {
     ObjectReference {
         api_version: Some(resource.api_version.clone()),
@@ -202,9 +201,9 @@ mod tests {
 
     use super::*;
 
-    /// What is hidden from us is not what does not exist: an OpenShift without rights is no plain Kubernetes.
+    /// A forbidden object may exist: an OpenShift without rights for us is not plain Kubernetes.
     #[test]
-    fn only_what_does_not_exist_is_absent() {
+    fn only_not_found_counts_as_absent() {
         let refused = |reason: &str, code| -> Result<(), kube::Error> {
             Err(kube::Error::Api(Box::new(Status::failure("m", reason).with_code(code))))
         };

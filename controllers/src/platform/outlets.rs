@@ -1,7 +1,7 @@
-//! Writing the verdict: ClusterUpgradeStatus everywhere, and one of OpenShift's objects
+//! Writes the verdict: to ClusterUpgradeStatus everywhere, and to one of OpenShift's objects
 //! (docs/design/operations.md#outlets, docs/design/operations.md#clusterupgradestatus).
 //!
-//! Every write is preceded by a read of the same object and left out where it would change nothing.
+//! Every write follows a read of the same object and is skipped if it would change nothing.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -26,10 +26,10 @@ use super::observe::{self, Observed, cluster_operators, olms, reference};
 const CONTENDED: &str = "ClusterOperatorContended";
 const NOT_WRITTEN: &str = "ClusterOperatorNotWritten";
 
-/// ClusterUpgradeStatus `cluster`, made anew if need be.
+/// Returns ClusterUpgradeStatus `cluster`, and creates it if it is missing.
 ///
 /// # Errors
-/// The API server refuses, or does not answer.
+/// The API server rejects the request or does not answer.
 pub(crate) async fn upgrade_status(client: &Client) -> Result<ClusterUpgradeStatus, kube::Error> {
     let api: Api<ClusterUpgradeStatus> = Api::all(client.clone());
     let name = names::CLUSTER_UPGRADE_STATUS_NAME;
@@ -41,10 +41,10 @@ pub(crate) async fn upgrade_status(client: &Client) -> Result<ClusterUpgradeStat
     within_deadline(api.create(&PostParams::default(), &new)).await
 }
 
-/// Writes the verdict to its ClusterUpgradeStatus where that changes.
+/// Writes the verdict to its ClusterUpgradeStatus if that changes it.
 ///
 /// # Errors
-/// The API server refuses, or does not answer.
+/// The API server rejects the request or does not answer.
 pub(crate) async fn write_upgrade_status(
     client: &Client,
     stored: &ClusterUpgradeStatus,
@@ -55,15 +55,15 @@ pub(crate) async fn write_upgrade_status(
     write_status(&Api::all(client.clone()), stored, &next).await.map(drop)
 }
 
-/// Tells OpenShift.
+/// Writer of OpenShift's objects.
 #[derive(Default)]
 pub(crate) struct OpenShift {
     contention: Contention,
-    /// Why the verdict went nowhere the last time.
+    /// Reason why the last verdict was not written.
     reluctance: Option<Reluctance>,
 }
 
-/// What a write needs.
+/// Inputs of a write.
 pub(crate) struct Pass<'a> {
     pub client: &'a Client,
     pub settings: &'a Settings,
@@ -75,10 +75,10 @@ pub(crate) struct Pass<'a> {
 }
 
 impl OpenShift {
-    /// Writes the verdict where OpenShift looks for it, as the mode has it.
+    /// Writes the verdict to the object that the mode and the cluster select.
     ///
     /// # Errors
-    /// The API server refuses, or does not answer.
+    /// The API server rejects the request or does not answer.
     pub(crate) async fn tell(&mut self, pass: &Pass<'_>) -> Result<(), kube::Error> {
         let served = pass.observed.served;
         let (olm, gates) = observe::olm_and_gates(pass.client, served).await?;
@@ -93,7 +93,7 @@ impl OpenShift {
         if reluctance != self.reluctance
             && let Some(reluctance) = &reluctance
         {
-            tracing::info!("{reluctance}");
+            tracing::info!(reason = %reluctance, "verdict not written to OpenShift's objects");
             if let Some(olm) = &olm {
                 let about = reference(&olms(), olm);
                 pass.events.over(&about, NOT_WRITTEN);
@@ -104,7 +104,7 @@ impl OpenShift {
         match (outlet, &olm) {
             (Outlet::Own, None) => self.own(pass).await,
             (Outlet::Own, Some(olm)) => {
-                // In this order, so that in between nothing lets an update through.
+                // Ordered so that an update is blocked at any time in between.
                 self.own(pass).await?;
                 self.retract(pass, olm).await
             }
@@ -114,7 +114,7 @@ impl OpenShift {
         }
     }
 
-    /// Whether an object is to be written now; otherwise as [`Contention::turn`].
+    /// Returns `true` if an object must be written now. The parameters are those of [`Contention::turn`].
     fn is_our_turn(
         &mut self,
         pass: &Pass<'_>,
@@ -138,7 +138,7 @@ impl OpenShift {
         turn == Turn::Write
     }
 
-    /// Keeps our part of the ClusterOperator's status.
+    /// Writes our part of the ClusterOperator's status.
     async fn own(&mut self, pass: &Pass<'_>) -> Result<(), kube::Error> {
         let Some(wanted) = aggregated(pass.verdict) else { return Ok(()) };
         let name = pass.settings.cluster_operator.as_str();
@@ -176,7 +176,7 @@ impl OpenShift {
         Ok(())
     }
 
-    /// Keeps our condition in the status of the OLM object.
+    /// Writes our condition to the status of the OLM object.
     async fn contribute(&mut self, pass: &Pass<'_>, olm: &DynamicObject) -> Result<(), kube::Error> {
         let Some(wanted) = contributed(pass.verdict) else { return Ok(()) };
         let stored = ClusterOperatorCondition::stored(&olm.data, CONTRIBUTED);
@@ -188,8 +188,8 @@ impl OpenShift {
         Ok(())
     }
 
-    /// What we contributed in another mode cannot be removed, because the operator has made it its own by now. It must
-    /// not stand in the way for ever.
+    /// Sets the condition from an earlier mode to True. It cannot be removed, because the operator owns it by now,
+    /// and must not block updates forever.
     async fn retract(&mut self, pass: &Pass<'_>, olm: &DynamicObject) -> Result<(), kube::Error> {
         let stored = ClusterOperatorCondition::stored(&olm.data, CONTRIBUTED);
         if stored.is_none_or(|stored| stored.status == Status::True) {

@@ -1,4 +1,4 @@
-//! The controller against a real API server, which looks like OpenShift where its CRDs are there.
+//! The controller against a real API server, which resembles OpenShift if OpenShift's CRDs are applied.
 
 mod world;
 
@@ -33,9 +33,10 @@ fn own(message: &str) -> String {
 
 const WELL: &str = "True/AsExpected: All is well";
 
-// Cases operations-a34, operations-a35, operations-a36, operations-a39, operations-a40, operations-a41, operations-a42, operations-a43, operations-a49, operations-a50, operations-e34, seeds-s2-7
+// Cases operations-a34, operations-a35, operations-a36, operations-a39, operations-a40, operations-a41,
+// operations-a42, operations-a43, operations-a49, operations-a50, operations-e34, seeds-s2-7
 #[tokio::test(flavor = "multi_thread")]
-async fn openshift_with_a_cluster_operator_of_our_own() {
+async fn own_cluster_operator_follows_verdict() {
     let world = World::openshift().await;
     world.make_cluster_version("4.18.3").await;
     let controller = world.controller(settings());
@@ -76,8 +77,8 @@ async fn openshift_with_a_cluster_operator_of_our_own() {
     // A42
     world.uninstall("apple-1").await;
     world.until_upgradeable(&own(&format!("{BLOCKED}{kiwi}.\n{additionally}{error}"))).await;
-    nothing_is_written_twice(&world, &controller).await;
-    let controller = a_restart_changes_nothing(&world, controller).await;
+    unchanged_verdict_is_not_written(&world, &controller).await;
+    let controller = restart_writes_nothing(&world, controller).await;
 
     // A43, E34
     let before = world.cluster_operators().get("olm").await.unwrap();
@@ -108,7 +109,7 @@ async fn openshift_with_a_cluster_operator_of_our_own() {
         world.events("kiwi").await.iter().any(|event| event.starts_with(unblocked)).then_some(())
     })
     .await;
-    blocking_again_is_said_again(&world, note).await;
+    repeated_block_is_reported_again(&world, note).await;
     let metrics = controller.metrics.prometheus_text();
     assert!(metrics.contains("operator_controller_cluster_upgradeable{status=\"True\"} 1"), "{metrics}");
     assert!(metrics.contains("operator_controller_cluster_upgradeable{status=\"False\"} 0"), "{metrics}");
@@ -121,8 +122,8 @@ async fn openshift_with_a_cluster_operator_of_our_own() {
     controller.stop().await;
 }
 
-/// The extension goes back to the bundle that blocks, and away from it once more.
-async fn blocking_again_is_said_again(world: &World, note: &str) {
+/// Reinstalls the blocking bundle and removes it again.
+async fn repeated_block_is_reported_again(world: &World, note: &str) {
     world.uninstall("kiwi-1").await;
     world.install("kiwi", 1, &openshift_limit("\"4.18\"")).await;
     let twice = async |note: &str| {
@@ -150,7 +151,7 @@ async fn versions(world: &World) -> [Option<String>; 2] {
 }
 
 // A50
-async fn nothing_is_written_twice(world: &World, controller: &Running) {
+async fn unchanged_verdict_is_not_written(world: &World, controller: &Running) {
     controller.until_passes(controller.passes() + 1).await;
     let before = versions(world).await;
     for round in 0..2 {
@@ -162,8 +163,8 @@ async fn nothing_is_written_twice(world: &World, controller: &Running) {
     assert_eq!(versions(world).await, before);
 }
 
-// A49: not even a write
-async fn a_restart_changes_nothing(world: &World, controller: Running) -> Running {
+// A49: a restart sends no write.
+async fn restart_writes_nothing(world: &World, controller: Running) -> Running {
     controller.stop().await;
     let before = versions(world).await;
     let controller = world.controller(settings());
@@ -174,7 +175,7 @@ async fn a_restart_changes_nothing(world: &World, controller: Running) -> Runnin
 
 // Cases operations-a47, operations-e32
 #[tokio::test(flavor = "multi_thread")]
-async fn openshift_without_a_version() {
+async fn openshift_without_version_reports_unknown_until_it_is_known() {
     let world = World::openshift().await;
     world.install("kiwi", 1, &openshift_limit("\"4.18\"")).await;
     let controller = world.controller(Settings { mode: ClusterOperatorMode::Own, ..settings() });
@@ -191,12 +192,12 @@ async fn openshift_without_a_version() {
     world.set_status(&world.cluster_versions(), "version", desired).await;
     let blocked = format!("{BLOCKED}bundle \"kiwi.v1\" for ClusterExtension \"kiwi\".");
     world.until_upgradeable(&own(&blocked)).await;
-    someone_else_writes(&world, &controller, &own(&blocked)).await;
+    contended_cluster_operator_is_yielded(&world, &controller, &own(&blocked)).await;
     controller.stop().await;
 }
 
 // E35
-async fn someone_else_writes(world: &World, controller: &Running, ours: &str) {
+async fn contended_cluster_operator_is_yielded(world: &World, controller: &Running, ours: &str) {
     let theirs = |number: i32| {
         let condition = ClusterOperatorCondition {
             status: Status::True,
@@ -213,10 +214,12 @@ async fn someone_else_writes(world: &World, controller: &Running, ours: &str) {
         world.set_status(&world.cluster_operators(), "olm", json!({ "conditions": conditions })).await;
     }
     let contended = "operator_controller_cluster_operator_writes_total{result=\"contended\"}";
-    eventually("contention", async || controller.metrics.prometheus_text().contains(contended).then_some(()))
-        .await;
+    eventually("contention is counted", async || {
+        controller.metrics.prometheus_text().contains(contended).then_some(())
+    })
+    .await;
     world.until_upgradeable("True/Theirs: 4").await;
-    // Left alone is all of it.
+    // The whole object is skipped, not only the condition.
     world.set_status(&world.cluster_operators(), "olm", json!({"versions": null})).await;
     for round in 0..2 {
         let passes = controller.passes();
@@ -235,7 +238,7 @@ async fn someone_else_writes(world: &World, controller: &Running, ours: &str) {
 
 // docs/design/operations.md#outlets; case operations-a44
 #[tokio::test(flavor = "multi_thread")]
-async fn openshift_with_its_own_olm_operator() {
+async fn verdict_is_contributed_to_olm_object_until_its_operator_takes_over() {
     let world = World::openshift().await;
     world.make_cluster_version("4.18.3").await;
     let (olms, gates) = (world.olms(), world.feature_gates());
@@ -260,12 +263,12 @@ async fn openshift_with_its_own_olm_operator() {
     let manager = "olm.operatorframework.io/cluster-upgrade-status";
     assert!(managers.iter().any(|one| one.manager.as_deref() == Some(manager)));
 
-    // Steady: nothing is written again.
+    // An unchanged verdict is not written again.
     let before = olms.get("cluster").await.unwrap().resource_version();
     controller.until_passes(controller.passes() + 1).await;
     assert_eq!(olms.get("cluster").await.unwrap().resource_version(), before);
 
-    // The other reader is to take over: until it has, an update is stopped by us alone.
+    // The gate makes the OLM operator evaluate revisions. Until it has, only our condition blocks an update.
     let on =
         json!({"featureGates": [{"version": "4.18.3", "enabled": [{"name": "NewOLMBoxCutterRuntime"}]}]});
     world.set_status(&gates, "cluster", on).await;
@@ -277,7 +280,7 @@ async fn openshift_with_its_own_olm_operator() {
     }
     let object = olms.get("cluster").await.unwrap();
     assert_eq!(object.resource_version(), before);
-    // It has: what we said must not stay in its way.
+    // The OLM operator has evaluated, so our condition must not block anymore.
     let mut conditions = object.data["status"]["conditions"].clone();
     conditions[0]["status"] = json!("False");
     world.set_status(&olms, "cluster", json!({ "conditions": conditions })).await;
@@ -296,14 +299,14 @@ async fn openshift_with_its_own_olm_operator() {
 
 // docs/design/additions.md#ignored-constraints; cases operations-a45, operations-a46, operations-a48, operations-e39
 #[tokio::test(flavor = "multi_thread")]
-async fn plain_kubernetes() {
+async fn kubernetes_ignores_openshift_constraints_unless_configured() {
     let world = World::start().await;
     let is_ours = |crd: &Value| crd["spec"]["group"] == "ext.olm.operatorframework.io";
     let (ext, standard): (Vec<Value>, Vec<Value>) = olm_api::crds::crds().into_iter().partition(is_ours);
     world.plane.apply_crds(&standard).await.unwrap();
     world.install("kiwi", 1, &openshift_limit("\"4.18\"")).await;
     let controller = world.controller(settings());
-    // E39: no more than metrics
+    // E39: only metrics are written.
     controller.until_passes(1).await;
     let upgradeable = "operator_controller_cluster_upgradeable{status=\"True\"} 1";
     assert!(controller.metrics.prometheus_text().contains(upgradeable));

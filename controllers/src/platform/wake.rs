@@ -1,7 +1,8 @@
-//! What makes the controller look again: revisions that changed, and single objects of other APIs
+//! Triggers of a pass: changed revisions, and changed single objects of other APIs
 //! (docs/design/operations.md#triggers).
 //!
-//! Of those only metadata is watched: an event is a reason to look, never the content of a decision.
+//! Only metadata of the single objects is watched: an event is a reason to reconcile, never the content of a
+//! decision.
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
@@ -20,7 +21,7 @@ use tokio::task::{AbortHandle, unconstrained};
 
 use crate::revision_cache::RevisionCache;
 
-/// Wakes the controller; any number of reasons before it looks are one.
+/// Notification of the controller. Notifications before a pass are merged.
 #[derive(Debug, Default)]
 pub(crate) struct Wake {
     notify: Notify,
@@ -28,43 +29,43 @@ pub(crate) struct Wake {
 }
 
 impl Wake {
-    /// Something changed.
+    /// Requests a pass.
     pub(crate) fn wake(&self) {
         self.notify.notify_one();
     }
 
-    /// A kind was added to the API, or taken out of it. Discovery may not show that yet.
+    /// Requests a pass because a CRD was added or removed. Discovery may not show that yet.
     fn wake_for_kinds(&self) {
         self.kinds_changed.store(true, Ordering::Relaxed);
         self.wake();
     }
 
-    /// Waits for a reason to look.
+    /// Waits for a request.
     pub(crate) async fn woken(&self) {
         self.notify.notified().await;
     }
 
-    /// Whether kinds changed since this was last asked.
+    /// Returns `true` if kinds changed since the last call.
     pub(crate) fn take_kinds_changed(&self) -> bool {
         self.kinds_changed.swap(false, Ordering::Relaxed)
     }
 }
 
-/// The revisions in force, by name. Of each no more is kept than the verdict needs.
+/// Active revisions by name, reduced to the inputs of the verdict.
 #[derive(Debug, Default)]
 pub(crate) struct Revisions {
-    /// `None` until all have been listed once.
+    /// `None` until the first list is complete.
     known: Mutex<Option<BTreeMap<String, Arc<Revision>>>>,
 }
 
 impl Revisions {
-    /// All revisions in force; `None` while they are not known.
+    /// Returns all active revisions, or `None` before the first list.
     pub(crate) fn all(&self) -> Option<Vec<Arc<Revision>>> {
         let known = self.known.lock();
         known.as_ref().map(|known| known.values().cloned().collect())
     }
 
-    /// Follows the ClusterObjectSets for ever. While the watch is broken, what was known stays.
+    /// Follows the ClusterObjectSets. Never returns. While the watch is broken, the known revisions are retained.
     pub(crate) async fn follow(&self, cache: &RevisionCache, wake: &Wake) {
         let mut changes = pin!(cache.project(|set| Revision::of(set).map(Arc::new)));
         cache.listed().cancelled().await;
@@ -88,16 +89,16 @@ fn put(known: &mut BTreeMap<String, Arc<Revision>>, (name, revision): (String, O
     }
 }
 
-/// One object that is watched.
+/// A watched object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Target {
-    /// Its kind.
+    /// Kind of the object.
     pub resource: ApiResource,
-    /// Its name.
+    /// Name of the object.
     pub name: String,
 }
 
-/// The running watches on single objects.
+/// Running watches on single objects.
 pub(crate) struct Watches {
     client: Client,
     wake: Arc<Wake>,
@@ -111,7 +112,7 @@ impl Drop for Watches {
 }
 
 impl Watches {
-    /// Watches the CRDs with these names from now on, and nothing else yet.
+    /// Starts watches on the CRDs with these names.
     pub(crate) fn new(client: Client, wake: Arc<Wake>, crds: &[&str]) -> Self {
         let mut watches = Self { client, wake, running: HashMap::new() };
         for name in crds {
@@ -123,7 +124,7 @@ impl Watches {
         watches
     }
 
-    /// Watches these objects, whose kinds are served, and no others beside the CRDs.
+    /// Watches these objects, whose kinds must be served, and ends all other watches except those on CRDs.
     pub(crate) fn keep(&mut self, targets: &[Target]) {
         self.running.retain(|target, watch| {
             let stays = target.resource.kind == "CustomResourceDefinition" || targets.contains(target);
@@ -154,7 +155,7 @@ async fn follow(client: Client, target: Target, waker: Arc<Wake>, wake: fn(&Wake
         match event {
             Ok(Event::Init | Event::InitApply(_)) => {}
             Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_)) => wake(&waker),
-            Err(error) => tracing::warn!(%error, kind = resource.kind, name, "watching the platform"),
+            Err(error) => tracing::warn!(%error, kind = resource.kind, name, "watch on the platform failed"),
         }
     }
 }

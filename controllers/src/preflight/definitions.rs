@@ -1,4 +1,4 @@
-//! What findings about definitions, and the custom resources that exist, come to
+//! The verdict on CRD changes, from static findings and existing custom resources
 //! (docs/design/apply.md#crd-upgrade-safety, docs/design/additions.md#crd-checks). Pure.
 
 use olm_api::conditions::truncate;
@@ -7,44 +7,45 @@ use olm_extension::CrdCheck;
 
 use super::CrdVerdict;
 
-/// How many violations of one custom resource a message names, and how many bytes of each; more is not kept.
+/// Number of violations that a message names per custom resource, and the limit of each in bytes. The rest is
+/// dropped.
 const VIOLATIONS: usize = 3;
 const VIOLATION_BYTES: usize = 300;
 
-/// One definition that is to be changed.
+/// One changed CRD.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Examined {
-    /// Its name.
+    /// Name of the CRD.
     pub name: String,
-    /// What the comparison of the definitions found.
+    /// Findings of the comparison of the CRDs.
     pub findings: Vec<Finding>,
-    /// What custom resources show, where they were asked.
+    /// Result of checking the custom resources, if they were checked.
     pub existing: Option<Existing>,
 }
 
-/// What custom resources show of a changed definition.
+/// Result of checking the custom resources of a changed CRD.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Existing {
-    /// They were looked at, until some did not fit.
+    /// Checked completely, or until some violate the new CRD.
     Seen(Seen),
-    /// They could not be looked at, or not at all of them, and those that were do fit; the words say why.
+    /// Not checked, or only partly and without violations. Holds the reason.
     Unknown(String),
 }
 
-/// What was seen of custom resources.
+/// Result of the custom resources that were checked.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Seen {
-    /// The first that do not fit, as [`harmed`] words it.
+    /// First violating custom resources, formatted by [`harmed`].
     pub harmed: Vec<String>,
-    /// How many do not fit.
+    /// Number of violating custom resources.
     pub count: usize,
-    /// More may not fit.
+    /// `true` if there may be more.
     pub at_least: bool,
-    /// The text about findings that may harm what exists, and that looking at it does not refute.
+    /// Text of the findings that custom resources cannot refute.
     pub unjudged: Option<String>,
 }
 
-/// The verdict on all definitions of a bundle. Its text is no longer than a condition can hold.
+/// Returns the verdict on all CRDs of a bundle. Its text fits into a condition message.
 pub(super) fn verdict(examined: &[Examined], mode: CrdCheck) -> CrdVerdict {
     let (mut held, mut accepted) = (Vec::new(), Vec::new());
     for one in examined {
@@ -62,7 +63,7 @@ pub(super) fn verdict(examined: &[Examined], mode: CrdCheck) -> CrdVerdict {
 }
 
 impl Examined {
-    /// Whether no custom resource needs to be looked at: the change is wrong in itself.
+    /// Returns `true` if the change is refused regardless of custom resources.
     pub(super) fn is_refused(&self) -> bool {
         self.findings.iter().any(Finding::is_absolute)
     }
@@ -109,7 +110,7 @@ impl Seen {
     }
 }
 
-/// A custom resource that does not fit the new definition: `name` is `<namespace>/<name>`, or only the name.
+/// Formats a custom resource that violates the new CRD. `name` is `<namespace>/<name>`, or only the name.
 pub(super) fn harmed(name: &str, violations: &[String]) -> String {
     let shown: Vec<&str> = violations.iter().take(VIOLATIONS).map(|one| cut(one)).collect();
     let rest = violations.len().saturating_sub(VIOLATIONS);
@@ -158,7 +159,7 @@ mod tests {
 
     // docs/design/apply.md#crd-upgrade-safety
     #[test]
-    fn strict_holds_back_whatever_is_found() {
+    fn strict_mode_holds_every_finding() {
         let strict = |all: &[Examined]| verdict(all, CrdCheck::Strict);
         assert_eq!(strict(&[]), CrdVerdict::Safe);
         assert_eq!(strict(&[examined("a.x", &[], None)]), CrdVerdict::Safe);
@@ -173,7 +174,7 @@ mod tests {
 
     // docs/design/additions.md#crd-checks; case additions-a47
     #[test]
-    fn warn_holds_back_only_what_is_wrong_in_itself() {
+    fn warn_mode_holds_only_absolute_findings() {
         let warn = |all: &[Examined]| verdict(all, CrdCheck::Warn);
         assert_eq!(warn(&[examined("a.x", &[], None)]), CrdVerdict::Safe);
         assert_eq!(warn(&[examined("a.x", &[required()], None)]), CrdVerdict::Accepted(REQUIRED.to_owned()));
@@ -188,7 +189,7 @@ mod tests {
 
     // docs/design/additions.md#crd-checks; cases additions-a46, additions-a47
     #[test]
-    fn live_holds_back_what_harms() {
+    fn live_mode_holds_changes_that_existing_objects_violate() {
         let live = |findings: &[Finding], existing: Existing| {
             verdict(&[examined("a.x", findings, Some(existing))], CrdCheck::Live)
         };
@@ -204,7 +205,7 @@ mod tests {
         };
         let one = Seen { harmed: harmed(&["ns/w"], &["v1: spec: no"]), count: 1, ..Seen::default() };
         let text = "validating upgrade for CRD \"a.x\": 1 existing object does not fit: ns/w (v1: spec: no)";
-        // Be there a finding or not.
+        // With and without a finding.
         assert_eq!(live(&[], Existing::Seen(one.clone())), held(text));
         assert_eq!(live(&[required()], Existing::Seen(one)), held(text));
         let more = harmed(&["a", "b"], &["1", "2", "3", "4", "5"]);
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_cut() {
+    fn long_texts_are_truncated() {
         assert_eq!(harmed("w", &["\u{20ac}".repeat(200)]), format!("w ({})", "\u{20ac}".repeat(100)));
         let many = vec![required(); 1000];
         for mode in [CrdCheck::Warn, CrdCheck::Strict] {

@@ -1,4 +1,4 @@
-//! Looks at the custom resources of a definition: page by page, within a budget, until some do not fit.
+//! Checks the custom resources of a CRD: page by page, within a budget, until some violate the new CRD.
 
 use kube::api::{ListParams, ObjectList};
 use kube::core::{ApiResource, DynamicObject};
@@ -13,15 +13,15 @@ use tokio::time::{Instant, timeout_at};
 use super::definitions::{Existing, Seen, harmed};
 use crate::failure::Failure;
 
-/// Objects in one answer of the API server (docs/design/additions.md#crd-checks).
+/// Page size (docs/design/additions.md#crd-checks).
 const PAGE: u32 = 500;
-/// How many custom resources that do not fit a message names.
+/// Number of violating custom resources that a message names.
 const NAMED: usize = 5;
 
-/// What the custom resources of the definition `live` show, in all versions that `check` asks for.
+/// Checks the custom resources of the CRD `live`, in all versions that `check` needs.
 ///
 /// # Errors
-/// The API server did not answer, though there was time.
+/// The API server did not answer within the time that was left.
 pub(super) async fn look(
     client: &Client,
     live: &Value,
@@ -59,7 +59,7 @@ pub(super) async fn look(
 
 impl Seen {
     fn look_at(&mut self, check: &LiveCheck, version: &str, object: &DynamicObject) {
-        // What came as JSON is JSON.
+        // Infallible: the object was decoded from JSON.
         let Ok(value) = serde_json::to_value(object) else { return };
         let violations = check.violations(version, &value);
         if violations.is_empty() {
@@ -76,7 +76,7 @@ impl Seen {
     }
 }
 
-/// All custom resources of a definition in one version.
+/// Paged list of all custom resources of a CRD in one version.
 struct Pages {
     api: Api<DynamicObject>,
     definition: String,
@@ -111,12 +111,12 @@ impl Pages {
                 self.ended = self.params.continue_token.is_none();
                 Ok(items)
             }
-            // Nobody serves it: there are none.
+            // The version is not served, so there are none.
             Err(kube::Error::Api(status)) if status.is_not_found() => {
                 self.ended = true;
                 Ok(Vec::new())
             }
-            // The place in the list is forgotten: from the start again.
+            // The continue token has expired: start again.
             Err(kube::Error::Api(status)) if status.code == 410 && self.params.continue_token.is_some() => {
                 self.params.continue_token = None;
                 Ok(Vec::new())

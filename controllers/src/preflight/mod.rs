@@ -1,7 +1,7 @@
-//! What is looked at when a revision is about to be made, and only then (docs/design/apply.md#crd-upgrade-safety,
-//! docs/design/additions.md#several-namespaces, docs/design/additions.md#crd-checks): whether the API
-//! server could take the bundle's objects, whether the namespaces that it shall watch exist, and whether its
-//! CustomResourceDefinitions endanger what exists.
+//! Install checks, executed only when a revision is about to be created (docs/design/apply.md#crd-upgrade-safety,
+//! docs/design/additions.md#several-namespaces, docs/design/additions.md#crd-checks): whether the API server would
+//! accept the bundle's objects, whether the namespaces to watch exist, and whether its CRDs endanger custom
+//! resources.
 //!
 //! ```text
 //! rendered CRDs ─┐
@@ -9,7 +9,7 @@
 //! custom resources (Live only) ─ existing ► Existing ─┴ definitions ─► CrdVerdict
 //! ```
 //!
-//! Nothing here writes to the cluster. What it costs to look at custom resources is paid once for a while.
+//! Nothing is written to the cluster. The result of checking custom resources is cached for a while.
 
 mod definitions;
 mod existing;
@@ -39,53 +39,53 @@ use tokio::time::Instant;
 use crate::failure::Failure;
 use definitions::{Examined, Existing};
 
-/// How long looking at custom resources may take in all; after that the static findings count.
+/// Maximum total time for checking custom resources. After that, only the static findings count.
 const BUDGET: Duration = Duration::from_secs(30);
-/// What custom resources showed is taken for true for so many times the time that it took to look, as long as the
-/// definitions stay the same: a held back upgrade is tried again and again.
+/// Factor of the time that a check took, for which its result is cached while the CRDs do not change: a blocked
+/// upgrade is retried continuously.
 const KEPT_TIMES: u32 = 20;
-/// For so long at least.
+/// Minimum cache time.
 const KEPT_AT_LEAST: Duration = Duration::from_secs(15);
-/// Questions to the API server at a time.
+/// Maximum number of concurrent requests.
 const AT_ONCE: usize = 8;
 
-/// What definitions mean for what exists.
+/// Verdict on CRD changes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum CrdVerdict {
-    /// Nothing endangers it.
+    /// No custom resource is endangered.
     #[default]
     Safe,
-    /// These findings do not count where the extension says so.
+    /// Findings that the extension's settings accept.
     Accepted(String),
-    /// The upgrade must not be.
+    /// Findings that block the upgrade.
     Held(String),
 }
 
-/// Looks before a revision is made.
+/// Install checks of one cluster.
 pub(crate) struct Preflight {
     client: Client,
     budget: Duration,
-    /// By extension: what custom resources showed last.
+    /// Last result of checking custom resources, by extension.
     shown: Mutex<HashMap<String, Shown>>,
 }
 
-/// What custom resources showed.
+/// Cached result of checking custom resources.
 #[derive(Clone)]
 struct Shown {
-    /// Of the definitions before and after.
+    /// Hash of the CRDs before and after.
     fingerprint: u64,
     until: Instant,
     existing: Vec<Existing>,
 }
 
-/// A definition and what it is to become.
+/// A live CRD and its new version.
 struct Change<'a> {
     name: &'a str,
     live: Value,
     new: &'a Value,
 }
 
-/// How definitions are checked for this extension; `None` where they are not.
+/// Returns how CRDs are checked for this extension, or `None` if they are not.
 pub(crate) fn crd_check(extension: &ClusterExtension, annotated: Option<CrdCheck>) -> Option<CrdCheck> {
     let install = extension.spec.as_ref().and_then(|spec| spec.install.as_ref());
     let enforcement = install
@@ -97,10 +97,10 @@ pub(crate) fn crd_check(extension: &ClusterExtension, annotated: Option<CrdCheck
     }
 }
 
-/// Refuses a bundle whose objects could not be applied, or must not be.
+/// Rejects a bundle that failed install checks.
 ///
 /// # Errors
-/// Names every obstacle.
+/// Lists every obstacle.
 pub(crate) fn refuse_obstacles(obstacles: &[String]) -> Result<(), Failure> {
     if obstacles.is_empty() {
         return Ok(());
@@ -109,17 +109,16 @@ pub(crate) fn refuse_obstacles(obstacles: &[String]) -> Result<(), Failure> {
 }
 
 impl Preflight {
-    /// Looks at this cluster.
     pub(crate) fn new(client: Client) -> Self {
         Self { client, budget: BUDGET, shown: Mutex::default() }
     }
 
-    /// Forgets what is known of the extension.
+    /// Drops the cached result of the extension.
     pub(crate) fn forget(&self, extension: &str) {
         self.shown.lock().remove(extension);
     }
 
-    /// Those of the namespaces that do not exist, sorted.
+    /// Returns the namespaces that do not exist, sorted.
     ///
     /// # Errors
     /// The API server did not answer.
@@ -137,10 +136,10 @@ impl Preflight {
         some_at_once(names.into_iter().map(missing).collect()).await
     }
 
-    /// What the definitions among `objects` mean for what exists.
+    /// Returns the verdict on the CRDs among `objects`.
     ///
     /// # Errors
-    /// The API server did not answer, or a definition cannot be compared.
+    /// The API server did not answer, or a CRD cannot be compared.
     pub(crate) async fn definitions(
         &self,
         extension: &str,
@@ -158,7 +157,7 @@ impl Preflight {
         Ok(definitions::verdict(&examined, mode))
     }
 
-    /// The definitions that are live and among `objects`, in the order of those.
+    /// Returns the live CRDs among `objects`, in their order.
     async fn changes<'a>(&self, objects: &[&'a Value]) -> Result<Vec<Change<'a>>, Failure> {
         let resource = ApiResource::erase::<CustomResourceDefinition>(&());
         let definitions: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
@@ -176,7 +175,7 @@ impl Preflight {
         some_at_once(objects.iter().copied().filter(|object| is_crd(object)).map(change).collect()).await
     }
 
-    /// What custom resources show of each change.
+    /// Returns the result of checking the custom resources of each change.
     async fn existing(
         &self,
         extension: &str,
@@ -195,7 +194,7 @@ impl Preflight {
         for (Change { live, new, .. }, Examined { findings, .. }) in changes.iter().zip(examined) {
             existing.push(match block_in_place(|| LiveCheck::new(live, new)) {
                 Ok(check) => existing::look(&self.client, live, &check, findings, deadline).await?,
-                // What cannot be judged by its objects is judged without them.
+                // Changes that custom resources cannot judge are judged by the static findings.
                 Err(error) => Existing::Unknown(error.to_string()),
             });
         }
@@ -206,7 +205,7 @@ impl Preflight {
     }
 }
 
-/// What the questions yield, in their order.
+/// Returns the results of the requests, in their order.
 async fn some_at_once<T>(
     questions: Vec<impl Future<Output = Result<Option<T>, Failure>>>,
 ) -> Result<Vec<T>, Failure> {

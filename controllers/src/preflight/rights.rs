@@ -1,6 +1,6 @@
-//! Whether the service account that an extension's objects are applied as may do all that it will have to
-//! (docs/design/additions.md#service-account-impersonation). Asked before anything is applied, so that everything that
-//! is missing is named at once.
+//! Checks whether the service account that applies an extension's objects has all rights that this needs
+//! (docs/design/additions.md#service-account-impersonation). Executed before anything is applied, so that all missing
+//! rights are reported at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,19 +17,19 @@ use olm_service::cluster::within_deadline;
 use super::Preflight;
 use crate::failure::Failure;
 
-/// Questions to the API server at a time.
+/// Maximum number of concurrent requests.
 const AT_ONCE: usize = 16;
-/// Questions about one bundle: real ones come to some hundreds. What is not asked for the API server refuses when it comes
-/// to that.
+/// Maximum number of reviews for one bundle. Real bundles need some hundreds. The API server denies unchecked
+/// requests when they are sent.
 const MAX_QUESTIONS: usize = 5000;
-/// Bytes of a message: conditions hold 32 KiB.
+/// Limit of a message in bytes. Conditions hold 32 KiB.
 const MAX_MESSAGE: usize = 16 << 10;
 
-/// A right, and the namespace that it is for; none for the whole cluster.
+/// A right and its namespace, `None` for cluster scope.
 type Wanted = (Option<String>, Right);
 
 impl Preflight {
-    /// What `account` (`<namespace>/<name>`) may not do of what it needs, in words; `None` if it may do everything.
+    /// Returns a message with the rights that `account` (`<namespace>/<name>`) lacks, or `None` if it lacks none.
     ///
     /// # Errors
     /// The API server did not answer.
@@ -52,7 +52,7 @@ impl Preflight {
         Ok((!missing.is_empty()).then(|| message(account, &missing)))
     }
 
-    /// What roles grant in the scopes in which the account may not grant what it likes.
+    /// Returns the rights that roles grant in the scopes in which the account has no right to escalate.
     async fn without_escalation(
         &self,
         asker: &Asker<'_>,
@@ -66,7 +66,7 @@ impl Preflight {
     }
 }
 
-/// Asks for one account.
+/// Client for the access reviews of one account.
 struct Asker<'a> {
     client: Client,
     namespace: &'a str,
@@ -74,7 +74,7 @@ struct Asker<'a> {
 }
 
 impl Asker<'_> {
-    /// Those that the account does not have.
+    /// Returns the rights that the account lacks.
     async fn refused(&self, wanted: BTreeSet<Wanted>) -> Result<BTreeSet<Wanted>, Failure> {
         let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
         let questions = wanted.into_iter().take(MAX_QUESTIONS).map(|wanted| {
@@ -137,7 +137,7 @@ fn wanted_in<'a>(scope: &'a Option<String>, rules: &'a BTreeSet<Rule>) -> impl I
     rules.iter().flat_map(Rule::rights).map(|right| (scope.clone(), right))
 }
 
-/// The right to make roles of any content.
+/// Returns the right to write roles with any rules.
 fn escalate(scope: Option<&String>) -> Right {
     Right::Resource {
         group: "rbac.authorization.k8s.io".to_owned(),
@@ -147,7 +147,7 @@ fn escalate(scope: Option<&String>) -> Right {
     }
 }
 
-/// What is missing: verbs by what they are for, in one line.
+/// Returns a line with the missing verbs, grouped by resource.
 fn message(account: &str, missing: &BTreeSet<Wanted>) -> String {
     let mut verbs: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for (scope, right) in missing {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_rights_are_grouped_by_resource() {
         let missing = BTreeSet::from([
             (Some("ns".to_owned()), right(None, "create")),
             (Some("ns".to_owned()), right(Some("op"), "patch")),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_list_ends_with_how_many_more() {
+    fn long_message_ends_with_number_of_omitted_rights() {
         let many =
             (0..1000).map(|number| (None, right(Some(&format!("deployment-{number:04}")), "get"))).collect();
         let text = message("ns/installer", &many);

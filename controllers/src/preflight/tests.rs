@@ -1,4 +1,4 @@
-//! What a real API server has, and what it is asked.
+//! Install checks against a real API server.
 
 use kube::api::{DeleteParams, PostParams};
 use olm_control_plane::ControlPlane;
@@ -8,7 +8,8 @@ use super::*;
 
 const NAME: &str = "widgets.example.com";
 
-/// A CRD of widgets whose versions v1 and v2, in this order, have this schema of `spec`; objects are stored in v1.
+/// Returns a CRD of widgets whose versions v1 and v2, in this order, have these schemas of `spec`. The storage
+/// version is v1.
 fn crd(specs: &[Value]) -> Value {
     let version = |(number, spec): (usize, &Value)| {
         let schema = json!({"type": "object", "properties": {"spec": spec}});
@@ -60,7 +61,7 @@ impl World {
         self.preflight.definitions("demo", &objects, mode).await.unwrap()
     }
 
-    /// The verdict, whatever was seen before.
+    /// Returns the verdict without the cached result.
     async fn judge_anew(&self, new: &Value, mode: CrdCheck) -> CrdVerdict {
         self.preflight.forget("demo");
         self.judge(std::slice::from_ref(new), mode).await
@@ -76,16 +77,16 @@ fn accepted(text: &str) -> CrdVerdict {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn definitions_and_what_exists() {
+async fn install_checks_on_control_plane() {
     let world = World::start().await;
-    what_is_not_live_is_not_checked(&world).await;
-    the_reference_texts(&world).await;
-    live_asks_the_objects(&world).await;
-    webhooks_are_asked_in_each_version(&world).await;
-    namespaces_that_do_not_exist_are_named(&world).await;
+    new_crd_is_not_checked(&world).await;
+    findings_have_texts_of_reference(&world).await;
+    live_mode_checks_existing_objects(&world).await;
+    converted_objects_are_checked_in_each_version(&world).await;
+    missing_namespaces_are_named(&world).await;
 }
 
-async fn what_is_not_live_is_not_checked(world: &World) {
+async fn new_crd_is_not_checked(world: &World) {
     let config_map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}});
     for mode in [CrdCheck::Strict, CrdCheck::Live, CrdCheck::Warn] {
         let new = [config_map.clone(), crd(&[requiring("size")])];
@@ -94,7 +95,7 @@ async fn what_is_not_live_is_not_checked(world: &World) {
 }
 
 // docs/design/apply.md#crd-upgrade-safety; cases apply-49, apply-51, apply-52, apply-53, apply-54
-async fn the_reference_texts(world: &World) {
+async fn findings_have_texts_of_reference(world: &World) {
     let text = json!({"type": "string"});
     let before = crd(&[fields(&json!({
         "x": text, "f": text, "e": {"type": "string", "enum": ["a"]},
@@ -159,7 +160,7 @@ async fn the_reference_texts(world: &World) {
 }
 
 // docs/design/additions.md#crd-checks; cases additions-a46, additions-a47
-async fn live_asks_the_objects(world: &World) {
+async fn live_mode_checks_existing_objects(world: &World) {
     let loose = fields(&json!({"size": {"type": "integer"}}));
     world.plane.apply_crds(&[crd(std::slice::from_ref(&loose))]).await.unwrap();
     let strict = crd(&[requiring("size")]);
@@ -167,7 +168,11 @@ async fn live_asks_the_objects(world: &World) {
         format!("validating upgrade for CRD \"{NAME}\": v1: ^.spec: required: new required fields: [size]");
     assert_eq!(world.judge_anew(&strict, CrdCheck::Strict).await, held(&finding));
     assert_eq!(world.judge_anew(&strict, CrdCheck::Warn).await, accepted(&finding));
-    assert_eq!(world.judge_anew(&strict, CrdCheck::Live).await, accepted(&finding), "nothing exists");
+    assert_eq!(
+        world.judge_anew(&strict, CrdCheck::Live).await,
+        accepted(&finding),
+        "no custom resource exists"
+    );
     let mut defaulted = crd(std::slice::from_ref(&loose));
     let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/size";
     defaulted.pointer_mut(spec).unwrap()["default"] = json!(3);
@@ -178,15 +183,19 @@ async fn live_asks_the_objects(world: &World) {
     let spec = json!({"size": 1});
     let made = names.iter().map(|name| world.make(name, &spec)).collect::<Vec<_>>();
     stream::iter(made).buffer_unordered(32).collect::<Vec<()>>().await;
-    // What no object can show still counts.
+    // Findings that custom resources cannot refute still count.
     let default = format!(
         "validating upgrade for CRD \"{NAME}\": v1: ^.spec.size: default: default added when there was none previously : \"3\""
     );
     assert_eq!(world.judge_anew(&defaulted, CrdCheck::Live).await, held(&default));
 
-    assert_eq!(world.judge_anew(&strict, CrdCheck::Live).await, accepted(&finding), "all fit");
+    assert_eq!(
+        world.judge_anew(&strict, CrdCheck::Live).await,
+        accepted(&finding),
+        "all custom resources conform"
+    );
     world.make("x-last", &json!({})).await;
-    // For a while what was seen is taken for true.
+    // The result is cached for a while.
     let again = world.judge(std::slice::from_ref(&strict), CrdCheck::Live).await;
     assert_eq!(again, accepted(&finding));
     let harmed = |named: &str| {
@@ -196,7 +205,7 @@ async fn live_asks_the_objects(world: &World) {
     assert_eq!(world.judge_anew(&strict, CrdCheck::Live).await, harmed(last));
     assert_eq!(world.judge_anew(&strict, CrdCheck::Warn).await, accepted(&finding));
 
-    // Harm on an early page ends the search; nothing static is needed to find it.
+    // A violation on an early page ends the check, also without a static finding.
     let few = crd(&[fields(&json!({"size": {"type": "integer", "maximum": 0}}))]);
     let CrdVerdict::Held(text) = world.judge_anew(&few, CrdCheck::Live).await else { panic!() };
     let first = format!(
@@ -204,7 +213,7 @@ async fn live_asks_the_objects(world: &World) {
     );
     assert!(text.starts_with(&first) && text.ends_with("; and 495 more"), "{text}");
 
-    // Without time the findings count.
+    // Without time, the static findings count.
     let hurried = Preflight { budget: Duration::ZERO, ..Preflight::new(world.plane.client()) };
     let verdict = hurried.definitions("demo", &[&strict], CrdCheck::Live).await.unwrap();
     let late = "\nexisting objects cannot tell: there was not enough time to look at all of them";
@@ -213,7 +222,7 @@ async fn live_asks_the_objects(world: &World) {
     let verdict = hurried.definitions("demo", &[&unchanged], CrdCheck::Live).await.unwrap();
     assert_eq!(verdict, CrdVerdict::Safe);
 
-    // A stored version that goes is refused by each.
+    // Removal of a stored version is refused in each mode.
     let mut renamed = unchanged;
     renamed["spec"]["versions"][0]["name"] = json!("v9");
     let gone = format!(
@@ -224,7 +233,7 @@ async fn live_asks_the_objects(world: &World) {
     }
 }
 
-async fn webhooks_are_asked_in_each_version(world: &World) {
+async fn converted_objects_are_checked_in_each_version(world: &World) {
     let loose = || fields(&json!({"size": {"type": "integer"}}));
     world.plane.apply_crds(&[crd(&[loose(), loose()])]).await.unwrap();
     let converted = |specs: &[Value]| {
@@ -234,7 +243,7 @@ async fn webhooks_are_asked_in_each_version(world: &World) {
             "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]}});
         new
     };
-    // The version that nobody could ask for yet is none of this check's business.
+    // A version that is not served yet is not checked.
     let other = fields(&json!({"size": {"type": "string"}}));
     assert_eq!(
         world.judge_anew(&converted(&[loose(), loose(), other.clone()]), CrdCheck::Live).await,
@@ -247,7 +256,7 @@ async fn webhooks_are_asked_in_each_version(world: &World) {
     );
     assert_eq!(world.judge_anew(&strict, CrdCheck::Live).await, held(&text));
 
-    // A webhook that does not answer hides what exists.
+    // A conversion webhook that does not answer prevents the list.
     world.plane.apply_crds(&[converted(&[loose(), loose()])]).await.unwrap();
     world.preflight.forget("demo");
     let failure = eventually_fails(world, &strict).await;
@@ -258,7 +267,7 @@ async fn webhooks_are_asked_in_each_version(world: &World) {
     assert!(failure.message.starts_with(&start), "{failure}");
 }
 
-/// The API server takes a new conversion into use a moment after it was told of it.
+/// Retries until the API server uses the new conversion, which it does with a delay.
 async fn eventually_fails(world: &World, new: &Value) -> Failure {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -271,14 +280,14 @@ async fn eventually_fails(world: &World, new: &Value) -> Failure {
 }
 
 // docs/design/additions.md#several-namespaces
-async fn namespaces_that_do_not_exist_are_named(world: &World) {
+async fn missing_namespaces_are_named(world: &World) {
     let missing = world.preflight.missing_namespaces(&["kube-system", "b", "default", "a", "b"]).await;
     assert_eq!(missing.unwrap(), ["a", "b"]);
     assert_eq!(world.preflight.missing_namespaces(&[]).await.unwrap(), [""; 0]);
 }
 
 #[test]
-fn the_extension_says_how_definitions_are_checked() {
+fn crd_check_mode_follows_spec_and_annotation() {
     let extension = |enforcement: Option<&str>| -> ClusterExtension {
         let mut extension = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
             "metadata": {"name": "demo"}, "spec": {"namespace": "ns", "source": {"sourceType": "Catalog"}}});
@@ -303,7 +312,7 @@ fn the_extension_says_how_definitions_are_checked() {
 
 // Case additions-a45
 #[test]
-fn obstacles_block_and_are_all_named() {
+fn obstacles_block_and_are_all_listed() {
     assert_eq!(refuse_obstacles(&[]), Ok(()));
     let failure = refuse_obstacles(&["a is wrong".to_owned(), "b is wrong".to_owned()]).unwrap_err();
     assert_eq!(failure, Failure::blocked("bundle cannot be applied: a is wrong; b is wrong"));

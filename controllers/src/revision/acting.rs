@@ -1,6 +1,6 @@
-//! In whose name the objects of a revision are read, applied and removed: ours, or that of the service account that the
-//! revision names (docs/design/additions.md#service-account-impersonation). Watches and everything else are always
-//! ours.
+//! Identity used to read, apply and remove the objects of a revision: our own, or that of the service account that
+//! the revision names (docs/design/additions.md#service-account-impersonation). Watches and all other requests use
+//! our own.
 
 use http::HeaderValue;
 use kube::ResourceExt;
@@ -11,10 +11,10 @@ use olm_revision::kube_cluster::KubeCluster;
 use super::Context;
 
 impl Context {
-    /// The engine for what is done with the objects of this revision.
+    /// Returns the engine for the objects of this revision.
     ///
     /// # Errors
-    /// The revision names no account that can be.
+    /// The revision names an invalid service account.
     pub(super) fn engine_of(&self, set: &ClusterObjectSet) -> Result<Engine<KubeCluster>, String> {
         let cluster = self.engine.cluster();
         Ok(self.engine.on(match user(set, &self.system_namespace)? {
@@ -24,8 +24,8 @@ impl Context {
     }
 }
 
-/// The user name of the account that the revision names. Accounts of `system_namespace` are ours and catalogd's: who names
-/// one would get its rights.
+/// Returns the user name of the service account that the revision names. Accounts of `system_namespace` are refused:
+/// they belong to us and catalogd, and the revision would gain their rights.
 fn user(set: &ClusterObjectSet, system_namespace: &str) -> Result<Option<HeaderValue>, String> {
     let Some(account) = set.annotations().get(annotations::EXT_SERVICE_ACCOUNT) else { return Ok(None) };
     let user = account
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accounts() {
+    fn service_account_outside_of_system_namespace_is_accepted() {
         let set = |account: Option<&str>| -> ClusterObjectSet {
             let annotations = account.map(|account| json!({annotations::EXT_SERVICE_ACCOUNT: account}));
             serde_json::from_value(json!({"apiVersion": "olm.operatorframework.io/v1",

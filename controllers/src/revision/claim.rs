@@ -1,4 +1,4 @@
-//! Metadata that the controller keeps on a revision: the finalizer, and the record of the objects.
+//! Metadata that the controller maintains on a revision: the finalizer and the record of its objects.
 
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
@@ -13,7 +13,7 @@ use super::Context;
 use super::removal::has_finalizer;
 
 impl Context {
-    /// Adds the finalizer, and the record of `phases` where there is none, before anything is applied.
+    /// Adds the finalizer, and the record of `phases` if it is missing, before anything is applied.
     pub(super) async fn claim(
         &self,
         set: &ClusterObjectSet,
@@ -49,7 +49,7 @@ impl Context {
         }
     }
 
-    /// Changes `metadata` of exactly this state of the revision.
+    /// Patches `metadata` with the UID and resourceVersion of `set` as preconditions.
     async fn patch_metadata(
         &self,
         set: &ClusterObjectSet,

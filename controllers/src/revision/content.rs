@@ -1,5 +1,4 @@
-//! Reads everything that a pass over a revision works with: its Secrets, its siblings, its probes
-//! (docs/design/apply.md#revision-pass).
+//! Loads the inputs of a pass over a revision: its Secrets, siblings and probes (docs/design/apply.md#revision-pass).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,15 +25,15 @@ use olm_service::cluster::{describe, within_deadline};
 use super::Context;
 use super::removal::may_outlive;
 
-/// What a pass works with.
+/// Inputs of a pass.
 pub(super) struct Content {
-    /// The revision for the engine.
+    /// Revision as the engine expects it.
     pub(super) revision: Revision,
-    /// Phase digests that are not recorded yet.
+    /// Phase digests that are not in the status yet.
     pub(super) to_record: Option<Vec<ObservedPhase>>,
 }
 
-/// What the content of a revision was read from: enough to tell that it is still the same, not the content.
+/// Sources from which the content of a revision was read: enough to detect a change, without the content.
 pub(super) struct Origin {
     generation: Option<i64>,
     extension: Option<String>,
@@ -42,26 +41,26 @@ pub(super) struct Origin {
     secrets: Vec<Source>,
 }
 
-/// A Secret that content was read from.
+/// Secret from which content was read.
 struct Source {
     key: SecretKey,
     stamp: Stamp,
-    /// Whether it is among those that are watched.
+    /// `true` if the Secret is covered by a watch.
     watched: bool,
 }
 
-/// Why a revision's content cannot be used.
+/// Reason why a revision's content cannot be used.
 pub(super) enum Unusable {
-    /// Somebody has to mend it.
+    /// A user has to fix the revision or its Secrets.
     Blocked(String),
-    /// It is not there, or cannot be read as it is.
+    /// The content is missing or malformed.
     Broken(String),
-    /// It could not be asked for; the next attempt may tell.
+    /// The request for it failed and is retried.
     Unreachable(String),
 }
 
 impl Unusable {
-    /// As the reason why it is not known what the revision lists.
+    /// Wraps the cause into an error that says that the content of `revision` is unknown.
     pub(super) fn of(self, revision: &str) -> Self {
         let text = |why| format!("what revision {revision} lists is not known: {why}");
         match self {
@@ -70,7 +69,6 @@ impl Unusable {
         }
     }
 
-    /// The text for people.
     pub(super) fn why(self) -> String {
         match self {
             Self::Blocked(why) | Self::Broken(why) | Self::Unreachable(why) => why,
@@ -79,7 +77,7 @@ impl Unusable {
 }
 
 impl Context {
-    /// Content to apply: from Secrets that cannot change, and the same as when it was first seen.
+    /// Returns the content to apply, from immutable Secrets and with the digests that were first observed.
     pub(super) async fn content(&self, set: &ClusterObjectSet) -> Result<Content, Unusable> {
         let uid = set.uid().unwrap_or_default();
         self.origins.lock().remove(&uid);
@@ -110,7 +108,7 @@ impl Context {
         Ok(Content { revision: Revision { probes, ..self.revision(set, phases) }, to_record })
     }
 
-    /// Where the content comes from; `None` if what it was read from cannot be told from something else.
+    /// Returns the sources of the content, or `None` if a Secret has no UID or resourceVersion to compare.
     fn origin(&self, set: &ClusterObjectSet, found: &BTreeMap<SecretKey, Secret>) -> Option<Origin> {
         let sightings = self.engine.sightings();
         let stamped = |(key, secret): (&SecretKey, &Secret)| {
@@ -130,8 +128,8 @@ impl Context {
         })
     }
 
-    /// Whether the content is known to be the same as when it was last read and recorded. Secrets that are watched are
-    /// not read for that, of others the metadata.
+    /// Returns `true` if the content is known to equal what was last read and recorded. Watched Secrets cost no
+    /// request. For other Secrets, only the metadata is read.
     pub(super) async fn is_content_unchanged(&self, set: &ClusterObjectSet) -> bool {
         let origin = self.origins.lock().get(&set.uid().unwrap_or_default()).cloned();
         let recorded = set.status.as_ref().is_some_and(|status| !status.observed_phases.is_empty());
@@ -158,8 +156,8 @@ impl Context {
         true
     }
 
-    /// What the revision lists, for a removal: as recorded, else as its Secrets say, were they changeable. A removal touches
-    /// only what the revision controls.
+    /// Returns the objects that the revision lists, for a removal: from the record, else from its Secrets, even
+    /// mutable ones. A removal touches only objects that the revision controls.
     pub(super) async fn listed(&self, set: &ClusterObjectSet) -> Result<Revision, Unusable> {
         if let Some(phases) = recorded(set) {
             return Ok(self.revision(set, phases));
@@ -178,12 +176,12 @@ impl Context {
         }
     }
 
-    /// The revision with these phases and no probes.
+    /// Returns the revision with these phases and no probes.
     pub(super) fn revision(&self, set: &ClusterObjectSet, phases: Vec<ContentPhase>) -> Revision {
         Revision { owner: owner(set), siblings: self.sibling_uids(set), phases, probes: Probes::default() }
     }
 
-    /// The Secrets of the revision that exist.
+    /// Returns the existing Secrets of the revision.
     async fn secrets(&self, set: &ClusterObjectSet) -> Result<BTreeMap<SecretKey, Secret>, Unusable> {
         let Some(spec) = &set.spec else { return Ok(BTreeMap::new()) };
         let mut found = BTreeMap::new();
@@ -206,7 +204,7 @@ impl Context {
         Ok(found)
     }
 
-    /// The other revisions of the same extension that are neither archived nor being deleted, by number.
+    /// Returns the other revisions of the same extension that are neither archived nor being deleted, by number.
     pub(super) fn siblings(&self, set: &ClusterObjectSet) -> Vec<Arc<ClusterObjectSet>> {
         let Some(extension) = set.labels().get(labels::OWNER_NAME) else {
             return Vec::new();
@@ -223,33 +221,33 @@ impl Context {
         siblings
     }
 
-    /// UIDs of [`Self::siblings`].
+    /// Returns the UIDs of [`Self::siblings`].
     pub(super) fn sibling_uids(&self, set: &ClusterObjectSet) -> Vec<String> {
         self.siblings(set).iter().filter_map(|sibling| sibling.uid()).collect()
     }
 }
 
-/// Whether nothing speaks against both belonging to one extension: a label alone would let a stranger in
-/// (docs/design/apply.md#revision-membership), while revisions that their extension left behind have no controller. An
-/// extension that was deleted and made again is the same: what it lists must not go with what it had before
+/// Returns `true` unless the controllers prove that the revisions belong to different extensions. A label alone would
+/// admit foreign revisions (docs/design/apply.md#revision-membership), and orphaned revisions have no controller. A
+/// recreated extension is the same one: objects that it lists must not be deleted with its earlier revisions
 /// (docs/design/apply.md#recreated-extensions).
 pub(super) fn has_same_extension(set: &ClusterObjectSet, other: &ClusterObjectSet) -> bool {
     controller(set).zip(controller(other)).is_none_or(|(ours, theirs)| ours == theirs)
 }
 
-/// Group, kind and name of what controls the revision.
+/// Returns group, kind and name of the controller owner.
 fn controller(set: &ClusterObjectSet) -> Option<(&str, &str, &str)> {
     let owner = set.owner_references().iter().find(|owner| owner.controller == Some(true))?;
     let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
     Some((group, &owner.kind, &owner.name))
 }
 
-/// The kind of the Secrets that hold content.
+/// Returns the kind of the Secrets that hold content.
 pub(super) fn secret_kind() -> GroupVersionKind {
     GroupVersionKind::gvk("", "v1", "Secret")
 }
 
-/// The revision as owner of objects.
+/// Returns the revision as owner of objects.
 pub(super) fn owner(set: &ClusterObjectSet) -> Owner {
     Owner {
         name: set.name_any(),

@@ -1,6 +1,6 @@
 //! The progress deadline of a revision (docs/design/apply.md#progress-deadline). Pure.
 //!
-//! It does not run out while the revision is paused; one that has run out before stays so.
+//! The deadline cannot pass while the revision is paused. A deadline that has passed before remains exceeded.
 
 use jiff::{SignedDuration, Timestamp};
 use olm_api::ClusterObjectSet;
@@ -9,31 +9,31 @@ use olm_api::conditions::{reasons, types};
 
 use super::is_paused;
 
-/// A deadline that counts.
+/// Progress deadline of an active revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deadline {
-    /// Minutes that the revision was given.
+    /// `spec.progressDeadlineMinutes`.
     pub minutes: i32,
-    /// How long they last.
+    /// Duration of these minutes.
     pub limit: SignedDuration,
-    /// When they began.
+    /// Start of the deadline.
     pub since: Timestamp,
 }
 
 impl Deadline {
-    /// The minutes, if they are over at this age of `since`.
+    /// Returns the minutes if the deadline has passed at this age of `since`.
     pub(crate) fn exceeded(&self, age: SignedDuration) -> Option<i32> {
         (age >= self.limit).then_some(self.minutes)
     }
 
-    /// Time left, if any.
+    /// Returns the remaining time, if any.
     pub(crate) fn remaining(&self, age: SignedDuration) -> Option<std::time::Duration> {
         std::time::Duration::try_from(self.limit.saturating_sub(age)).ok().filter(|left| !left.is_zero())
     }
 }
 
-/// The deadline of an active revision that has never succeeded and is not being deleted; `None` without one. `minute` is
-/// how long one lasts.
+/// Returns the deadline of an active revision that has never succeeded and is not being deleted, if it has one.
+/// `minute` is the duration of one minute.
 pub(crate) fn of(set: &ClusterObjectSet, minute: SignedDuration) -> Option<Deadline> {
     let spec = set.spec.as_ref()?;
     let minutes = spec.progress_deadline_minutes.filter(|minutes| *minutes > 0)?;
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_from_creation_while_it_matters() {
+    fn deadline_runs_from_creation_until_success_archival_or_deletion() {
         let deadline = of(&set(|_| ())).unwrap();
         assert_eq!(deadline.since, "2026-01-01T00:00:00Z".parse().unwrap());
         let (before, at) = (SignedDuration::from_secs(599), SignedDuration::from_secs(600));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_does_not_undo_what_has_happened() {
+    fn pause_does_not_reset_exceeded_deadline() {
         let late = set(|set| {
             set["metadata"]["annotations"] = json!({"ext.olm.operatorframework.io/paused": "true"});
             set["status"] = json!({"conditions": [{"type": "Progressing", "status": "False", "message": "",

@@ -1,4 +1,4 @@
-//! Says which rights are missing for the objects of a revision (docs/design/operations.md#hardened-rights; case
+//! Reports missing rights for the objects of a revision (docs/design/operations.md#hardened-rights; case
 //! operations-e41).
 
 use std::collections::BTreeSet;
@@ -12,8 +12,8 @@ use super::drift::extension_of;
 
 const REASON: &str = "PermissionMissing";
 
-/// Tells what was denied in a pass over `set` and as its objects' kinds were to be watched, until it is allowed. To be
-/// called for the newest active revision of an extension only: the note about an extension is one.
+/// Publishes an Event about requests that were denied in a pass over `set` or its watches, until they are allowed.
+/// Must be called only for the newest active revision of an extension, since the Event is deduplicated per extension.
 pub(super) fn tell(
     events: &Events,
     set: &ClusterObjectSet,

@@ -1,4 +1,4 @@
-//! Says when a revision that had rolled out had to be set right (docs/design/additions.md#events).
+//! Reports drift that was corrected on a revision that had rolled out (docs/design/additions.md#events).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,24 +17,24 @@ use tokio::time::Instant;
 use crate::metrics::revisions::RevisionMetrics;
 
 const REASON: &str = "DriftCorrected";
-/// At most one Event about an extension in this time: somebody may fight for a field.
+/// Minimum time between two Events about one extension: another writer may contend for a field.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// The Events about corrected drift.
+/// Publisher of Events about corrected drift.
 pub(super) struct Corrections {
     events: Events,
     measures: RevisionMetrics,
-    /// By UID of the extension.
+    /// Time of the last Event by UID of the extension.
     told: Mutex<HashMap<String, Instant>>,
 }
 
 impl Corrections {
-    /// Nothing told yet.
+    /// Creates a publisher without history.
     pub(super) fn new(events: Events, measures: RevisionMetrics) -> Self {
         Self { events, measures, told: Mutex::default() }
     }
 
-    /// Tells what a pass has corrected. `set` is the revision as it was before.
+    /// Reports the objects that a pass has corrected. `set` is the revision from before the pass.
     pub(super) fn tell(&self, set: &ClusterObjectSet, result: &RevisionResult) {
         if !set.is_true(types::SUCCEEDED) {
             return;
@@ -52,26 +52,26 @@ impl Corrections {
             return;
         }
         told.insert(uid, Instant::now());
-        // The same again is news by now.
+        // Ends the deduplication, so that an equal Event is published again.
         self.events.over(&extension, REASON);
         self.events.normal(extension, REASON, note);
     }
 }
 
-/// What was corrected; `None` if nothing was.
+/// Returns the text of the Event, or `None` if nothing was corrected.
 fn note(revision: &str, result: &RevisionResult) -> Option<String> {
     let written: Vec<String> = written(result).map(ObjectKey::kind_first).collect();
     (!written.is_empty()).then(|| format!("revision {revision} corrected: {}", written.join(", ")))
 }
 
-/// The objects that a pass has written.
+/// Returns the objects that a pass has written.
 fn written(result: &RevisionResult) -> impl Iterator<Item = &ObjectKey> {
     let is_written = |action| matches!(action, Action::Created | Action::Updated | Action::Recovered);
     let objects = result.phases.iter().flat_map(|phase| &phase.objects);
     objects.filter(move |object| is_written(object.action)).map(|object| &object.key)
 }
 
-/// The extension that the revision belongs to.
+/// Returns a reference to the extension that controls the revision.
 pub(super) fn extension_of(set: &ClusterObjectSet) -> Option<ObjectReference> {
     let is_extension = |owner: &&OwnerReference| {
         owner.controller == Some(true) && owner.kind == labels::OWNER_KIND_EXTENSION

@@ -1,8 +1,8 @@
-//! The revision controller: brings the objects of every ClusterObjectSet onto the cluster, keeps them there, and
-//! removes them (docs/design/apply.md#revision-reconcile, docs/design/apply.md#recreated-extensions).
+//! The revision controller: applies the objects of every ClusterObjectSet, corrects drift and removes them
+//! (docs/design/apply.md#revision-reconcile, docs/design/apply.md#recreated-extensions).
 //!
-//! Observe ([`content`]) → the engine decides and acts → one status write ([`status`]). A pass over a revision that the
-//! watches say nothing new about calls nobody; what has changed is read once. A paused revision is only observed.
+//! Observe ([`content`]) → the engine decides and acts → one status write ([`status`]). A pass sends no request if
+//! the watches report no change, and reads each changed object once. A paused revision is only observed.
 
 mod acting;
 mod claim;
@@ -60,23 +60,23 @@ use waits::Waits;
 use watches::Watches;
 
 const NAME: &str = "clusterobjectset";
-/// Most of a pass is waiting for the API server; one that waits long must not hold up others.
+/// A pass mostly waits for the API server. A slow one must not delay others.
 const CONCURRENCY: u16 = 32;
-/// How often a blocked revision is looked at again: what blocks it may not be watched.
+/// Requeue interval of a blocked revision: the cause may not be watched.
 const BLOCKED_RETRY: Duration = Duration::from_secs(10);
-/// How soon a revision is reconciled again after a conflict (409).
+/// Requeue delay after a conflict (409).
 const CONFLICT_RETRY: Duration = Duration::from_millis(200);
 
-/// Times that only tests change.
+/// Durations that only tests change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// What counts as a minute of a progress deadline.
+    /// Duration of one minute of a progress deadline.
     minute: SignedDuration,
-    /// Longest wait after a failure: what mends it, such as a webhook that answers again, is in no event.
+    /// Maximum retry delay after a failure: its end, such as a webhook that answers again, triggers no event.
     longest_retry: Duration,
-    /// How long an ordered removal may take before the rest is left to garbage collection.
+    /// Maximum duration of an ordered removal. Garbage collection deletes the rest.
     teardown: SignedDuration,
-    /// How long a removal waits for custom resources without a running operator.
+    /// Time that a removal waits for custom resources without a running operator.
     operator: Duration,
 }
 
@@ -91,7 +91,7 @@ impl Default for Pace {
     }
 }
 
-/// What every reconcile of a revision needs.
+/// Shared state of all reconciles.
 struct Context {
     client: Client,
     sets: Api<ClusterObjectSet>,
@@ -101,9 +101,9 @@ struct Context {
     events: Events,
     corrections: Corrections,
     measures: RevisionMetrics,
-    /// UID of the second owner of kept CustomResourceDefinitions.
+    /// UID of the second owner of retained CRDs.
     keeper: OnceCell<String>,
-    /// By UID of the revision.
+    /// Content sources by UID of the revision.
     origins: Mutex<HashMap<String, Arc<Origin>>>,
     writes: Writes,
     waits: Waits,
@@ -111,14 +111,14 @@ struct Context {
     pace: Pace,
 }
 
-/// What a pass leaves to say and to do.
+/// Result of a pass.
 struct Pass {
     outcome: Outcome,
-    /// When to look again without an event.
+    /// Requeue delay, if any.
     again: Option<Duration>,
-    /// The pass broke off: wait with growing delays, under this text.
+    /// Error that ended the pass. The retry backs off under this text.
     failure: Option<String>,
-    /// Phase digests to record.
+    /// Phase digests to record in the status.
     observed: Option<Vec<ObservedPhase>>,
 }
 
@@ -133,7 +133,7 @@ impl Pass {
     }
 }
 
-/// Whether the revision is only to be observed (docs/design/apply.md#pause).
+/// Returns `true` if the revision is only observed (docs/design/apply.md#pause).
 fn is_paused(set: &ClusterObjectSet) -> bool {
     set.annotations().get(annotations::EXT_PAUSED).is_some_and(|value| value == "true")
 }
@@ -187,7 +187,7 @@ pub(crate) async fn run(
         .await;
 }
 
-/// The revisions of which more than the status has changed: our own status writes trigger nothing.
+/// Stream of revisions whose spec or metadata has changed. Our own status writes trigger nothing.
 fn changed_sets(context: &Arc<Context>) -> impl Stream<Item = Arc<ClusterObjectSet>> + Send + use<> {
     let relevant = predicates::generation::<ClusterObjectSet>
         .combine(predicates::finalizers)
@@ -208,7 +208,7 @@ fn changed_sets(context: &Arc<Context>) -> impl Stream<Item = Arc<ClusterObjectS
 }
 
 impl Context {
-    /// For a revision that holds nothing any more.
+    /// Releases all state of a revision that holds no objects anymore.
     fn forget(&self, set: &ClusterObjectSet) {
         let uid = set.uid().unwrap_or_default();
         self.watches.release(&set.name_any());
@@ -217,14 +217,14 @@ impl Context {
         self.waits.forget(&uid);
     }
 
-    /// [`Self::reconcile`], with the warnings of the API server counted.
+    /// Runs [`Self::reconcile`] and counts the warnings of the API server.
     async fn listen(&self, set: &ClusterObjectSet) -> Result<Action, Failure> {
         let (result, warnings) = listening(self.reconcile(set)).await;
         if let Some(extension) = set.labels().get(labels::OWNER_NAME) {
             self.measures.warned(extension, warnings.len());
         }
         for warning in warnings {
-            tracing::warn!(revision = set.name_any(), warning, "the API server warns about an object");
+            tracing::warn!(revision = set.name_any(), warning, "API server returned a warning");
         }
         result
     }
@@ -241,7 +241,7 @@ impl Context {
         }
         let deadline = deadline::of(set, self.pace.minute);
         let (set, pass) = self.pass(set).await?;
-        // As late as can be: a deadline that passes during the pass has passed.
+        // Measured after the pass, so that a deadline that passes during it is noticed.
         let age = deadline.map_or(SignedDuration::ZERO, |deadline| self.age(&set, deadline.since));
         let exceeded = deadline.and_then(|deadline| deadline.exceeded(age));
         let set = self.write(&set, &pass.outcome, pass.observed, exceeded).await?;
@@ -255,13 +255,13 @@ impl Context {
         if let Some(failure) = pass.failure {
             return Err(Failure::retry(failure));
         }
-        // An open deadline must be noticed when it passes, whatever else happens.
+        // Requeues at the latest when an open deadline passes.
         let is_open = !set.is_true(types::SUCCEEDED);
         let remaining = deadline.and_then(|deadline| deadline.remaining(age)).filter(|_| is_open);
         Ok(pass.again.into_iter().chain(remaining).min().map_or_else(Action::await_change, Action::requeue))
     }
 
-    /// Delay of a pass that is merely one of many: over a superseded revision, or a rollout that lasts.
+    /// Returns the delay of a pass that may be batched: over a superseded revision or a long rollout.
     fn deferred(&self, set: &ClusterObjectSet) -> Option<Duration> {
         let rolls_out = |condition: &Condition| {
             condition.reason == reasons::ROLLING_OUT
@@ -277,7 +277,7 @@ impl Context {
         self.waits.next_pass(&uid, is_superseded, Instant::now())
     }
 
-    /// Writes the status that follows from the outcome, if it is another. Returns the revision as last stored.
+    /// Writes the status that follows from the outcome, if it differs. Returns the revision as last stored.
     async fn write(
         &self,
         set: &ClusterObjectSet,
@@ -297,7 +297,7 @@ impl Context {
         Ok(written.unwrap_or_else(|| set.clone()))
     }
 
-    /// One pass over a revision that is not being deleted. Returns the revision as last stored.
+    /// Runs one pass over a revision that is not being deleted. Returns the revision as last stored.
     async fn pass(&self, set: &ClusterObjectSet) -> Result<(ClusterObjectSet, Pass), Failure> {
         if set.is_archived() {
             let pass = if removal::is_done(set) {
@@ -310,7 +310,7 @@ impl Context {
         if let Some(result) = self.glance(set).await {
             return Ok((set.clone(), self.judge(set, &result).await));
         }
-        // Comes first: once the content is known, a pass may look no further.
+        // Must precede `content`: once the content is cached, later passes may take the fast path.
         let keeper = match self.keeper(set).await {
             Ok(keeper) => keeper,
             Err(error) => return Ok((set.clone(), Pass::broke(error.message, "revision reconcile"))),
@@ -342,7 +342,7 @@ impl Context {
         Ok((set, pass))
     }
 
-    /// A pass that reads nothing but the objects that have changed; `None` where that is not enough.
+    /// Runs the fast path, which reads only objects that have changed. `None` if that is not enough.
     async fn glance(&self, set: &ClusterObjectSet) -> Option<RevisionResult> {
         if !removal::has_finalizer(set, finalizers::TEARDOWN) || !self.is_content_unchanged(set).await {
             return None;
@@ -351,10 +351,10 @@ impl Context {
         self.engine_of(set).ok()?.glance(&owner(set), &self.sibling_uids(set), &probes).await
     }
 
-    /// What the engine came to, with the watches that it asks for.
+    /// Derives the pass from the result of the engine, and starts the watches that the result needs.
     async fn judge(&self, set: &ClusterObjectSet, result: &RevisionResult) -> Pass {
         let mut kinds = result.watch.clone();
-        // The revision's own Secrets carry our label and its reference as well.
+        // The revision's own Secrets carry our label and its owner reference as well.
         if !kinds.contains(&secret_kind()) {
             kinds.push(secret_kind());
         }
@@ -377,18 +377,18 @@ impl Context {
         Pass::of(Outcome::Complete, None)
     }
 
-    /// Whether no active revision of the same extension has a higher number.
+    /// Returns `true` if no active revision of the same extension has a higher number.
     fn is_newest(&self, set: &ClusterObjectSet) -> bool {
         self.siblings(set).iter().all(|other| number_of(other) < number_of(set))
     }
 
-    /// Archives every active revision of the same extension with a lower number, the oldest first
-    /// (docs/design/apply.md#revision-pass). Comes after the status: were the predecessor archived first, nothing
-    /// would count as installed in between. `false` where one has changed and has to be read again.
+    /// Archives every active revision of the same extension with a lower number, oldest first
+    /// (docs/design/apply.md#revision-pass). Must follow the status write: if the predecessor were archived first, no
+    /// revision would count as installed in between. Returns `false` if one has changed and must be read again.
     async fn archive_previous(&self, set: &ClusterObjectSet) -> Result<bool, Failure> {
         let mut is_done = true;
         for previous in self.siblings(set).iter().filter(|other| number_of(other) < number_of(set)) {
-            // Its status may change at any time, and does not matter.
+            // No resourceVersion precondition: status changes of the previous revision do not matter.
             let metadata = json!({"uid": previous.uid()});
             let patch = Patch::Merge(json!({"metadata": metadata, "spec": {"lifecycleState": "Archived"}}));
             let name = previous.name_any();
@@ -404,7 +404,7 @@ impl Context {
         Ok(is_done)
     }
 
-    /// Age of `since`, a time that the API server wrote on the revision.
+    /// Returns the age of `since`, a time that the API server wrote on the revision.
     fn age(&self, set: &ClusterObjectSet, since: Timestamp) -> SignedDuration {
         self.waits.age(&set.uid().unwrap_or_default(), since, Timestamp::now(), Instant::now())
     }

@@ -1,10 +1,10 @@
 //! The two ends of a revision: archived after its successor rolled out, or deleted with its extension
 //! (docs/design/apply.md#removal, docs/design/apply.md#recreated-extensions).
 //!
-//! A deleted revision takes its objects with it: first the CustomResourceDefinitions, while the operator still runs, then
-//! the rest in reverse order of the phases. Garbage collection would remove them too, in any order; it is what remains
-//! when the ordered removal cannot be done or takes too long. It does not wait for finalizers in a foreground deletion:
-//! there a second owner protects the definitions that are kept.
+//! A deleted revision has its objects deleted: first the CRDs, while the operator still runs, then the rest in
+//! reverse order of the phases. Garbage collection would delete them too, in any order. It is the fallback when the
+//! ordered removal is impossible or takes too long. In a foreground deletion it does not wait for finalizers. There,
+//! a second owner protects the CRDs that are retained.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -33,20 +33,20 @@ use super::drift::extension_of;
 use super::status::Outcome;
 use super::{ARCHIVAL_RETRY, Context, Pass};
 
-/// How often an ordered removal looks again; the deletion of objects is an event too.
+/// Requeue interval of an ordered removal. Deletions of objects trigger events too.
 const TEARDOWN_RETRY: Duration = Duration::from_secs(2);
-/// How often a removal that custom resources are in the way of looks again: they are not watched.
+/// Requeue interval of a removal that custom resources block: they are not watched.
 const IN_USE_RETRY: Duration = Duration::from_secs(10);
-/// CustomResourceDefinitions that are listed at a time.
+/// Page size of CRD lists.
 const PAGE: u32 = 500;
-/// Begins the message about custom resources that hold up a removal.
+/// Prefix of the message about custom resources that block a removal.
 const WAITING: &str = "waiting for ";
 /// Reason of the Event about custom resources that outlive their revision.
 const CUSTOM_RESOURCES_LEFT: &str = "CustomResourcesLeft";
-/// Set by the API server for a deletion that leaves dependents in place.
+/// Finalizer that the API server sets for a deletion that orphans dependents.
 const ORPHAN: &str = "orphan";
 
-/// Whether the revision says that it is archived and holds nothing any more.
+/// Returns `true` if the revision is archived according to its status and has no finalizer of ours.
 pub(super) fn is_done(set: &ClusterObjectSet) -> bool {
     let is_current = set
         .condition(types::PROGRESSING)
@@ -58,10 +58,10 @@ pub(super) fn has_finalizer(set: &ClusterObjectSet, name: &str) -> bool {
     set.finalizers().iter().any(|finalizer| finalizer == name)
 }
 
-/// What becomes of definitions: as the revision's annotation says, else `default`.
+/// Returns the policy for CRDs: from the revision's annotation, else `default`.
 ///
 /// # Errors
-/// The annotation says nothing that is known. Better nothing is removed than what was to be kept.
+/// The annotation has an unknown value. Removing nothing is safer than removing CRDs that were to be retained.
 fn policy(set: &ClusterObjectSet, default: CrdPolicy) -> Result<CrdPolicy, String> {
     match set.annotations().get(annotations::EXT_UNINSTALL_POLICY).map(String::as_str) {
         None => Ok(default),
@@ -76,7 +76,7 @@ fn policy(set: &ClusterObjectSet, default: CrdPolicy) -> Result<CrdPolicy, Strin
     }
 }
 
-/// Whether the CustomResourceDefinitions of the revision may outlive it, and get a second owner for that.
+/// Returns `true` if the CRDs of the revision may outlive it and therefore need a second owner.
 pub(super) fn may_outlive(set: &ClusterObjectSet) -> bool {
     matches!(policy(set, CrdPolicy::Delete), Ok(CrdPolicy::Keep | CrdPolicy::BlockIfInUse))
 }
@@ -93,7 +93,7 @@ fn has_waited(set: &ClusterObjectSet) -> bool {
 }
 
 impl Context {
-    /// UID of the second owner that the revision's CustomResourceDefinitions need, if any.
+    /// Returns the UID of the second owner that the revision's CRDs need, if any.
     pub(super) async fn keeper(&self, set: &ClusterObjectSet) -> Result<Option<String>, Failure> {
         if !may_outlive(set) {
             return Ok(None);
@@ -109,8 +109,8 @@ impl Context {
             .map_err(|error| Failure::retry(format!("getting Namespace {KEEPER}: {}", describe(&error))))
     }
 
-    /// One pass of archiving. A definition that the extension no longer has takes its custom resources with it, so it
-    /// stays while there are any, unless that is what the user asked for.
+    /// Runs one pass of archiving. Deleting a CRD that the extension no longer lists deletes its custom resources, so
+    /// it is retained while there are any, unless the user asked for deletion.
     pub(super) async fn archive(&self, set: &ClusterObjectSet) -> Pass {
         let removed = async {
             let is_asked = policy(set, CrdPolicy::SpareIfInUse) == Ok(CrdPolicy::Delete);
@@ -149,11 +149,11 @@ impl Context {
         }
     }
 
-    /// Active siblings that inherit what they list, the newest first. A sibling below one that has rolled out is about to be
-    /// archived and inherits nothing.
+    /// Returns the active siblings that adopt the objects they list, newest first. Siblings older than one that has
+    /// rolled out are about to be archived and adopt nothing.
     ///
     /// # Errors
-    /// What one lists is not known: without it, objects would be deleted instead of handed over.
+    /// The objects of a sibling are unknown. Without them, objects would be deleted instead of adopted.
     async fn heirs(&self, set: &ClusterObjectSet) -> Result<Vec<Heir>, Unusable> {
         let mut heirs = Vec::new();
         for sibling in self.siblings(set).iter().rev() {
@@ -166,7 +166,7 @@ impl Context {
         Ok(heirs)
     }
 
-    /// One pass over a revision that is being deleted.
+    /// Runs one pass over a revision that is being deleted.
     pub(super) async fn delete(&self, set: &ClusterObjectSet) -> Result<Action, Failure> {
         let mut stored = set.clone();
         if has_finalizer(set, finalizers::TEARDOWN) {
@@ -181,7 +181,7 @@ impl Context {
                 }
                 _ => {
                     let left = result.as_ref().map_or(&[][..], |result| &result.terminating);
-                    // The status of a removal without custom resources is not worth a write.
+                    // A removal without custom resources needs no status write.
                     if !left.is_empty() || has_waited(set) {
                         self.write(set, &waiting(left), None, None).await?;
                     }
@@ -194,8 +194,8 @@ impl Context {
         Ok(Action::await_change())
     }
 
-    /// Delay until the next attempt of a removal that waits: at the latest at its deadline, and in time for an operator that
-    /// is lost.
+    /// Returns the delay until the next attempt of a removal that waits. It ends at the latest at the removal's
+    /// deadline, and early enough to notice a lost operator.
     fn next_attempt(&self, set: &ClusterObjectSet, result: &Result<TeardownResult, String>) -> Duration {
         let age = self.time_since_deletion(set);
         if age >= self.pace.teardown {
@@ -219,18 +219,18 @@ impl Context {
         self.write(set, &Outcome::Blocked(note), None, None).await
     }
 
-    /// Removes the objects in order. The result is complete when the rest is for garbage collection, but for custom resources
-    /// that keep a finalizer.
+    /// Removes the objects in order. The result is complete when the rest can be garbage-collected, except for custom
+    /// resources that have a finalizer.
     ///
     /// # Errors
-    /// The attempt failed and is to be repeated.
+    /// The attempt failed and must be retried.
     async fn tear_down(&self, set: &ClusterObjectSet) -> Result<TeardownResult, String> {
         let (revision, age) = (set.name_any(), self.time_since_deletion(set));
         let is_late = age >= self.pace.teardown;
         if has_finalizer(set, ORPHAN) {
             return Ok(TeardownResult::default());
         }
-        // As long as the extension lives, a revision that goes must not take custom resources with it.
+        // While the extension exists, deleting one of its revisions must not delete custom resources.
         let lives_on = !self.siblings(set).is_empty();
         let default = if lives_on { CrdPolicy::SpareIfInUse } else { CrdPolicy::Delete };
         let crds = match policy(set, default) {
@@ -240,12 +240,12 @@ impl Context {
         let heirs = match self.heirs(set).await {
             Ok(heirs) => heirs,
             Err(Unusable::Unreachable(error)) => {
-                tracing::warn!(revision, error, "removing objects");
+                tracing::warn!(revision, error, "removal of objects failed");
                 return Err(error);
             }
             Err(unknown) => return Ok(TeardownResult::blocked(unknown.why())),
         };
-        // Its CRDs may be those of a newer revision, whose custom resources need the operator of this one.
+        // Its CRDs may belong to a newer revision, whose custom resources need the operator of this one.
         if let Some(newer) = self.newer_in_removal(set).filter(|_| !is_late) {
             return Err(format!("waiting for the removal of revision {newer}"));
         }
@@ -262,12 +262,17 @@ impl Context {
                 Ok(listed) => self.save(set, Some(listed), &options).await,
                 Err(Unusable::Unreachable(error)) if !is_late => Err(error),
                 Err(lost) => {
-                    tracing::warn!(revision, error = lost.why(), "no ordered removal");
+                    tracing::warn!(
+                        revision,
+                        error = lost.why(),
+                        "content of revision unknown, skipped ordered removal"
+                    );
                     self.save(set, None, &options).await
                 }
             }
         };
-        let removed = removed.await.inspect_err(|error| tracing::warn!(revision, error, "removing objects"));
+        let removed =
+            removed.await.inspect_err(|error| tracing::warn!(revision, error, "removal of objects failed"));
         match removed {
             Err(_) if is_late && crds == CrdPolicy::Delete && !lives_on => Ok(TeardownResult::default()),
             Err(error) if is_late => Ok(TeardownResult::blocked(error)),
@@ -275,7 +280,7 @@ impl Context {
         }
     }
 
-    /// A newer revision of the same extension that is being removed.
+    /// Returns a newer revision of the same extension that is being removed.
     fn newer_in_removal(&self, set: &ClusterObjectSet) -> Option<String> {
         let extension = set.labels().get(labels::OWNER_NAME)?;
         let is_newer = |other: &Arc<ClusterObjectSet>| {
@@ -296,8 +301,7 @@ impl Context {
         self.waits.next_poll(&set.uid().unwrap_or_default(), first, found, Instant::now())
     }
 
-    /// Before garbage collection takes what is left: sees to it that it takes nothing that a sibling lists, and no
-    /// definition that is to stay.
+    /// Prepares for garbage collection: transfers objects that a sibling lists, and protects CRDs that are retained.
     async fn save(
         &self,
         set: &ClusterObjectSet,
@@ -309,7 +313,7 @@ impl Context {
         if !handed.is_complete() {
             return Ok(handed);
         }
-        tracing::warn!(revision = owner.name, "objects are left to garbage collection");
+        tracing::warn!(revision = owner.name, "left objects to garbage collection");
         let definitions = match listed {
             Some(listed) => listed.definitions(),
             None => self.definitions(&owner.uid).await.map_err(|error| describe(&error))?,
@@ -317,8 +321,8 @@ impl Context {
         engine.remove_definitions(&owner, definitions, options).await.map_err(|error| error.to_string())
     }
 
-    /// The definitions that name the revision as an owner, should nothing else be known. Labels are not asked for: what a
-    /// definition takes with it is worth a look at all of them.
+    /// Returns the CRDs that have the revision as an owner, for the case that its content is lost. Lists all CRDs
+    /// without a label selector: a missed one would lose custom resources.
     async fn definitions(&self, revision_uid: &str) -> Result<Vec<ObjectKey>, kube::Error> {
         let api: &Api<CustomResourceDefinition> = &Api::all(self.client.clone());
         let list = |page| async move { within_deadline(api.list_metadata(&page)).await };
@@ -339,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_annotation_says() {
+    fn uninstall_policy_annotation_overrides_default() {
         let set = |policy: Option<&str>| -> ClusterObjectSet {
             let annotations = policy.map(|policy| json!({annotations::EXT_UNINSTALL_POLICY: policy}));
             serde_json::from_value(json!({"apiVersion": "olm.operatorframework.io/v1",

@@ -1,4 +1,4 @@
-//! The next status of a revision from what one pass came to (docs/design/apply.md#revision-conditions,
+//! The next status of a revision, computed from the outcome of a pass (docs/design/apply.md#revision-conditions,
 //! docs/design/apply.md#progress-deadline, docs/design/api.md#clusterobjectset-conditions). Pure.
 
 use jiff::Timestamp;
@@ -7,25 +7,25 @@ use olm_api::conditions::{self, Status, reasons, types};
 
 use olm_service::message::sanitize;
 
-/// What one pass over a revision came to.
+/// Outcome of one pass over a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Its content is not what it was, or could change: nothing is done until somebody mends that.
+    /// The content has changed or is mutable. Nothing is done until a user fixes that.
     Blocked(String),
-    /// The pass broke off.
+    /// The pass failed.
     Retrying(String),
-    /// Not every object is there and well yet. One line for each phase whose first failing object is known.
+    /// Objects are missing or fail their probes. One line for each phase whose first failing object is known.
     RollingOut(Option<String>),
-    /// Every object is there and well.
+    /// All objects exist and pass their probes.
     Complete,
-    /// Being archived: some objects are not gone yet.
+    /// Being archived: some objects still exist.
     Archiving,
-    /// Archived: nothing of it is left.
+    /// Archived: nothing of the revision is left.
     Archived,
 }
 
-/// The next status. `version` is the bundle's, for messages; `exceeded` gives the minutes of a progress deadline that
-/// has passed. The observed phases are kept.
+/// Computes the next status. `version` is the bundle version, for messages. `exceeded` holds the minutes of a
+/// progress deadline that has passed. The observed phases are retained.
 pub(crate) fn next(
     old: &ClusterObjectSetStatus,
     generation: Option<i64>,
@@ -111,7 +111,7 @@ mod tests {
 
     // docs/design/apply.md#revision-conditions
     #[test]
-    fn outcomes() {
+    fn outcome_determines_conditions() {
         let failing = || Outcome::RollingOut(Some("a\nb".into()));
         let rolling = "Progressing True/RollingOut Revision 1.0.0 is rolling out.";
         let late = "Progressing False/ProgressDeadlineExceeded Revision has not rolled out for 10 minute(s). Last status: ";
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hand_made_revision_has_no_version() {
+    fn revision_without_bundle_version_has_empty_version_in_message() {
         let status = next(&ClusterObjectSetStatus::default(), None, "", &Outcome::Complete, None, NOW);
         assert_eq!(status.conditions[0].message, "Revision  has rolled out.");
     }

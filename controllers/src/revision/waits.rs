@@ -1,4 +1,4 @@
-//! How long the waits of revisions have lasted, in monotonic time: a step of the wall clock shortens or lengthens none.
+//! Durations of the waits of revisions, in monotonic time: steps of the wall clock do not affect them.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -8,40 +8,42 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Longest delay between two polls of one unchanged state.
+/// Maximum delay between two polls of an unchanged state.
 const LONGEST_POLL: Duration = Duration::from_secs(60);
 
-/// Shortest time between two passes over a superseded revision: every step of its successor changes an object of it.
+/// Minimum time between two passes over a superseded revision: every step of its successor changes one of its
+/// objects.
 const SUPERSEDED: Duration = Duration::from_secs(5);
-/// A rollout that lasts longer has its passes spread: each of them reads, and may write a status that two controllers take
-/// up.
+/// Age from which the passes over a rollout are spread: each of them reads, and may write a status that two
+/// controllers react to.
 const QUICK_ROLLOUT: Duration = Duration::from_secs(2);
-/// Longest time between two passes over a revision that is rolling out and changes.
+/// Maximum time between two passes over a changing rollout.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Shortest time between two passes over a rollout that has lasted for `age`.
+/// Returns the minimum time between two passes over a rollout of this age.
 fn rollout_interval(age: Duration) -> Duration {
     (age.saturating_sub(QUICK_ROLLOUT) / 8).min(LONGEST_INTERVAL)
 }
 
-/// Waits by UID of the revision.
+/// Wait states by UID of the revision.
 #[derive(Debug, Default)]
 pub(super) struct Waits(Mutex<HashMap<String, Wait>>);
 
 #[derive(Debug, Default)]
 struct Wait {
-    /// A time that the API server wrote, its age when it was first seen, and when that was.
+    /// A time that the API server wrote, its age when it was first seen, and when it was first seen.
     age: Option<(Timestamp, SignedDuration, Instant)>,
-    /// What the last poll found, and since when.
+    /// Result of the last poll, and the time of its first occurrence.
     found: Option<(String, Instant)>,
-    /// The first and the last pass of those that have an interval.
+    /// Times of the first and the last pass that an interval applies to.
     passes: Option<(Instant, Instant)>,
-    /// Since when no operator is ready.
+    /// Time since which no operator is ready.
     unattended: Option<Instant>,
 }
 
 impl Waits {
-    /// Age of `since`, a time that the API server wrote. The wall clock counts only when `since` is first seen.
+    /// Returns the age of `since`, a time that the API server wrote. The wall clock matters only when `since` is
+    /// first seen.
     pub(super) fn age(&self, uid: &str, since: Timestamp, wall: Timestamp, now: Instant) -> SignedDuration {
         let mut waits = self.0.lock();
         let age = &mut waits.entry(uid.to_owned()).or_default().age;
@@ -56,7 +58,8 @@ impl Waits {
             .saturating_add(SignedDuration::try_from(now.duration_since(seen)).unwrap_or(SignedDuration::MAX))
     }
 
-    /// Delay until the next poll: at least `first`, and a quarter of the time that polls have found the same.
+    /// Returns the delay until the next poll: a quarter of the time for which polls have had this result, but at
+    /// least `first`.
     pub(super) fn next_poll(&self, uid: &str, first: Duration, found: &impl Debug, now: Instant) -> Duration {
         let found = format!("{found:?}");
         let mut waits = self.0.lock();
@@ -68,7 +71,7 @@ impl Waits {
         (now.duration_since(since) / 4).clamp(first, LONGEST_POLL)
     }
 
-    /// Delay of the next pass over a revision that is superseded or rolling out, `None` if that is due.
+    /// Returns the delay of the next pass over a revision that is superseded or rolling out, or `None` if it is due.
     pub(super) fn next_pass(&self, uid: &str, is_superseded: bool, now: Instant) -> Option<Duration> {
         let mut waits = self.0.lock();
         let passes = &mut waits.entry(uid.to_owned()).or_default().passes;
@@ -81,14 +84,14 @@ impl Waits {
         Some(due.duration_since(now)).filter(|left| !left.is_zero())
     }
 
-    /// Begins the intervals of [`Self::next_pass`] anew.
+    /// Resets the intervals of [`Self::next_pass`].
     pub(super) fn end_passes(&self, uid: &str) {
         if let Some(wait) = self.0.lock().get_mut(uid) {
             wait.passes = None;
         }
     }
 
-    /// Time for which every look has found no operator ready.
+    /// Returns the time for which every pass has found no ready operator.
     pub(super) fn unattended(&self, uid: &str, has_operator: bool, now: Instant) -> Duration {
         let mut waits = self.0.lock();
         let since = &mut waits.entry(uid.to_owned()).or_default().unattended;
@@ -96,7 +99,6 @@ impl Waits {
         since.map_or(Duration::ZERO, |since| now.duration_since(since))
     }
 
-    /// Forgets a revision.
     pub(super) fn forget(&self, uid: &str) {
         self.0.lock().remove(uid);
     }
@@ -111,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn clock_step_changes_no_age() {
+    fn clock_step_does_not_change_age() {
         let (waits, mut now) = (Waits::default(), Instant::now());
         let age = |uid, since, wall, now| waits.age(uid, at(since), at(wall), now).as_secs();
         assert_eq!(age("a", 0, 30, now), 30);
@@ -119,13 +121,13 @@ mod tests {
             now += Duration::from_secs(10);
             assert_eq!(age("a", 0, wall, now), expected);
         }
-        // What begins later is measured anew, and nothing began in the future.
+        // A later start is measured separately, and a future start counts as now.
         assert_eq!(age("a", 100, 101, now), 1);
         assert_eq!(age("b", 50, 20, now), 0);
     }
 
     #[test]
-    fn polls_back_off_until_something_changes() {
+    fn poll_interval_grows_until_result_changes() {
         let (waits, first, mut now) = (Waits::default(), Duration::from_secs(10), Instant::now());
         let mut delays = Vec::new();
         for found in [2, 2, 2, 2, 2, 2, 2, 2, 1] {
@@ -134,7 +136,7 @@ mod tests {
             now += delay;
         }
         assert_eq!(delays, [10, 10, 10, 10, 10, 12, 15, 19, 10]);
-        // An event in between lengthens nothing.
+        // An event in between does not lengthen the interval.
         assert_eq!(waits.next_poll("b", first, &2, now), first);
         assert_eq!(waits.next_poll("b", first, &2, now), first);
         waits.forget("a");
@@ -142,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn operator_that_comes_back_is_waited_for_anew() {
+    fn ready_operator_resets_unattended_time() {
         let (waits, start) = (Waits::default(), Instant::now());
         let seen = [(0, false), (8, false), (9, true), (10, false), (13, false)];
         let lasted =
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn passes_are_an_interval_apart() {
+    fn passes_are_spread_by_interval() {
         let (waits, start) = (Waits::default(), Instant::now());
         let at = |seconds| {
             waits.next_pass("a", true, start + Duration::from_secs(seconds)).map(|left| left.as_secs())
@@ -165,6 +167,6 @@ mod tests {
         };
         assert_eq!([0, 10_000, 10_500, 11_000].map(rollout), [None, None, Some(500), None]);
         waits.end_passes("b");
-        assert_eq!([90_000, 90_001].map(rollout), [None, None], "it rolls out again");
+        assert_eq!([90_000, 90_001].map(rollout), [None, None], "a new rollout starts without an interval");
     }
 }

@@ -1,9 +1,9 @@
-//! Watches on what revisions manage: one for each kind, shared by all revisions that need it
+//! Watches on managed objects: one for each kind, shared by all revisions that need it
 //! (docs/design/apply.md#watches).
 //!
-//! Only metadata is watched, and only of objects with our owner-name label: an event is a reason to look, never the
-//! content of a decision. What was seen is told to the engine, which need not read what has not changed. A stripped label
-//! makes the object leave the watch, which is an event too.
+//! Only metadata is watched, and only of objects with our owner-name label: an event is a reason to reconcile, never
+//! the content of a decision. Observed versions are recorded for the engine, which skips reading unchanged objects.
+//! Removing the label makes the object leave the watch, which is an event too.
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
@@ -27,15 +27,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// How long a pass waits until the kinds that it needs are listed.
+/// Maximum time that a pass waits until the kinds it needs are listed.
 const LIST_DEADLINE: Duration = Duration::from_secs(10);
-/// A refused watch is tried again at most this far apart: without a refusal for so long it runs.
+/// Maximum interval between attempts of a denied watch. A watch without a denial for this long is established.
 const REFUSED: Duration = Duration::from_secs(60);
 
 type Changed = mpsc::UnboundedSender<ObjectRef<ClusterObjectSet>>;
 type Users = Arc<Mutex<HashSet<String>>>;
 
-/// The running watches.
 pub(crate) struct Watches {
     client: Client,
     discovery: KubeCluster,
@@ -46,7 +45,7 @@ pub(crate) struct Watches {
 
 struct Running {
     task: AbortHandle,
-    /// Names of the revisions that need it.
+    /// Names of the revisions that need the watch.
     users: Users,
     state: watch::Receiver<State>,
 }
@@ -57,18 +56,17 @@ impl Drop for Running {
     }
 }
 
-/// How a watch is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
     Starting,
-    /// Every object of the kind has been seen, and changes are.
+    /// The initial list is complete and changes are followed.
     Listed,
-    /// The API server will not let us.
+    /// The API server denies or fails the watch.
     Failed(ClusterError),
 }
 
 impl Watches {
-    /// No watches yet. Revisions whose objects change are sent to the receiver.
+    /// Creates the registry without watches. Revisions whose objects change are sent to the receiver.
     pub(crate) fn new(
         client: Client,
         discovery: KubeCluster,
@@ -78,11 +76,11 @@ impl Watches {
         (Self { client, discovery, sightings, changed, running: Mutex::default() }, receiver)
     }
 
-    /// Watches these kinds for the revision, and no others where they are `all` that it has. Kinds that the cluster does
-    /// not serve yet are passed over; the revision will be back when it reaches them.
+    /// Watches these kinds for the revision. With `all`, releases its other kinds. Kinds that are not served yet are
+    /// skipped: the revision requests them again when it reaches them.
     ///
     /// # Errors
-    /// Why one of them cannot be watched.
+    /// A kind cannot be watched.
     pub(crate) async fn watch(
         &self,
         revision: &str,
@@ -124,12 +122,12 @@ impl Watches {
         Ok(())
     }
 
-    /// Releases everything that the revision watches.
+    /// Releases all watches of the revision.
     pub(crate) fn release(&self, revision: &str) {
         self.leave(revision, |_| false);
     }
 
-    /// What is being watched.
+    /// Returns the watched kinds.
     #[cfg(test)]
     pub(crate) fn kinds(&self) -> Vec<String> {
         let mut kinds: Vec<String> = self.running.lock().keys().map(|gvk| gvk.kind.clone()).collect();
@@ -144,7 +142,7 @@ impl Watches {
         resource: ApiResource,
     ) -> watch::Receiver<State> {
         let mut running = self.running.lock();
-        // Another revision may have been faster.
+        // Another revision may have started it in the meantime.
         if let Some(state) = joined(&running, revision, kind) {
             return state;
         }
@@ -164,7 +162,7 @@ impl Watches {
         state
     }
 
-    /// Releases the kinds that do not stay, and ends the watches without users.
+    /// Releases the kinds for which `stays` is false, and ends watches without users.
     fn leave(&self, revision: &str, stays: impl Fn(&GroupVersionKind) -> bool) {
         self.running.lock().retain(|kind, watch| {
             let mut users = watch.users.lock();
@@ -179,7 +177,7 @@ impl Watches {
     }
 }
 
-/// The watch on the kind, if it runs; the revision is one of its users then.
+/// Adds the revision to the users of the kind's watch, if one is running.
 fn joined(
     running: &HashMap<GroupVersionKind, Running>,
     revision: &str,
@@ -193,13 +191,12 @@ fn joined(
     Some(watch.state.clone())
 }
 
-/// A watch that cannot be; nothing but a missing right forbids one.
+/// Returns the state of a failed watch. Only a 403 means a missing right.
 fn failed(code: u16, message: String) -> State {
     let reason = if code == 403 { Reason::NotPermitted } else { Reason::Unavailable };
     State::Failed(ClusterError { reason, message })
 }
 
-/// The watch on one kind.
 struct Watch {
     api: Api<PartialObjectMeta<DynamicObject>>,
     kind: GroupVersionKind,
@@ -210,11 +207,11 @@ struct Watch {
     state: watch::Sender<State>,
 }
 
-/// Why a watch cannot go on as it is.
+/// Reason why a watch ends.
 enum End {
     /// The kind is no longer served.
     Gone,
-    /// It has to begin with a list.
+    /// It has to restart with a list.
     Outdated,
 }
 
@@ -267,7 +264,7 @@ impl Watch {
                 }
             }
             Event::InitDone => {
-                // What has vanished while the watch was broken is in no event.
+                // Deletions during a broken watch cause no event.
                 if self.sightings.complete(&self.kind) {
                     self.wake_users();
                 }
@@ -284,7 +281,7 @@ impl Watch {
         }
     }
 
-    /// Takes note of an error. What passes by itself is nobody's business once the objects have been seen.
+    /// Handles an error. Transient errors are ignored once the objects have been listed.
     fn fail(&self, error: &watcher::Error) -> Option<End> {
         let (code, text) = match error {
             watcher::Error::InitialListFailed(error)
@@ -297,7 +294,7 @@ impl Watch {
             error @ watcher::Error::NoResourceVersion => (0, with_causes(error)),
         };
         let GroupVersionKind { group, version, kind } = &self.kind;
-        tracing::warn!(group, version, kind, code, error = text, "watching managed objects");
+        tracing::warn!(group, version, kind, code, error = text, "watch on managed objects failed");
         match code {
             404 => return Some(End::Gone),
             410 if matches!(error, watcher::Error::WatchStartFailed(_)) => return Some(End::Outdated),
@@ -308,7 +305,7 @@ impl Watch {
         None
     }
 
-    /// Lets those who wait know; the others have to look again if this is news to them.
+    /// Changes the state, which releases waiting passes. Other users are requeued if the state differs.
     fn settle(&self, state: State) {
         let before = self.state.send_replace(state.clone());
         if before != state && before != State::Starting {
@@ -342,8 +339,8 @@ fn sighting(object: &PartialObjectMeta<DynamicObject>) -> Sighting<'_> {
     }
 }
 
-/// The revisions that have to look: those that own the object, as controller or not, and the one that says it applied
-/// it, in case its reference was taken off.
+/// Returns the revisions to reconcile: the owners of the object, as controller or not, and the revision in its
+/// annotation, in case the owner reference was removed.
 fn concerned(object: &PartialObjectMeta<DynamicObject>) -> Vec<String> {
     let mut names: Vec<String> = owners(object).collect();
     let extension = object.labels().get(labels::OWNER_NAME).filter(|name| !name.is_empty());
@@ -357,7 +354,7 @@ fn concerned(object: &PartialObjectMeta<DynamicObject>) -> Vec<String> {
     names
 }
 
-/// Names of the revisions that own the object, as controller or not.
+/// Returns the names of the revisions that own the object, as controller or not.
 fn owners(object: &PartialObjectMeta<DynamicObject>) -> impl Iterator<Item = String> {
     let group = format!("{}/", names::GROUP);
     object.metadata.owner_references.iter().flatten().filter_map(move |owner| {

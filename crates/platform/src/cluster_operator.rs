@@ -8,27 +8,27 @@ use serde_json::{Map, Value, json};
 
 use crate::verdict::Verdict;
 
-/// Condition of the OLM object that OpenShift's own operator makes; the aggregated form is as if it were there.
+/// Stem of the condition that OpenShift's own OLM operator writes on the OLM object. The aggregated form mimics it.
 const STEM: &str = "InstalledOLMOperators";
-/// Suffix of conditions that are aggregated.
+/// Suffix of the condition types that OpenShift's operators aggregate.
 const UPGRADEABLE: &str = "Upgradeable";
-/// Reason where it cannot be told.
+/// Reason of an Unknown verdict.
 const ERROR_CHECKING: &str = "ErrorCheckingOperatorCompatibility";
 const ALL_IS_WELL: &str = "All is well";
 
-/// A condition as OpenShift's objects have it, without type and time.
+/// Condition of an OpenShift object, without type and time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterOperatorCondition {
     /// True or False.
     pub status: Status,
-    /// Why, as one word.
+    /// CamelCase reason.
     pub reason: String,
-    /// Why, as a text.
+    /// Message of the condition.
     pub message: String,
 }
 
 impl ClusterOperatorCondition {
-    /// The condition `type_` in the status of an object; `None` where there is none that is well formed.
+    /// Returns the condition `type_` in the status of an object, or `None` if it is absent or malformed.
     pub fn stored(object: &Value, type_: &str) -> Option<Self> {
         let conditions = object.pointer("/status/conditions")?.as_array()?;
         let stored = conditions.iter().find(|condition| condition["type"] == type_)?;
@@ -42,8 +42,8 @@ impl ClusterOperatorCondition {
         Some(Self { status, reason: text("reason"), message: text("message") })
     }
 
-    /// The condition as the object holds it. `before` is the object's condition of this type; its time stays where the
-    /// status does.
+    /// Returns the condition as JSON. `before` is the object's condition of this type. Its `lastTransitionTime` is
+    /// retained while the status is equal.
     pub fn to_value(&self, type_: &str, before: Option<&Value>, now: Timestamp) -> Value {
         let status = self.status.as_str();
         let same = before.filter(|before| before["status"] == status);
@@ -58,8 +58,8 @@ fn seconds(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }
 
-/// The Upgradeable condition of the ClusterOperator, in the form into which OpenShift's operators aggregate theirs.
-/// `None` before the first evaluation: what is stored stays.
+/// Returns the Upgradeable condition of the ClusterOperator, in the form that OpenShift's operators aggregate. `None`
+/// before the first evaluation: the stored condition is retained.
 pub fn aggregated(verdict: &Verdict) -> Option<ClusterOperatorCondition> {
     let own = contributed(verdict)?;
     if own.status == Status::True {
@@ -76,7 +76,7 @@ pub fn aggregated(verdict: &Verdict) -> Option<ClusterOperatorCondition> {
     Some(ClusterOperatorCondition { status: own.status, reason, message: lines.join("\n") })
 }
 
-/// The condition of the OLM object that its operator aggregates. `None` before the first evaluation.
+/// Returns the condition for the OLM object, which its operator aggregates. `None` before the first evaluation.
 pub fn contributed(verdict: &Verdict) -> Option<ClusterOperatorCondition> {
     let message = verdict.message.clone();
     let (status, reason, message) = match verdict.status {
@@ -84,25 +84,26 @@ pub fn contributed(verdict: &Verdict) -> Option<ClusterOperatorCondition> {
         Status::True => (Status::True, reasons::AS_EXPECTED, String::new()),
         Status::False => (Status::False, verdict.reason, message),
         Status::Unknown if verdict.reason == reasons::INITIALIZING => return None,
-        // Who waits for True must not be let through, who waits for False must not wait for ever.
+        // Unknown becomes False. A client that waits for True must not pass, and a client that waits for False must
+        // not wait forever.
         Status::Unknown => (Status::False, ERROR_CHECKING, message),
     };
     Some(ClusterOperatorCondition { status, reason: reason.to_owned(), message })
 }
 
-/// What else of the ClusterOperator is ours.
+/// Inputs for our other fields of the ClusterOperator.
 #[derive(Clone, Copy, Debug)]
 pub struct Own<'a> {
-    /// Our namespace.
+    /// Namespace of this installation.
     pub system_namespace: &'a str,
-    /// The version that the cluster has completed.
+    /// Version of the cluster's last completed update.
     pub completed_version: Option<&'a str>,
-    /// Our version.
+    /// Version of operator-controller.
     pub version: &'a str,
 }
 
-/// The status of the ClusterOperator with our part in it, `upgradeable` above all. What others have put there stays, and
-/// so does everything where nothing of ours changed.
+/// Returns the status of the ClusterOperator with `upgradeable` and our other fields merged in. Fields of other
+/// writers are retained, and so are our own where nothing changed.
 pub fn merged(object: &Value, upgradeable: &ClusterOperatorCondition, own: Own<'_>, now: Timestamp) -> Value {
     let mut status = object["status"].as_object().cloned().unwrap_or_default();
     let lists = [
@@ -128,7 +129,7 @@ fn conditions(
             conditions.push(ClusterOperatorCondition { status, reason, message }.to_value(type_, None, now));
         }
     }
-    // A condition that says the same stays, with all its fields.
+    // An equal condition is retained with all its fields.
     if ClusterOperatorCondition::stored(object, UPGRADEABLE).as_ref() != Some(upgradeable) {
         let place = conditions.iter().position(|condition| condition["type"] == UPGRADEABLE);
         let next = upgradeable.to_value(UPGRADEABLE, place.map(|place| &conditions[place]), now);
@@ -163,7 +164,7 @@ fn related(mut related: Vec<Value>, system_namespace: &str) -> Vec<Value> {
     related
 }
 
-/// Takes a list out of the status; anything else there is none.
+/// Removes a list from the status. Any other type yields an empty list.
 fn take_list(status: &mut Map<String, Value>, key: &str) -> Vec<Value> {
     match status.remove(key) {
         Some(Value::Array(items)) => items,
@@ -205,7 +206,7 @@ mod tests {
 
     // docs/design/operations.md#clusteroperator, docs/design/operations.md#outlets; case operations-a47
     #[test]
-    fn aggregated_form() {
+    fn verdict_aggregates_to_upgradeable_condition() {
         let blocked = "Found ClusterExtensions that require upgrades prior to upgrading cluster to version 4.19: \
                        bundle \"kiwi.v1.2.0\" for ClusterExtension \"kiwi\".";
         let additionally =
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_cluster_operator_gets_everything() {
+    fn merged_empty_object_gets_all_own_fields() {
         let status = merged(&json!({}), &condition(Status::False, "R"), OWN, at(10));
         let time = "1970-01-01T00:00:10Z";
         let well = |type_: &str, status: &str| json!({"type": type_, "status": status, "lastTransitionTime": time, "reason": "AsExpected", "message": "All is well"});
@@ -302,13 +303,13 @@ mod tests {
                 {"group": "ext.olm.operatorframework.io", "resource": "clusterupgradestatuses", "name": "cluster"},
             ])
         );
-        // Case operations-a50: the same again is the same
+        // Case operations-a50: merging again changes nothing.
         let object = json!({ "status": status });
         assert_eq!(merged(&object, &condition(Status::False, "R"), OWN, at(20)), object["status"]);
     }
 
     #[test]
-    fn what_others_wrote_stays() {
+    fn merged_keeps_fields_of_other_writers() {
         let theirs = json!({"status": {
             "conditions": [
                 {"type": "Degraded", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z", "reason": "Bad"},
@@ -338,13 +339,13 @@ mod tests {
         );
         assert_eq!(status["relatedObjects"].as_array().unwrap().len(), 6);
         assert_eq!((&status["extension"], &status["unknown"]), (&json!(null), &json!({"a": 1})));
-        // A new status has a new time.
+        // A changed status gets a new transition time.
         let status = merged(&theirs, &condition(Status::True, "New"), OWN, at(10));
         assert_eq!(status["conditions"][1]["lastTransitionTime"], "1970-01-01T00:00:10Z");
     }
 
     #[test]
-    fn malformed_objects() {
+    fn merged_and_stored_tolerate_malformed_objects() {
         let odd = json!({"status": {"conditions": "x", "versions": {}, "relatedObjects": [1]}});
         let own = Own { completed_version: None, ..OWN };
         let status = merged(&odd, &condition(Status::False, "R"), own, at(10));

@@ -1,4 +1,5 @@
-//! Two writers of one condition must not write for ever (docs/design/operations.md#outlets; case operations-e35).
+//! Limits how often two writers of one condition overwrite each other (docs/design/operations.md#outlets; case
+//! operations-e35).
 
 use std::collections::VecDeque;
 
@@ -6,32 +7,32 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::cluster_operator::ClusterOperatorCondition;
 
-/// So many overwrites within the window are a fight.
+/// Number of overwrites within the window that counts as contention.
 const MOST_OVERWRITES: usize = 5;
 const WINDOW: SignedDuration = SignedDuration::from_mins(10);
 
-/// Remembers what we wrote, and when others wrote over it.
+/// The last condition that we wrote, and the times at which other writers replaced it.
 #[derive(Debug, Default)]
 pub struct Contention {
-    /// UID of the object, and what it was made to say.
+    /// UID of the object and the condition written to it.
     written: Option<(String, ClusterOperatorCondition)>,
     overwrites: VecDeque<Timestamp>,
 }
 
-/// What to do now.
+/// Next step for one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Leave it: it is as wanted.
+    /// Nothing: the object is as wanted.
     Rest,
-    /// Write it.
+    /// Writes the condition.
     Write,
-    /// Leave it to the other writer until the overwrites are long ago.
+    /// Yields to the other writer until the overwrites are older than the window.
     Yield,
 }
 
 impl Contention {
-    /// Decides about the object with this UID. `still_says` tells whether it says what was written into it, with all
-    /// that was written together with that.
+    /// Decides on the object with this UID. `still_says` reports whether the object still has the given condition,
+    /// which we wrote last, and everything that was written together with it.
     pub fn turn(
         &mut self,
         uid: &str,
@@ -45,19 +46,19 @@ impl Contention {
         if is_as_wanted {
             return Turn::Rest;
         }
-        // An object that was deleted is made anew, with another UID: nobody else claims it.
+        // An object that was deleted and recreated has another UID. That is no overwrite.
         if self.written.take_if(|(object, written)| object == uid && !still_says(written)).is_some() {
             self.overwrites.push_back(now);
         }
         if self.overwrites.len() >= MOST_OVERWRITES { Turn::Yield } else { Turn::Write }
     }
 
-    /// Whether nobody wrote over anything within the window.
+    /// Returns `true` if no overwrite happened within the window.
     pub fn is_quiet(&self) -> bool {
         self.overwrites.is_empty()
     }
 
-    /// `condition` was written into the object with this UID.
+    /// Records that `condition` was written to the object with this UID.
     pub fn wrote(&mut self, uid: &str, condition: &ClusterOperatorCondition) {
         self.written = Some((uid.to_owned(), condition.clone()));
     }
@@ -77,14 +78,14 @@ mod tests {
         Timestamp::from_second(minute * 60).unwrap()
     }
 
-    /// The turn where object `uid` has the condition `stored`.
+    /// Returns the turn where object `uid` has the condition `stored`.
     fn turn(contention: &mut Contention, uid: &str, stored: &str, wanted: &str, minute: i64) -> Turn {
         contention.turn(uid, stored == wanted, |written| written.reason == stored, at(minute))
     }
 
     #[test]
-    fn the_fifth_overwrite_ends_the_fight_for_a_while() {
-        // Who takes the condition away overwrites it, too.
+    fn fifth_overwrite_yields_until_window_has_passed() {
+        // Removal of the condition is an overwrite, too.
         for theirs in ["Theirs", ""] {
             let mut contention = Contention::default();
             let mut turn = |stored: &str, minute| {
@@ -94,7 +95,7 @@ mod tests {
                 }
                 turn
             };
-            // What stood there before us is no overwrite.
+            // A condition from before our first write is no overwrite.
             assert_eq!(turn(theirs, 0), Turn::Write);
             assert_eq!(turn("Ours", 0), Turn::Rest);
             for minute in 1..5 {
@@ -110,13 +111,13 @@ mod tests {
     }
 
     #[test]
-    fn deletions_and_new_verdicts_are_no_fight() {
+    fn deletions_and_new_verdicts_are_no_contention() {
         let mut contention = Contention::default();
         for number in 0..20 {
             let (wanted, before) = (number.to_string(), (number - 1).to_string());
             assert_eq!(turn(&mut contention, "u", &before, &wanted, 0), Turn::Write);
             contention.wrote("u", &condition(&wanted));
-            // A write whose answer was lost.
+            // A write whose response was lost.
             assert_eq!(turn(&mut contention, "u", "lost", "lost", 0), Turn::Rest);
         }
         for uid in 0..20 {

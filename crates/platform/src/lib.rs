@@ -1,4 +1,5 @@
-//! Whether the installed extensions allow the platform's next version (docs/design/operations.md#cluster-upgrades).
+//! Decides whether the installed extensions allow the platform's next version
+//! (docs/design/operations.md#cluster-upgrades).
 //!
 //! ```text
 //! ClusterObjectSet ► Revision ┐
@@ -6,8 +7,8 @@
 //! flags, API objects ► Platform ┘                   ► condition of OpenShift's ClusterOperator, or of its OLM object
 //! ```
 //!
-//! Pure: the time is a parameter, objects come as they were read. operator-controller and `olm cluster-check` give the
-//! same answer because both call [`evaluate`].
+//! Pure: the time is a parameter, and objects are passed as JSON. operator-controller and `olm cluster-check` give
+//! the same answer because both call [`evaluate`].
 
 mod cluster_operator;
 mod contention;

@@ -1,15 +1,15 @@
-//! Messages made of entries, never longer than a condition may hold (docs/design/operations.md#verdict).
+//! Messages made of entries, limited to the size of a condition message (docs/design/operations.md#verdict).
 
 use olm_api::conditions::MAX_MESSAGE_BYTES;
 
-/// Longest single entry; only a malformed bundle has a longer one.
+/// Limit of a single entry in bytes. Only a malformed bundle exceeds it.
 const MAX_ENTRY_BYTES: usize = 4096;
 /// Room for `,... and <k> more` with the largest number.
 const REST_BYTES: usize = 32;
-/// What errors leave to the entries before them.
+/// Limit of the errors in bytes. The entries before them get the rest.
 const MAX_ERROR_BYTES: usize = MAX_MESSAGE_BYTES / 4;
 
-/// `head`, the entries, a point; and a second line for errors, where there are any.
+/// Returns `head`, the entries and a period, then a second line with the errors, if any.
 pub(crate) fn entries_and_errors(head: &str, entries: &[String], errors: &[String]) -> String {
     const ADDITIONALLY: &str =
         " Additionally the following errors were encountered while getting extension metadata: ";
@@ -23,22 +23,20 @@ pub(crate) fn entries_and_errors(head: &str, entries: &[String], errors: &[Strin
     format!("{head}{}{tail}", joined(entries, ",", room))
 }
 
-/// The errors, one a line.
 pub(crate) fn lines(errors: &[String]) -> String {
     joined(errors, "\n", MAX_MESSAGE_BYTES)
 }
 
-/// `head` and the entries.
 pub(crate) fn list(head: &str, entries: &[String], separator: &str) -> String {
     format!("{head}{}", joined(entries, separator, MAX_MESSAGE_BYTES - head.len()))
 }
 
-/// As much of a text as is shown of it.
+/// Returns at most `bytes` bytes of a text, cut at a character boundary.
 pub(crate) fn shown(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
 
-/// The entries, or as many of them as fit into `room` bytes and how many more there are.
+/// Joins the entries. If they exceed `room` bytes, joins those that fit and appends the number of the rest.
 fn joined(entries: &[String], separator: &str, room: usize) -> String {
     let whole: usize = entries.iter().map(|entry| entry.len().min(MAX_ENTRY_BYTES) + separator.len()).sum();
     let room = if whole <= room + separator.len() { usize::MAX } else { room.saturating_sub(REST_BYTES) };
@@ -66,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn short_lists_are_whole() {
+    fn short_lists_are_not_cut() {
         let two = entries(2, 3);
         assert_eq!(entries_and_errors("Found: ", &two, &[]), "Found: 000,001.");
         assert_eq!(
@@ -97,7 +95,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn messages_fit(counts in (0..300_usize, 0..300_usize), bytes in 1..5000_usize) {
+        fn messages_fit_into_a_condition(counts in (0..300_usize, 0..300_usize), bytes in 1..5000_usize) {
             let (entries, errors) = (entries(counts.0, bytes), entries(counts.1, bytes));
             prop_assert!(entries_and_errors("Found: ", &entries, &errors).len() <= MAX_MESSAGE_BYTES);
             prop_assert!(lines(&errors).len() <= MAX_MESSAGE_BYTES);

@@ -1,5 +1,5 @@
-//! What OpenShift's own objects say, and where the verdict goes on OpenShift (docs/design/operations.md#verdict,
-//! docs/design/operations.md#outlets).
+//! State of OpenShift's own objects, and the choice of the outlet: the object that receives the verdict
+//! (docs/design/operations.md#verdict, docs/design/operations.md#outlets).
 
 use olm_api::cluster_upgrade_status::PlatformType;
 use olm_api::conditions::Status;
@@ -8,22 +8,22 @@ use serde_json::Value;
 use crate::cluster_operator::ClusterOperatorCondition;
 use crate::version::MinorVersion;
 
-/// Feature gate of OpenShift under which another operator evaluates the annotations of revisions itself.
+/// OpenShift feature gate that makes OpenShift's own OLM operator evaluate the annotations of revisions.
 const REVISIONS_ARE_READ: &str = "NewOLMBoxCutterRuntime";
-/// Condition of the OLM object in which that operator says what it has found.
+/// Condition of the OLM object with which that operator reports its result.
 const INSTALLED_UPGRADEABLE: &str = "InstalledOLMOperatorsUpgradeable";
-/// Condition that we contribute to the OLM object; its operator aggregates all whose type ends in Upgradeable.
+/// Condition that we write to the OLM object. Its operator aggregates every type that ends in Upgradeable.
 pub const CONTRIBUTED: &str = "ClusterExtensionsUpgradeable";
 
-/// The version of a ClusterVersion object: the higher one of that which is desired and the newest that was completed.
-/// So during an update what is in the way of the update after it counts already.
+/// Returns the version of a ClusterVersion object: the higher one of the desired version and the newest completed
+/// one. During an update, extensions that block the following update are therefore already reported.
 pub fn cluster_version(object: &Value) -> Option<MinorVersion> {
     let desired = object.pointer("/status/desired/version").and_then(Value::as_str);
     let known = [desired, completed_version(object)].into_iter().flatten();
     known.filter_map(|text| text.parse().ok()).max()
 }
 
-/// The newest version that a ClusterVersion object calls completed, as written there.
+/// Returns the newest completed version of a ClusterVersion object, verbatim.
 pub fn completed_version(object: &Value) -> Option<&str> {
     let history = object.pointer("/status/history").and_then(Value::as_array)?;
     // The newest entry is the first.
@@ -31,60 +31,60 @@ pub fn completed_version(object: &Value) -> Option<&str> {
     completed["version"].as_str().filter(|version| !version.is_empty())
 }
 
-/// How the administrator wants the verdict to reach OpenShift.
+/// Mode of the outlet, set by the administrator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClusterOperatorMode {
-    /// As the cluster's own OLM operator needs it.
+    /// Chosen to suit the cluster's own OLM operator.
     Auto,
-    /// In the Upgradeable condition of a ClusterOperator of our own.
+    /// Upgradeable condition of our own ClusterOperator.
     Own,
-    /// In a condition of OpenShift's OLM object, whose operator publishes it.
+    /// Condition of OpenShift's OLM object, which its operator publishes.
     Contribute,
-    /// Not at all.
+    /// Disabled.
     Off,
 }
 
-/// Where the verdict goes.
+/// Object that receives the verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outlet {
-    /// Into the ClusterOperator.
+    /// The ClusterOperator.
     Own,
-    /// Into the OLM object.
+    /// The OLM object.
     Contribute,
-    /// Nowhere, and what was contributed is taken back.
+    /// None. A contributed condition is removed.
     Off,
-    /// Nowhere now. What was contributed stays: taken back too early, it would let an update through.
+    /// None for now. A contributed condition is retained: if removed too early, it would let an update pass.
     Wait,
 }
 
-/// Why the verdict goes nowhere although OpenShift is there.
+/// Reason why the verdict is not written although OpenShift was detected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reluctance {
-    /// Its operator keeps rewriting the ClusterOperator.
+    /// The OLM operator rewrites the ClusterOperator.
     #[error("OLM \"cluster\" has managementState {0}: its operator decides about the ClusterOperator")]
     NotManaged(String),
-    /// There is nothing to write to.
+    /// The ClusterOperator API is not served.
     #[error("ClusterOperators are not served: the verdict is not written to one")]
     NoClusterOperators,
-    /// There is nothing to contribute to.
+    /// The OLM object does not exist.
     #[error("there is no OLM \"cluster\" of operator.openshift.io: nothing to contribute to")]
     NoOlm,
 }
 
-/// What decides about the outlet.
+/// Inputs for the choice of the outlet.
 #[derive(Clone, Copy, Debug)]
 pub struct OutletFacts<'a> {
-    /// The platform.
+    /// Detected or configured platform.
     pub platform: &'a PlatformType,
-    /// Whether ClusterOperators are served.
+    /// `true` if ClusterOperators are served.
     pub cluster_operators: bool,
-    /// `olms.operator.openshift.io/cluster`.
+    /// Object `olms.operator.openshift.io/cluster`.
     pub olm: Option<&'a Value>,
-    /// `featuregates.config.openshift.io/cluster`.
+    /// Object `featuregates.config.openshift.io/cluster`.
     pub feature_gate: Option<&'a Value>,
 }
 
-/// Chooses where the verdict goes.
+/// Chooses the outlet and, if none can be written, the reason.
 pub fn outlet(mode: ClusterOperatorMode, facts: &OutletFacts<'_>) -> (Outlet, Option<Reluctance>) {
     match mode {
         ClusterOperatorMode::Off => (Outlet::Off, None),
@@ -115,7 +115,7 @@ fn automatic(facts: &OutletFacts<'_>) -> (Outlet, Option<Reluctance>) {
     }
 }
 
-/// Whether only our condition stops an update: the other reader may not have looked yet.
+/// Returns `true` if only our condition blocks an update: the OLM operator may not have evaluated yet.
 fn is_blocked_by_us_alone(olm: &Value) -> bool {
     let is_false = |type_| {
         ClusterOperatorCondition::stored(olm, type_).is_some_and(|stored| stored.status == Status::False)
@@ -123,7 +123,8 @@ fn is_blocked_by_us_alone(olm: &Value) -> bool {
     is_false(CONTRIBUTED) && !is_false(INSTALLED_UPGRADEABLE)
 }
 
-/// Whether the gate is on in every version that the FeatureGate object lists: while an update runs, there are several.
+/// Returns `true` if the gate is on in every version that the FeatureGate object lists. During an update there are
+/// several.
 fn reads_revisions(gate: &Value) -> bool {
     let versions = gate.pointer("/status/featureGates").and_then(Value::as_array);
     let is_enabled = |version: &Value| {
@@ -141,7 +142,7 @@ mod tests {
 
     // Cases operations-e31, operations-e32, operations-e33
     #[test]
-    fn version_of_a_cluster() {
+    fn cluster_version_is_higher_of_desired_and_completed() {
         let entry = |state: &str, version: &str| json!({"state": state, "version": version});
         let rows = [
             (json!({"desired": {"version": "4.18.3"}}), Some("4.18")),
@@ -168,7 +169,7 @@ mod tests {
 
     // docs/design/operations.md#outlets
     #[test]
-    fn outlets() {
+    fn outlet_depends_on_mode_and_openshift_objects() {
         use ClusterOperatorMode as Mode;
         let managed = json!({"spec": {"managementState": "Managed"}});
         let unmanaged = json!({"spec": {"managementState": "Unmanaged"}});

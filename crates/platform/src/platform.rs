@@ -1,4 +1,4 @@
-//! Which platform it is, and which version comes next (docs/design/operations.md#platform-detection).
+//! Detection of the platform and its next version (docs/design/operations.md#platform-detection).
 
 use std::str::FromStr;
 
@@ -7,17 +7,17 @@ use olm_api::cluster_upgrade_status::{PlatformStatus, PlatformType, VersionSourc
 use crate::property::Constraint;
 use crate::version::MinorVersion;
 
-/// What a version of OpenShift says about any other Kubernetes.
+/// Mapping of OpenShift versions on any other Kubernetes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OpenShiftVersionMap {
-    /// Nothing.
+    /// OpenShift versions are ignored.
     #[default]
     Off,
-    /// As much as the version of Kubernetes in it: 1.(y+13) in 4.y.
+    /// An OpenShift version 4.y maps to its Kubernetes version, 1.(y+13).
     K8sOffset,
 }
 
-/// A text that names no map.
+/// Unknown name of a map.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown value {0:?}, allowed are off, k8s-offset")]
 pub struct UnknownMap(String);
@@ -34,42 +34,42 @@ impl FromStr for OpenShiftVersionMap {
     }
 }
 
-/// What is known about the cluster.
+/// Observed and configured facts about the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// The type that the administrator names.
+    /// Platform type set by the administrator.
     pub named: Option<PlatformType>,
-    /// Whether ClusterVersions and ClusterOperators are served.
+    /// `true` if ClusterVersions and ClusterOperators are served.
     pub openshift_apis: bool,
-    /// The version that the administrator names.
+    /// Version set by the administrator.
     pub flag: Option<MinorVersion>,
-    /// The version of the ClusterVersion object, see [`crate::cluster_version`].
+    /// Version of the ClusterVersion object, see [`crate::cluster_version`].
     pub cluster_version: Option<MinorVersion>,
-    /// The version of OpenShift in the environment of the process.
+    /// OpenShift version in the environment of the process.
     pub environment: Option<MinorVersion>,
-    /// The version of the API server.
+    /// Version of the API server.
     pub kubernetes: Option<MinorVersion>,
-    /// How the administrator wants versions of OpenShift to be read where the cluster is none.
+    /// Mapping of OpenShift versions on other platforms.
     pub openshift_map: OpenShiftVersionMap,
 }
 
-/// The platform that is asked about.
+/// Platform that is evaluated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Platform {
-    /// Its type.
+    /// Platform type.
     pub type_: PlatformType,
-    /// The version that it runs or is moving to, and where that was read.
+    /// Version that runs or is being rolled out, and its source.
     pub current: Option<(MinorVersion, VersionSource)>,
-    /// The version that comes next.
+    /// Next version of the platform.
     pub next: Option<MinorVersion>,
-    /// The version of Kubernetes that comes next.
+    /// Next version of Kubernetes.
     pub next_kubernetes: Option<MinorVersion>,
-    /// How versions of OpenShift are read where the platform is another one.
+    /// Mapping of OpenShift versions on other platforms.
     pub openshift_map: OpenShiftVersionMap,
 }
 
 impl Platform {
-    /// The platform, as the facts have it.
+    /// Derives the platform from the facts.
     pub fn of(facts: &Facts) -> Self {
         let detected = if facts.openshift_apis { PlatformType::OpenShift } else { PlatformType::Kubernetes };
         let type_ = facts.named.clone().unwrap_or(detected);
@@ -92,7 +92,7 @@ impl Platform {
         Self { type_, current, next, next_kubernetes: next, openshift_map: facts.openshift_map }
     }
 
-    /// The platform with other versions to come than the next ones. On Kubernetes there is one version only, that of
+    /// Returns the platform with other target versions than the next ones. Kubernetes has only one target,
     /// `kubernetes`.
     #[must_use]
     pub fn towards(self, openshift: Option<MinorVersion>, kubernetes: Option<MinorVersion>) -> Self {
@@ -100,7 +100,7 @@ impl Platform {
         Self { next: own.or(self.next), next_kubernetes: kubernetes.or(self.next_kubernetes), ..self }
     }
 
-    /// The version of what `constraint` is about that comes next; `None` where it is not known.
+    /// Returns the next version of the platform that `constraint` refers to, or `None` if it is not known.
     pub fn next_of(&self, constraint: Constraint) -> Option<MinorVersion> {
         match constraint {
             Constraint::OpenShift => self.next,
@@ -108,15 +108,15 @@ impl Platform {
         }
     }
 
-    /// Whether the constraint says something about this platform.
+    /// Returns `true` if the constraint applies to this platform.
     pub(crate) fn is_concerned(&self, constraint: Constraint) -> bool {
         constraint == Constraint::Kubernetes
             || self.type_ == PlatformType::OpenShift
             || self.openshift_map == OpenShiftVersionMap::K8sOffset
     }
 
-    /// The highest version of this platform that is supported where `highest` is what the constraint names; `None` for
-    /// one that says nothing about this platform.
+    /// Returns the highest supported version of this platform, where `highest` is the value of the constraint. `None`
+    /// if the value does not map to this platform.
     pub(crate) fn limit(&self, constraint: Constraint, highest: MinorVersion) -> Option<MinorVersion> {
         if constraint == Constraint::Kubernetes || self.type_ == PlatformType::OpenShift {
             return Some(highest);
@@ -146,7 +146,7 @@ mod tests {
 
     // docs/design/operations.md#platform-detection platform
     #[test]
-    fn type_and_version() {
+    fn platform_type_and_version_follow_precedence_of_sources() {
         let openshift = Some(PlatformType::OpenShift);
         let kubernetes = Some(PlatformType::Kubernetes);
         let facts = |named: &Option<PlatformType>, openshift_apis, versions: [&str; 4]| {
@@ -182,7 +182,7 @@ mod tests {
         }
     }
     #[test]
-    fn other_targets() {
+    fn explicit_targets_replace_next_versions() {
         let openshift = Facts {
             openshift_apis: true,
             flag: version("4.18"),

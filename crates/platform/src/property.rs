@@ -1,4 +1,4 @@
-//! What a bundle's properties say about the platform (docs/design/operations.md#properties-annotation,
+//! Platform constraints in the properties of a bundle (docs/design/operations.md#properties-annotation,
 //! docs/design/operations.md#version-values). The texts of errors are part of the API.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::version::MinorVersion;
 
-/// A property by which a bundle declares the highest version that it supports.
+/// Property that declares the highest supported version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Constraint {
     /// `olm.maxOpenShiftVersion`.
@@ -22,7 +22,7 @@ pub enum Constraint {
 impl Constraint {
     const ALL: [Self; 2] = [Self::OpenShift, Self::Kubernetes];
 
-    /// The type of the property.
+    /// Returns the type of the property.
     pub fn property(self) -> &'static str {
         match self {
             Self::OpenShift => "olm.maxOpenShiftVersion",
@@ -30,7 +30,7 @@ impl Constraint {
         }
     }
 
-    /// The property as the error about a wrong type spells it.
+    /// Returns the property as the error about a wrong type spells it.
     fn misspelt(self) -> &'static str {
         match self {
             Self::OpenShift => "olm.maxOpenshiftVersion",
@@ -42,15 +42,15 @@ impl Constraint {
 /// One constraint of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declaration {
-    /// Which one.
+    /// Property of the constraint.
     pub constraint: Constraint,
-    /// Its value as written, without the quotes of a string.
+    /// Value as written, without the quotes of a string.
     pub written: String,
-    /// The highest supported version, or what is wrong, one text for each error.
+    /// Highest supported version, or one text per error.
     pub value: Result<MinorVersion, Vec<String>>,
 }
 
-/// Why a value is not a version.
+/// Error in the value of a constraint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
     /// A number in another notation.
@@ -62,22 +62,22 @@ pub enum ValueError {
     /// A part that is not a number.
     #[error(transparent)]
     Part(#[from] VersionError),
-    /// Neither number nor string.
+    /// Neither a number nor a string.
     #[error("invalid type {kind} for {property}: {raw}")]
     Type {
-        /// The decoder's name of the type.
+        /// Type name that the Go decoder reports.
         kind: &'static str,
-        /// The property.
+        /// Property type.
         property: &'static str,
-        /// The value.
+        /// Raw value.
         raw: String,
     },
-    /// There is no value.
+    /// The value is absent.
     #[error("unexpected end of JSON input")]
     Missing,
 }
 
-/// Reads a property's value, which is the raw JSON text.
+/// Parses a property's value, which is raw JSON text.
 fn value(constraint: Constraint, raw: Option<&str>) -> Result<MinorVersion, ValueError> {
     let raw = raw.ok_or(ValueError::Missing)?;
     let wrong = |kind| ValueError::Type { kind, property: constraint.misspelt(), raw: raw.to_owned() };
@@ -87,7 +87,7 @@ fn value(constraint: Constraint, raw: Option<&str>) -> Result<MinorVersion, Valu
         Ok(Value::Bool(_)) => Err(wrong("bool")),
         Ok(Value::Array(_)) => Err(wrong("[]interface {}")),
         Ok(Value::Object(_)) => Err(wrong("map[string]interface {}")),
-        // A number that no double holds is one all the same.
+        // A number that exceeds a double is still a number.
         Ok(Value::Number(_)) | Err(_) => number(raw),
     }
 }
@@ -100,7 +100,7 @@ fn number(raw: &str) -> Result<MinorVersion, ValueError> {
     short(raw)
 }
 
-/// Whether a number is written as a version: two numbers without leading zeros, the first at least 1.
+/// Returns `true` if a number is written as a version: two numbers without leading zeros, the first at least 1.
 fn is_decimal(text: &str) -> bool {
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     text.split_once('.').is_some_and(|(major, minor)| {
@@ -121,11 +121,11 @@ fn short(text: &str) -> Result<MinorVersion, ValueError> {
 }
 
 /// Reads the constraints in the text of annotation `olm.properties`, in a fixed order, each at most once.
-/// `source_text` is the OpenShift constraint as its source has it, where the annotation spells it anew
-/// (docs/design/additions.md#maximum-openshift-version); it counts where it is a version.
+/// `source_text` is the OpenShift constraint as the catalog source spells it. It wins over the annotation's spelling
+/// if it is a version (docs/design/additions.md#maximum-openshift-version).
 ///
 /// # Errors
-/// The text is not a list of properties; what is wrong with it.
+/// The text is not a list of properties. The error describes the first defect.
 pub(crate) fn declarations(text: &str, source_text: Option<&str>) -> Result<Vec<Declaration>, String> {
     let properties = properties(text)?;
     let declared = Constraint::ALL.into_iter().filter_map(|constraint| {
@@ -151,7 +151,7 @@ pub(crate) fn declarations(text: &str, source_text: Option<&str>) -> Result<Vec<
     Ok(declared.collect())
 }
 
-/// Type and raw value of each property.
+/// Returns the type and raw value of each property.
 fn properties(text: &str) -> Result<Vec<(String, Option<String>)>, String> {
     json::canonicalize(text.as_bytes()).map_err(|error| match error.message.as_str() {
         "unexpected EOF" => "unexpected end of JSON input".to_owned(),
@@ -168,7 +168,7 @@ fn not_a_property(index: usize) -> String {
 }
 
 fn property(element: &RawValue) -> Option<(String, Option<String>)> {
-    // The last of equal keys counts. Upper case is lower case, as for the reference, which would block.
+    // The last of equal keys wins. Keys are case-insensitive, as in the reference, which would block.
     let members: Option<BTreeMap<String, &RawValue>> = serde_json::from_str(element.get()).ok()?;
     let members = members.unwrap_or_default();
     let member = |name: &str| members.iter().rfind(|(key, _)| key.eq_ignore_ascii_case(name));
@@ -191,7 +191,7 @@ mod tests {
 
     // docs/design/operations.md#version-values first table
     #[test]
-    fn values() {
+    fn property_value_parses_like_the_reference() {
         let format = |raw: &str| Err(format!("invalid semver format \"{raw}\": expected <major>.<minor>"));
         let error = |text: &str| Err(text.to_owned());
         let version = |text: &str| Ok(text.to_owned());
@@ -241,9 +241,9 @@ mod tests {
         assert_eq!(read(None), error("unexpected end of JSON input"));
     }
 
-    // docs/design/operations.md#version-values; case operations-e26: numbers that are none make the annotation invalid
+    // docs/design/operations.md#version-values; case operations-e26: malformed numbers invalidate the annotation
     #[test]
-    fn texts_that_are_no_properties() {
+    fn malformed_properties_annotation_is_an_error() {
         let row = |value: &str| format!("[{{\"type\":\"olm.maxOpenShiftVersion\",\"value\":{value}}}]");
         let rows = [
             ("", "unexpected end of JSON input"),
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn each_constraint_once() {
+    fn constraint_is_read_at_most_once() {
         let properties = |values: &[&str]| {
             let property =
                 |value: &&str| format!("{{\"type\":\"olm.maxOpenShiftVersion\",\"value\":{value}}}");
@@ -290,7 +290,7 @@ mod tests {
         let source = declarations(&properties(&["4.2"]), Some("4.20"));
         assert_eq!(source, openshift("4.20", Ok(MinorVersion::new(4, 20))));
         assert_eq!(declarations("[]", Some("4.20")), Ok(Vec::new()));
-        // Other spellings are nothing that the reference would understand better.
+        // Other spellings of the source text are ignored: the reference would not accept them either.
         for text in ["04.20", "5.00", "4.2e0", "", "x"] {
             let got = declarations(&properties(&["4.2"]), Some(text));
             assert_eq!(got, openshift("4.2", Ok(MinorVersion::new(4, 2))), "{text}");
@@ -310,12 +310,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_breaks_the_reader(text in ".*", source in proptest::option::of(".*")) {
+        fn arbitrary_text_does_not_panic(text in ".*", source in proptest::option::of(".*")) {
             let _ = declarations(&text, source.as_deref());
         }
 
         #[test]
-        fn versions_as_text_and_as_number(major in 1..u64::MAX, minor: u64) {
+        fn version_reads_the_same_as_string_and_as_number(major in 1..u64::MAX, minor: u64) {
             let written = format!("{major}.{minor}");
             prop_assert_eq!(read(Some(&written)), Ok(written.clone()));
             prop_assert_eq!(read(Some(&format!("\"{written}\""))), Ok(written));

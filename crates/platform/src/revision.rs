@@ -6,23 +6,23 @@ use olm_api::{ClusterObjectSet, annotations, labels};
 
 use crate::property::{Declaration, declarations};
 
-/// A revision that is in force, and what its bundle says about the platform. Small, because all are kept in memory.
+/// Active revision and the platform constraints of its bundle. Small, because all are kept in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revision {
-    /// Name of the extension.
+    /// Name of the ClusterExtension.
     pub extension: String,
-    /// UID of the extension, where the revision says so.
+    /// UID of the ClusterExtension, if the revision has an owner reference.
     pub extension_uid: Option<String>,
     /// Name of the bundle.
     pub bundle: String,
-    /// Version of the bundle; may be empty.
+    /// Version of the bundle. May be empty.
     pub version: String,
-    /// Its constraints, or why its properties cannot be read.
+    /// Constraints, or the error that made the properties unreadable.
     pub declared: Result<Vec<Declaration>, String>,
 }
 
 impl Revision {
-    /// Reads a ClusterObjectSet; `None` where it is not in force or belongs to no extension.
+    /// Reads a ClusterObjectSet. `None` if it is not active or belongs to no extension.
     pub fn of(set: &ClusterObjectSet) -> Option<Self> {
         let label = |key| set.metadata.labels.as_ref()?.get(key).filter(|value| !value.is_empty());
         if label(labels::OWNER_KIND)? != labels::OWNER_KIND_EXTENSION
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn active_revisions_of_extensions() {
+    fn active_revision_of_extension_is_read_and_others_skipped() {
         let plain = revision(json!({})).unwrap();
         let expected = Revision {
             extension: "kiwi".into(),
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_without_a_name() {
+    fn bundle_without_name_falls_back_to_package_then_revision() {
         let name = |annotations| revision(annotated(annotations)).unwrap().bundle;
         let key = |suffix: &str| format!("olm.operatorframework.io/{suffix}");
         assert_eq!(name(json!({key("bundle-name"): null})), "fruit.v1.2.0");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn properties_and_their_source_text() {
+    fn source_text_of_version_overrides_properties() {
         let properties = "[{\"type\":\"olm.maxOpenShiftVersion\",\"value\":4.2}]";
         let declared =
             |annotations| revision(annotated(annotations)).unwrap().declared.unwrap()[0].written.clone();

@@ -1,4 +1,4 @@
-//! The status of ClusterUpgradeStatus (docs/design/operations.md#clusterupgradestatus).
+//! Status of the ClusterUpgradeStatus (docs/design/operations.md#clusterupgradestatus).
 
 use jiff::Timestamp;
 use olm_api::ClusterUpgradeStatusStatus;
@@ -7,11 +7,11 @@ use olm_api::conditions::{self, reasons, types};
 
 use crate::verdict::Verdict;
 
-/// Longest list of extensions.
+/// Maximum number of extensions in the status.
 pub const MAX_EXTENSIONS: usize = 500;
 
-/// The status that says `verdict`, where `old` is stored. Equal verdicts give equal statuses whatever the time. Before
-/// the first evaluation, what an earlier process has said stays.
+/// Computes the status from `verdict` and the stored status `old`. Equal verdicts yield equal statuses at any time.
+/// Before the first evaluation, the status of an earlier process is retained.
 pub fn status(
     verdict: &Verdict,
     generation: Option<i64>,
@@ -40,7 +40,7 @@ pub fn status(
     }
 }
 
-/// As many rows as there may be, those that keep the platform from moving first; in their order.
+/// Returns at most `MAX_EXTENSIONS` rows in their order. Blocking and invalid rows take precedence.
 fn most_important(rows: &[ExtensionVerdict]) -> Vec<ExtensionVerdict> {
     let matters =
         |row: &ExtensionVerdict| matches!(row.result, VerdictResult::Blocking | VerdictResult::Invalid);
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(shown.next_version.as_deref(), Some("4.19"));
         assert_eq!(shown.source.unwrap().as_str(), "ClusterVersion");
         assert_eq!((first.blocking_extensions, first.truncated), (Some(1), false));
-        // Case operations-a41: the time changes with the status only
+        // Case operations-a41: the transition time changes only together with the status.
         let transition = |status: &ClusterUpgradeStatusStatus| status.conditions[0].last_transition_time.0;
         let more = status(&verdict("4.18", &["4.18", "4.18"]), Some(1), Some(&first), at(30));
         assert_eq!((more.blocking_extensions, transition(&more)), (Some(2), at(10)));
@@ -106,7 +106,7 @@ mod tests {
 
     // Case operations-a49
     #[test]
-    fn a_restart_leaves_the_stored_verdict() {
+    fn restart_retains_stored_verdict() {
         let stored = status(&verdict("4.18", &["4.18"]), Some(1), None, at(10));
         assert_eq!(status(&Verdict::initializing(), Some(1), Some(&stored), at(20)), stored);
         let first = status(&Verdict::initializing(), Some(1), None, at(20));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_list_keeps_what_blocks() {
+    fn truncated_list_keeps_blocking_and_invalid_rows() {
         let mut values = vec!["4.19"; 600];
         values[7] = "4.18";
         values[599] = "4";

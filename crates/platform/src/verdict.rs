@@ -1,5 +1,5 @@
-//! The verdict: may the platform move to its next version? (docs/design/operations.md#verdict,
-//! docs/design/additions.md#ignored-constraints)
+//! The verdict: whether the platform may move to its next version (docs/design/operations.md#verdict,
+//! docs/design/additions.md#ignored-constraints).
 
 use std::collections::BTreeSet;
 
@@ -12,29 +12,29 @@ use crate::platform::Platform;
 use crate::property::{Constraint, Declaration};
 use crate::revision::Revision;
 
-/// Longest value and message that are shown of one extension.
+/// Limits in bytes of the value and the message shown for one extension.
 const MAX_VALUE_BYTES: usize = 256;
 const MAX_TEXT_BYTES: usize = 1024;
 
-/// What all installed extensions together say about the platform's next version.
+/// Combined result of all installed extensions for the platform's next version.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// Whether the platform may move to it.
+    /// `True` if the platform may move to the next version.
     pub status: Status,
-    /// Why, as one word.
+    /// CamelCase reason.
     pub reason: &'static str,
-    /// Why, as a text of at most 32 KiB.
+    /// Message of at most 32 KiB.
     pub message: String,
-    /// The platform that was asked about; `None` before the first evaluation.
+    /// Platform that was evaluated. `None` before the first evaluation.
     pub platform: Option<Platform>,
-    /// How many extensions block.
+    /// Number of blocking extensions.
     pub blocking: usize,
-    /// Extensions with a constraint or an error, by name, bundle and constraint; each at most once.
+    /// Extensions with a constraint or an error, sorted by name, bundle and constraint, without duplicates.
     pub extensions: Vec<ExtensionVerdict>,
 }
 
 impl Verdict {
-    /// The verdict before the revisions are known.
+    /// Returns the verdict for the time before the revisions are known.
     pub fn initializing() -> Self {
         Self {
             status: Status::Unknown,
@@ -47,8 +47,8 @@ impl Verdict {
     }
 }
 
-/// Judges the revisions, which may come in any order. Every revision in force counts: while an extension is rolled
-/// out, its old bundle still runs.
+/// Evaluates the revisions, in any order. Every active revision counts: during a rollout, the old bundle of an
+/// extension still runs.
 pub fn evaluate<'a>(platform: &Platform, revisions: impl IntoIterator<Item = &'a Revision>) -> Verdict {
     let mut findings = Findings::default();
     for revision in revisions {
@@ -72,18 +72,18 @@ pub fn evaluate<'a>(platform: &Platform, revisions: impl IntoIterator<Item = &'a
     }
 }
 
-/// What was found so far. Sets, so that nothing depends on the order of revisions.
+/// Findings so far. Sets, so that the result does not depend on the order of revisions.
 #[derive(Default)]
 struct Findings {
-    /// Names of extensions that block.
+    /// Names of blocking extensions.
     blocking: BTreeSet<String>,
-    /// What messages say about them.
+    /// Message entries of the blocking bundles.
     entries: BTreeSet<String>,
-    /// Extension and text.
+    /// Extension and error text.
     errors: BTreeSet<(String, String)>,
     /// Names of extensions whose constraint cannot be compared because the version is not known.
     undecided: BTreeSet<String>,
-    /// Constraints that say nothing about this platform.
+    /// Message entries of constraints that do not apply to this platform.
     ignored: BTreeSet<String>,
     rows: Vec<ExtensionVerdict>,
 }
@@ -158,7 +158,7 @@ impl Findings {
         (VerdictResult::Blocking, Some(why))
     }
 
-    /// Status, reason and message: the first case that holds.
+    /// Returns status, reason and message of the first case that holds.
     fn conclusion(&self, platform: &Platform) -> (Status, &'static str, String) {
         let errors: Vec<String> = self.errors.iter().map(|(_, text)| text.clone()).collect();
         let all = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>();

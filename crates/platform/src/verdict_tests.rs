@@ -29,7 +29,7 @@ fn revision(extension: &str, bundle: &str, properties: &str) -> Revision {
     }
 }
 
-/// A revision whose bundle `<extension>.v1` supports OpenShift up to the version of this raw value.
+/// Returns a revision whose bundle `<extension>.v1` supports OpenShift up to the version of this raw value.
 fn limited(extension: &str, value: &str) -> Revision {
     let properties = format!("[{{\"type\":\"olm.maxOpenShiftVersion\",\"value\":{value}}}]");
     revision(extension, &format!("{extension}.v1"), &properties)
@@ -52,7 +52,7 @@ const BLOCKED: &str = "False/IncompatibleOperatorsInstalled: Found ClusterExtens
 
 // docs/design/operations.md#verdict verdict; A34-A40, E27-E31; cases seeds-s2-7, seeds-s2-8
 #[test]
-fn verdicts_on_openshift() {
+fn verdict_on_openshift_compares_with_next_version() {
     let bad = "error(s) with cluster extension bad: error in bundle bad.v1: error converting to semver for version \
                \"4.18.0\": invalid version format";
     let rows: [(&str, &[Revision], String); 16] = [
@@ -110,7 +110,7 @@ fn verdicts_on_openshift() {
                  encountered while getting extension metadata: {bad}"
             ),
         ),
-        // E29: an older revision that is still in force counts
+        // E29: an older revision that is still active counts.
         (
             "4.18",
             &[revision("a", "a.v2", "[]"), limited("a", "4.18")],
@@ -155,7 +155,7 @@ fn errors_are_sorted_by_extension() {
 
 // docs/design/operations.md#verdict PlatformVersionUnknown, A47
 #[test]
-fn unknown_version() {
+fn unknown_version_gives_unknown_verdict() {
     let unknown = openshift("");
     assert_eq!(unknown.current, None);
     assert_eq!(told(&unknown, &[revision("a", "a.v1", "[]")]), WELL);
@@ -166,7 +166,7 @@ fn unknown_version() {
     assert_eq!(told(&unknown, &[limited("b", "4.18"), limited("a", "4.18")]), two);
     let rows = evaluate(&unknown, &[limited("a", "4.18")]).extensions;
     assert_eq!(rows[0].result, VerdictResult::Unknown);
-    // An error is one whatever the version.
+    // An error is reported even if the version is not known.
     let failed = told(&unknown, &[limited("a", "4.18"), limited("b", "4")]);
     assert!(failed.starts_with("False/FailureGettingExtensionMetadata: "), "{failed}");
     // The version of Kubernetes is known.
@@ -176,7 +176,7 @@ fn unknown_version() {
 
 // docs/design/additions.md#ignored-constraints; cases operations-a45, operations-a48
 #[test]
-fn verdicts_on_kubernetes() {
+fn verdict_on_kubernetes_ignores_openshift_constraints() {
     let ignored = [limited("b", "\"4.1\""), limited("a", "null"), revision("c", "c.v1", "[]")];
     let expected = "True/AsExpected: All is well; olm.maxOpenShiftVersion was not evaluated because the platform is \
                     not OpenShift: bundle \"a.v1\" for ClusterExtension \"a\",bundle \"b.v1\" for ClusterExtension \"b\"";
@@ -188,7 +188,7 @@ fn verdicts_on_kubernetes() {
     assert_eq!(told(&kubernetes(), &[kubernetes_limited("a", "\"1.37\"")]), WELL);
     let blocked = told(&kubernetes(), &[kubernetes_limited("a", "1.36"), limited("b", "4.1")]);
     assert_eq!(blocked, format!("{BLOCKED}1.37: bundle \"a.v1\" for ClusterExtension \"a\"."));
-    // On OpenShift it is compared with the API server, too.
+    // On OpenShift, the Kubernetes constraint is compared with the API server, too.
     let blocked = told(&openshift("4.18"), &[kubernetes_limited("a", "1.31")]);
     assert_eq!(blocked, format!("{BLOCKED}4.19: bundle \"a.v1\" for ClusterExtension \"a\"."));
     assert_eq!(told(&openshift("4.18"), &[kubernetes_limited("a", "1.32")]), WELL);
@@ -196,7 +196,7 @@ fn verdicts_on_kubernetes() {
 
 // docs/design/operations.md#verdict, --openshift-version-map
 #[test]
-fn openshift_versions_on_kubernetes() {
+fn openshift_constraint_on_kubernetes_uses_version_map() {
     let openshift_map = OpenShiftVersionMap::K8sOffset;
     let mapped = |kubernetes: &str| {
         Platform::of(&Facts { kubernetes: kubernetes.parse().ok(), openshift_map, ..Facts::default() })
@@ -219,7 +219,7 @@ fn openshift_versions_on_kubernetes() {
     let why = "supports at most 4.18 with Kubernetes 1.31, the next version is 1.32";
     assert_eq!(blocked.extensions[0].message.as_deref(), Some(why));
     assert!(blocked.message.ends_with(" to version 1.32: bundle \"a.v1\" for ClusterExtension \"a\"."));
-    // What is no version is an error here, too, and what has no known Kubernetes says nothing.
+    // A malformed version is an error here, too. A version without a known Kubernetes version is ignored.
     let results =
         |value: &str| evaluate(&mapped("1.31"), &[limited("a", value)]).extensions[0].result.clone();
     assert_eq!(results("null"), VerdictResult::Invalid);
@@ -236,7 +236,7 @@ fn openshift_versions_on_kubernetes() {
 }
 
 #[test]
-fn rows_say_what_was_compared() {
+fn rows_state_the_compared_versions() {
     let platform = openshift("4.18");
     let verdict =
         evaluate(&platform, &[limited("b", "4.18"), limited("a", "\"4.19\""), limited("b", "4.18")]);
@@ -263,7 +263,7 @@ fn rows_say_what_was_compared() {
 
 // Cases operations-e36, operations-e37
 #[test]
-fn odd_names_and_many_of_them() {
+fn quotes_in_names_are_escaped_and_long_messages_cut() {
     let odd = [revision("a", "a\"b\nc", "[{\"type\":\"olm.maxOpenShiftVersion\",\"value\":4.18}]")];
     let expected = format!("{BLOCKED}4.19: bundle \"a\\\"b\\nc\" for ClusterExtension \"a\".");
     assert_eq!(told(&openshift("4.18"), &odd), expected);
@@ -280,7 +280,7 @@ fn odd_names_and_many_of_them() {
 
 proptest! {
     #[test]
-    fn the_order_of_revisions_is_nothing(
+    fn verdict_is_independent_of_revision_order(
         values in proptest::collection::vec((0..5_usize, 0..6_usize), 0..12),
         seed: u64,
     ) {

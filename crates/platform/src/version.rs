@@ -1,47 +1,47 @@
-//! Versions of a platform: `major.minor`, nothing else counts (docs/design/operations.md#version-values).
+//! Versions of a platform. Only `major.minor` is compared (docs/design/operations.md#version-values).
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The release of OpenShift that carries two numbers: 4.23 is also 5.0.
+/// OpenShift release with two numbers: 4.23 is also 5.0.
 const LAST_OF_FOUR: MinorVersion = MinorVersion { major: 4, minor: 23 };
 const FIRST_OF_FIVE: MinorVersion = MinorVersion { major: 5, minor: 0 };
 
-/// A minor release of a platform, such as 4.18 or 1.36; ordered by number.
+/// Minor release of a platform, such as 4.18 or 1.36. Ordered by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MinorVersion {
-    /// The first number.
+    /// Major number.
     pub major: u64,
-    /// The second number.
+    /// Minor number.
     pub minor: u64,
 }
 
-/// A text that does not begin with `major.minor`.
+/// Error for a text that does not begin with `major.minor`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected <major>.<minor>, such as 4.18")]
 pub struct NotAVersion;
 
 impl MinorVersion {
-    /// The version with these numbers.
+    /// Creates a version.
     pub const fn new(major: u64, minor: u64) -> Self {
         Self { major, minor }
     }
 
-    /// The release of OpenShift that follows this one: 5.1 after 4.23, which is also 5.0.
+    /// Returns the OpenShift release that follows this one: 5.1 after 4.23, which is also 5.0.
     #[must_use]
     pub fn next_openshift(self) -> Self {
         let from = if self == LAST_OF_FOUR { FIRST_OF_FIVE } else { self };
         Self { minor: from.minor.saturating_add(1), ..from }
     }
 
-    /// The release of Kubernetes that follows this one.
+    /// Returns the Kubernetes release that follows this one.
     #[must_use]
     pub fn next_kubernetes(self) -> Self {
         Self { minor: self.minor.saturating_add(1), ..self }
     }
 
-    /// The version of Kubernetes in this version of OpenShift: 1.(y+13) in 4.y; 5.0, which is also 4.23, has 1.36.
-    /// `None` for other major versions, and nobody has promised those to come.
+    /// Returns the Kubernetes version in this OpenShift version: 1.(y+13) in 4.y, and 1.36 in 5.0, which is also
+    /// 4.23. `None` for other major versions, which have no published mapping.
     pub(crate) fn kubernetes_of_openshift(self) -> Option<Self> {
         let first = match self.major {
             4 => 13,
@@ -51,7 +51,7 @@ impl MinorVersion {
         Some(Self::new(1, self.minor.saturating_add(first)))
     }
 
-    /// Whether a bundle that supports OpenShift up to this version supports `next`.
+    /// Returns `true` if a bundle that supports OpenShift up to this version supports `next`.
     pub fn supports_openshift(self, next: Self) -> bool {
         self >= next || (self == LAST_OF_FOUR && next == FIRST_OF_FIVE)
     }
@@ -60,7 +60,7 @@ impl MinorVersion {
 impl FromStr for MinorVersion {
     type Err = NotAVersion;
 
-    /// Reads what a version begins with, as platforms write theirs: `4.18`, `v1.36.2+k3s1`, `4.19.0-rc.2`, `1.30+`.
+    /// Parses the leading version in the notations of the platforms: `4.18`, `v1.36.2+k3s1`, `4.19.0-rc.2`, `1.30+`.
     fn from_str(text: &str) -> Result<Self, NotAVersion> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let (major, rest) = text.split_once('.').ok_or(NotAVersion)?;
@@ -97,7 +97,7 @@ mod tests {
 
     // docs/design/operations.md#version-values last table, A38; docs/design/additions.md#platform-compatibility
     #[test]
-    fn support_by_current_version() {
+    fn supported_maximum_by_current_openshift_version() {
         let rows = [
             ("4.21", "4.22", [true, true, true, true]),
             ("4.22", "4.23", [false, true, true, true]),
@@ -116,7 +116,7 @@ mod tests {
 
     // docs/design/operations.md#constraints
     #[test]
-    fn kubernetes_in_openshift() {
+    fn openshift_version_maps_to_kubernetes_version() {
         for (openshift, kubernetes) in
             [("4.0", "1.13"), ("4.18", "1.31"), ("4.23", "1.36"), ("5.0", "1.36"), ("5.1", "1.37")]
         {
@@ -133,7 +133,7 @@ mod tests {
 
     // Cases operations-e33, seeds-s2-7
     #[test]
-    fn what_platforms_write() {
+    fn version_notations_of_platforms_parse() {
         let rows = [
             ("4.18", Some((4, 18))),
             ("4.18.0-rc1", Some((4, 18))),
@@ -157,23 +157,24 @@ mod tests {
     }
 
     #[test]
-    fn one_release_with_two_numbers() {
+    fn release_with_two_numbers_supports_both() {
         assert!(version("4.23").supports_openshift(version("5.0")));
         assert!(version("5.0").supports_openshift(version("4.23")));
         assert!(!version("4.22").supports_openshift(version("5.0")));
     }
 
     proptest! {
-        /// The rule of the reference: what is supported must be higher than the current version, 4.23 being 5.0.
+        /// The rule of the reference: the supported version must be higher than the current version, and 4.23 counts
+        /// as 5.0.
         #[test]
-        fn support_is_the_references(max in (3..7_u64, 0..30_u64), current in (3..7_u64, 0..30_u64)) {
+        fn support_matches_the_rule_of_the_reference(max in (3..7_u64, 0..30_u64), current in (3..7_u64, 0..30_u64)) {
             let [max, current] = [max, current].map(|(major, minor)| MinorVersion::new(major, minor));
             let effective = if current == LAST_OF_FOUR { FIRST_OF_FIVE } else { current };
             prop_assert_eq!(max.supports_openshift(current.next_openshift()), max > effective);
         }
 
         #[test]
-        fn written_versions_are_read(major: u64, minor: u64) {
+        fn displayed_version_parses_to_itself(major: u64, minor: u64) {
             let version = MinorVersion::new(major, minor);
             prop_assert_eq!(version.to_string().parse(), Ok(version));
         }

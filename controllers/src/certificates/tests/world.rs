@@ -49,7 +49,7 @@ impl World {
         plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
         let world = Self { plane, cache: RevisionCache::new() };
         let (cache, client) = (world.cache.clone(), world.client());
-        // Ends with the runtime of the test.
+        // Stops with the runtime of the test.
         tokio::spawn(async move { cache.follow(client, CancellationToken::new()).await });
         for name in [NAMESPACE, SYSTEM] {
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
@@ -87,18 +87,18 @@ impl World {
         WebhookCertificates::new(self.client(), self.cache.clone(), SYSTEM, events, times)
     }
 
-    /// The controller of the provider.
+    /// Starts the controller of the provider.
     pub(super) fn keep(&self, provider: &WebhookCertificates) -> Running {
         let provider = provider.clone();
         Running::start(|metrics, stop| async move { provider.run(false, metrics, stop).await })
     }
 
-    /// The controller that applies revisions.
+    /// Starts the controller that applies revisions.
     pub(super) fn apply(&self) -> Running {
         Running::revisions(self.client(), SYSTEM)
     }
 
-    /// Makes revision `number` in force, with a phase for each list of objects.
+    /// Creates active revision `number`, with a phase for each list of objects.
     pub(super) async fn revise(&self, extension: &ClusterExtension, number: i64, phases: &[Vec<Value>]) {
         let phase = |(index, objects): (usize, &Vec<Value>)| {
             let objects: Vec<Value> = objects.iter().map(|object| json!({"object": object})).collect();
@@ -107,7 +107,7 @@ impl World {
         self.make_revision(extension, number, phases.iter().enumerate().map(phase).collect()).await;
     }
 
-    /// Makes revision `number` in force, whose content nobody finds.
+    /// Creates active revision `number` whose content is missing.
     pub(super) async fn revise_lost(&self, extension: &ClusterExtension, number: i64) {
         let phase = json!({"name": "p", "objects": [{"ref": {"name": "lost", "key": "k"}}]});
         self.make_revision(extension, number, vec![phase]).await;
@@ -163,7 +163,7 @@ impl World {
         self.provider(Times::DEFAULT).0.objects(kind)
     }
 
-    /// Changes an object as a user does.
+    /// Patches an object like a user.
     pub(super) async fn edit(&self, kind: InjectionKind, name: &str, patch: Value) {
         let params = PatchParams { field_manager: Some("user".to_owned()), ..PatchParams::default() };
         let patch = Patch::<Value>::Json(serde_json::from_value(patch).unwrap());
@@ -176,7 +176,7 @@ impl World {
         Some((PemPair { certificate: value("tls.crt"), key: value("tls.key") }, value("ca.crt")))
     }
 
-    /// Writes a pair into a Secret, as another provider does.
+    /// Writes a pair into a Secret, like another provider.
     pub(super) async fn issue(&self, name: &str, pair: &PemPair) {
         let data =
             json!({"tls.crt": STANDARD.encode(&pair.certificate), "tls.key": STANDARD.encode(&pair.key)});
@@ -203,7 +203,7 @@ impl World {
         self.secrets().delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// Asks the API server to take a ConfigMap that the webhook has to admit.
+    /// Sends a dry run of a ConfigMap that the webhook has to admit.
     pub(super) async fn call(&self) -> Result<(), String> {
         let probe = json!({"metadata": {"generateName": "probe-", "labels": {"probe": "yes"}}});
         let params = PostParams { dry_run: true, ..PostParams::default() };
@@ -213,7 +213,7 @@ impl World {
     }
 }
 
-/// The bundle that an object carries.
+/// Returns the bundle of an object.
 pub(super) fn carried(object: &Value) -> Option<Vec<u8>> {
     let client = object
         .pointer("/webhooks/0/clientConfig")
@@ -225,7 +225,7 @@ fn metadata(name: &str) -> Value {
     json!({"name": name, "annotations": {BUILTIN_CA_ANNOTATION: format!("{NAMESPACE}/{LEAF}")}})
 }
 
-/// A configuration as it is rendered, called for probes only.
+/// Returns a rendered webhook configuration that matches probes only.
 pub(super) fn configuration(kind: InjectionKind, name: &str, port: u16) -> Value {
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind.as_str(), "metadata": metadata(name),
@@ -239,7 +239,7 @@ pub(super) fn configuration(kind: InjectionKind, name: &str, port: u16) -> Value
     })
 }
 
-/// A definition, converted or not.
+/// Returns a CRD with or without conversion.
 pub(super) fn definition(is_converted: bool) -> Value {
     let schema = json!({"openAPIV3Schema": {"type": "object"}});
     let mut object = json!({
@@ -259,7 +259,7 @@ pub(super) fn definition(is_converted: bool) -> Value {
     object
 }
 
-/// A Service that leads the API server to this machine.
+/// Returns a Service that resolves to this machine.
 pub(super) fn service() -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "d-service", "namespace": NAMESPACE},
@@ -271,7 +271,7 @@ pub(super) fn needed(phases: &[Vec<Value>]) -> Vec<Injection> {
     injections(&phases.iter().flatten().collect::<Vec<_>>())
 }
 
-/// A webhook that admits everything, with the certificate that a pod sees: mounted files.
+/// A webhook that admits everything, with a serving certificate from files, like a mounted Secret.
 pub(super) struct Webhook {
     certificate: ServingCertificate,
     files: TempDir,
@@ -291,7 +291,7 @@ impl Webhook {
             let response = json!({"uid": review["request"]["uid"], "allowed": true});
             let review =
                 json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
-            // Each call shakes hands anew.
+            // Closes the connection, so that each call does a new handshake.
             ([(CONNECTION, "close")], Json(review))
         };
         let address: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();

@@ -1,4 +1,4 @@
-//! A real API server, the objects on it, and controllers that end with the test.
+//! A real API server, the objects on it, and controllers that stop with the test.
 
 use std::sync::Arc;
 
@@ -27,7 +27,6 @@ pub(super) struct World {
     pub(super) plane: ControlPlane,
 }
 
-/// A running controller.
 pub(super) struct Running {
     stop: CancellationToken,
     task: JoinHandle<()>,
@@ -40,7 +39,7 @@ impl Running {
         self.task.await.unwrap();
     }
 
-    /// How many passes have ended well.
+    /// Returns the number of successful passes.
     pub(super) fn passes(&self) -> u64 {
         let text = self.metrics.prometheus_text();
         let series =
@@ -49,7 +48,7 @@ impl Running {
     }
 
     pub(super) async fn until_passes(&self, count: u64) {
-        eventually("a pass", async || (self.passes() >= count).then_some(())).await;
+        eventually("a pass completes", async || (self.passes() >= count).then_some(())).await;
     }
 }
 
@@ -120,7 +119,7 @@ impl World {
         self.objects("config.openshift.io", "FeatureGate", "featuregates")
     }
 
-    /// Makes an object with a status.
+    /// Creates an object with a status.
     pub(super) async fn make(
         &self,
         api: &Api<DynamicObject>,
@@ -150,7 +149,7 @@ impl World {
             .await;
     }
 
-    /// Makes a revision in force of bundle `<extension>.v<number>` with these properties.
+    /// Creates an active revision of bundle `<extension>.v<number>` with these properties.
     pub(super) async fn install(&self, extension: &str, number: i64, properties: &str) {
         let set: ClusterObjectSet = serde_json::from_value(json!({
             "metadata": {
@@ -184,7 +183,7 @@ impl World {
         self.sets().delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// ClusterUpgradeStatus once its condition reads like this, `status/reason: message`.
+    /// Waits until the condition of ClusterUpgradeStatus reads `status/reason: message`, and returns the object.
     pub(super) async fn until_status(&self, expected: &str) -> ClusterUpgradeStatus {
         let mut last = String::new();
         eventually(expected, async || {
@@ -201,7 +200,7 @@ impl World {
         .await
     }
 
-    /// The object once its condition of this type reads like this.
+    /// Waits until the condition of this type reads like this, and returns the object.
     pub(super) async fn until_condition(
         &self,
         api: &Api<DynamicObject>,
@@ -222,7 +221,7 @@ impl World {
         self.until_condition(&self.cluster_operators(), "olm", "Upgradeable", expected).await
     }
 
-    /// `reason: note` of the Events about an object with this name.
+    /// Returns `reason: note` of the Events about an object with this name.
     pub(super) async fn events(&self, about: &str) -> Vec<String> {
         let events: Api<Event> = Api::namespaced(self.plane.client(), "default");
         let events = events.list(&ListParams::default()).await.unwrap();

@@ -1,4 +1,4 @@
-//! What goes wrong around revisions: rights, kinds and servers that come and go.
+//! Faults around revisions: missing rights, kinds that are not served, servers that fail.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::world::{PACE, Running, World, config_map, crd, custom, eventually, ph
 use crate::revision::watches::Watches;
 
 // The right to list and watch is missing.
-pub(super) async fn a_watch_that_is_refused_is_named(world: &World) {
+pub(super) async fn denied_watch_is_reported(world: &World) {
     let ns = "refused";
     world.namespace(ns).await;
     let role = |verbs: &[&str]| {
@@ -56,7 +56,7 @@ pub(super) async fn a_watch_that_is_refused_is_named(world: &World) {
     world.succeeds(&name).await;
     world.delete(&map).await;
     world.exists(&map).await;
-    // Kinds that it may not look at do not keep it from looking for its objects.
+    // Kinds that may not be watched do not prevent a removal of their objects.
     let lost = config_map(ns, "lost", json!({}));
     let name = world.revision("unseen", 1, stored(world, ns, &[&lost]).await, plain).await;
     world.succeeds(&name).await;
@@ -67,7 +67,7 @@ pub(super) async fn a_watch_that_is_refused_is_named(world: &World) {
     controller.stop().await;
 }
 
-pub(super) async fn a_kind_that_goes_and_comes_back(world: &World) {
+pub(super) async fn deleted_and_recreated_kind_is_watched_again(world: &World) {
     let ns = "recreated";
     world.namespace(ns).await;
     let (definition, widget) = (crd("widgets", "Widget"), custom("Widget", ns, "w"));
@@ -87,12 +87,12 @@ pub(super) async fn a_kind_that_goes_and_comes_back(world: &World) {
     world.vanishes(&definition).await;
     world.create(&definition).await;
     world.succeeds(&name).await;
-    // It is watched again.
+    // The recreated kind is watched.
     world.delete(&widget).await;
     world.exists(&widget).await;
 }
 
-pub(super) async fn a_version_that_is_no_longer_served(world: &World) {
+pub(super) async fn version_no_longer_served_is_reported(world: &World) {
     let ns = "versions";
     world.namespace(ns).await;
     let mut definition = crd("dials", "Dial");
@@ -113,8 +113,8 @@ pub(super) async fn a_version_that_is_no_longer_served(world: &World) {
     world.succeeds(&name).await;
 }
 
-// A webhook that rejects is no different: the dry run tells.
-pub(super) async fn a_policy_that_refuses(world: &World) {
+// A rejecting webhook behaves the same: the dry run reports it.
+pub(super) async fn rejecting_admission_policy_is_reported_per_object(world: &World) {
     let ns = "denied";
     world.namespace(ns).await;
     let policy = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
@@ -127,11 +127,11 @@ pub(super) async fn a_policy_that_refuses(world: &World) {
         "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "denied"},
         "spec": {"policyName": "denied", "validationActions": ["Deny"]}});
     world.create(&binding).await;
-    // It takes effect after a while.
+    // The policy takes effect with a delay.
     let maps: kube::Api<k8s_openapi::api::core::v1::ConfigMap> = kube::Api::namespaced(world.client(), ns);
     let probe = serde_json::from_value(config_map(ns, "probe", json!({}))).unwrap();
     let dry = kube::api::PostParams { dry_run: true, ..Default::default() };
-    eventually("the policy is in force", async || maps.create(&dry, &probe).await.err().map(drop)).await;
+    eventually("the policy is active", async || maps.create(&dry, &probe).await.err().map(drop)).await;
 
     let [one, two] = ["one", "two"].map(|name| config_map(ns, name, json!({})));
     let name = world.revision(ns, 1, json!([phase("a", &[&one, &two])]), plain).await;
@@ -144,7 +144,7 @@ pub(super) async fn a_policy_that_refuses(world: &World) {
     world.succeeds(&name).await;
 }
 
-pub(super) async fn a_webhook_that_does_not_answer(world: &World) {
+pub(super) async fn unreachable_webhook_is_reported(world: &World) {
     let ns = "unanswered";
     world.namespace(ns).await;
     let hook = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
@@ -158,7 +158,7 @@ pub(super) async fn a_webhook_that_does_not_answer(world: &World) {
     let maps: kube::Api<k8s_openapi::api::core::v1::ConfigMap> = kube::Api::namespaced(world.client(), ns);
     let probe = serde_json::from_value(config_map(ns, "probe", json!({}))).unwrap();
     let dry = kube::api::PostParams { dry_run: true, ..Default::default() };
-    eventually("the webhook is in force", async || maps.create(&dry, &probe).await.err().map(drop)).await;
+    eventually("the webhook is active", async || maps.create(&dry, &probe).await.err().map(drop)).await;
     let name = world.revision(ns, 1, json!([phase("a", &[&config_map(ns, "a", json!({}))])]), plain).await;
     let text = world.says(&name, "Progressing", "True/Retrying ").await;
     let head = "True/Retrying reconciling object: validating: Internal error occurred: failed calling webhook \
@@ -168,7 +168,7 @@ pub(super) async fn a_webhook_that_does_not_answer(world: &World) {
     world.succeeds(&name).await;
 }
 
-pub(super) async fn the_api_server_restarts(world: &World) {
+pub(super) async fn api_server_restart_resumes_watches(world: &World) {
     let ns = "restart";
     world.namespace(ns).await;
     let map = config_map(ns, "a", json!({"k": "v"}));
@@ -177,7 +177,7 @@ pub(super) async fn the_api_server_restarts(world: &World) {
     world.plane.kill_apiserver();
     world.plane.start_apiserver().await.unwrap();
     world.edit(&map, json!({"data": {"k": "foreign"}})).await;
-    eventually("the drift is repaired", async || {
+    eventually("the drift is corrected", async || {
         world.get(&map).await.filter(|map| map["data"]["k"] == "v").map(drop)
     })
     .await;
@@ -185,14 +185,14 @@ pub(super) async fn the_api_server_restarts(world: &World) {
 }
 
 // docs/design/architecture.md#no-global-lock-no-global-failure
-pub(super) async fn some_that_hang_hold_up_no_other(world: &World) {
+pub(super) async fn hanging_requests_delay_no_other_revision(world: &World) {
     let proxy = Proxy::start(world.plane.kubeconfig()).await.unwrap();
     let controller = Running::start(proxy.kubeconfig(), None, PACE);
     let hangs = Rule::new(Fault::Hang, |call| call.path.contains("/namespaces/hanging-"));
     let hangs = proxy.add(hangs);
     let install = async |ns: String| {
         world.namespace(&ns).await;
-        // More than are looked at at a time.
+        // More objects than the engine reads at once.
         let maps: Vec<_> = (0..20).map(|n| config_map(&ns, &format!("m-{n:02}"), json!({}))).collect();
         world.revision(&ns, 1, json!([phase("a", &maps.iter().collect::<Vec<_>>())]), plain).await
     };
@@ -203,7 +203,7 @@ pub(super) async fn some_that_hang_hold_up_no_other(world: &World) {
     proxy.until_struck(hangs, 9 * 8, Duration::from_secs(20)).await.unwrap();
     let free = install("free".to_owned()).await;
     world.succeeds(&free).await;
-    assert_eq!(proxy.hits(hangs), 9 * 8, "they hang still");
+    assert_eq!(proxy.hits(hangs), 9 * 8, "the requests still hang");
     proxy.remove(hangs);
     for name in &hanging {
         world.succeeds(name).await;
@@ -211,8 +211,8 @@ pub(super) async fn some_that_hang_hold_up_no_other(world: &World) {
     controller.stop().await;
 }
 
-/// One that is stopped before its first list ends, also where the API server does not answer.
-pub(super) async fn a_controller_that_has_seen_nothing_ends(world: &World) {
+/// A controller that is stopped before its first list ends, also if the API server does not answer.
+pub(super) async fn controller_stops_before_first_list(world: &World) {
     Running::start(world.plane.kubeconfig(), None, PACE).stop().await;
     let proxy = Proxy::start(world.plane.kubeconfig()).await.unwrap();
     let hangs = proxy.add(Rule::new(Fault::Hang, |_| true));
@@ -221,7 +221,7 @@ pub(super) async fn a_controller_that_has_seen_nothing_ends(world: &World) {
     controller.stop().await;
 }
 
-pub(super) async fn watches_end_with_their_users(world: &World) {
+pub(super) async fn watches_end_when_last_revision_releases_them(world: &World) {
     let cluster = KubeCluster::new(world.client());
     let (watches, mut changed) = Watches::new(world.client(), cluster, Sightings::default().into());
     let kind = |group: &str, version: &str, kind: &str| GroupVersionKind::gvk(group, version, kind);
@@ -229,14 +229,14 @@ pub(super) async fn watches_end_with_their_users(world: &World) {
     watches.watch("a-1", &kinds, false).await.unwrap();
     watches.watch("b-1", &kinds[..1], true).await.unwrap();
     assert_eq!(watches.kinds(), ["ConfigMap", "Deployment"]);
-    // What the revision needs no more.
+    // Kinds that the revision no longer needs.
     watches.watch("a-1", &kinds[..1], true).await.unwrap();
     assert_eq!(watches.kinds(), ["ConfigMap"]);
     watches.release("a-1");
     assert_eq!(watches.kinds(), ["ConfigMap"]);
     watches.release("b-1");
     assert_eq!(watches.kinds(), [""; 0]);
-    // A kind that nobody serves is passed over; one that ends wakes who needs it.
+    // A kind that is not served is skipped. The end of a watch requeues the revisions that use it.
     watches.watch("c-1", &[kind("acme.example", "v1", "Nothing")], true).await.unwrap();
     assert_eq!(watches.kinds(), [""; 0]);
     let definition = crd("brief", "Brief");

@@ -1,4 +1,4 @@
-//! Revisions that are archived or deleted.
+//! Archived and deleted revisions.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::world::{PACE, Running, World, config_map, crd, custom, eventually, phase, plain};
 
 // Cases apply-10, apply-34, apply-35, api-45, api-46
-pub(super) async fn archived_revisions_leave_nothing(world: &World) {
+pub(super) async fn archived_revision_deletes_objects_that_successor_does_not_list(world: &World) {
     let ns = "leaving";
     world.namespace(ns).await;
     let [both, dropped] = ["both", "dropped"].map(|name| config_map(ns, name, json!({})));
@@ -23,7 +23,7 @@ pub(super) async fn archived_revisions_leave_nothing(world: &World) {
     world.vanishes(&dropped).await;
     let live = world.get(&both).await.unwrap();
     assert_eq!(live["metadata"]["ownerReferences"].as_array().unwrap().len(), 1);
-    eventually("the finalizer is gone", async || {
+    eventually("our finalizer is removed", async || {
         let set = world.sets().get(&first).await.unwrap();
         set.metadata.finalizers.is_none_or(|finalizers| finalizers.is_empty()).then_some(())
     })
@@ -36,8 +36,8 @@ pub(super) async fn archived_revisions_leave_nothing(world: &World) {
     world.vanishes(&both).await;
 }
 
-// docs/design/apply.md#objects-handed-over: an upgrade that drops a definition loses no custom resource
-pub(super) async fn definitions_in_use_are_spared(world: &World) {
+// docs/design/apply.md#objects-handed-over: an upgrade that drops a CRD deletes no custom resource.
+pub(super) async fn archived_revision_retains_crd_in_use(world: &World) {
     let ns = "spared";
     world.namespace(ns).await;
     let (definition, map) = (crd("spareds", "Spared"), config_map(ns, "a", json!({})));
@@ -55,7 +55,7 @@ pub(super) async fn definitions_in_use_are_spared(world: &World) {
          (first: acme.example/v1, Kind=Spared spared/one)"
     );
     world.vanishes(&map).await;
-    // Nor does the end of its history.
+    // Nor does deleting the archived revision.
     world.delete_revision(&first).await;
     world.delete(&one).await;
     world
@@ -72,7 +72,7 @@ pub(super) async fn definitions_in_use_are_spared(world: &World) {
 }
 
 // Case additions-a50
-pub(super) async fn definitions_can_be_kept(world: &World) {
+pub(super) async fn uninstall_policy_keep_crds_retains_crds(world: &World) {
     let ns = "kept";
     world.namespace(ns).await;
     let (definition, map) = (crd("kepts", "Kept"), config_map(ns, "a", json!({})));
@@ -89,7 +89,7 @@ pub(super) async fn definitions_can_be_kept(world: &World) {
     let live = world.get(&definition).await.unwrap();
     assert_eq!(live["metadata"]["ownerReferences"], json!(null));
     assert_eq!(live["metadata"]["labels"], json!(null));
-    // The extension made again takes it up.
+    // The recreated extension adopts the CRD.
     let again = world.revision(ns, 1, json!([phase("crds", &[&definition])]), plain).await;
     world.succeeds(&again).await;
     let live = world.get(&definition).await.unwrap();
@@ -97,7 +97,7 @@ pub(super) async fn definitions_can_be_kept(world: &World) {
     assert_eq!(live["metadata"]["annotations"].get("ext.olm.operatorframework.io/kept-for"), None);
     assert!(world.get(&resource).await.is_some());
 
-    // Also where the content is lost, and the label by which its objects are found.
+    // Also if the content is lost, together with the label by which its objects are found.
     let ns = "lost";
     world.namespace(ns).await;
     let (definition, map) = (crd("losts", "Lost"), config_map(ns, "a", json!({})));
@@ -115,7 +115,7 @@ pub(super) fn secret(namespace: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "content", "namespace": namespace}})
 }
 
-/// One phase of objects that are stored in the Secret `content`.
+/// Returns one phase of objects that are stored in the Secret `content`.
 pub(super) async fn stored(world: &World, namespace: &str, objects: &[&Value]) -> Value {
     let key = |object: &Value| object["metadata"]["name"].as_str().unwrap().to_owned();
     let keys: Vec<String> = objects.iter().map(|object| key(object)).collect();
@@ -126,8 +126,8 @@ pub(super) async fn stored(world: &World, namespace: &str, objects: &[&Value]) -
     json!([{"name": "stored", "objects": keys.iter().map(refers).collect::<Vec<_>>()}])
 }
 
-// Its successors would collide with what it holds for ever.
-pub(super) async fn archived_revisions_without_content_let_go(world: &World) {
+// Its successors would collide forever with the objects that it controls.
+pub(super) async fn archived_revision_without_content_releases_objects(world: &World) {
     let ns = "forgetful";
     world.namespace(ns).await;
     let [both, dropped, held] = ["both", "dropped", "held"].map(|name| config_map(ns, name, json!({})));
@@ -144,7 +144,7 @@ pub(super) async fn archived_revisions_without_content_let_go(world: &World) {
         })
         .await;
     world.says(&second, "Available", "False/ProbeFailure ").await;
-    // What is there instead is not what was applied.
+    // The new Secret has other content than the applied one.
     let other = held.to_string().into_bytes();
     let data = ["both", "dropped", "forgetful"].map(|key| (key, other.clone()));
     world.secret(ns, "content", true, &data).await;
@@ -161,7 +161,7 @@ pub(super) async fn archived_revisions_without_content_let_go(world: &World) {
     world.succeeds(&second).await;
 }
 
-/// Takes the record off a revision whose content cannot be read, so that it is not recorded anew.
+/// Removes the record from a revision whose content cannot be read, so that it is not recorded again.
 async fn forget_record(world: &World, name: &str) {
     world.says(name, "Progressing", "True/Retrying ").await;
     world
@@ -169,7 +169,7 @@ async fn forget_record(world: &World, name: &str) {
         .await;
 }
 
-/// Lets a revision wait at its first object of kind ConfigMap.
+/// Makes a revision wait for its first ConfigMap.
 fn waits(set: &mut Value) {
     let probe = json!({"fieldPath": "data.ready", "value": "yes"});
     set["spec"]["progressionProbes"] = json!([{
@@ -178,7 +178,7 @@ fn waits(set: &mut Value) {
 }
 
 // Garbage collection removes the rest once the revision is deleted.
-pub(super) async fn archived_revision_without_content_and_record_hands_over_and_waits(world: &World) {
+pub(super) async fn archived_revision_without_content_or_record_hands_over_and_blocks(world: &World) {
     let ns = "unrecorded";
     world.namespace(ns).await;
     let [both, dropped, held] = ["both", "dropped", "held"].map(|name| config_map(ns, name, json!({})));
@@ -207,7 +207,7 @@ pub(super) async fn archived_revision_without_content_and_record_hands_over_and_
 }
 
 // Without its extension no controller restores that Secret.
-pub(super) async fn archived_revision_hands_over_to_a_sibling_with_a_lost_secret(world: &World) {
+pub(super) async fn archived_revision_hands_over_to_sibling_without_secret(world: &World) {
     let ns = "heirless";
     world.namespace(ns).await;
     let [both, missing] = ["both", "missing"].map(|name| config_map(ns, name, json!({})));
@@ -226,8 +226,8 @@ pub(super) async fn archived_revision_hands_over_to_a_sibling_with_a_lost_secret
     assert_eq!(world.get(&both).await.unwrap()["metadata"]["ownerReferences"][0]["name"], second);
 }
 
-// The order of names is another: ten comes before nine.
-pub(super) async fn superseded_revisions_are_archived_oldest_first_and_inherit_nothing(world: &World) {
+// Lexical order of the names differs: revision 10 sorts before revision 9.
+pub(super) async fn superseded_revisions_are_archived_oldest_first_and_adopt_nothing(world: &World) {
     let ns = "superseded";
     world.namespace(ns).await;
     let proxy = Proxy::start(world.plane.kubeconfig()).await.unwrap();
@@ -249,7 +249,7 @@ pub(super) async fn superseded_revisions_are_archived_oldest_first_and_inherit_n
     let archived: Vec<&str> = archived.map(|call| call.path.rsplit('/').next().unwrap()).collect();
     assert_eq!(archived.first(), Some(&"superseded-9"), "{archived:?}");
     let first = calls.iter().position(|call| body(call)["spec"]["lifecycleState"] == "Archived").unwrap();
-    // An apply names its kind.
+    // Unlike a change of owner, an apply contains the kind.
     let is_heir = |call: &&Call| {
         call.path.ends_with("/configmaps/dropped")
             && body(call)["kind"].is_null()
@@ -260,7 +260,7 @@ pub(super) async fn superseded_revisions_are_archived_oldest_first_and_inherit_n
     controller.stop().await;
 }
 
-pub(super) async fn finalizer_that_is_added_during_a_removal_stays(world: &World) {
+pub(super) async fn finalizer_added_during_removal_is_retained(world: &World) {
     let ns = "finalized";
     world.namespace(ns).await;
     let proxy = Proxy::start(world.plane.kubeconfig()).await.unwrap();
@@ -268,7 +268,7 @@ pub(super) async fn finalizer_that_is_added_during_a_removal_stays(world: &World
     let map = config_map(ns, "a", json!({}));
     let name = world.revision(ns, 1, json!([phase("a", &[&map])]), plain).await;
     world.succeeds(&name).await;
-    // The removal of our finalizer arrives late.
+    // Delays the removal of our finalizer.
     let path = format!("/clusterobjectsets/{name}");
     let slow = Rule::new(Fault::Delay(Duration::from_secs(2)), move |call| {
         call.method == http::Method::PATCH && call.path.ends_with(&path)
@@ -278,7 +278,7 @@ pub(super) async fn finalizer_that_is_added_during_a_removal_stays(world: &World
     proxy.until_struck(slow, 1, Duration::from_secs(20)).await.unwrap();
     let both = json!(["olm.operatorframework.io/teardown", "acme.example/hold"]);
     world.patch(&name, json!({"metadata": {"finalizers": both}})).await;
-    eventually("our finalizer is gone", async || {
+    eventually("our finalizer is removed", async || {
         let set = world.sets().get(&name).await.unwrap();
         let finalizers = set.metadata.finalizers.unwrap_or_default();
         (!finalizers.iter().any(|one| one.contains("teardown"))).then_some(finalizers)
@@ -289,8 +289,8 @@ pub(super) async fn finalizer_that_is_added_during_a_removal_stays(world: &World
     controller.stop().await;
 }
 
-// Garbage collection takes the rest, but nothing that the successor lists.
-pub(super) async fn late_removals_hand_over(world: &World) {
+// Garbage collection deletes the rest, except for objects that the successor lists.
+pub(super) async fn late_removal_hands_over_objects_of_successor(world: &World) {
     let ns = "hasty";
     world.namespace(ns).await;
     let controller = world.impatient_controller();
@@ -308,7 +308,7 @@ pub(super) async fn late_removals_hand_over(world: &World) {
     };
     assert_eq!((owner(&both).await, owner(&dropped).await), (json!(second), json!(first)));
 
-    // Who it could leave something to is waited for, and told.
+    // A possible new owner with unknown content delays the removal and is reported.
     let ns = "unknown";
     world.namespace(ns).await;
     let [both, missing] = ["both", "missing"].map(|name| config_map(ns, name, json!({})));
@@ -328,9 +328,9 @@ pub(super) async fn late_removals_hand_over(world: &World) {
     controller.stop().await;
 }
 
-// docs/design/apply.md#recreated-extensions: nothing that the extension lists goes with what it had before it was
-// deleted and made again.
-pub(super) async fn revisions_of_a_former_extension_hand_over(world: &World) {
+// docs/design/apply.md#recreated-extensions: objects that the recreated extension lists are not deleted with its
+// earlier revisions.
+pub(super) async fn revision_of_former_extension_hands_over_to_recreated_one(world: &World) {
     let ns = "former";
     world.namespace(ns).await;
     let [both, dropped, held] = ["both", "dropped", "held"].map(|name| config_map(ns, name, json!({})));
@@ -342,7 +342,7 @@ pub(super) async fn revisions_of_a_former_extension_hand_over(world: &World) {
         .revision(ns, 1, json!([phase("a", &[&both, &dropped])]), |set| of(set, "1", "ClusterExtension"));
     let first = first.await;
     world.succeeds(&first).await;
-    // What somebody else controls has no part in it (docs/design/apply.md#revision-membership).
+    // A revision with another controller is no sibling (docs/design/apply.md#revision-membership).
     let stranger =
         world.revision(ns, 7, json!([phase("a", &[&dropped])]), |set| of(set, "1", "Whatever")).await;
     world.says(&stranger, "Progressing", "True/Retrying revision object collisions in phase 0").await;
@@ -366,7 +366,7 @@ pub(super) async fn revisions_of_a_former_extension_hand_over(world: &World) {
     );
 }
 
-pub(super) async fn an_unknown_policy_removes_nothing(world: &World) {
+pub(super) async fn unknown_uninstall_policy_removes_nothing(world: &World) {
     let ns = "policy";
     world.namespace(ns).await;
     let map = config_map(ns, "a", json!({}));

@@ -1,4 +1,4 @@
-//! What a pass costs (docs/design/apply.md#fast-path; case apply-68).
+//! Number of requests of a pass (docs/design/apply.md#fast-path; case apply-68).
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use serde_json::json;
 use super::world::{Running, World, config_map, crd, custom, deployment, field_value, phase, plain};
 
 // Cases apply-7, apply-68
-pub(super) async fn what_a_pass_costs(world: &World, controller: &Running) {
+pub(super) async fn pass_sends_requests_only_for_changed_objects(world: &World, controller: &Running) {
     let ns = "quiet";
     world.namespace(ns).await;
     let (map, op) = (config_map(ns, "a", json!({"k": "v"})), deployment(ns, "op"));
-    // One half of the content stands in the revision, the other in a Secret that the controller watches.
+    // One half of the content is in the revision, the other in a Secret that the controller watches.
     world.secret(ns, "content", true, &[("k", op.to_string().into_bytes())]).await;
     let secret =
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "content", "namespace": ns}});
@@ -29,35 +29,36 @@ pub(super) async fn what_a_pass_costs(world: &World, controller: &Running) {
         calls.iter().map(|(method, count)| ((*method).to_owned(), *count)).collect()
     };
 
-    // A look without news.
+    // A pass without changes.
     let touched = controller.calls_for(async || {
         world.patch(&name, json!({"metadata": {"annotations": {"touched": "1"}}})).await;
     });
     assert_eq!(touched.await, calls(&[]));
-    // A tick of a status.
+    // A status update of an object.
     let ticked = controller.calls_for(async || {
         world.edit_status(&op, json!({"status": {"readyReplicas": 0, "observedGeneration": 1}})).await;
     });
     assert_eq!(ticked.await, calls(&[("GET", 1)]));
-    // Somebody's own label.
+    // A foreign label.
     let labelled = controller.calls_for(async || {
         world.edit(&map, json!({"metadata": {"labels": {"mine": "1"}}})).await;
     });
-    // The fields that we own are as they were.
+    // The fields that we own are unchanged.
     assert_eq!(labelled.await, calls(&[("GET", 1)]));
-    // Drift: it is read to see that, the content to check it against, and again to be sure; a dry run, and the repair.
+    // Drift: one read to detect it, one of the content to compare with, and one to confirm. Then a dry run and the
+    // apply.
     let repaired = controller.calls_for(async || {
         world.edit(&map, json!({"data": {"k": "foreign"}})).await;
     });
     assert_eq!(repaired.await, calls(&[("GET", 3), ("PATCH", 2)]));
     assert_eq!(world.get(&map).await.unwrap()["data"]["k"], "v");
-    // Objects that are not ours.
+    // Foreign objects.
     world.create(&config_map(ns, "other", json!({}))).await;
     assert_eq!(controller.quiet().await, controller.quiet().await);
 }
 
 /// An archived revision that waits for a custom resource.
-pub(super) async fn a_removal_reads_only_what_is_left(world: &World, controller: &Running) {
+pub(super) async fn blocked_removal_reads_only_remaining_objects(world: &World, controller: &Running) {
     let ns = "left";
     world.namespace(ns).await;
     let definition = crd("leftovers", "Leftover");
@@ -72,6 +73,6 @@ pub(super) async fn a_removal_reads_only_what_is_left(world: &World, controller:
     let touched = controller.calls_for(async || {
         world.patch(&first, json!({"metadata": {"annotations": {"touched": "1"}}})).await;
     });
-    // The definition, and whether it has custom resources.
+    // The CRD and the list of its custom resources.
     assert_eq!(touched.await, BTreeMap::from([("GET".to_owned(), 2)]));
 }

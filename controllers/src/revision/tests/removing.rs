@@ -18,7 +18,7 @@ async fn let_go(world: &World, resource: &Value) {
     world.edit(resource, json!({"metadata": {"finalizers": null}})).await;
 }
 
-pub(super) async fn custom_resources_are_deleted_before_the_operator(world: &World) {
+pub(super) async fn custom_resources_are_deleted_before_operator(world: &World) {
     let ns = "cleaning";
     world.namespace(ns).await;
     let (definition, operator) = (crd("cleaneds", "Cleaned"), deployment(ns, "operator"));
@@ -41,7 +41,7 @@ pub(super) async fn custom_resources_are_deleted_before_the_operator(world: &Wor
     assert_eq!((world.get(&definition).await, world.get(&operator).await), (None, None));
 }
 
-pub(super) async fn custom_resources_without_an_operator_are_reported(world: &World) {
+pub(super) async fn custom_resources_without_operator_are_reported(world: &World) {
     let ns = "stuck";
     world.namespace(ns).await;
     let (definition, map) = (crd("stucks", "Stuck"), config_map(ns, "a", json!({})));
@@ -62,7 +62,7 @@ pub(super) async fn custom_resources_without_an_operator_are_reported(world: &Wo
              finalizers if the operator cannot"
         )
     );
-    // A reinstallation under another name waits for the definition.
+    // A reinstallation under another name waits for the deletion of the CRD.
     let again = world.revision("unstuck", 1, phases, plain).await;
     let waits = format!(
         "True/Retrying waiting for the deletion of CustomResourceDefinition stucks.acme.example, which waits for {left}"
@@ -72,8 +72,8 @@ pub(super) async fn custom_resources_without_an_operator_are_reported(world: &Wo
     world.succeeds(&again).await;
 }
 
-// docs/design/additions.md#uninstall-policy: a second owner keeps an object only while the annotation says so.
-pub(super) async fn kept_definitions_have_a_second_owner(world: &World) {
+// docs/design/additions.md#uninstall-policy: the second owner is present only while the annotation demands it.
+pub(super) async fn retained_crd_has_second_owner_while_policy_demands_it(world: &World) {
     let ns = "second";
     world.namespace(ns).await;
     let definition = crd("seconds", "Second");
@@ -87,13 +87,16 @@ pub(super) async fn kept_definitions_have_a_second_owner(world: &World) {
         (json!("Delete"), vec![name.as_str()]),
     ] {
         world.patch(&name, json!({"metadata": {"annotations": {POLICY: policy}}})).await;
-        eventually("the owners", async || (world.owners(&definition).await? == owners).then_some(())).await;
+        eventually("the owners match the policy", async || {
+            (world.owners(&definition).await? == owners).then_some(())
+        })
+        .await;
     }
     world.delete_revision(&name).await;
     world.leaves(&name).await;
 }
 
-/// Waits until the garbage collector, which began before our kinds were defined, watches revisions.
+/// Waits until the garbage collector, which started before our CRDs existed, watches revisions.
 async fn collecting(world: &World) {
     let owner = json!([{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "name": "nobody",
         "uid": "00000000-0000-0000-0000-000000000000"}]);
@@ -106,7 +109,7 @@ async fn collecting(world: &World) {
     world.leaves("nobody-1").await;
 }
 
-/// A revision that is deleted in foreground under this policy, its definition and a custom resource.
+/// Creates a revision with this policy and deletes it in the foreground. Returns its CRD and a custom resource.
 async fn deleted_in_foreground(
     world: &World,
     ns: &str,
@@ -127,7 +130,7 @@ async fn deleted_in_foreground(
     [definition, resource]
 }
 
-pub(super) async fn kept_definitions_survive_a_foreground_deletion(world: &World) {
+pub(super) async fn retained_crd_survives_foreground_deletion(world: &World) {
     collecting(world).await;
     let ns = "foreground";
     let [definition, resource] = deleted_in_foreground(world, ns, "lasts", "Last", "KeepCRDs").await;
@@ -150,8 +153,8 @@ pub(super) async fn kept_definitions_survive_a_foreground_deletion(world: &World
     world.vanishes(&definition).await;
 }
 
-// Nothing is left Terminating without being named.
-pub(super) async fn foreground_deletion_names_what_is_left(world: &World) {
+// No object stays in Terminating without being reported.
+pub(super) async fn foreground_deletion_reports_remaining_custom_resources(world: &World) {
     let ns = "named";
     world.namespace(ns).await;
     let definition = crd("nameds", "Named");
@@ -167,8 +170,8 @@ pub(super) async fn foreground_deletion_names_what_is_left(world: &World) {
     world.leaves(&name).await;
 }
 
-// Also by force, without a controller that could release them.
-pub(super) async fn kept_definitions_survive_the_uninstall_of_olm(world: &World, controller: Running) {
+// Also when forced, without a controller that could remove owner references.
+pub(super) async fn retained_crd_survives_uninstall_of_olm(world: &World, controller: Running) {
     let ns = "permanent";
     world.namespace(ns).await;
     let definition = crd("permanents", "Permanent");
@@ -180,7 +183,7 @@ pub(super) async fn kept_definitions_survive_the_uninstall_of_olm(world: &World,
     controller.stop().await;
     world.patch(&name, json!({"metadata": {"finalizers": null}})).await;
     world.delete_revision(&name).await;
-    eventually("the second owner alone", async || {
+    eventually("only the second owner is left", async || {
         (world.owners(&definition).await? == ["kube-system"]).then_some(())
     })
     .await;

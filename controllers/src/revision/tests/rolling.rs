@@ -1,4 +1,4 @@
-//! Revisions on their way: what holds them up, and what lets them go on.
+//! Rollouts of revisions: causes that delay them, and their end.
 
 use std::io::Write;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::world::{SYSTEM, World, config_map, crd, custom, eventually, field_value, phase, plain};
 
-/// When the condition last changed its status, and the revision was made, in seconds.
+/// Returns the last transition time of the condition and the creation time of the revision, in seconds.
 async fn times(world: &World, name: &str, type_: &str) -> (i64, i64) {
     let set = world.sets().get(name).await.unwrap();
     let created = set.metadata.creation_timestamp.as_ref().unwrap().0.as_second();
@@ -17,8 +17,8 @@ async fn times(world: &World, name: &str, type_: &str) -> (i64, i64) {
     (find(&status.conditions, type_).unwrap().last_transition_time.0.as_second(), created)
 }
 
-// Cases apply-31, apply-41: noticed in time although the passes fail and wait ever longer
-pub(super) async fn a_deadline_is_noticed_in_time(world: &World) {
+// Cases apply-31, apply-41: noticed in time although the passes fail and back off.
+pub(super) async fn progress_deadline_is_reported_in_time_despite_backoff(world: &World) {
     let phases =
         json!([{"name": "p", "objects": [{"ref": {"name": "s", "namespace": "default", "key": "k"}}]}]);
     let name =
@@ -35,7 +35,7 @@ pub(super) async fn a_deadline_is_noticed_in_time(world: &World) {
     );
     let (changed, created) = times(world, &name, "Progressing").await;
     assert!((10..=12).contains(&(changed - created)), "{changed} {created}");
-    // Case apply-34: archived, it holds nothing
+    // Case apply-34: once archived, it controls nothing.
     world.patch(&name, json!({"spec": {"lifecycleState": "Archived"}})).await;
     world
         .secret("default", "s", true, &[("k", config_map("default", "k", json!({})).to_string().into())])
@@ -44,7 +44,7 @@ pub(super) async fn a_deadline_is_noticed_in_time(world: &World) {
 }
 
 // Cases apply-31, apply-32, apply-33, api-25, api-26
-pub(super) async fn a_late_success_counts(world: &World) {
+pub(super) async fn success_after_deadline_clears_it(world: &World) {
     let ns = "slow";
     world.namespace(ns).await;
     let map = config_map(ns, "a", json!({"k": "v"}));
@@ -70,7 +70,7 @@ pub(super) async fn a_late_success_counts(world: &World) {
         world.condition(&name, "Succeeded").await.unwrap(),
         "True/Succeeded Revision succeeded rolling out."
     );
-    // Once it has succeeded there is no deadline any more.
+    // A revision that has succeeded has no deadline anymore.
     world.edit(&map, json!({"data": {"ready": null}})).await;
     world.says(&name, "Available", "False/ProbeFailure ").await;
     assert_eq!(world.condition(&name, "Progressing").await.unwrap(), format!("True/RollingOut {rolling}"));
@@ -78,7 +78,7 @@ pub(super) async fn a_late_success_counts(world: &World) {
 }
 
 // Cases apply-26, api-47
-pub(super) async fn collisions_are_looked_at_again(world: &World) {
+pub(super) async fn collision_is_retried_until_object_is_deleted(world: &World) {
     let ns = "taken";
     world.namespace(ns).await;
     let map = config_map(ns, "a", json!({"k": "theirs"}));
@@ -94,7 +94,7 @@ pub(super) async fn collisions_are_looked_at_again(world: &World) {
 }
 
 // Cases apply-27, apply-28, apply-29
-pub(super) async fn protection_by_object(world: &World) {
+pub(super) async fn collision_protection_of_object_overrides_revision(world: &World) {
     let ns = "protection";
     world.namespace(ns).await;
     let map = config_map(ns, "a", json!({"k": "ours"}));
@@ -114,7 +114,7 @@ pub(super) async fn protection_by_object(world: &World) {
 }
 
 // Case apply-36
-pub(super) async fn probes_hold_the_next_phase(world: &World) {
+pub(super) async fn failing_probe_delays_next_phase(world: &World) {
     let ns = "held";
     world.namespace(ns).await;
     let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
@@ -144,7 +144,7 @@ pub(super) async fn probes_hold_the_next_phase(world: &World) {
 }
 
 // Case apply-37
-pub(super) async fn a_pod_has_to_be_ready(world: &World) {
+pub(super) async fn pod_must_be_ready_before_next_phase(world: &World) {
     let ns = "pods";
     world.namespace(ns).await;
     world
@@ -181,7 +181,7 @@ pub(super) async fn a_pod_has_to_be_ready(world: &World) {
 }
 
 // Case api-30
-pub(super) async fn long_messages_are_cut(world: &World) {
+pub(super) async fn long_condition_message_is_truncated(world: &World) {
     let ns = "wordy";
     world.namespace(ns).await;
     let maps: Vec<Value> =
@@ -195,7 +195,7 @@ pub(super) async fn long_messages_are_cut(world: &World) {
 }
 
 // Cases apply-38, api-48
-pub(super) async fn without_probes_and_labels(world: &World) {
+pub(super) async fn revision_without_probes_and_labels_rolls_out(world: &World) {
     let ns = "bare";
     world.namespace(ns).await;
     let map = config_map(ns, "a", json!({}));
@@ -216,7 +216,7 @@ pub(super) async fn without_probes_and_labels(world: &World) {
 }
 
 // Cases apply-45, apply-46, apply-47, apply-48
-pub(super) async fn mistakes_are_told_once(world: &World) {
+pub(super) async fn invalid_objects_are_reported_without_repeated_writes(world: &World) {
     let ns = "mistakes";
     world.namespace(ns).await;
     let (mut one, mut two) = (config_map(ns, "ONE", json!({})), config_map(ns, "TWO", json!({})));
@@ -239,9 +239,9 @@ pub(super) async fn mistakes_are_told_once(world: &World) {
     let text = world.says(&claimed, "Progressing", "True/Retrying ").await;
     assert!(text.contains("metadata.finalizers: Forbidden: must be empty"), "{text}");
 
-    // It is looked at again every ten seconds, and nothing is written: the other cases last that long.
+    // The revision is retried every ten seconds and its status is not written again. The other cases last that long.
     let created = times(world, &name, "Progressing").await.1;
-    eventually("two more looks", async || {
+    eventually("two more passes", async || {
         let now = jiff::Timestamp::now().as_second();
         (now - created > 22).then_some(())
     })
@@ -250,7 +250,7 @@ pub(super) async fn mistakes_are_told_once(world: &World) {
 }
 
 // Case apply-64
-pub(super) async fn kinds_that_are_not_served_yet(world: &World) {
+pub(super) async fn unserved_kind_is_retried_until_its_crd_exists(world: &World) {
     let ns = "unserved";
     world.namespace(ns).await;
     let (map, widget) = (config_map(ns, "a", json!({})), custom("Late", ns, "w"));
@@ -266,7 +266,7 @@ pub(super) async fn kinds_that_are_not_served_yet(world: &World) {
     world.succeeds(&name).await;
     world.delete(&widget).await;
     world.exists(&widget).await;
-    // The definition and its custom resource in one revision.
+    // A CRD and its custom resource in one revision.
     let phases = json!([phase("crds", &[&crd("boths", "Both")]), phase("b", &[&custom("Both", ns, "w")])]);
     let name = world
         .revision("both", 1, phases, |set| {
@@ -280,7 +280,7 @@ pub(super) async fn kinds_that_are_not_served_yet(world: &World) {
 }
 
 // docs/design/apply.md#pause
-pub(super) async fn a_paused_revision_waits(world: &World) {
+pub(super) async fn paused_revision_reports_and_corrects_nothing(world: &World) {
     let ns = "paused";
     world.namespace(ns).await;
     let pause = |paused: Option<&str>| json!({"metadata": {"annotations": {"ext.olm.operatorframework.io/paused": paused}}});
@@ -302,8 +302,8 @@ pub(super) async fn a_paused_revision_waits(world: &World) {
     world.patch(&name, pause(None)).await;
     world.succeeds(&name).await;
     world.patch(&name, pause(Some("true"))).await;
-    // Before it knows of the pause it repairs.
-    eventually("drift is left", async || {
+    // Drift is still corrected until the controller has seen the annotation.
+    eventually("drift is not corrected", async || {
         world.edit(&map, json!({"data": {"k": "foreign"}})).await;
         world.condition(&name, "Available").await.filter(|text| text.starts_with("False/ProbeFailure "))
     })
@@ -315,7 +315,7 @@ pub(super) async fn a_paused_revision_waits(world: &World) {
 }
 
 // docs/design/additions.md#events
-pub(super) async fn corrected_drift_is_told(world: &World) {
+pub(super) async fn corrected_drift_publishes_event(world: &World) {
     let ns = "drifting";
     world.namespace(ns).await;
     let map = config_map(ns, "a", json!({"k": "v"}));
@@ -340,14 +340,14 @@ fn zipped(object: &Value) -> Vec<u8> {
 }
 
 // Cases apply-41, apply-42, apply-44, api-43
-pub(super) async fn content_of_secrets(world: &World) {
+pub(super) async fn content_is_resolved_from_secrets(world: &World) {
     let ns = "stored";
     world.namespace(ns).await;
     let refers = |key: &str| json!([{"name": "p", "objects": [{"ref": {"name": "stored", "key": key}}]}]);
     let name = world.revision(ns, 1, refers("html"), plain).await;
     let missing = "True/Retrying resolving ref in phase \"p\": getting Secret olmv1-system/stored: ";
     world.says(&name, "Progressing", missing).await;
-    // A reference without namespace means the system's (docs/design/apply.md#content-and-digests).
+    // A reference without a namespace refers to the system namespace (docs/design/apply.md#content-and-digests).
     let html = config_map(ns, "html", json!({"k": "<a href='x'>&</a>"}));
     let mut large = config_map(ns, "large", json!({}));
     large["metadata"]["annotations"] = json!({"text": "x".repeat(200_000)});
@@ -378,7 +378,7 @@ pub(super) async fn content_of_secrets(world: &World) {
 }
 
 // Cases apply-39, apply-40, api-42, api-44
-pub(super) async fn mutable_and_replaced_secrets(world: &World) {
+pub(super) async fn mutable_or_changed_secret_blocks_revision(world: &World) {
     let ns = "replaced";
     world.namespace(ns).await;
     let content = |value: &str| config_map(ns, "a", json!({ "k": value })).to_string().into_bytes();
@@ -394,7 +394,7 @@ pub(super) async fn mutable_and_replaced_secrets(world: &World) {
     world.secret(ns, "s", true, &[("k", content("1"))]).await;
     world.succeeds(&name).await;
     world.secret(ns, "s", true, &[("k", content("2"))]).await;
-    // Nobody watches it: it carries no label of ours.
+    // The Secret is not watched: it does not carry our label.
     world.patch(&name, json!({"metadata": {"annotations": {"touched": "1"}}})).await;
     let text = world.says(&name, "Progressing", "False/Blocked ").await;
     let head = "False/Blocked resolved content of 1 phase(s) has changed: phase \"resources\" (expected digest sha256:";

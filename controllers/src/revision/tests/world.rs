@@ -1,4 +1,4 @@
-//! A real API server, revisions on it, and controllers that end with the test.
+//! A real API server, revisions on it, and controllers that stop with the test.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,14 +34,13 @@ pub(super) struct World {
     cluster: KubeCluster,
 }
 
-/// A running controller.
 pub(super) struct Running {
     stop: CancellationToken,
     task: JoinHandle<()>,
     metrics: Arc<Metrics>,
 }
 
-/// Minutes are short.
+/// Short durations for tests.
 pub(super) const PACE: Pace = Pace {
     minute: SignedDuration::from_secs(10),
     longest_retry: Duration::from_secs(5),
@@ -50,7 +49,7 @@ pub(super) const PACE: Pace = Pace {
 };
 
 impl Running {
-    /// A controller for the API server of this kubeconfig.
+    /// Starts a controller for the API server of this kubeconfig.
     pub(super) fn start(kubeconfig: &Path, user: Option<&str>, pace: Pace) -> Self {
         let metrics = Arc::new(Metrics::new());
         let stop = CancellationToken::new();
@@ -73,7 +72,8 @@ impl Running {
         self.task.await.unwrap();
     }
 
-    /// Passes that have ended, and answers of the API server by method. Watches count when they begin.
+    /// Returns the number of completed passes and of responses of the API server by method. A watch counts when it
+    /// starts.
     pub(super) fn counts(&self) -> (u64, BTreeMap<String, u64>) {
         let (mut passes, mut calls) = (0, BTreeMap::new());
         for line in self.metrics.prometheus_text().lines() {
@@ -90,10 +90,10 @@ impl Running {
         (passes, calls)
     }
 
-    /// The counts once nothing has moved for a while.
+    /// Returns the counts once they are stable.
     pub(super) async fn quiet(&self) -> (u64, BTreeMap<String, u64>) {
         let (mut last, mut same) = (self.counts(), 0);
-        eventually("quiet", async || {
+        eventually("request counts are stable", async || {
             let now = self.counts();
             same = if now == last { same + 1 } else { 0 };
             last = now;
@@ -102,11 +102,11 @@ impl Running {
         .await
     }
 
-    /// The calls that `change` gives reason for, by method.
+    /// Returns the requests that `change` causes, by method.
     pub(super) async fn calls_for(&self, change: impl AsyncFnOnce()) -> BTreeMap<String, u64> {
         let (passes, mut before) = self.quiet().await;
         change().await;
-        eventually("a pass", async || (self.counts().0 > passes).then_some(())).await;
+        eventually("a pass completes", async || (self.counts().0 > passes).then_some(())).await;
         let (_, mut calls) = self.quiet().await;
         for (method, count) in &mut calls {
             *count -= before.remove(method).unwrap_or_default();
@@ -138,12 +138,12 @@ impl World {
         self.controller_as(None)
     }
 
-    /// A controller with the rights of `user`; with all of them where there is none.
+    /// Starts a controller that impersonates `user`, or has all rights without one.
     pub(super) fn controller_as(&self, user: Option<&str>) -> Running {
         Running::start(self.plane.kubeconfig(), user, PACE)
     }
 
-    /// A controller that leaves every removal to garbage collection at once.
+    /// Starts a controller that leaves every removal to garbage collection at once.
     pub(super) fn impatient_controller(&self) -> Running {
         Running::start(self.plane.kubeconfig(), None, Pace { teardown: SignedDuration::ZERO, ..PACE })
     }
@@ -161,12 +161,12 @@ impl World {
     }
 
     async fn api(&self, key: &ObjectKey) -> Api<DynamicObject> {
-        let found = eventually("the kind", async || self.cluster.discover(&key.gvk).await.ok());
+        let found = eventually("the kind is served", async || self.cluster.discover(&key.gvk).await.ok());
         let (resource, scope) = found.await;
         Api::dynamic(self.client(), &resource, &scope).constrain(&key.namespace)
     }
 
-    /// Creates an object as some user.
+    /// Creates an object like any other client.
     pub(super) async fn create(&self, object: &Value) -> Value {
         let api = self.api(&ObjectKey::of(object)).await;
         let typed = serde_json::from_value(object.clone()).unwrap();
@@ -199,11 +199,11 @@ impl World {
     }
 
     pub(super) async fn vanishes(&self, object: &Value) {
-        eventually(&format!("{object} is gone"), async || self.get(object).await.is_none().then_some(()))
+        eventually(&format!("{object} is deleted"), async || self.get(object).await.is_none().then_some(()))
             .await;
     }
 
-    /// Creates the revision `<extension>-<number>` with these phases, changed by `change`.
+    /// Creates the revision `<extension>-<number>` with these phases, modified by `change`.
     pub(super) async fn revision(
         &self,
         extension: &str,
@@ -231,21 +231,21 @@ impl World {
         self.sets().delete(name, &DeleteParams::background()).await.unwrap();
     }
 
-    /// The names of an object's owners.
+    /// Returns the names of an object's owners.
     pub(super) async fn owners(&self, object: &Value) -> Option<Vec<String>> {
         let live = self.get(object).await?;
         let owners = live["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
         Some(owners.iter().map(|owner| owner["name"].as_str().unwrap().to_owned()).collect())
     }
 
-    /// A condition as `Status/Reason message`.
+    /// Returns a condition as `Status/Reason message`.
     pub(super) async fn condition(&self, name: &str, type_: &str) -> Option<String> {
         let set = self.sets().get_opt(name).await.ok()??;
         let status = set.status?;
         find(&status.conditions, type_).map(|c| format!("{}/{} {}", c.status, c.reason, c.message))
     }
 
-    /// Waits until the condition begins so, and answers it.
+    /// Waits until the condition begins with this text, and returns it.
     pub(super) async fn says(&self, name: &str, type_: &str, begins: &str) -> String {
         eventually(&format!("{name}: {type_} {begins}"), async || {
             self.condition(name, type_).await.filter(|text| text.starts_with(begins))
@@ -257,16 +257,16 @@ impl World {
         self.says(name, "Progressing", "True/Succeeded ").await;
     }
 
-    /// Waits until the revision is gone.
+    /// Waits until the revision is deleted.
     pub(super) async fn leaves(&self, name: &str) {
-        eventually(&format!("{name} is gone"), async || {
+        eventually(&format!("{name} is deleted"), async || {
             let set = self.sets().get_opt(name).await.ok()?;
             set.is_none().then_some(())
         })
         .await;
     }
 
-    /// The first Event about the object with this UID, as `Reason note`.
+    /// Returns the first Event about the object with this UID, as `Reason note`.
     pub(super) async fn event(&self, uid: &str) -> String {
         let events: Api<Event> = Api::namespaced(self.client(), "default");
         eventually("an Event", async || {
@@ -280,7 +280,7 @@ impl World {
         .await
     }
 
-    /// A Secret with objects, replacing one of that name.
+    /// Creates a Secret with objects, replacing one of that name.
     pub(super) async fn secret(
         &self,
         namespace: &str,
@@ -299,7 +299,7 @@ impl World {
     }
 }
 
-/// The shortest deadline becomes a minute.
+/// Lowers the minimum deadline of the CRD to one minute.
 fn shorten_deadlines(crd: &mut Value) {
     let deadline =
         "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/progressDeadlineMinutes/minimum";
@@ -331,17 +331,17 @@ pub(super) fn custom(kind: &str, namespace: &str, name: &str) -> Value {
     json!({"apiVersion": "acme.example/v1", "kind": kind, "metadata": {"name": name, "namespace": namespace}})
 }
 
-/// A phase with objects that stand in the revision itself.
+/// Returns a phase with inline objects.
 pub(super) fn phase(name: &str, objects: &[&Value]) -> Value {
     let objects: Vec<Value> = objects.iter().map(|object| json!({ "object": object })).collect();
     json!({"name": name, "objects": objects})
 }
 
-/// A probe for one kind: a field must have a value.
+/// Returns a probe for one kind that compares a field with a value.
 pub(super) fn field_value(group: &str, kind: &str, path: &str, value: &str) -> Value {
     json!({"selector": {"type": "GroupKind", "groupKind": {"group": group, "kind": kind}},
         "assertions": [{"type": "FieldValue", "fieldValue": {"fieldPath": path, "value": value}}]})
 }
 
-/// No change to the revision.
+/// Leaves the revision unmodified.
 pub(super) fn plain(_: &mut Value) {}
