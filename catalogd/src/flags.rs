@@ -11,19 +11,18 @@ use olm_service::flags::{ServiceFlags, heading};
 use olm_service::gates::{Gate, Stage};
 use olm_service::go_value;
 
-/// Gate of the `/metas` endpoint.
+/// Feature gate of the `/metas` endpoint.
 pub const METAS_GATE: &str = "APIV1MetasHandler";
 
-/// Gate of the `/graphql` endpoint.
+/// Feature gate of the `/graphql` endpoint.
 pub const GRAPHQL_GATE: &str = "GraphQLCatalogQueries";
 
-/// The gates that catalogd knows (docs/design/operations.md#feature-gates).
+/// The feature gates of catalogd (docs/design/operations.md#feature-gates).
 pub const GATES: [Gate; 2] = [
     Gate { name: METAS_GATE, default: false, stage: Stage::Alpha },
     Gate { name: GRAPHQL_GATE, default: false, stage: Stage::Alpha },
 ];
 
-/// Group of `--help`.
 const CATALOGS: &str = "Catalogs";
 
 /// Unpacks the images of ClusterCatalogs and serves their content over HTTPS.
@@ -34,34 +33,34 @@ pub struct Flags {
     #[arg(long, default_value = ":8443", value_parser = go_value::listen_address, value_name = "ADDRESS",
           help_heading = CATALOGS)]
     pub catalogs_server_addr: std::net::SocketAddr,
-    /// Host and port by which clients reach the catalog content server
+    /// Host and port of the catalog content server in `status.urls`
     #[arg(long, default_value = "catalogd-service.olmv1-system.svc", value_name = "HOST[:PORT]", help_heading = CATALOGS)]
     pub external_address: String,
-    /// Directory of catalog content; it is kept over restarts
+    /// Directory of catalog content, kept over restarts
     #[arg(long, default_value = "/var/cache/catalogd", value_name = "DIR", help_heading = CATALOGS)]
     pub cache_dir: PathBuf,
-    /// How often content without a catalog is looked for
+    /// Interval of deleting content without a catalog
     #[arg(long, default_value = "12h0m0s", value_parser = go_value::duration, value_name = "DURATION",
           help_heading = CATALOGS)]
     pub gc_interval: Duration,
     /// Port of the admission webhook
     #[arg(long, default_value_t = 9443, value_name = "PORT", help_heading = heading::CLUSTER)]
     pub webhook_server_port: u16,
-    /// Serve catalogs over plain HTTP; for development, not with --leader-elect
+    /// Serve catalogs over plain HTTP for development, without --leader-elect
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false",
           default_missing_value = "true", value_parser = go_value::boolean, value_name = "BOOL",
           help_heading = CATALOGS)]
     pub insecure_http: bool,
-    /// Flags that both servers have
+    /// Flags of both servers
     #[command(flatten)]
     pub service: ServiceFlags,
-    /// Instead of running
+    /// Commands
     #[command(subcommand)]
     pub command: Option<ServerCommand>,
 }
 
 impl Flags {
-    /// Checks what concerns several flags at once.
+    /// Validates combinations of flags.
     ///
     /// # Errors
     /// The start-up error text.
@@ -105,7 +104,7 @@ mod tests {
 
     // docs/design/catalogd.md#command-line, docs/design/operations.md#start-up-errors
     #[test]
-    fn command_lines() {
+    fn flag_combinations_are_validated() {
         let none = "no serving certificate: give tls-cert and tls-key, or cert-management=builtin, or \
                     insecure-http=true for development";
         let rows: [(&[&str], Result<(), &str>); 10] = [

@@ -1,4 +1,4 @@
-//! Puts the parts of catalogd together and keeps them running until the end.
+//! Wires the parts of catalogd and runs them until shutdown.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -29,7 +29,7 @@ const SERVER_CHECK: &str = "catalog-server";
 /// # Errors
 /// The cache directory cannot be used, or an address is taken.
 pub async fn serve(service: Service, flags: Flags) -> Result<(), Fatal> {
-    // Before the first wait: from then on probes are answered by these checks.
+    // Set before the first await, because probes report these checks from then on.
     service.readiness.not_ready(SERVER_CHECK, "catalog server not yet started");
     service.readiness.not_ready(readiness::CHECK, "catalog content not yet loaded");
     let store = open_store(&flags, service.gates.enabled(GRAPHQL_GATE)).await?;
@@ -44,9 +44,9 @@ pub async fn serve(service: Service, flags: Flags) -> Result<(), Fatal> {
     let (reader, writer) = reflector::store::<ClusterCatalog>();
     measures::register(&service.metrics, reader.clone(), Arc::clone(&store));
     serve_content(&service, &flags, Arc::clone(&store), reader.clone()).await?;
-    // Pulls that need credentials fail and are retried once those are there.
+    // Pulls that need credentials fail and are retried once the credentials are known.
     if let Err(error) = secrets.sync().await {
-        tracing::error!(%error, "registry credentials not read");
+        tracing::error!(%error, "failed to read registry credentials");
     }
     let url = flags.external_url();
     let controller = Controller::new(&service, reader.clone(), Arc::clone(&store), puller, events, url);
@@ -69,7 +69,7 @@ pub async fn serve(service: Service, flags: Flags) -> Result<(), Fatal> {
     Ok(())
 }
 
-/// How images are pulled.
+/// Configuration of image pulls.
 fn pulling(service: &Service, credentials: CredentialSource) -> Result<Config, Fatal> {
     let mut config = Config {
         cas_dir: service.flags.pull_cas_dir(),
@@ -90,7 +90,7 @@ async fn open_store(flags: &Flags, has_graphql: bool) -> Result<Arc<Store>, Fata
     Ok(Arc::new(if has_graphql { store.observed_by(graphql::observer) } else { store }))
 }
 
-/// Starts the content server, and the webhook where there is a certificate for it.
+/// Starts the content server, and the webhook unless TLS is off.
 async fn serve_content(
     service: &Service,
     flags: &Flags,
@@ -113,15 +113,14 @@ async fn serve_content(
     Ok(())
 }
 
-/// Waits for leadership and tells whoever acts on it.
+/// Waits for leadership and informs the controller.
 async fn lead(service: Service, controller: Arc<Controller>) {
     if service.lead().await {
         controller.lead();
     }
 }
 
-/// Removes what is left of catalogs that do not exist, now and every `interval`, what is too young then a moment
-/// later.
+/// Deletes content without a catalog, now and every `interval`. Repeats sooner if entries were too young.
 async fn sweep(
     service: Service,
     store: Arc<Store>,
@@ -140,7 +139,7 @@ async fn sweep(
                 swept.later
             }
             Err(error) => {
-                tracing::error!(%error, "error reading cache directory");
+                tracing::error!(%error, "failed to read cache directory");
                 false
             }
         };
@@ -154,9 +153,9 @@ async fn sweep(
 
 fn report(swept: &Swept) {
     for catalog in &swept.removed {
-        tracing::info!(catalog, "content without a catalog removed");
+        tracing::info!(catalog, "removed content without a catalog");
     }
     for (name, error) in &swept.failed {
-        tracing::error!(%error, "error removing cache directory entry {name:?}");
+        tracing::error!(%error, "failed to remove cache directory entry {name:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! The mutating admission webhook that keeps the name label on catalogs (docs/design/catalogd.md#name-label-webhook,
+//! The mutating admission webhook that sets the name label of catalogs (docs/design/catalogd.md#name-label-webhook,
 //! docs/design/api.md#name-label-webhook).
 
 use std::panic::AssertUnwindSafe;
@@ -28,17 +28,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 const PATH: &str = "/mutate-olm-operatorframework-io-v1-clustercatalog";
 const BODY_LIMIT: usize = 7 << 20;
-/// Requests that are answered at once; the others wait for their turn.
+/// Requests that are answered concurrently. Further ones wait.
 const CONCURRENCY: usize = 32;
-/// KiB of requests that are being read or wait for their turn.
+/// Memory of all received and waiting requests, in KiB.
 const ROOM: usize = 64 << 10;
-/// The API server sends a request in one go and waits 10 s for us.
+/// Timeout of receiving a request. The API server sends it at once and waits 10 s for the answer.
 const READ_DEADLINE: Duration = Duration::from_secs(3);
 
-/// Ten times longer each, as in the reference.
+/// Bounds in seconds, ten times apart, as in the reference.
 const LATENCY_BUCKETS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1000.0];
 
-/// The webhook's only route.
+/// The router with the webhook's only route.
 pub fn router(metrics: &Metrics) -> Router {
     let requests = Requests::new(metrics);
     let turns =
@@ -46,7 +46,8 @@ pub fn router(metrics: &Metrics) -> Router {
     Router::new().route(PATH, post(review).with_state(turns)).layer(from_fn_with_state(requests, counted))
 }
 
-/// Permits: requests are read in parallel and answered in turns, so that a slow client delays no other.
+/// Permits. Requests are read in parallel, and answered up to `CONCURRENCY` at once, so that a slow client delays
+/// no other.
 #[derive(Clone)]
 struct Turns {
     answers: Arc<Semaphore>,
@@ -64,7 +65,7 @@ struct CodeLabels {
     webhook: &'static str,
 }
 
-/// `controller_runtime_webhook_*` (docs/design/operations.md#metric-names).
+/// The metrics `controller_runtime_webhook_*` (docs/design/operations.md#metric-names).
 #[derive(Clone)]
 struct Requests {
     total: Family<CodeLabels, Counter>,
@@ -104,7 +105,7 @@ impl Requests {
     }
 }
 
-/// A request that runs; its client may go before it ends.
+/// Counts a request as in flight until dropped. The client may disconnect before.
 struct Flight(Gauge);
 
 impl Flight {
@@ -120,7 +121,7 @@ impl Drop for Flight {
     }
 }
 
-/// Answers a request and counts it; a defect costs one request.
+/// Answers and counts a request. A panic fails only this request.
 async fn counted(State(requests): State<Requests>, request: Request, next: Next) -> Response {
     let label = WebhookLabel { webhook: PATH };
     let started = Instant::now();
@@ -143,7 +144,7 @@ async fn review(State(turns): State<Turns>, body: Body) -> Response {
         Ok(read) => read,
         Err(refused) => return refused.into_response(),
     };
-    // Never closed.
+    // The semaphore is never closed.
     let _turn = turns.answers.acquire().await;
     match serde_json::from_slice::<Value>(&body) {
         Ok(review) => axum::Json(answer(&review)).into_response(),
@@ -151,7 +152,7 @@ async fn review(State(turns): State<Turns>, body: Body) -> Response {
     }
 }
 
-/// The body, and the room that it takes. What was said of its length does not count: room is for what has come.
+/// The body, and permits for its size. `Content-Length` is ignored: only received bytes take permits.
 async fn read(
     mut body: Body,
     room: &Arc<Semaphore>,
@@ -177,7 +178,7 @@ async fn read(
     Ok((whole, held))
 }
 
-/// The review with its response.
+/// The AdmissionReview with its response.
 fn answer(review: &Value) -> Value {
     let request = &review["request"];
     let mut response = json!({"uid": request["uid"], "allowed": true});
@@ -195,7 +196,7 @@ fn answer(review: &Value) -> Value {
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
 }
 
-/// The patch that sets the label, where it is missing or wrong.
+/// The JSON patch that sets the label, if it is missing or wrong.
 fn patch(request: &Value) -> Result<Option<Value>, &'static str> {
     if request["operation"] == "DELETE" {
         return Ok(None);
@@ -203,7 +204,7 @@ fn patch(request: &Value) -> Result<Option<Value>, &'static str> {
     let object = request["object"].as_object().ok_or("the request carries no object")?;
     let metadata = object.get("metadata").and_then(Value::as_object).ok_or("the object has no metadata")?;
     let Some(name) = metadata.get("name").and_then(Value::as_str).filter(|name| !name.is_empty()) else {
-        // The name is made only after admission.
+        // With `generateName` the name is set after admission.
         return Ok(None);
     };
     let pointer = format!("/metadata/labels/{}", labels::METADATA_NAME.replace('~', "~0").replace('/', "~1"));
@@ -228,7 +229,7 @@ mod tests {
 
     // Case catalogd-59
     #[test]
-    fn patches() {
+    fn review_sets_missing_or_wrong_name_label() {
         let key = labels::METADATA_NAME;
         let pointer = "/metadata/labels/olm.operatorframework.io~1metadata.name";
         let rows = [
@@ -264,12 +265,12 @@ mod tests {
         assert_eq!(answer(&json!({}))["response"]["allowed"], json!(false));
     }
 
-    /// The webhook on a port of loopback.
+    /// The webhook on a loopback port.
     fn served(metrics: &Metrics) -> HttpServer {
         HttpServer::start((Ipv4Addr::LOCALHOST, 0).into(), None, router(metrics)).unwrap()
     }
 
-    /// A request to it with a body that is said to be so long.
+    /// Starts a request with this `Content-Length`, without its body.
     async fn begun(server: &HttpServer, length: usize) -> TcpStream {
         let mut connection = TcpStream::connect(server.address).await.unwrap();
         let head = format!("POST {PATH} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n");
@@ -277,14 +278,14 @@ mod tests {
         connection
     }
 
-    /// The first line of the answer.
+    /// The status line of the answer.
     async fn told(connection: TcpStream) -> String {
         BufReader::new(connection).lines().next_line().await.unwrap().unwrap()
     }
 
     // docs/design/operations.md#hardening: slow or many clients
     #[tokio::test]
-    async fn who_sends_slowly_holds_up_nobody() {
+    async fn slow_clients_do_not_delay_others_and_time_out() {
         const SLOW: usize = 3 * CONCURRENCY;
         let metrics = Metrics::new();
         let server = served(&metrics);
@@ -299,13 +300,13 @@ mod tests {
         let mut next = begun(&server, 2).await;
         next.write_all(b"{}").await.unwrap();
         assert_eq!(told(next).await, "HTTP/1.1 200 OK");
-        // They are not waited for much longer.
+        // The slow clients time out after `READ_DEADLINE`.
         let late = tokio::time::timeout(2 * READ_DEADLINE, told(slow.pop().unwrap())).await;
         assert_eq!(late.unwrap(), "HTTP/1.1 400 Bad Request");
     }
 
     #[tokio::test]
-    async fn what_has_come_takes_room() {
+    async fn received_bytes_take_memory_permits() {
         let room = Arc::new(Semaphore::new(2));
         let body = |length: usize| Body::from(vec![b' '; length]);
         let (whole, held) = read(body(2048), &room).await.unwrap();
@@ -319,7 +320,7 @@ mod tests {
 
     // docs/design/operations.md#hardening: bodies have a limit
     #[tokio::test]
-    async fn bodies_are_bounded() {
+    async fn body_above_limit_is_rejected() {
         let server = served(&Metrics::new());
         for (more, answer) in [(0, "HTTP/1.1 200 OK"), (1, "HTTP/1.1 400 Bad Request")] {
             let mut body = b"{}".to_vec();
@@ -332,7 +333,7 @@ mod tests {
 
     // docs/design/operations.md#metric-names
     #[tokio::test]
-    async fn requests_are_counted() {
+    async fn requests_are_counted_by_status() {
         let metrics = Metrics::new();
         let router = router(&metrics);
         for body in ["{}", "not JSON"] {

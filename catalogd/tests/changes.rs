@@ -1,4 +1,4 @@
-//! What makes catalogd look at a catalog again, and what does not.
+//! Changes that cause a reconcile of a catalog, and changes that do not.
 
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -25,7 +25,7 @@ const POD: &str = "pod";
 const FLAGS: [&str; 2] = ["--global-pull-secret=olmv1-system/pull", "--gc-interval=1s"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn changes() {
+async fn only_relevant_changes_cause_polls_and_reconciles() {
     let world = World::start().await;
     let catalogd = Catalogd::start_alone(&world, POD, &FLAGS).await;
     let polled = begin_polling(&world).await;
@@ -34,7 +34,7 @@ async fn changes() {
     refresh_is_followed_once(&world).await;
     digests_are_never_polled(&world).await;
     terminal_errors_wait_for_a_change(&world).await;
-    // From here on all are looked at now and then: what all depend on changes.
+    // From here on all catalogs are requeued now and then, because inputs that all depend on change.
     let locked = begin_credentials(&world).await;
     registry_comes_up_later(&world).await;
     a_ca_file_wakes_who_fails(&world).await;
@@ -72,7 +72,7 @@ async fn end_polling(world: &World, polled: Polled) {
     assert!(!resolved(&unpolled).ends_with(&polled.digest));
 }
 
-/// Waits until whatever was to be reconciled by now has been.
+/// Waits until all pending reconciles are done.
 async fn settle(world: &World) {
     let digest = world.registry.add_image("a/barrier", "v1", &image("schema: barrier\n"));
     world.create("barrier", "a/barrier:v1", json!({})).await;
@@ -86,7 +86,7 @@ async fn nobody_reconciles_after_its_own_writes(world: &World) {
     world.create("cat", "a/cat:v1", json!({})).await;
     world.until_served("cat", &digest).await;
     settle(world).await;
-    // Finalizer and label; content and status. Without a webhook there is nothing else.
+    // Two reconciles: finalizer and label, then content and status. There is no webhook.
     assert_eq!(world.reconciles(POD, "cat"), 2);
     let log = world.log(POD);
     let ends = log.lines().filter(|line| line.contains("reconcile ending") && line.contains("name=\"cat\""));
@@ -124,11 +124,11 @@ async fn refresh_is_followed_once(world: &World) {
     };
     let _ = world.registry.take_requests();
     world.refresh("cat").await;
-    eventually("a poll", async || (world.reconciles(POD, "cat") == 4).then_some(())).await;
+    eventually("the registry is polled", async || (world.reconciles(POD, "cat") == 4).then_some(())).await;
     assert_eq!(requests().await, ["HEAD /v2/a/cat/manifests/v1"], "an unchanged digest is not fetched");
-    // Another change of the object is no request.
+    // Other changes of the object do not cause a poll.
     world.patch("cat", json!({"metadata": {"labels": {"x": "y"}}})).await;
-    eventually("a look", async || (world.reconciles(POD, "cat") == 5).then_some(())).await;
+    eventually("the catalog is reconciled", async || (world.reconciles(POD, "cat") == 5).then_some(())).await;
     assert_eq!(requests().await, [""; 0]);
     let same = world.catalogs().get("cat").await.unwrap();
     assert_eq!(same.status, before.status);
@@ -156,7 +156,7 @@ fn observed(catalog: &ClusterCatalog) -> Option<i64> {
     condition(catalog, "Serving")?["observedGeneration"].as_i64()
 }
 
-// Case catalogd-24: no attempt but by a change, and a label is one
+// Case catalogd-24: only a change causes another attempt, and a changed label is one
 async fn terminal_errors_wait_for_a_change(world: &World) {
     let entries = BTreeMap::from([("configs/x.yaml".to_owned(), LayerEntry::file("schema: a\n"))]);
     let layers = vec![Layer::new(&entries).unwrap()];
@@ -171,7 +171,8 @@ async fn terminal_errors_wait_for_a_change(world: &World) {
     let asked = |requests: &[String]| requests.iter().any(|line| line.contains("/a/blocked/"));
     assert!(!asked(&world.registry.take_requests()));
     world.patch("blocked", json!({"metadata": {"labels": {"try": "again"}}})).await;
-    eventually("another attempt", async || asked(&world.registry.take_requests()).then_some(())).await;
+    eventually("another attempt is made", async || asked(&world.registry.take_requests()).then_some(()))
+        .await;
     world.delete("blocked").await;
 }
 
@@ -198,7 +199,7 @@ async fn registry_comes_up_later(world: &World) {
     world.delete("late").await;
 }
 
-// Case catalogd-28, and failing catalogs are woken when the CA folder changes
+// Case catalogd-28, and failing catalogs are retried when the CA directory changes
 async fn a_ca_file_wakes_who_fails(world: &World) {
     let other = Registry::start().await.unwrap();
     let digest = other.add_image("a/other", "v1", &image("schema: other\n"));
@@ -209,7 +210,7 @@ async fn a_ca_file_wakes_who_fails(world: &World) {
     world.until_served("other", &digest).await;
     world.delete("other").await;
     let woken = async || world.log(POD).contains("registry settings changed").then_some(());
-    eventually("the change is noticed", woken).await;
+    eventually("the change is logged", woken).await;
 }
 
 // Case catalogd-39
@@ -224,7 +225,7 @@ async fn intervals_need_tags(world: &World) {
     );
 }
 
-// Case catalogd-44: what no catalog names goes, unless it is too young to be known
+// Case catalogd-44: content without a catalog is removed, unless it is too young
 async fn ghosts_are_swept(world: &World) {
     let catalogs = world.cache(POD).join("catalogs");
     for name in ["ghost", "young"] {
@@ -232,13 +233,13 @@ async fn ghosts_are_swept(world: &World) {
     }
     let old = SystemTime::now() - Duration::from_secs(120);
     std::fs::File::open(catalogs.join("ghost")).unwrap().set_modified(old).unwrap();
-    eventually("the ghost goes", async || (!catalogs.join("ghost").exists()).then_some(())).await;
+    eventually("the ghost is removed", async || (!catalogs.join("ghost").exists()).then_some(())).await;
     assert!(catalogs.join("young").exists() && catalogs.join("cat/content").exists());
 }
 
-/// A catalog whose registry wants a password, which came later.
+/// A catalog on a registry that requires credentials, which were created later.
 struct Locked {
-    /// Open as long as it is needed.
+    /// Kept running until dropped.
     _registry: Registry,
     digest: String,
 }

@@ -1,4 +1,4 @@
-//! The real binary against a real API server and a registry in this process: what users and clients see.
+//! The real binary with a real API server and a registry in the test process: status, content and webhook.
 
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -27,7 +27,7 @@ const SERVING: &str = "Serving desired content from resolved source";
 const SWITCHED_OFF: &str = "Catalog availability mode is set to Unavailable";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn catalogs() {
+async fn catalog_lifecycle_is_served_and_reported_in_status() {
     let world = World::start().await;
     world.create_webhook_configuration().await;
     let catalogd = Catalogd::start(&world, "first").await;
@@ -102,7 +102,8 @@ async fn webhook_labels(world: &World) {
     assert_eq!(answer.metadata.labels.unwrap()[labels::METADATA_NAME], "cat");
 }
 
-// Case api-41, docs/design/architecture.md#every-replica-serves-content: no download, no parsing, no change of the content's date
+// Case api-41, docs/design/architecture.md#every-replica-serves-content: a restart neither pulls nor parses, and
+// preserves the date of the content
 async fn restart_keeps_content(world: &World, catalogd: Catalogd) {
     let before = world.until("cat", |_| true).await;
     let modified = catalogd.last_modified(world, "cat").await;
@@ -112,13 +113,13 @@ async fn restart_keeps_content(world: &World, catalogd: Catalogd) {
     let catalogd = Catalogd::start(world, "first").await;
     assert_eq!(catalogd.get(world, "cat/api/v1/all").await, (200, FIRST_LINES.to_owned()));
     assert_eq!(catalogd.last_modified(world, "cat").await, modified);
-    // The new leader says so once.
+    // The new leader updates lastUnpacked once.
     let unpacked = |catalog: &ClusterCatalog| catalog.status.clone().unwrap().last_unpacked;
     let after = world.until("cat", |catalog| unpacked(catalog) != unpacked(&before)).await;
     assert_eq!(after.status.unwrap().conditions, before.status.unwrap().conditions);
     assert_eq!(world.registry.take_requests(), [""; 0]);
 
-    // A polled tag is asked for, and only asked for; a moved one is followed.
+    // A polled tag is resolved without a pull. A moved tag is pulled.
     world.patch("cat", json!({"spec": {"source": {"image": {"pollIntervalMinutes": 1}}}})).await;
     world.until("cat", |catalog| condition(catalog, "Serving").unwrap()["observedGeneration"] == 2).await;
     let requests = world.registry.take_requests();
@@ -131,7 +132,7 @@ async fn restart_keeps_content(world: &World, catalogd: Catalogd) {
     catalogd.stop().await;
 }
 
-/// Waits until a time in whole seconds differs from `lastUnpacked`.
+/// Waits until the time in whole seconds is after `lastUnpacked`.
 async fn next_second(catalog: &ClusterCatalog) {
     let unpacked = catalog.status.as_ref().unwrap().last_unpacked.as_ref().unwrap().0;
     while Timestamp::now().as_second() <= unpacked.as_second() {
@@ -167,7 +168,7 @@ async fn failures_keep_what_is_served(world: &World, catalogd: &Catalogd) {
     }
 }
 
-// Cases catalogd-24, catalogd-25, catalogd-53 (in part), cases api-35, api-38: neither holds up the other
+// Cases catalogd-24, catalogd-25, catalogd-53 (in part), cases api-35, api-38: neither delays the other
 async fn broken_catalogs_say_why(world: &World, catalogd: &Catalogd) {
     world.registry.add_image("a/bad", "v1", &image("schema: a\n--- foo\nschema: b\n"));
     let entries = BTreeMap::from([("configs/x.yaml".to_owned(), LayerEntry::file("schema: a\n"))]);
@@ -218,7 +219,7 @@ async fn broken_catalogs_say_why(world: &World, catalogd: &Catalogd) {
         assert_eq!(condition(&catalog, "Serving"), None, "{name}");
         assert_eq!(catalogd.get(world, &format!("{name}/api/v1/all")).await.0, 404);
     }
-    // Mended under the same tag, it is served without anybody's doing.
+    // A fixed image under the same tag is served without user action.
     world.registry.add_image("a/bad", "v1", &image("schema: mended\n"));
     world.until("bad", |catalog| reason(catalog, "Serving") == "Available").await;
     for name in ["hanging", "bad", "unlabelled-tag", "unlabelled-digest", "both"] {
@@ -243,7 +244,8 @@ async fn switched_off_and_on_again(world: &World, catalogd: &Catalogd) {
     assert_eq!(catalogd.get(world, "cat/api/v1/all").await.0, 200);
 }
 
-// docs/design/architecture.md#every-replica-serves-content, docs/design/operations.md#catalogd-followers; case catalogd-58 (in part)
+// docs/design/architecture.md#every-replica-serves-content, docs/design/operations.md#catalogd-followers; case
+// catalogd-58 (in part)
 async fn follower_serves_and_takes_over(world: &World, leader: Catalogd) {
     let follower = Catalogd::start(world, "second").await;
     let content = leader.get(world, "cat/api/v1/all").await;
@@ -258,7 +260,7 @@ async fn follower_serves_and_takes_over(world: &World, leader: Catalogd) {
     let before = world.until("cat", |_| true).await;
     let _ = world.registry.take_requests();
     next_second(&before).await;
-    // The follower may take it at once, so that it is watched.
+    // The follower may acquire the Lease at once, so the Lease is watched.
     let only = WatchParams::default().fields("metadata.name=catalogd-operator-lock");
     let changes = leases.watch(&only, "0").await.unwrap();
     leader.stop().await;
@@ -267,7 +269,7 @@ async fn follower_serves_and_takes_over(world: &World, leader: Catalogd) {
         ready(lease.spec.unwrap().holder_identity.filter(String::is_empty))
     });
     let released = tokio::time::timeout(Duration::from_secs(10), pin!(released).next()).await;
-    assert_eq!(released.unwrap().as_deref(), Some(""), "released");
+    assert_eq!(released.unwrap().as_deref(), Some(""), "lease must be released");
     let after = world
         .until("cat", |catalog| {
             catalog.status.as_ref().unwrap().last_unpacked != before.status.as_ref().unwrap().last_unpacked

@@ -1,5 +1,5 @@
-//! Registries and disks that misbehave: the status says what is wrong, what was served stays served, other
-//! catalogs notice nothing, and all is well again without anybody's doing.
+//! Registries and disks that fail: the status names the cause, served content stays served, other catalogs are
+//! unaffected, and catalogs recover without user action.
 
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -23,7 +23,7 @@ use serde_json::json;
 
 const FOREVER: usize = usize::MAX;
 
-/// A way to misbehave, and what the status then says after `source catalog content: `. `HOST` stands for the
+/// A failure of a registry, and the status message after `source catalog content: `. `HOST` stands for the
 /// registry, `LAYER` for the digest of the image's layer.
 struct Misbehaviour {
     name: &'static str,
@@ -83,21 +83,21 @@ fn image_for(catalog: &str) -> Image {
     image(&format!("schema: {catalog}\n"))
 }
 
-/// A text of the row that is about `name`.
+/// A text of the row of `name` with its placeholders replaced.
 fn filled(text: &str, name: &str, world: &World) -> String {
     let layer = digest_of(&image_for(name).layers[0].blob);
     text.replace("HOST", &world.registry.host()).replace("LAYER", &layer)
 }
 
-/// Digests of the images, by catalog.
+/// Adds all images to the registry. Returns their digests by catalog.
 fn publish(world: &World) -> BTreeMap<&'static str, String> {
     let add = |name| (name, world.registry.add_image(&format!("a/{name}"), "v1", &image_for(name)));
     misbehaviours().iter().map(|row| add(row.name)).chain([add("healthy")]).collect()
 }
 
-// Case catalogd-36 and H1: each cause is named, all are worth a retry, and nobody else notices
+// Case catalogd-36 and H1: each cause is reported, all are retried, and other catalogs are unaffected
 #[tokio::test(flavor = "multi_thread")]
-async fn registries() {
+async fn registry_faults_are_reported_and_retried() {
     let world = World::start().await;
     let digests = publish(&world);
     for row in misbehaviours() {
@@ -128,12 +128,12 @@ async fn registries() {
         assert_eq!(catalogd.get(&world, &format!("{}/api/v1/all", row.name)).await.0, 200);
     }
     let unpack = world.cache("pod").join("unpack");
-    eventually("leftovers go", async || files_below(&unpack).is_empty().then_some(())).await;
+    eventually("leftovers are removed", async || files_below(&unpack).is_empty().then_some(())).await;
 }
 
 // docs/design/additions.md#events; case operations-a55
 #[tokio::test(flavor = "multi_thread")]
-async fn a_registry_in_a_denied_network_is_not_connected_to() {
+async fn registry_in_denied_network_is_not_contacted() {
     let world = World::start().await;
     world.registry.add_image("a/cat", "v1", &image("schema: any\n"));
     let flags = ["--registry-deny-cidrs=169.254.0.0/16,127.0.0.0/8,::1"];
@@ -146,7 +146,7 @@ async fn a_registry_in_a_denied_network_is_not_connected_to() {
     assert_eq!(world.registry.take_requests(), [""; 0]);
     let events: Api<Event> = Api::namespaced(world.plane.client(), "default");
     let about = ListParams::default().fields("reason=CatalogUnavailable");
-    eventually("an Event", async || {
+    eventually("Event is published", async || {
         let all = events.list(&about).await.unwrap().items;
         all.iter().any(|event| event.note.as_deref() == Some(text.as_str())).then_some(())
     })
@@ -154,7 +154,7 @@ async fn a_registry_in_a_denied_network_is_not_connected_to() {
     catalogd.stop().await;
 }
 
-/// An image of these entries below `configs`.
+/// An image with these entries.
 fn hostile(entries: &[(&str, LayerEntry)]) -> Image {
     let entries = entries.iter().map(|(path, entry)| ((*path).to_owned(), entry.clone())).collect();
     labelled(vec![Layer::new(&entries).unwrap()])
@@ -179,7 +179,7 @@ fn tar_with(name: &str, kind: tar::EntryType, link: Option<&str>) -> Vec<u8> {
 }
 
 // docs/design/images.md#special-files, docs/design/images.md#image-limits, docs/design/images.md#catalog-folder,
-// docs/design/catalogd.md#directory-walk; cases catalogd-32, catalogd-33: images that are wrong or far too large are
+// docs/design/catalogd.md#directory-walk; cases catalogd-32, catalogd-33: invalid or far too large images are
 // refused once and not pulled again
 async fn hostile_images(world: &World, catalogd: &Catalogd) {
     let large = LayerEntry::file(vec![b' '; 2 << 20]);
@@ -210,10 +210,10 @@ async fn hostile_images(world: &World, catalogd: &Catalogd) {
             assert_eq!(catalogd.get(world, &format!("{catalog}/api/v1/all")).await.0, 404);
         }
     }
-    // Tags are looked at again, what they name is not pulled again.
+    // Tags are resolved again, but their images are not pulled again.
     let _ = world.registry.take_requests();
     let mut seen: Vec<String> = Vec::new();
-    eventually("all tags are looked at twice", async || {
+    eventually("all tags are resolved twice", async || {
         seen.extend(world.registry.take_requests());
         let looks = |name: &str| {
             seen.iter().filter(|line| **line == format!("HEAD /v2/a/{name}/manifests/v1")).count()
@@ -227,11 +227,11 @@ async fn hostile_images(world: &World, catalogd: &Catalogd) {
     assert_eq!(again.collect::<Vec<_>>(), [""; 0]);
 }
 
-/// A small disk that is unmounted with the test.
+/// A small disk that is unmounted when dropped.
 struct Disk(PathBuf);
 
 impl Disk {
-    /// `None` where mounting is not allowed.
+    /// Mounts a tmpfs. `None` if mounting is not allowed.
     fn mount(path: &Path, size: &str) -> Option<Self> {
         std::fs::create_dir_all(path).unwrap();
         let mounted = Command::new("mount")
@@ -250,12 +250,12 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Also while something has a file open there.
+        // Lazy, because a process may still have a file open there.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
 
-/// About so many bytes of content in files of 256 KiB.
+/// An image with about this much content in files of 256 KiB.
 fn sized(bytes: usize, version: &str) -> Image {
     const FILE: usize = 256 << 10;
     let object = json!({"schema": version, "text": "x".repeat(1 << 10)}).to_string() + "\n";
@@ -268,9 +268,9 @@ fn is_full(catalog: &ClusterCatalog) -> bool {
     reason(catalog, "Progressing") == "Retrying"
 }
 
-// issue 4: a full disk gives a condition and leaves the old content serving
+// A full disk is reported as a condition, and the old content stays served
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk() {
+async fn full_disk_is_reported_and_old_content_stays_served() {
     let world = World::start().await;
     let cache = world.cache("pod");
     let Some(disk) = Disk::mount(&cache, "4m") else {
@@ -286,13 +286,13 @@ async fn a_full_disk() {
 
     let full = "No space left on device (os error 28)";
     for (tag, bytes, says) in [
-        // Too large when it is unpacked.
+        // Too large when unpacked.
         (
             "v2",
             8 << 20,
             format!("source catalog content: error applying image: error applying layer[0]: {full}"),
         ),
-        // Too large when it is stored beside what was unpacked.
+        // Too large when stored beside the unpacked files.
         ("v3", 5 << 19, format!("error storing fbc: error writing catalog content: {full}")),
     ] {
         let serving = condition(&before, "Serving");
@@ -304,8 +304,8 @@ async fn a_full_disk() {
         assert_eq!(condition(&failing, "Serving"), serving);
         assert_eq!(harness::resolved(&failing), harness::resolved(&before));
         assert!(catalogd.get(&world, "cat/api/v1/all").await == old, "{tag}: the old content is served");
-        // Between two attempts nothing of them is there.
-        eventually("leftovers go", async || (files_below(&cache) == AT_REST).then_some(())).await;
+        // Between two attempts their files are removed.
+        eventually("leftovers are removed", async || (files_below(&cache) == AT_REST).then_some(())).await;
         println!("{tag}: {says}");
 
         disk.resize("64m");

@@ -1,5 +1,5 @@
-//! Real catalogs through the content store: every line is an object, queries find what the lines say, and a
-//! new process finds all of it again.
+//! Real catalogs in the content store: every line is an object, queries return the matching lines, and a new
+//! process loads the same index.
 
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -14,7 +14,7 @@ use serde_json::Value;
 const IMAGE: &str = "r.example/a/b@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 #[test]
-fn real_catalogs() {
+fn real_catalogs_answer_all_queries_and_reload() {
     let Some(data) = std::env::var_os("OLM_FIELD_DATA").map(PathBuf::from) else {
         println!("skipped: OLM_FIELD_DATA is not set");
         return;
@@ -32,7 +32,7 @@ fn real_catalogs() {
     }
 }
 
-/// Every line is found by exactly the queries that its fields name, in order.
+/// Checks that every line is returned by exactly the queries that match its fields, in order.
 fn check(snapshot: &Snapshot, folder: &Path) {
     let all = text(snapshot, &Selector::default());
     assert_eq!(all.len() as u64, snapshot.length());

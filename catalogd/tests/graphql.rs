@@ -16,7 +16,7 @@ const CONTENT: &str = "schema: olm.package\nname: foo\n---\nschema: olm.channel\
 const GATE: [&str; 1] = ["--feature-gates=APIV1MetasHandler=true,GraphQLCatalogQueries=true"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn graphql() {
+async fn graphql_answers_queries_and_reports_schema_collision() {
     let world = World::start().await;
     let files = tempfile::tempdir().unwrap();
     let (registry, ca_pem) = DockerRegistry::start_with_tls(files.path()).unwrap();
@@ -28,7 +28,7 @@ async fn graphql() {
     let content = image("schema: a.b\n---\nschema: a-b\n");
     let collision = push(&colliding, &content, &trusted).await.unwrap();
 
-    // Without the gate there is no such route; content is stored without a thought for it.
+    // Without the gate the route does not exist, and content is stored without a GraphQL schema.
     let catalogd = Catalogd::start(&world, "first").await;
     world.create("cat", "", at(&cat)).await;
     world.until_served("cat", &digest).await;
@@ -51,8 +51,8 @@ async fn graphql() {
     }});
     assert_eq!((status, answer), (200, expect));
 
-    // docs/design/catalogd.md#graphql-schema-failures: the catalog is served all the same, and the log says why not by
-    // GraphQL
+    // docs/design/catalogd.md#graphql-schema-failures: the catalog is still served, and the log reports that
+    // GraphQL is unavailable
     let (status, answer) = ask(&world, &catalogd, "collision", "{ summary { totalSchemas } }").await;
     let message = answer["errors"][0]["message"].as_str().unwrap();
     assert!(
@@ -69,7 +69,7 @@ fn at(reference: &str) -> Value {
     json!({"spec": {"source": {"image": {"ref": reference}}}})
 }
 
-/// Status and, if it is JSON, the answer.
+/// Status and JSON body of the answer. Null if the body is not JSON.
 async fn ask(world: &World, catalogd: &Catalogd, catalog: &str, query: &str) -> (u16, Value) {
     let url = catalogd.url(&format!("{catalog}/api/v1/graphql"));
     let request = world.client().await.post(url).json(&json!({"query": query}));

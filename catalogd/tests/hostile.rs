@@ -1,5 +1,5 @@
-//! Images that are made to exhaust a server: each gets its condition, none ends the process, and other catalogs are served
-//! meanwhile. An image that ends the process after all is unpacked last by the next one.
+//! Images made to exhaust a server. Each gets its condition, none ends the process, and other catalogs are served
+//! meanwhile. An image that ends the process nevertheless is unpacked last by the next one.
 
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -18,7 +18,7 @@ use olm_image::{CATALOG_LABEL, Image, Layer, Runtime, digest_of};
 use serde_json::json;
 use tokio::sync::watch;
 
-/// Of the process with all that it may hold, page cache included.
+/// Memory limit of the process, page cache included.
 const MEMORY: u64 = 256 << 20;
 const LONG: usize = 5 << 20;
 
@@ -69,7 +69,7 @@ fn zstd_with_window(log: u32) -> Vec<u8> {
     zstd.finish().unwrap()
 }
 
-/// Catalogs with what their conditions say.
+/// Catalog names, images and a substring of the condition message.
 fn hostile_images() -> Vec<(&'static str, Image, &'static str)> {
     let object = |count| repeated(count, |_, text| text.push_str("{\"schema\":\"a\"}\n"));
     let named = |count| {
@@ -107,7 +107,7 @@ fn hostile_images() -> Vec<(&'static str, Image, &'static str)> {
     ]
 }
 
-/// As many objects and names as are allowed.
+/// Nearly as many objects and names as are allowed.
 fn largest() -> Image {
     let object = |number, text: &mut String| {
         writeln!(text, "{{\"name\":\"{number:075}\",\"schema\":\"a\"}}").unwrap();
@@ -136,7 +136,7 @@ async fn hostile_images_in_256_mib_get_conditions_and_other_catalogs_are_served(
         world.until_served("good", &good).await;
         let failing = world
             .until(name, |catalog| {
-                assert_eq!(cgroup.kills(), 0, "{name}: catalogd was out of memory");
+                assert_eq!(cgroup.kills(), 0, "{name}: catalogd ran out of memory");
                 condition(catalog, "Progressing").is_some()
             })
             .await;
@@ -157,7 +157,7 @@ async fn hostile_images_in_256_mib_get_conditions_and_other_catalogs_are_served(
 async fn image_that_ended_the_process_is_unpacked_after_all_other_catalogs() {
     let world = World::start().await;
     let attempts = world.cache("pod").join("attempts");
-    // Not ready for a while without the content that was served: nothing here waits for that.
+    // Without the content served before, it is not ready for a while, so this does not wait for readiness.
     let launch = || Catalogd::launch(&world, "pod", &[env!("CARGO_BIN_EXE_catalogd")], &ALONE);
     let digests = ["deadly", "good"].map(|name| {
         let image = image(&format!("schema: {name}\n"));
@@ -169,10 +169,10 @@ async fn image_that_ended_the_process_is_unpacked_after_all_other_catalogs() {
     world.create("deadly", "a/deadly:v1", json!({})).await;
     let mut catalogd = launch();
     let underway = async || files_below(&attempts).contains(&deadly).then_some(());
-    eventually("the image is being unpacked", underway).await;
+    eventually("image is being unpacked", underway).await;
     catalogd.kill_and_wait();
 
-    // The other catalog takes its time.
+    // Holds the pull of the other catalog.
     let (release, held) = watch::channel(());
     world.registry.add_fault(&good_layer, 1, Fault::Held(held));
     world.create("good", "a/good:v1", json!({})).await;
@@ -190,7 +190,7 @@ async fn image_that_ended_the_process_is_unpacked_after_all_other_catalogs() {
     world.until_served("deadly", &deadly).await;
     assert_eq!(files_below(&attempts), [""; 0]);
 
-    // From the second time on it also waits, though there is no other catalog.
+    // From the second crash on there is a wait, even without other catalogs.
     world.delete("good").await;
     world.until_gone("good", Duration::from_secs(30)).await;
     catalogd.kill_and_wait();
@@ -204,7 +204,7 @@ async fn image_that_ended_the_process_is_unpacked_after_all_other_catalogs() {
     marker.set_modified(SystemTime::now() - Duration::from_secs(120)).unwrap();
     let catalogd = launch();
     world.until_served("deadly", &deadly).await;
-    eventually("its content is there", async || {
+    eventually("its content is served", async || {
         (catalogd.get(&world, "deadly/api/v1/all").await.0 == 200).then_some(())
     })
     .await;

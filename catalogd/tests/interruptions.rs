@@ -1,4 +1,4 @@
-//! What happens while a process is away or busy: it notices what it missed, and lets go of what nobody wants.
+//! Downtime and hanging pulls: missed deletions are detected, and obsolete pulls are canceled.
 
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -16,7 +16,7 @@ use serde_json::json;
 const FOREVER: usize = usize::MAX;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_process() {
+async fn missed_deletions_and_hanging_pulls_do_not_block_catalogs() {
     let world = World::start().await;
     deletions_are_noticed_when_all_is_listed(&world).await;
     pulls_end_with_the_process(&world).await;
@@ -24,7 +24,7 @@ async fn one_process() {
     as_many_files_as_the_system_allows(&world).await;
 }
 
-// As after an interrupted watch: no event tells of the deletion.
+// As after an interrupted watch: no event reports the deletion.
 async fn deletions_are_noticed_when_all_is_listed(world: &World) {
     let digest = world.registry.add_image("a/gone", "v1", &image("schema: gone\n"));
     let catalogd = Catalogd::start_alone(world, "pod", &[]).await;
@@ -37,7 +37,7 @@ async fn deletions_are_noticed_when_all_is_listed(world: &World) {
     let begun = Instant::now();
     let catalogd = Catalogd::start_alone(world, "pod", &[]).await;
     let content = world.cache("pod").join("catalogs/gone");
-    eventually("the content goes", async || (!content.exists()).then_some(())).await;
+    eventually("content is removed", async || (!content.exists()).then_some(())).await;
     assert_eq!(catalogd.get(world, "gone/api/v1/all").await.0, 404);
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     catalogd.stop().await;
@@ -51,13 +51,13 @@ async fn pulls_end_with_the_process(world: &World) {
         let requests = world.registry.take_requests();
         requests.iter().any(|line| line.contains("/v2/a/hanging/")).then_some(())
     };
-    eventually("the registry is asked", asked).await;
+    eventually("registry receives a request", asked).await;
     let begun = Instant::now();
     catalogd.stop().await;
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
-/// More catalogs than are reconciled at once, on a registry that accepts connections and never answers.
+/// More catalogs than concurrent reconciles, on a registry that accepts connections and never answers.
 async fn hanging_catalogs_hold_up_no_other_one(world: &World) {
     let hanging = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let image_at = |number: usize| format!("{}/a/hanging-{number}:v1", hanging.local_addr().unwrap());
@@ -69,7 +69,7 @@ async fn hanging_catalogs_hold_up_no_other_one(world: &World) {
     let digest = world.registry.add_image("a/other", "v1", &image("schema: other\n"));
     world.create("other", "a/other:v1", json!({})).await;
     world.until_served("other", &digest).await;
-    // Each of them may be deleted, or get what it can have.
+    // Each catalog can still be changed or deleted.
     let good =
         json!({"spec": {"source": {"image": {"ref": format!("{}/a/other:v1", world.registry.host())}}}});
     world.patch("hanging-39", good).await;
@@ -88,7 +88,7 @@ async fn as_many_files_as_the_system_allows(world: &World) {
     let few = ["sh", "-c", "ulimit -Sn 300; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_catalogd")];
     let catalogd = Catalogd::launch(world, "few", &few, &ALONE);
     let limits = format!("/proc/{}/limits", catalogd.id());
-    eventually("the limit is raised", async || {
+    eventually("file limit is raised", async || {
         let text = std::fs::read_to_string(&limits).unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap().to_owned();
         let mut values = line.split_whitespace();
@@ -97,9 +97,10 @@ async fn as_many_files_as_the_system_allows(world: &World) {
     .await;
 }
 
-// docs/design/architecture.md#every-replica-serves-content: a replica that cannot hold what is served goes on as soon as something else is.
+// docs/design/architecture.md#every-replica-serves-content: a replica that cannot hold the served content continues
+// when other content is served.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_follower_follows_whatever_came_before() {
+async fn follower_recovers_after_refused_or_hanging_content() {
     let world = World::start().await;
     let leader = Catalogd::start(&world, "first").await;
     let large = "schema: large\n".to_owned() + &"# padding\n".repeat(200_000);
@@ -113,8 +114,8 @@ async fn a_follower_follows_whatever_came_before() {
     let layer = digest_of(&stuck.layers[0].blob);
     world.registry.add_fault(&format!("/v2/a/stuck/blobs/{layer}"), FOREVER, Fault::Hang);
     let follower = Catalogd::start_with(&world, "second", &["--image-limits=file-bytes=1Mi"]).await;
-    eventually("the large image is refused", async || {
-        world.log("second").contains("reconcile failed for good").then_some(())
+    eventually("large image is refused", async || {
+        world.log("second").contains("reconcile failed permanently").then_some(())
     })
     .await;
     for name in ["refused", "stuck"] {
@@ -122,7 +123,7 @@ async fn a_follower_follows_whatever_came_before() {
         let digest = world.registry.add_image(&format!("a/{name}"), "v1", &image("schema: new\n"));
         world.refresh(name).await;
         world.until_served(name, &digest).await;
-        eventually("the follower has it", async || {
+        eventually("follower serves the content", async || {
             let answer = follower.get(&world, &format!("{name}/api/v1/all")).await;
             (answer == (200, "{\"schema\":\"new\"}\n".to_owned())).then_some(())
         })

@@ -1,5 +1,5 @@
-//! `kill -9` at every kind of moment while content is fetched, unpacked, written and exchanged: the next process
-//! serves the old content or the new one, whole, and brings the new one without leaving anything behind.
+//! `kill -9` at every kind of moment while content is pulled, unpacked, written and renamed: the next process
+//! serves either the complete old content or the complete new one, then stores the new one without leftovers.
 
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -16,18 +16,18 @@ use olm_image::digest_of;
 use olm_image::registry::Fault;
 use serde_json::json;
 
-/// The least number of different places to be killed at.
+/// Minimum number of distinct places where the process is killed.
 const PLACES: usize = 50;
 const FILES: usize = 6;
 const OBJECTS: usize = 100;
 
-/// Content of a version: all of it names the version, so that a mixture is seen.
+/// Content of a version. Each part names the version, so that a mixture is detected.
 fn content(version: usize) -> BTreeMap<String, Vec<u8>> {
     (0..FILES)
         .map(|file| {
             let mut text = String::new();
             for object in 0..OBJECTS {
-                // Digits that hardly compress, so that there are enough of them on their way.
+                // Digits that hardly compress, so that the layer is large enough.
                 let noise = (0..90).fold(String::new(), |mut noise, place| {
                     write!(noise, "{:x}", (version + 1) * 7_919_u64 as usize * (object + 1) * (place + 3) * (file + 11)).unwrap();
                     noise
@@ -67,17 +67,17 @@ impl Killing {
         this
     }
 
-    /// The newest content is served, and nothing else is on the disk.
+    /// Waits until the newest content is served, and nothing else is on the disk.
     async fn converged(&self) {
         self.world.until_served("cat", &self.digest).await;
         let served = self.catalogd.get(&self.world, "cat/api/v1/all").await;
         assert!(served == (200, all(self.version)), "version {} is not served", self.version);
         let cache = self.world.cache("pod");
         let clean = async || (files_below(&cache) == AT_REST).then_some(());
-        eventually("leftovers go", clean).await;
+        eventually("leftovers are removed", clean).await;
     }
 
-    /// From now on there is a newer version to fetch.
+    /// Adds a newer version to the registry.
     async fn publish(&mut self) {
         self.version += 1;
         let image = image_of(&content(self.version));
@@ -85,7 +85,7 @@ impl Killing {
         self.digest = self.world.registry.add_image("a/cat", "v1", &image);
     }
 
-    /// After the process was killed: the next one serves something whole from its first moment.
+    /// Restarts the killed process and checks that it serves complete content at once.
     async fn recover(&mut self) {
         self.catalogd = Catalogd::start_alone(&self.world, "pod", &[]).await;
         let (status, text) = self.catalogd.get(&self.world, "cat/api/v1/all").await;
@@ -94,14 +94,14 @@ impl Killing {
         self.converged().await;
     }
 
-    /// Kills when the registry has sent so many bytes of the answer to `request` and then falls silent.
+    /// Kills the process when the registry has sent `bytes` of the answer to `request` and then stalls.
     async fn kill_while_downloading(&mut self, request: &str, bytes: usize) {
         self.publish().await;
         let asked = request.replace("LAYER", &self.layer);
         let _ = self.world.registry.take_requests();
         self.world.registry.add_fault(&asked, 1, Fault::Stall(bytes));
         self.world.refresh("cat").await;
-        eventually("the registry is asked", async || {
+        eventually("registry receives the request", async || {
             let requests = self.world.registry.take_requests();
             requests.iter().any(|line| line.contains(&asked)).then_some(())
         })
@@ -111,7 +111,7 @@ impl Killing {
         self.recover().await;
     }
 
-    /// Kills during a download, and the next process while it removes what that left.
+    /// Kills the process during a download, and the next one while it removes the leftovers.
     async fn kill_while_cleaning(&mut self, ordinal: usize) {
         self.publish().await;
         let layer = format!("GET /v2/a/cat/blobs/{}", self.layer);
@@ -125,7 +125,7 @@ impl Killing {
         let point = strace::Point { call: "unlinkat".to_owned(), ordinal };
         let log = self.world.file("strace");
         let mut program = strace::command(&log, Some(&point));
-        // The tracer as a child of its own, so that ours is catalogd.
+        // The tracer runs as a detached child, so that the child process of the test is catalogd.
         program.extend(["-D", env!("CARGO_BIN_EXE_catalogd")].map(str::to_owned));
         let program: Vec<&str> = program.iter().map(String::as_str).collect();
         self.catalogd = Catalogd::launch(&self.world, "pod", &program, &ALONE);
@@ -134,7 +134,7 @@ impl Killing {
         self.recover().await;
     }
 
-    /// Kills at a system call; where the process does not come there, nothing happens.
+    /// Kills the process at a system call. If the process does not reach the call, it continues.
     async fn kill_at(&mut self, point: &strace::Point) {
         self.publish().await;
         let trace = Strace::attach(self.catalogd.id(), &self.world.file("strace"), Some(point));
@@ -158,10 +158,10 @@ impl Killing {
     }
 }
 
-// issue 4: kill -9 during download, unpack, index write and swap
+// kill -9 during download, unpack, index write and swap
 // Case operations-a60
 #[tokio::test(flavor = "multi_thread")]
-async fn content_survives_a_kill_at_any_point() {
+async fn content_survives_kill_at_any_point() {
     let mut killing = Killing::start().await;
     let begun = Instant::now();
     for (request, bytes) in [
@@ -178,7 +178,7 @@ async fn content_survives_a_kill_at_any_point() {
         killing.kill_while_cleaning(ordinal).await;
     }
 
-    // What the way of new content to its place consists of.
+    // The system calls of a complete update.
     killing.publish().await;
     let trace = Strace::attach(killing.catalogd.id(), &killing.world.file("strace"), None);
     killing.world.refresh("cat").await;

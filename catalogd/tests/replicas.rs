@@ -1,4 +1,4 @@
-//! Two replicas and the certificates that they serve with.
+//! Two replicas and their serving certificates.
 
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 const CATALOGS: [&str; 3] = ["one", "two", "three"];
 
-/// Readers of one replica, each reading again and again.
+/// Readers of one replica, each in a loop.
 struct Load {
     reads: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
@@ -45,7 +45,7 @@ impl Load {
                             reads.fetch_add(1, Ordering::AcqRel);
                         }
                         Ok(other) => failures.push(format!("{catalog}: {other:?}")),
-                        // Nobody reads on from one who is gone.
+                        // Reading stops when the replica is gone.
                         Err(error) => {
                             failures.push(format!("{catalog}: {error:?}"));
                             break;
@@ -59,14 +59,14 @@ impl Load {
         Self { reads, stop, readers }
     }
 
-    /// Waits until so many more reads ended well.
+    /// Waits for `count` more successful reads.
     async fn more(&self, count: usize) {
         let target = self.reads.load(Ordering::Acquire) + count;
-        eventually("reads go on", async || (self.reads.load(Ordering::Acquire) >= target).then_some(()))
+        eventually("reads continue", async || (self.reads.load(Ordering::Acquire) >= target).then_some(()))
             .await;
     }
 
-    /// What went wrong.
+    /// Stops the readers and returns their failures.
     async fn end(self) -> Vec<String> {
         self.stop.store(true, Ordering::Release);
         let mut failures = Vec::new();
@@ -83,7 +83,7 @@ async fn holder(world: &World) -> String {
     lease.spec.unwrap().holder_identity.unwrap_or_default()
 }
 
-/// Without what each write changes.
+/// The catalog without fields that every write changes.
 fn essence(catalog: &ClusterCatalog) -> Value {
     let mut value = serde_json::to_value(catalog).unwrap();
     value["status"]["lastUnpacked"] = Value::Null;
@@ -94,9 +94,9 @@ fn essence(catalog: &ClusterCatalog) -> Value {
 
 // docs/design/architecture.md#every-replica-serves-content
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_is_killed_under_load() {
+async fn killed_leader_is_replaced_without_read_failures() {
     let world = World::start().await;
-    // One Service stands before both.
+    // Both replicas are behind one Service.
     let flags = ["--external-address=catalogs.example"];
     let leader = Catalogd::start_with(&world, "first", &flags).await;
     for name in CATALOGS {
@@ -116,7 +116,7 @@ async fn a_leader_is_killed_under_load() {
 
     leader.kill().await;
     let cut = on_leader.end().await;
-    assert!(cut.len() <= CATALOGS.len(), "one connection each, at most: {cut:?}");
+    assert!(cut.len() <= CATALOGS.len(), "at most one failure per reader: {cut:?}");
     eventually("the follower leads", async || (holder(&world).await == "second_uid-second").then_some(()))
         .await;
     for catalog in &before {
@@ -126,9 +126,9 @@ async fn a_leader_is_killed_under_load() {
     }
     on_follower.more(50).await;
     assert_eq!(on_follower.end().await, [""; 0]);
-    assert_eq!(world.registry.take_requests(), [""; 0], "the content was here already");
+    assert_eq!(world.registry.take_requests(), [""; 0], "content is held already");
 
-    // Something that comes after whatever else the new leader may have wanted to write.
+    // Reconciled after all writes of the new leader.
     let digest = world.registry.add_image("a/last", "v1", &image("schema: last\n"));
     world.create("last", "a/last:v1", json!({})).await;
     world.until_served("last", &digest).await;
@@ -136,13 +136,13 @@ async fn a_leader_is_killed_under_load() {
     for catalog in &before {
         let name = catalog.metadata.name.as_deref().unwrap();
         let writes = &writes[name];
-        assert_eq!(writes.len(), 1, "{name} is written once");
-        assert_eq!(essence(&writes[0]), essence(catalog), "{name} differs in lastUnpacked alone");
+        assert_eq!(writes.len(), 1, "{name} must be written once");
+        assert_eq!(essence(&writes[0]), essence(catalog), "{name} may differ in lastUnpacked only");
     }
     follower.stop().await;
 }
 
-/// The states that catalogs had since `resource_version`, until `last` is served.
+/// The states of all catalogs since `resource_version`, until `last` is served.
 async fn writes_since(world: &World, resource_version: &str) -> BTreeMap<String, Vec<ClusterCatalog>> {
     let mut writes: BTreeMap<String, Vec<ClusterCatalog>> = BTreeMap::new();
     let api = world.catalogs();
@@ -161,21 +161,21 @@ async fn writes_since(world: &World, resource_version: &str) -> BTreeMap<String,
     writes
 }
 
-/// Writes a new pair of certificate and key, and returns the certificate.
+/// Writes a new certificate and key, and returns the certificate.
 fn write_pair(directory: &Path) -> String {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     for (name, text) in [("tls.crt", made.cert.pem()), ("tls.key", made.signing_key.serialize_pem())] {
-        // As a mounted Secret changes: never half a file.
+        // Renamed, as a mounted Secret changes: never a partial file.
         std::fs::write(directory.join("new"), text).unwrap();
         std::fs::rename(directory.join("new"), directory.join(name)).unwrap();
     }
     made.cert.pem()
 }
 
-/// Whether new connections to all three servers present this certificate.
+/// `true` if new connections to all three servers present this certificate.
 async fn all_present(catalogd: &Catalogd, certificate: &str) -> bool {
     for port in [catalogd.content_port, catalogd.metrics_port, catalogd.webhook_port] {
-        // A new client: no connection of before.
+        // A new client has no open connections.
         let client = client_trusting(certificate.as_bytes());
         if client.get(format!("https://localhost:{port}/")).send().await.is_err() {
             return false;
@@ -186,7 +186,7 @@ async fn all_present(catalogd: &Catalogd, certificate: &str) -> bool {
 
 // Cases catalogd-57, operations-a11, operations-a12
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_are_replaced() {
+async fn serving_certificate_is_reloaded_on_all_servers() {
     let world = World::start().await;
     let directory = world.file("certificates");
     std::fs::create_dir(&directory).unwrap();
@@ -199,20 +199,21 @@ async fn certificates_are_replaced() {
 
     let second = write_pair(&directory);
     let begun = Instant::now();
-    eventually("the new certificate", async || all_present(&catalogd, &second).await.then_some(())).await;
-    // 10 s, and the time of a look.
+    eventually("new certificate is served", async || all_present(&catalogd, &second).await.then_some(()))
+        .await;
+    // 10 s, plus the duration of a poll.
     assert!(begun.elapsed() < Duration::from_secs(12), "{:?}", begun.elapsed());
 
     std::fs::write(directory.join("tls.key"), "no key").unwrap();
-    let refused = async || world.log("pod").contains("serving certificate not replaced").then_some(());
-    eventually("the broken pair is refused", refused).await;
+    let refused = async || world.log("pod").contains("failed to reload serving certificate").then_some(());
+    eventually("broken pair is rejected", refused).await;
     assert!(all_present(&catalogd, &second).await);
     catalogd.stop().await;
 }
 
 // Cases catalogd-58, operations-a7, operations-a21
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_replica_answers_with_its_tls_profile() {
+async fn second_replica_serves_metrics_and_webhook_with_its_tls_profile() {
     let world = World::start().await;
     let leader = Catalogd::start(&world, "first").await;
     let flags = ["--tls-profile=custom", "--tls-custom-version=TLSv1.3"];
@@ -247,7 +248,7 @@ async fn a_second_replica_answers_with_its_tls_profile() {
 
 // docs/design/catalogd.md#command-line, docs/design/operations.md#start-up-errors; cases catalogd-56, operations-a59
 #[test]
-fn command_lines() {
+fn invalid_flags_exit_with_code_1_and_usage() {
     let run = |arguments: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_catalogd")).args(arguments).output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();

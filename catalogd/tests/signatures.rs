@@ -26,7 +26,7 @@ fn write_policy(world: &World, requirement: &Value) {
     std::fs::rename(staging, world.file("policy.json")).unwrap();
 }
 
-/// Demands signatures by a key that has signed nothing.
+/// Requires signatures of a key that has signed nothing.
 fn signed(world: &World) -> Value {
     let key = world.file("key.pub");
     std::fs::write(&key, rcgen::KeyPair::generate().unwrap().public_key_pem()).unwrap();
@@ -53,7 +53,7 @@ async fn until_withdrawn(world: &World, catalogd: &Catalogd, generation: i64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tightened_policy_withdraws_catalog_and_relaxed_policy_serves_it_again() {
+async fn tightened_policy_stops_serving_catalog_and_relaxed_policy_resumes() {
     let world = World::start().await;
     let attachments = world.file("config/containers/registries.d");
     std::fs::create_dir_all(&attachments).unwrap();
@@ -65,7 +65,7 @@ async fn tightened_policy_withdraws_catalog_and_relaxed_policy_serves_it_again()
     let catalogd = launch(&world);
     world.until("cat", is_served).await;
 
-    // No verdict without an answer of the signature store.
+    // Without an answer of the signature store the content is neither accepted nor rejected.
     world.registry.add_fault(".sig", usize::MAX, Fault::Status(500, Vec::new(), String::new()));
     write_policy(&world, &signed);
     let failing = world.until("cat", |catalog| reason(catalog, "Progressing") == "Retrying").await;
@@ -82,7 +82,7 @@ async fn tightened_policy_withdraws_catalog_and_relaxed_policy_serves_it_again()
     world.until("cat", is_served).await;
     assert_eq!(catalogd.get(&world, "cat/api/v1/all").await, (200, LINES.to_owned()));
 
-    // What was withdrawn is not reported as served because another image cannot be had, either.
+    // Rejected content is not reported as served when the next image cannot be pulled.
     let of = |tag: &str| {
         let image = format!("{}/a/cat:{tag}", world.registry.host());
         json!({"spec": {"source": {"image": {"ref": image}}}})
@@ -96,7 +96,7 @@ async fn tightened_policy_withdraws_catalog_and_relaxed_policy_serves_it_again()
     world.patch("cat", of("v1")).await;
     world.until("cat", is_served).await;
 
-    // A policy that changed while catalogd was down, and content of a version that recorded no verification.
+    // The policy changed while catalogd was down, and the content is from a version that recorded no verification.
     catalogd.kill().await;
     std::fs::remove_file(world.cache("first").join("catalogs/cat/verified")).unwrap();
     write_policy(&world, &signed);

@@ -1,5 +1,5 @@
-//! As many readers as one address may have, none of which takes its answer, against catalogd with the memory limit of the
-//! install files.
+//! The maximum number of connections of one address, none of which reads its answer, against catalogd with the
+//! memory limit of the install files.
 
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -19,11 +19,11 @@ use kube::Api;
 const READERS: usize = 500;
 const POD: &str = "pod";
 const MANIFEST: &str = include_str!("../../manifests/parts/40-catalogd.yaml");
-/// Large enough for no socket to take an answer whole.
+/// Large enough that no socket buffer takes an answer whole.
 const OBJECTS: usize = 40_000;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn slow_readers_leave_memory_and_time_for_others() {
+async fn slow_readers_do_not_exhaust_memory_or_delay_others() {
     let limit = limit_of(MANIFEST);
     let group = Cgroup::with_memory(limit);
     let world = World::start().await;
@@ -43,7 +43,7 @@ async fn slow_readers_leave_memory_and_time_for_others() {
         assert!(answers.iter().all(|answer| answer.status() == 200));
         let anonymous = group.anonymous();
         println!("{query}: {anonymous} bytes anonymous, {} at most", group.peak());
-        // A server takes twice as many connections, of two addresses; the kernel's buffers come on top.
+        // A server accepts twice as many connections, of two addresses. The kernel's buffers come on top.
         assert!(2 * anonymous < limit * 3 / 4, "{anonymous} bytes anonymous");
         eventually("another client is answered within a second", async || {
             let begun = Instant::now();
@@ -60,7 +60,7 @@ async fn slow_readers_leave_memory_and_time_for_others() {
     catalogd.stop().await;
 }
 
-/// Objects of two schemas in turns: a query for one of them has as many ranges as objects.
+/// Objects of two schemas alternately: a query for one of them has as many ranges as objects.
 fn content() -> String {
     let pad = "x".repeat(350);
     let object = |number: usize| {

@@ -1,4 +1,4 @@
-//! The controller's memory and its loop.
+//! The state of the ClusterCatalog controller and its event loop.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
@@ -29,14 +29,14 @@ use super::decide::{Record, served_reference};
 use super::reconcile::UnpackError;
 use crate::content::Store;
 
-/// Name in metrics and logs.
+/// Controller name in metrics and logs.
 const NAME: &str = "catalogd-clustercatalog-controller";
-/// Catalogs reconciled at once: one that waits for its registry holds up nobody.
+/// Concurrent reconciles. A catalog that waits for its registry must not delay others.
 const CONCURRENCY: u16 = 32;
-/// Catalogs parsed at once; each takes a core and the memory of its largest object.
+/// Concurrent parses. Each takes a core and the memory of its largest object.
 const STORING: usize = 2;
 
-/// Everything a reconcile needs.
+/// The shared state of all reconciles of ClusterCatalogs.
 pub struct Controller {
     pub(super) api: Api<ClusterCatalog>,
     catalogs: reflector::Store<ClusterCatalog>,
@@ -44,52 +44,49 @@ pub struct Controller {
     pub(super) puller: Puller,
     pub(super) events: Events,
     pub(super) storing: Semaphore,
-    /// Held while a suspect is unpacked, see [`Store::suspect`].
+    /// Held while a suspect image is unpacked, see [`Store::suspect`].
     pub(super) suspect: Semaphore,
-    /// Catalogs that this process, in its present role, has brought to where they belong or failed to.
+    /// Names of catalogs that this process, in its present role, has reconciled, successfully or not.
     tried: Mutex<HashSet<String>>,
-    /// By catalog: the unpacking of what is to be brought here.
+    /// Running unpacks by catalog name.
     pub(super) unpacks: Background<String, Result<(), UnpackError>>,
     external_url: String,
     leading: AtomicBool,
     reconciles: Reconciles,
-    /// By catalog: the image by digest, and what is remembered of it.
+    /// By catalog name: the digest reference of the image and the record of its last success.
     pub(super) records: Mutex<HashMap<String, (String, Record)>>,
-    /// By catalog.
     refusals: Mutex<HashMap<String, Refusal>>,
-    /// By catalog.
     settled: Mutex<HashMap<String, Settled>>,
-    /// Grows when something changed that all catalogs depend on.
+    /// Incremented when something changes that all catalogs depend on.
     epoch: AtomicU64,
     wake: mpsc::Sender<()>,
     woken: Mutex<Option<mpsc::Receiver<()>>>,
 }
 
-/// Content that cannot be served: nobody pulls it again.
+/// Content that cannot be served. It is not pulled again while the cause is unchanged.
 struct Refusal {
-    /// The image by digest.
+    /// Digest reference of the image.
     canonical: String,
-    /// What the catalog was when that was found out, see [`Controller::cause`].
+    /// Value of [`Controller::cause`] when the content was refused.
     cause: i64,
     error: Refused,
 }
 
-/// Why content was refused.
 #[derive(Clone, Debug)]
 pub(super) struct Refused {
     pub(super) message: String,
     pub(super) terminal: bool,
 }
 
-/// What a successful reconcile leaves to do.
+/// Result of a successful reconcile.
 pub(super) struct Done {
-    /// The object as it is now, if its next event is to be passed over: it tells of our own write.
+    /// resourceVersion whose event is skipped because it reports our own write. `None` reconciles the next event.
     pub(super) resource_version: Option<String>,
-    /// When to look again without any event.
+    /// Delay of the next reconcile without an event.
     pub(super) again: Option<Duration>,
 }
 
-/// A catalog with nothing to do until it changes or time has passed.
+/// A catalog that needs no reconcile until it changes or the time is reached.
 struct Settled {
     resource_version: String,
     epoch: u64,
@@ -97,8 +94,8 @@ struct Settled {
 }
 
 impl Controller {
-    /// A controller that does not lead yet. `catalogs` is what [`run`] fills; `external_url` is scheme and
-    /// host of catalog addresses.
+    /// A controller that does not lead yet. [`run`] fills `catalogs`. `external_url` is scheme and host of catalog
+    /// addresses.
     pub fn new(
         service: &Service,
         catalogs: reflector::Store<ClusterCatalog>,
@@ -130,18 +127,18 @@ impl Controller {
         }
     }
 
-    /// From now on this replica asks registries and writes statuses.
+    /// Makes this replica the leader, which polls registries and writes status, and retries all catalogs.
     pub fn lead(&self) {
         self.leading.store(true, Ordering::Release);
         self.tried.lock().clear();
         self.retry_all();
     }
 
-    /// Looks at every catalog again, the failing ones without waiting.
+    /// Requeues every catalog and resets the backoff of failing ones.
     pub fn retry_all(&self) {
         self.reconciles.forget_failures();
         self.epoch.fetch_add(1, Ordering::AcqRel);
-        // A wake-up that is already waiting serves as well.
+        // A full channel already holds a wake-up.
         let _ = self.wake.try_send(());
     }
 
@@ -153,7 +150,7 @@ impl Controller {
         format!("{}/catalogs/{name}", self.external_url)
     }
 
-    /// What is remembered of the catalog, if it is about the content of this image.
+    /// The record of the catalog's last success, if it belongs to the content of this image.
     pub(super) fn record(&self, name: &str, canonical: &str) -> Option<Record> {
         self.records
             .lock()
@@ -162,7 +159,7 @@ impl Controller {
             .map(|(_, record)| record.clone())
     }
 
-    /// What is to be brought here: for a follower, what the leader says is served.
+    /// UID, generation and, for a follower, the digest reference that the leader published.
     pub(super) fn goal<'a>(
         &self,
         catalog: &'a ClusterCatalog,
@@ -171,8 +168,8 @@ impl Controller {
         (catalog.metadata.uid.as_deref(), catalog.metadata.generation, mirrored)
     }
 
-    /// Stands for everything that may make an attempt end otherwise than the one before: what is to be brought
-    /// here, what else people can change in the catalog, and what all catalogs depend on.
+    /// Hash of every input that can change the outcome of an attempt: the goal, labels and annotations, and the
+    /// epoch, which all catalogs share.
     pub(super) fn cause(&self, catalog: &ClusterCatalog) -> i64 {
         let metadata = &catalog.metadata;
         let mut hasher = DefaultHasher::new();
@@ -181,7 +178,7 @@ impl Controller {
         hasher.finish().cast_signed()
     }
 
-    /// Why the content of this image was refused, if it was and nothing changed since.
+    /// The earlier refusal of this image's content, unless its cause changed.
     pub(super) fn refusal(&self, catalog: &ClusterCatalog, canonical: &str) -> Option<Refused> {
         let cause = self.cause(catalog);
         let refusals = self.refusals.lock();
@@ -202,14 +199,14 @@ impl Controller {
         self.tried.lock().remove(name);
     }
 
-    /// Whether each catalog but this one has content here or was tried.
+    /// `true` if every other catalog has content here or was tried.
     pub(super) fn others_were_tried(&self, name: &str) -> bool {
         let (catalogs, tried) = (self.catalogs.state(), self.tried.lock());
         let mut names = catalogs.iter().map(|catalog| catalog.name_any());
         names.all(|other| other == name || tried.contains(&other) || self.store.get(&other).is_some())
     }
 
-    /// How long nothing has to be done for `catalog`, because this very object was brought to where it belongs.
+    /// Time left until the catalog needs a reconcile, `None` if it changed since it settled.
     fn rest(&self, catalog: &ClusterCatalog) -> Option<Duration> {
         let settled = self.settled.lock();
         let known = settled.get(&catalog.name_any())?;
@@ -230,7 +227,7 @@ impl Controller {
         if let Some(wait) = self.reconciles.waiting(&name, Some(self.cause(&catalog))) {
             return Ok(wait);
         }
-        // As it was before: what changes meanwhile is to be looked at.
+        // Read before the attempt: a change during it must cause another reconcile.
         let epoch = self.epoch.load(Ordering::Acquire);
         let attempt = async {
             let done = self.reconcile(&catalog).await;
@@ -255,8 +252,8 @@ impl Controller {
         self.reconciles.run(&name, attempt).await
     }
 
-    /// All catalogs were listed, at the start or after the watch was interrupted: no event tells of those that
-    /// went meanwhile.
+    /// Cleans up after a list of all catalogs, at the start or after the watch was interrupted: no event reports
+    /// catalogs deleted meanwhile.
     fn on_listed(self: &Arc<Self>) {
         for name in self.store.names() {
             if self.catalogs.get(&reflector::ObjectRef::new(&name)).is_none() {
@@ -266,7 +263,7 @@ impl Controller {
         }
     }
 
-    /// The object is gone, whoever let it go.
+    /// Removes the content of a deleted catalog, with or without our finalizer.
     async fn on_gone(&self, name: String) {
         if self.catalogs.get(&reflector::ObjectRef::new(&name)).is_none() {
             self.unpacks.end(&name).await;
@@ -274,7 +271,7 @@ impl Controller {
         let (store, catalogs) = (Arc::clone(&self.store), self.catalogs.clone());
         let gone = name.clone();
         let removed = tokio::task::spawn_blocking(move || {
-            // One made anew has content of its own.
+            // A catalog recreated under the same name has content of its own.
             let is_gone = catalogs.get(&reflector::ObjectRef::new(&gone)).is_none();
             if is_gone { store.remove(&gone).map(|()| true) } else { Ok(false) }
         });
@@ -282,22 +279,22 @@ impl Controller {
             Ok(Ok(true)) => self.forget(&name),
             Ok(Ok(false)) => {}
             Ok(Err(error)) => {
-                tracing::error!(catalog = name, %error, "content of a deleted catalog not removed")
+                tracing::error!(catalog = name, %error, "failed to remove content of a deleted catalog")
             }
-            Err(error) => tracing::error!(catalog = name, %error, "removing content failed"),
+            Err(error) => tracing::error!(catalog = name, %error, "content removal task failed"),
         }
     }
 }
 
-/// Up to 1 % later, so that catalogs do not poll in step.
+/// Adds up to 1 % to `delay`, so that catalogs do not poll at the same time.
 pub(super) fn with_jitter(delay: Duration) -> Duration {
-    // Each hasher of this kind is seeded anew.
+    // Each `RandomState` has a new seed.
     let random = u16::try_from(RandomState::new().hash_one(()) >> 48).unwrap_or_default();
     delay.mul_f64(1.0 + 0.01 * f64::from(random) / f64::from(u16::MAX))
 }
 
-/// Reconciles until `stop`, then lets running reconciles end. `listed` is cancelled when all catalogs that
-/// existed at the start are known.
+/// Reconciles until `stop`, then waits for running reconciles. `listed` is cancelled when all catalogs that existed
+/// at the start are known.
 pub async fn run(
     controller: Arc<Controller>,
     writer: Writer<ClusterCatalog>,
@@ -305,7 +302,7 @@ pub async fn run(
     stop: CancellationToken,
 ) {
     let reader = writer.as_reader();
-    // Deletions included: a catalog may go without our finalizer.
+    // Deletions included: a catalog without our finalizer can disappear at once.
     let events = reflector(writer, watcher(controller.api.clone(), watcher::Config::default()));
     let on_listed = Arc::clone(&controller);
     let events = announce_listed(events.default_backoff(), listed.clone()).inspect_ok(move |event| {
@@ -338,10 +335,10 @@ pub async fn run(
                 match result {
                     Ok(_) => {}
                     Err(controller::Error::ObjectNotFound(gone)) => {
-                        // Not here: removing gigabytes would hold up the others.
+                        // In a task of its own: removing gigabytes would delay other events.
                         tokio::spawn(async move { controller.on_gone(gone.name).await });
                     }
-                    Err(error) => tracing::warn!(%error, "watching catalogs"),
+                    Err(error) => tracing::warn!(%error, "watch of catalogs failed"),
                 }
             }
         })
@@ -353,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jitter_is_up_to_one_percent_and_differs() {
+    fn jitter_adds_up_to_one_percent_and_varies() {
         let minute = Duration::from_secs(60);
         let delays: Vec<_> = (0..100).map(|_| with_jitter(minute)).collect();
         assert!(delays.iter().all(|delay| (minute..=Duration::from_millis(60_600)).contains(delay)));

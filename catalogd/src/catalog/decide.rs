@@ -1,4 +1,4 @@
-//! What a reconcile has to do (docs/design/catalogd.md#reconcile-order). Pure and total.
+//! The next step of a reconcile (docs/design/catalogd.md#reconcile-order). Pure and total.
 
 use std::time::Duration;
 
@@ -8,69 +8,69 @@ use olm_api::conditions::{reasons, types};
 use olm_api::{ClusterCatalog, annotations, finalizers, labels};
 use tokio::time::Instant;
 
-/// What the leader remembers of its last success with a catalog; lost with the process.
+/// The leader's last success with a catalog. Held in memory only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// UID of the object: another one of the same name has nothing to do with it.
+    /// UID of the object. A recreated object of the same name does not match.
     pub uid: Option<String>,
     /// Generation that was resolved.
     pub generation: i64,
-    /// When this process first served the content: `status.lastUnpacked`.
+    /// First time that this process served the content: `status.lastUnpacked`.
     pub unpacked_at: Timestamp,
-    /// When the registry was last asked; a step of the wall clock must not change when it is asked next.
+    /// Time of the last poll. Monotonic, so that a step of the wall clock does not move the next poll.
     pub last_poll: Option<Instant>,
-    /// The request to refresh that was followed.
+    /// Value of the refresh annotation that was served last.
     pub refresh: Option<String>,
 }
 
-/// What is known when deciding.
+/// Inputs of [`decide`].
 #[derive(Clone, Copy, Debug)]
 pub struct Observed<'a> {
     /// The object.
     pub catalog: &'a ClusterCatalog,
-    /// The image by digest whose content is held here.
+    /// Digest reference of the image whose content this replica holds.
     pub held: Option<&'a str>,
-    /// Whether the present signature policy has accepted that content.
+    /// `true` if the present signature policy has accepted that content.
     pub verified: bool,
-    /// The leader's memory of that content.
+    /// The leader's record of that content.
     pub record: Option<&'a Record>,
-    /// Whether this replica leads.
+    /// `true` if this replica leads.
     pub leading: bool,
-    /// The time.
+    /// Time of the decision.
     pub now: Instant,
 }
 
-/// What to do.
+/// The next step for a catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Nothing concerns us.
+    /// Do nothing.
     Nothing,
-    /// Switched off: remove the content, say so, remove our finalizer.
+    /// Availability mode `Unavailable`: remove the content, write the status, remove our finalizer.
     Withdraw,
-    /// Being deleted: remove the content, say so, remove our finalizer.
+    /// Being deleted: remove the content, write the status, remove our finalizer.
     Finalize,
-    /// Put our finalizer and the name label on the object; the update wakes us again.
+    /// Add our finalizer and the name label. The update causes the next reconcile.
     Adopt,
-    /// The spec cannot be carried out: terminal, with this message.
+    /// Report a terminal error with this message: the spec cannot be carried out.
     Refuse(String),
     /// Resolve the image and pull it unless its content is held.
     Unpack {
         /// The reference to resolve.
         image: String,
-        /// Why, for the log.
+        /// Reason for the log.
         reason: &'static str,
     },
-    /// Have the signature policy judge the content that is held, then do this.
+    /// Verify the held content by the signature policy, then take this step.
     Verify(Box<Decision>),
-    /// The content is right: make the status say so, and look again after the time.
+    /// Write the status of served content, and requeue after the time.
     Publish(Option<Duration>),
-    /// Follower: hold the content of this digest reference.
+    /// Follower: pull the content of this digest reference.
     Mirror(String),
-    /// Follower: drop the content, quietly.
+    /// Follower: remove the content. Writes no status.
     Drop,
 }
 
-/// Decides; checks stand in the order of docs/design/catalogd.md#reconcile-order.
+/// Chooses the next step. The checks stand in the order of docs/design/catalogd.md#reconcile-order.
 pub fn decide(observed: Observed<'_>) -> Decision {
     let catalog = observed.catalog;
     if !observed.leading {
@@ -109,7 +109,7 @@ pub fn decide(observed: Observed<'_>) -> Decision {
     if is_unverified { Decision::Verify(Box::new(next)) } else { next }
 }
 
-/// Followers hold what the status says is served, and nothing else.
+/// The next step of a follower: hold exactly the content that the status names.
 fn follow(catalog: &ClusterCatalog, held: Option<&str>) -> Decision {
     match served_reference(catalog) {
         Some(reference) if held == Some(reference) => Decision::Nothing,
@@ -119,14 +119,14 @@ fn follow(catalog: &ClusterCatalog, held: Option<&str>) -> Decision {
     }
 }
 
-/// The digest reference that the status says is served.
+/// Digest reference in the status, if the catalog is served.
 pub fn served_reference(catalog: &ClusterCatalog) -> Option<&str> {
     let reference = &catalog.status.as_ref()?.resolved_source.as_ref()?.image.ref_;
     catalog.is_true(types::SERVING).then_some(reference.as_str())
 }
 
-/// Whether the current generation was resolved to the held image: by this process, or by one before it, as
-/// the status tells.
+/// `true` if the current generation was resolved to the held image, by this process or, according to the status, by
+/// an earlier one.
 fn is_resolved_for_generation(catalog: &ClusterCatalog, held: &str, record: Option<&Record>) -> bool {
     if let Some(record) = record {
         return Some(record.generation) == catalog.metadata.generation;
@@ -138,13 +138,13 @@ fn is_resolved_for_generation(catalog: &ClusterCatalog, held: &str, record: Opti
         })
 }
 
-/// What the annotation says when somebody asked for a refresh.
+/// Value of the refresh annotation, if set.
 pub fn refresh_requested(catalog: &ClusterCatalog) -> Option<&str> {
     catalog.metadata.annotations.as_ref()?.get(annotations::EXT_REFRESH_REQUESTED_AT).map(String::as_str)
 }
 
-/// Whether somebody asked for a poll that was not made yet. A process that remembers nothing goes by the times:
-/// asked for after the content came here.
+/// `true` if a refresh was requested and not made yet. Without a record the times decide: requested after the
+/// content was unpacked.
 fn refresh_is_due(catalog: &ClusterCatalog, record: Option<&Record>) -> bool {
     let Some(requested) = refresh_requested(catalog) else {
         return false;
@@ -158,7 +158,7 @@ fn refresh_is_due(catalog: &ClusterCatalog, record: Option<&Record>) -> bool {
     }
 }
 
-/// Time left until the next poll, zero where it is due; `None` where the image is not polled.
+/// Time left until the next poll, zero if it is due. `None` if the image is not polled.
 fn poll_due(image: &ImageSource, record: Option<&Record>, now: Instant) -> Option<Duration> {
     let interval = poll_interval(image)?;
     let Some(last) = record.and_then(|record| record.last_poll) else {
@@ -167,14 +167,14 @@ fn poll_due(image: &ImageSource, record: Option<&Record>, now: Instant) -> Optio
     Some(interval.saturating_sub(now.saturating_duration_since(last)))
 }
 
-/// `pollIntervalMinutes`, at most what timers can count.
+/// `pollIntervalMinutes`, capped at what timers support.
 pub fn poll_interval(image: &ImageSource) -> Option<Duration> {
     const LONGEST_MINUTES: u64 = 150_000_000;
     let minutes = u64::try_from(image.poll_interval_minutes?).unwrap_or(1).clamp(1, LONGEST_MINUTES);
     Some(Duration::from_secs(minutes * 60))
 }
 
-/// The image of the source, or the message of the terminal error (docs/design/catalogd.md#reconcile-order).
+/// The image source, or the message of the terminal error (docs/design/catalogd.md#reconcile-order).
 pub fn image(catalog: &ClusterCatalog) -> Result<&ImageSource, String> {
     let source = &catalog.spec.source;
     if source.type_ != CatalogSourceType::Image {
@@ -187,7 +187,7 @@ pub fn image(catalog: &ClusterCatalog) -> Result<&ImageSource, String> {
         .ok_or_else(|| format!("terminal error: error parsing ClusterCatalog {name:?}, image source is nil"))
 }
 
-/// Whether the object carries our finalizer.
+/// `true` if the object carries our finalizer.
 pub fn has_finalizer(catalog: &ClusterCatalog) -> bool {
     let finalizers = catalog.metadata.finalizers.iter().flatten();
     finalizers.into_iter().any(|finalizer| finalizer == finalizers::DELETE_SERVER_CACHE)
@@ -208,7 +208,7 @@ mod tests {
     const DIGEST: &str =
         "r.example/a/b@sha256:1111111111111111111111111111111111111111111111111111111111111111";
 
-    /// A catalog that is served from [`DIGEST`], with changes merged in.
+    /// A catalog served from [`DIGEST`], with `change` merged in.
     fn catalog(change: Value) -> ClusterCatalog {
         let mut object = json!({
             "metadata": {"name": "cat", "generation": 2, "finalizers": [finalizers::DELETE_SERVER_CACHE],
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_leader() {
+    fn leader_decision_follows_reconcile_order() {
         let poll = json!({"spec": {"source": {"image": {"pollIntervalMinutes": 10}}}});
         let minutes = |n: u64| Some(Duration::from_secs(n * 60));
         let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
@@ -298,7 +298,7 @@ mod tests {
                 unpack("catalog generation differs from observed generation"),
             ),
             (
-                "changed while we were down",
+                "changed while the server was down",
                 json!({"metadata": {"generation": 3}}),
                 Some(DIGEST),
                 None,
@@ -329,11 +329,11 @@ mod tests {
             leading: true,
             now: clock(0),
         };
-        // Held content that the status does not name was brought here before something went wrong.
+        // Held content that the status does not name: an attempt before failed after storing it.
         let moved = catalog(json!({}));
         let expect = unpack("catalog generation differs from observed generation");
         assert_eq!(decide(observed(&moved, Some("r.example/a/b@sha256:2"))), expect);
-        // Case catalogd-42: only foreign finalizers are left
+        // Case catalogd-42: only finalizers of others are left.
         let mut foreign = catalog(deleted.clone());
         foreign.metadata.finalizers = Some(vec!["example.org/x".to_owned()]);
         assert_eq!(decide(observed(&foreign, None)), Decision::Nothing);
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn unverified_content_is_verified_before_the_next_step() {
+    fn unverified_content_is_verified_before_next_step() {
         let verify = |next: Decision| Decision::Verify(Box::new(next));
         let polled = json!({"spec": {"source": {"image": {"pollIntervalMinutes": 5}}}});
         let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
@@ -370,7 +370,7 @@ mod tests {
 
     // docs/design/additions.md#annotations
     #[test]
-    fn refreshes() {
+    fn refresh_annotation_unpacks_once() {
         let asked = |value: &str| {
             let mut catalog =
                 catalog(json!({"metadata": {"annotations": {annotations::EXT_REFRESH_REQUESTED_AT: value}}}));
@@ -383,7 +383,7 @@ mod tests {
             ("x", record(2, None), &refresh),
             ("x", Some(followed("x")), &Decision::Publish(None)),
             ("y", Some(followed("x")), &refresh),
-            // After a restart, by the times.
+            // After a restart the times decide.
             ("x", None, &Decision::Publish(None)),
             ("1970-01-12T13:46:40Z", None, &Decision::Publish(None)),
             ("1970-01-12T13:46:41Z", None, &refresh),
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn another_object_of_the_same_name_is_resolved_anew() {
+    fn recreated_catalog_ignores_record_of_old_uid() {
         let mut catalog = catalog(json!({"metadata": {"uid": "new"}}));
         catalog.status = None;
         let record = Record { uid: Some("old".to_owned()), ..record(2, None).unwrap() };
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn followers() {
+    fn follower_mirrors_served_digest_or_drops_content() {
         let other = "r.example/a/b@sha256:2";
         let mut stopped = catalog(json!({}));
         stopped.status = None;
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals() {
+    fn poll_interval_is_clamped() {
         let interval =
             |minutes| poll_interval(&ImageSource { ref_: String::new(), poll_interval_minutes: minutes });
         assert_eq!(interval(None), None);

@@ -1,5 +1,5 @@
-//! What `/metrics` says about catalogs (docs/design/additions.md#metrics). Every replica says it: what is served by the
-//! status, which all share, and how much by what this one holds.
+//! Metrics of catalogs (docs/design/additions.md#metrics), exported by every replica. Serving comes from the status
+//! and is the same everywhere. Bytes are those that this replica holds.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 
 use crate::content::Store;
 
-/// Exports the metrics about the catalogs in `catalogs`, and what `store` holds of them.
+/// Registers the metrics of the catalogs in `catalogs` and of their content in `store`.
 pub fn register(metrics: &Metrics, catalogs: reflector::Store<ClusterCatalog>, store: Arc<Store>) {
     let classic = metrics.has_classic_names();
     metrics.register_collector(CatalogMetrics { catalogs, store, classic });
@@ -98,7 +98,7 @@ mod tests {
 
     // Case additions-a53
     #[test]
-    fn catalogs_and_what_is_held_of_them() {
+    fn metrics_report_catalogs_and_held_bytes() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("root");
         fs::create_dir(&root).unwrap();

@@ -1,8 +1,7 @@
 //! The ClusterCatalog controller (docs/design/catalogd.md#controller): observe, [`decide`], act, [`status`].
 //!
-//! Every replica reconciles every catalog and holds content; only the leader asks registries what a tag means
-//! and writes to the API. Followers take the digest that the leader put into the status. [`measures`] is for `/metrics`,
-//! [`notices`] for Events.
+//! Every replica reconciles every catalog and holds content. Only the leader resolves tags at registries and writes
+//! to the API. Followers pull the digest in the status. [`measures`] is for `/metrics`, [`notices`] for Events.
 
 mod controller;
 pub mod decide;
@@ -17,7 +16,7 @@ use olm_api::ClusterCatalog;
 
 pub use controller::{Controller, run};
 
-/// Whether a catalog exists and its status says that it is served.
+/// `true` if the catalog exists and its status has the condition `Serving=True` and an image.
 pub fn is_served(catalogs: &reflector::Store<ClusterCatalog>, name: &str) -> bool {
     let catalog = catalogs.get(&reflector::ObjectRef::new(name));
     catalog.is_some_and(|catalog| decide::served_reference(&catalog).is_some())

@@ -1,24 +1,24 @@
-//! What is worth an Event about a catalog (docs/design/additions.md#events): new content, and attempts that fail. Pure,
-//! and read off the step from one status to the next, so that a restart repeats nothing.
+//! Events about a catalog (docs/design/additions.md#events): new content, and failed attempts. Pure. An Event
+//! follows from the transition between two statuses, so a restart repeats none.
 
 use olm_api::ClusterCatalogStatus;
 use olm_api::conditions::{self, reasons, types};
 
-/// Other content is served than before.
+/// Event reason: the catalog serves other content than before.
 pub const UPDATED: &str = "CatalogUpdated";
-/// The content could not be brought here, whatever is served meanwhile.
+/// Event reason: new content could not be unpacked. Older content may still be served.
 pub const UNAVAILABLE: &str = "CatalogUnavailable";
 
-/// What the step says.
+/// An Event with its note.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// Under [`UPDATED`].
+    /// With reason [`UPDATED`].
     Updated(String),
-    /// Under [`UNAVAILABLE`].
+    /// With reason [`UNAVAILABLE`].
     Unavailable(String),
 }
 
-/// What is news in `next`; `old` is the status before it.
+/// The Event for the transition from `old` to `next`, if any.
 pub fn news(old: Option<&ClusterCatalogStatus>, next: &ClusterCatalogStatus) -> Option<Notice> {
     if let Some(cause) = trouble(next) {
         let is_told = old.and_then(trouble) == Some(cause);
@@ -29,19 +29,19 @@ pub fn news(old: Option<&ClusterCatalogStatus>, next: &ClusterCatalogStatus) -> 
     (!is_told).then(|| Notice::Updated(format!("content of {image} is served")))
 }
 
-/// Whether the last attempt worked: a failure is news when it comes again.
+/// `true` if the last attempt succeeded, so that a later failure is reported again.
 pub fn is_over(next: &ClusterCatalogStatus) -> bool {
     trouble(next).is_none()
 }
 
-/// Why the last attempt failed.
+/// Message of the last attempt, if it failed.
 fn trouble(status: &ClusterCatalogStatus) -> Option<&str> {
     let progressing = conditions::find(&status.conditions, types::PROGRESSING)?;
     let failed = [reasons::RETRYING, reasons::BLOCKED].contains(&progressing.reason.as_str());
     failed.then_some(progressing.message.as_str())
 }
 
-/// The image by digest, where it is served.
+/// Digest reference of the image, if it is served.
 fn served(status: &ClusterCatalogStatus) -> Option<&str> {
     let resolved = status.resolved_source.as_ref()?;
     conditions::is_true(&status.conditions, types::SERVING).then_some(resolved.image.ref_.as_str())
@@ -69,7 +69,7 @@ mod tests {
 
     // docs/design/additions.md#events
     #[test]
-    fn only_transitions_are_news() {
+    fn event_only_on_status_transition() {
         let first = status("Succeeded", "", Some("r/c@sha256:1"));
         let second = status("Succeeded", "", Some("r/c@sha256:2"));
         let stuck = status("Retrying", "no route", Some("r/c@sha256:1"));

@@ -1,5 +1,6 @@
-//! When a replica is ready (docs/design/architecture.md#every-replica-serves-content): once it holds what was being served when it started, or
-//! after 20 s. Never because of leadership, so that a rollout cannot wait for itself.
+//! Readiness of a replica (docs/design/architecture.md#every-replica-serves-content): it holds what was being
+//! served when it started, or 20 s have passed. Independent of leadership, so that a rollout cannot wait for
+//! itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,12 +15,13 @@ use tokio_util::sync::CancellationToken;
 use super::decide::served_reference;
 use crate::content::Store;
 
-/// Name of the check.
+/// Name of the readiness check.
 pub const CHECK: &str = "catalog-content";
 const PATIENCE: Duration = Duration::from_secs(20);
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// Makes [`CHECK`] hold once caught up after `listed`; returns then.
+/// Sets [`CHECK`] to ready when, after `listed`, the store holds what was served at the start, or after 20 s. Then
+/// returns.
 pub async fn watch_readiness(
     readiness: Readiness,
     store: Arc<Store>,
@@ -34,12 +36,12 @@ pub async fn watch_readiness(
         }
     };
     if tokio::time::timeout(PATIENCE, caught_up).await.is_err() {
-        tracing::warn!("ready although not all served catalogs are loaded yet");
+        tracing::warn!("became ready before all served catalogs were loaded");
     }
     readiness.ready(CHECK);
 }
 
-/// Image by digest of every catalog that is served.
+/// Digest reference of every served catalog, by name.
 fn served(catalogs: &reflector::Store<ClusterCatalog>) -> BTreeMap<String, String> {
     let state = catalogs.state();
     let one =
@@ -47,7 +49,7 @@ fn served(catalogs: &reflector::Store<ClusterCatalog>) -> BTreeMap<String, Strin
     state.iter().filter_map(one).collect()
 }
 
-/// How many catalogs of the start are still served as then, but not from here.
+/// Number of catalogs that are served as at the start, but not held here.
 fn missing(store: &Store, at_start: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> usize {
     let is_missing = |(name, canonical): &(&String, &String)| {
         now.get(*name) == Some(*canonical)

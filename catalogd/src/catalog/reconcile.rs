@@ -1,4 +1,4 @@
-//! One reconcile of one catalog: carries out what [`super::decide`] says.
+//! One reconcile of one catalog: carries out the decision of [`super::decide`].
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ use super::notices::{self, Notice};
 use super::status::{Outcome, next};
 use crate::content::{Snapshot, UnpackDirectory, WriteError};
 
-/// Nice value of storing: a quarter of a processor that readers want whole.
+/// Nice value of threads that store content: requests take precedence. It gets a quarter of a contended processor.
 const BACKGROUND: i32 = 5;
 
-/// Work on the content of a catalog that may outlast a reconcile.
+/// Background work on a catalog's content.
 #[derive(Clone, Debug)]
 enum Work {
     /// Unpacks this image.
@@ -38,19 +38,19 @@ enum Work {
     Verify(Option<String>),
 }
 
-/// Why content could not be brought here.
+/// Error of unpacking or verifying content.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum UnpackError {
     #[error("source catalog content: {0}")]
     Pull(#[from] PullError),
     #[error("error storing fbc: {0}")]
     Store(#[from] WriteError),
-    /// The same image was refused before; nothing is pulled again.
+    /// The same image was refused before and is not pulled again.
     #[error("{}", .0.message)]
     Refused(Refused),
     #[error("error storing fbc: {0}")]
     Disk(#[from] std::io::Error),
-    /// A process before this one did not survive the image.
+    /// An earlier process ended while it unpacked the image.
     #[error(
         "source catalog content: catalogd ended while it unpacked image {0}: it is unpacked again after all other catalogs"
     )]
@@ -69,12 +69,12 @@ impl UnpackError {
         }
     }
 
-    /// Whether the signature policy refuses the image for certain.
+    /// `true` if the signature policy definitely rejects the image.
     fn is_rejected(&self) -> bool {
         matches!(self, Self::Pull(error) if error.is_rejected())
     }
 
-    /// Whether the same image fails in the same way each time.
+    /// `true` if every attempt with the same image fails in the same way.
     fn is_of_the_content(&self) -> bool {
         match self {
             Self::Pull(error) => error.is_of_the_content(),
@@ -85,7 +85,7 @@ impl UnpackError {
 }
 
 impl Controller {
-    /// Brings content, status and finalizer of one catalog to where they belong.
+    /// Reconciles content, status and finalizer of one catalog.
     pub(super) async fn reconcile(self: &Arc<Self>, catalog: &ClusterCatalog) -> Result<Done, Failure> {
         let name = catalog.name_any();
         let held = self.store.get(&name);
@@ -137,7 +137,7 @@ impl Controller {
         }
     }
 
-    /// Finalizer and name label in one write, which fails if somebody wrote in between. The update wakes us.
+    /// Adds finalizer and name label in one patch with the resourceVersion. The update causes the next reconcile.
     async fn adopt(&self, catalog: &ClusterCatalog) -> Result<Done, Failure> {
         let mut finalizers = catalog.metadata.finalizers.clone().unwrap_or_default();
         if !has_finalizer(catalog) {
@@ -154,7 +154,7 @@ impl Controller {
         Ok(unsettled())
     }
 
-    /// Content first, then the status that tells of it, then the finalizer that lets the object go.
+    /// Removes the content, then writes the status, then removes the finalizer.
     async fn remove(&self, catalog: &ClusterCatalog, outcome: &Outcome<'_>) -> Result<Done, Failure> {
         let name = catalog.name_any();
         if let Err(error) = self.drop_content(&name).await {
@@ -177,7 +177,7 @@ impl Controller {
         Ok(unsettled())
     }
 
-    /// The registry answered: remember when, and publish.
+    /// Records the time of the poll and publishes the content.
     async fn unpacked(&self, catalog: &ClusterCatalog) -> Result<Done, Failure> {
         let interval = image(catalog).ok().and_then(poll_interval);
         self.remember(catalog, Some(Instant::now()));
@@ -202,8 +202,8 @@ impl Controller {
         Ok(settled(&catalog, again.map(with_jitter)))
     }
 
-    /// What the leader knows of the content held now. Content that this process has not served before counts
-    /// as unpacked now.
+    /// Records the success with the held content. Content that this process has not served before gets the present
+    /// time as `lastUnpacked`.
     fn remember(&self, catalog: &ClusterCatalog, last_poll: Option<Instant>) -> Record {
         let name = catalog.name_any();
         let held = self.store.get(&name).map(|held| held.canonical().to_owned()).unwrap_or_default();
@@ -219,7 +219,8 @@ impl Controller {
         record
     }
 
-    /// Does the work beyond this reconcile where it takes long; the error of a reconcile that ends before.
+    /// Runs the work in a background task that may outlast this reconcile, which then ends with a pending
+    /// `Failure`.
     async fn in_background(
         self: &Arc<Self>,
         catalog: &ClusterCatalog,
@@ -233,10 +234,10 @@ impl Controller {
                     Work::Unpack(image) => (Some(image), Ok(())),
                     Work::Verify(next) => (next, controller.verify_held(&catalog, &stop).await),
                 };
-                // Another image may come, whatever becomes of the one that is held.
+                // Unpack even if the held content failed verification: the next image may pass.
                 let Some(image) = image else { return verified };
                 match (controller.unpack(&catalog, &image, &stop).await, verified) {
-                    // What was withdrawn is not served any more, whatever else is wrong.
+                    // The rejection takes precedence, because the rejected content is no longer served.
                     (Err(_), Err(rejected)) if rejected.is_rejected() => Err(rejected),
                     (unpacked, _) => unpacked,
                 }
@@ -246,7 +247,7 @@ impl Controller {
         outcome.map_err(|_| Failure::pending(RESYNC))
     }
 
-    /// The image of the held content, under the name that it was verified under last, or came here under.
+    /// The held image, under the reference that was verified last, or else the one it was pulled under.
     fn held_image(&self, name: &str, held: &Snapshot) -> Option<CanonicalRef> {
         let verified = self.store.verification(name).and_then(|verification| verification.image());
         verified.filter(|image| image.to_string() == held.canonical()).or_else(|| {
@@ -262,7 +263,7 @@ impl Controller {
         self.puller.verification(&image).is_ok_and(is_verified)
     }
 
-    /// Verifies the held content by the present signature policy, and removes it if refused.
+    /// Verifies the held content by the present signature policy. Removes it if rejected.
     async fn verify_held(
         &self,
         catalog: &ClusterCatalog,
@@ -275,18 +276,18 @@ impl Controller {
         if let Err(error) = &verified
             && error.is_rejected()
         {
-            tracing::warn!(catalog = name, image = %image, %error, "content withdrawn");
+            tracing::warn!(catalog = name, image = %image, %error, "content is rejected by the signature policy");
             self.forget(&name);
             let store = self.store.clone();
             let removed = tokio::task::spawn_blocking(move || store.remove(&name)).await;
             if let Err(error) = removed.map_err(std::io::Error::other)? {
-                tracing::error!(%error, "files of withdrawn content not removed");
+                tracing::error!(%error, "failed to remove files of rejected content");
             }
         }
         verified
     }
 
-    /// Verifies a held image by the present signature policy.
+    /// Verifies a held image by the present signature policy, unless that was done before.
     async fn verify(
         &self,
         name: &str,
@@ -304,8 +305,8 @@ impl Controller {
         Ok(self.store.set_verification(name, &verified.ok_or(UnpackError::Superseded)??)?)
     }
 
-    /// Resolves `image` and brings its content here, unless that content is held already. `stop` ends network traffic,
-    /// which may take long and may never end well; what has arrived is stored nevertheless.
+    /// Resolves `image`, pulls and stores its content unless it is held already. `stop` interrupts network traffic
+    /// only. A complete pull is still stored.
     async fn unpack(
         &self,
         catalog: &ClusterCatalog,
@@ -332,7 +333,7 @@ impl Controller {
         })
     }
 
-    /// Holds images back that ended a process before: one at a time, after all other catalogs and a growing wait.
+    /// Delays images that ended an earlier process: one at a time, after all other catalogs and a growing wait.
     fn turn(&self, name: &str, image: &CanonicalRef) -> Result<Option<SemaphorePermit<'_>>, UnpackError> {
         let Some(suspect) = self.store.suspect(image.digest().as_str()) else {
             return Ok(None);
@@ -364,7 +365,7 @@ impl Controller {
         if stored.as_ref().map_or_else(UnpackError::is_of_the_content, |()| true) {
             directory.survived();
         }
-        // Up to gigabytes of files: not on this thread.
+        // Blocking: removes up to gigabytes of files.
         tokio::task::spawn_blocking(move || drop(directory)).await.map_err(std::io::Error::other)?;
         stored
     }
@@ -374,7 +375,7 @@ impl Controller {
         tokio::task::spawn_blocking(move || store.unpack_directory(&name, digest.as_str())).await?
     }
 
-    /// Reads and writes the whole content, few at a time.
+    /// Parses and stores the content. At most `STORING` catalogs at a time.
     async fn store_content(&self, name: &str, root: PathBuf, canonical: String) -> Result<(), UnpackError> {
         let permit = self.storing.acquire().await.map_err(std::io::Error::other)?;
         let (store, catalog) = (self.store.clone(), name.to_owned());
@@ -392,7 +393,7 @@ impl Controller {
         tokio::task::spawn_blocking(move || store.remove(&name)).await?
     }
 
-    /// Reports that content could not be brought here, or is not accepted any more.
+    /// Reports that content could not be unpacked, or was rejected by the signature policy.
     async fn not_unpacked(&self, catalog: &ClusterCatalog, error: &UnpackError) -> Result<Done, Failure> {
         let message = error.to_string();
         if error.is_rejected() && self.store.get(&catalog.name_any()).is_none() {
@@ -402,7 +403,7 @@ impl Controller {
         self.fail(catalog, &message, error.is_terminal()).await
     }
 
-    /// Tells the user what went wrong, and the caller that it did.
+    /// Writes the failure to the status and returns it.
     async fn fail(&self, catalog: &ClusterCatalog, message: &str, terminal: bool) -> Result<Done, Failure> {
         let failure = Failure::new(message, terminal);
         match self.write(catalog, &Outcome::Failed { message, terminal }).await {
@@ -411,7 +412,7 @@ impl Controller {
         }
     }
 
-    /// Writes the status of `outcome` if it differs; returns the object as it is then.
+    /// Writes the status of `outcome` if it differs. Returns the written object.
     async fn write(
         &self,
         catalog: &ClusterCatalog,
@@ -424,7 +425,7 @@ impl Controller {
         Ok(written.unwrap_or_else(|| catalog.clone()))
     }
 
-    /// Says what is news in the status that was written.
+    /// Publishes the Event for the change of status, if any.
     fn tell(&self, catalog: &ClusterCatalog, next: &ClusterCatalogStatus) {
         let about = catalog.object_ref(&());
         if notices::is_over(next) {
@@ -448,19 +449,19 @@ impl Controller {
         let patched = within_deadline(self.api.patch_metadata(&name, &PatchParams::default(), &patch)).await;
         match patched {
             Ok(_) => Ok(()),
-            // Gone already: there is nothing left to hold on to.
+            // Deleted already: no finalizer to remove.
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             Err(error) => Err(Failure::write("error updating finalizers", &error)),
         }
     }
 }
 
-/// Nothing is left to do for the object as it is now.
+/// No reconcile until the object changes or the delay `again` has passed.
 fn settled(catalog: &ClusterCatalog, again: Option<Duration>) -> Done {
     Done { resource_version: catalog.resource_version(), again }
 }
 
-/// The next event goes on.
+/// The next event causes a reconcile.
 fn unsettled() -> Done {
     Done { resource_version: None, again: None }
 }
@@ -473,15 +474,15 @@ fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
-/// Runs `work` on a thread of its own that yields the processor to those who answer readers.
+/// Runs `work` on a thread of its own with low priority, so that requests take precedence.
 async fn in_background<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> std::io::Result<T> {
     let (sender, done) = tokio::sync::oneshot::channel();
     std::thread::Builder::new().name("store".to_owned()).spawn(move || {
-        // On Linux a priority is the calling thread's alone.
+        // On Linux the priority applies to the calling thread only.
         if let Err(error) = rustix::process::setpriority_process(None, BACKGROUND) {
-            tracing::debug!(%error, "storing with the priority of everything else");
+            tracing::debug!(%error, "failed to lower the priority of storing");
         }
-        // Nobody waits any more when the process stops.
+        // The receiver is dropped when the process stops.
         let _ = sender.send(work());
     })?;
     done.await.map_err(std::io::Error::other)

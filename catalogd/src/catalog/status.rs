@@ -1,4 +1,4 @@
-//! The status that belongs to an outcome (docs/design/api.md#clustercatalog-conditions,
+//! The status for an outcome (docs/design/api.md#clustercatalog-conditions,
 //! docs/design/catalogd.md#catalog-conditions). Pure.
 
 use jiff::Timestamp;
@@ -11,35 +11,35 @@ const UNPACKED: &str = "Successfully unpacked and stored content from resolved s
 const SERVING: &str = "Serving desired content from resolved source";
 const SWITCHED_OFF: &str = "Catalog availability mode is set to Unavailable";
 
-/// What came of a reconcile.
+/// Outcome of a reconcile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome<'a> {
-    /// The right content is served.
+    /// The desired content is served.
     Served {
-        /// The image by digest.
+        /// Digest reference of the image.
         canonical: &'a str,
-        /// Address of the catalog's endpoints.
+        /// Base URL of the catalog's endpoints.
         base_url: &'a str,
-        /// When this process first served this content.
+        /// First time that this process served this content.
         unpacked_at: Timestamp,
     },
-    /// The attempt broke; what is served stays served.
+    /// The attempt failed. Content served before stays available.
     Failed {
-        /// Text for people.
+        /// Condition message.
         message: &'a str,
-        /// Whether only a change of the spec can help.
+        /// `true` if only a change of the spec can help.
         terminal: bool,
     },
-    /// The signature policy refuses the image, and no other content is held.
+    /// The signature policy rejects the image, and no other content is held.
     Rejected(&'a str),
-    /// The content was removed because the catalog is switched off.
+    /// The content was removed because the availability mode is `Unavailable`.
     Withdrawn,
     /// The content was removed because the catalog is being deleted.
     Removed,
 }
 
-/// The status after `outcome`; equal to the one before where nothing changed. Conditions of others stay as they are (spec
-/// docs/design/api.md#conditions; case api-39).
+/// The status after `outcome`, equal to the old one if nothing changed. Conditions of other writers are preserved
+/// (docs/design/api.md#conditions; case api-39).
 pub fn next(catalog: &ClusterCatalog, outcome: &Outcome<'_>, now: Timestamp) -> ClusterCatalogStatus {
     let mut status = catalog.status.clone().unwrap_or_default();
     let generation = catalog.metadata.generation;
@@ -66,7 +66,7 @@ pub fn next(catalog: &ClusterCatalog, outcome: &Outcome<'_>, now: Timestamp) -> 
             clear(&mut status);
             let message = sanitize(message);
             set(&mut status, types::PROGRESSING, Status::True, reasons::RETRYING, &message);
-            // Never served, it has no such condition.
+            // A catalog that was never served has no Serving condition.
             if conditions::find(&status.conditions, types::SERVING).is_some() {
                 set(&mut status, types::SERVING, Status::False, reasons::UNAVAILABLE, &message);
             }
@@ -152,7 +152,7 @@ mod tests {
 
     // Cases catalogd-35, catalogd-37, catalogd-40, catalogd-45, api-31, api-35, api-36, api-37, api-38, api-39, api-40
     #[test]
-    fn statuses() {
+    fn outcome_determines_conditions_and_status_fields() {
         let later = "2026-02-02T00:00:00Z";
         let mut failing = served(1);
         failing["conditions"][0] =
@@ -180,8 +180,8 @@ mod tests {
                 status
             }),
             ("again", served(2), outcome_served(), served(2)),
-            ("somebody's condition", strange.clone(), outcome_served(), strange.clone()),
-            ("somebody's condition, switched off", strange, Outcome::Withdrawn, strange_withdrawn),
+            ("foreign condition", strange.clone(), outcome_served(), strange.clone()),
+            ("foreign condition, switched off", strange, Outcome::Withdrawn, strange_withdrawn),
             ("new generation", served(1), outcome_served(), served(2)),
             ("update fails", served(1), Outcome::Failed { message: retry, terminal: false }, failing),
             (

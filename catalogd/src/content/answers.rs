@@ -1,5 +1,4 @@
-//! Answers to queries that were asked before: gathering many short ranges, and compressing, cost more than
-//! sending. Bounded memory.
+//! Cache of query answers, in bounded memory. Gathering many short ranges, and compressing, cost more than sending.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +8,9 @@ use parking_lot::Mutex;
 
 use crate::http::Encoding;
 
-/// Longer answers are not remembered.
+/// Longest cached answer in bytes.
 pub const LONGEST: u64 = 512 << 10;
-/// All remembered answers of a catalog with their queries; at the limit all are forgotten.
+/// Bytes of all cached answers of a catalog with their queries. The cache is cleared at the limit.
 const TOTAL: usize = 4 << 20;
 
 type Key = ([String; 3], Option<Encoding>);
@@ -27,12 +26,12 @@ struct Remembered {
 }
 
 impl Answers {
-    /// The answer to `selector` in this encoding (`None`: plain), if it was remembered.
+    /// The cached answer to `selector` in this encoding (`None`: plain).
     pub fn get(&self, selector: &Selector, encoding: Option<Encoding>) -> Option<Bytes> {
         self.0.lock().answers.get(&key(selector, encoding)).cloned()
     }
 
-    /// Remembers an answer unless it is longer than [`LONGEST`].
+    /// Caches an answer unless it is longer than [`LONGEST`].
     pub fn insert(&self, selector: &Selector, encoding: Option<Encoding>, answer: Bytes) {
         if answer.len() as u64 > LONGEST {
             return;
@@ -58,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_memory_is_bounded() {
+    fn answer_cache_memory_is_bounded() {
         let answers = Answers::default();
         let selector = |name: usize| Selector { name: name.to_string(), ..Selector::default() };
         let longest = usize::try_from(LONGEST).unwrap();

@@ -1,7 +1,7 @@
-//! Images that are being unpacked, by digest, so that the next process knows what ended this one.
+//! Records of images that are being unpacked, by digest, so that the next process knows which image ended this one.
 //!
-//! A file `<cache>/attempts/<digest>` exists while catalogs unpack the image. It has one byte for each process since the last
-//! that came to an end with it.
+//! A file `<cache>/attempts/<digest>` exists while catalogs unpack the image. Its length is the number of
+//! consecutive processes, this one included, that ran an attempt which did not end.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,30 +17,30 @@ use super::store::discard;
 /// Wait after the second attempt that ended the process. Each further one doubles it.
 const FIRST_WAIT: Duration = Duration::from_secs(60);
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
-/// An attempt that ended the process is forgotten after this time.
+/// Age at which an attempt that ended the process is ignored.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 
 /// An image that was being unpacked when an earlier process ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Suspect {
-    /// How many times in a row.
+    /// Number of consecutive crashes.
     pub crashes: u64,
     last: SystemTime,
 }
 
 impl Suspect {
-    /// Whether the wait since the last attempt is over.
+    /// `true` if the wait since the last attempt is over.
     pub fn is_due(&self, now: SystemTime) -> bool {
         let wait = match self.crashes {
             0 | 1 => Duration::ZERO,
             crashes => FIRST_WAIT.saturating_mul(1 << (crashes - 2).min(8)).min(LONGEST_WAIT),
         };
-        // A clock that was set back must not hold an image up.
+        // A clock that was set back must not delay an image.
         now.duration_since(self.last).map_or(true, |passed| passed >= wait)
     }
 }
 
-/// The attempts of this process and the suspects of those before.
+/// The attempts of this process and the suspects of earlier ones.
 #[derive(Clone, Debug)]
 pub(super) struct Attempts {
     directory: PathBuf,
@@ -50,7 +50,7 @@ pub(super) struct Attempts {
 #[derive(Debug, Default)]
 struct State {
     suspects: BTreeMap<String, Suspect>,
-    /// How many catalogs unpack the image.
+    /// Number of catalogs that unpack each image.
     running: BTreeMap<String, usize>,
 }
 
@@ -63,12 +63,12 @@ impl Attempts {
             let metadata = entry.metadata()?;
             let (digest, last) = (entry.file_name().to_string_lossy().into_owned(), metadata.modified()?);
             if last.elapsed().is_ok_and(|age| age > REMEMBERED) {
-                // What stays is forgotten all the same.
+                // Ignored even if it cannot be removed.
                 let _ = fs::remove_file(entry.path());
                 continue;
             }
             let crashes = metadata.len().max(1);
-            tracing::warn!(digest, crashes, "the process before ended while this image was unpacked");
+            tracing::warn!(digest, crashes, "previous process ended while unpacking image");
             state.suspects.insert(digest, Suspect { crashes, last });
         }
         Ok(Self { directory, state: Arc::new(Mutex::new(state)) })
@@ -78,7 +78,7 @@ impl Attempts {
         self.state.lock().suspects.get(digest).copied()
     }
 
-    /// An attempt that ends when dropped. A full disk does not keep it from beginning.
+    /// Starts an attempt, which ends when dropped. A full disk does not prevent it.
     pub(super) fn begin(&self, digest: &str) -> Attempt {
         let mut state = self.state.lock();
         let running = state.running.entry(digest.to_owned()).or_default();
@@ -86,13 +86,13 @@ impl Attempts {
         if *running == 1 {
             let noted = File::options().create(true).append(true).open(self.directory.join(digest));
             if let Err(error) = noted.and_then(|mut file| file.write_all(b".")) {
-                tracing::warn!(digest, %error, "attempt to unpack an image not noted");
+                tracing::warn!(digest, %error, "failed to record start of unpacking");
             }
         }
         Attempt { attempts: self.clone(), digest: digest.to_owned() }
     }
 
-    /// The image of this digest does no harm.
+    /// Clears the suspicion against an image.
     pub(super) fn clear(&self, digest: &str) {
         let mut state = self.state.lock();
         state.suspects.remove(digest);
@@ -101,7 +101,7 @@ impl Attempts {
         }
     }
 
-    /// Ends an attempt, whatever came of it: that proves nothing about a suspect, which may not have been read at all.
+    /// Ends an attempt. Its outcome proves nothing about a suspect, which may not have been read at all.
     fn end(&self, digest: &str) {
         let mut state = self.state.lock();
         let Some(running) = state.running.get_mut(digest) else { return };
@@ -121,12 +121,11 @@ impl Attempts {
         if let Err(error) = written
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(digest, %error, "end of an attempt to unpack an image not noted");
+            tracing::warn!(digest, %error, "failed to record end of unpacking");
         }
     }
 }
 
-/// The unpacking of one image.
 #[derive(Debug)]
 pub(super) struct Attempt {
     attempts: Attempts,
@@ -139,7 +138,7 @@ impl Drop for Attempt {
     }
 }
 
-/// A directory that is removed with all its read-only content when dropped, which also ends the attempt.
+/// A directory that is removed with its read-only content when dropped, which also ends the attempt.
 #[derive(Debug)]
 pub struct UnpackDirectory {
     path: PathBuf,
@@ -151,12 +150,12 @@ impl UnpackDirectory {
         Self { path, attempt }
     }
 
-    /// Where to unpack to: does not exist yet, its parent does.
+    /// Path to unpack to. It does not exist yet, its parent does.
     pub fn destination(&self) -> PathBuf {
         self.path.join("image")
     }
 
-    /// The image was read to its end, or refused for what it holds: it does no harm.
+    /// Clears the suspicion: the image was read to its end, or refused for its content.
     pub fn survived(&self) {
         self.attempt.attempts.clear(&self.attempt.digest);
     }
@@ -173,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attempt_without_end_makes_a_suspect_until_one_ends() {
+    fn unfinished_attempt_makes_image_suspect_until_cleared() {
         let folder = tempfile::tempdir().unwrap();
         let open = || Attempts::open(folder.path().join("attempts")).unwrap();
         let crash = || std::mem::forget(open().begin("sha256:1"));
@@ -185,7 +184,7 @@ mod tests {
         }
         assert!(open().suspect("sha256:2").is_none());
         let attempts = open();
-        // A registry that does not answer proves nothing.
+        // A pull that fails proves nothing.
         drop(attempts.begin("sha256:1"));
         let crashes = |attempts: &Attempts| attempts.suspect("sha256:1").map(|suspect| suspect.crashes);
         assert_eq!((crashes(&attempts), crashes(&open())), (Some(3), Some(3)));
@@ -199,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_of_several_catalogs_count_once_and_until_the_last_ends() {
+    fn attempts_of_several_catalogs_count_once_until_last_ends() {
         let folder = tempfile::tempdir().unwrap();
         let open = || Attempts::open(folder.path().join("attempts")).unwrap();
         let attempts = open();
@@ -212,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn wait_of_a_suspect_doubles_up_to_an_hour() {
+    fn suspect_wait_doubles_up_to_one_hour() {
         let last = SystemTime::now();
         for (crashes, wait) in [(1, 0), (2, 60), (3, 120), (8, 3600), (u64::MAX, 3600)] {
             let (suspect, wait) = (Suspect { crashes, last }, Duration::from_secs(wait));

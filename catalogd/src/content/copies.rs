@@ -1,4 +1,4 @@
-//! Compressed copies of a catalog's data, made once on first demand and sent while they are made.
+//! Compressed copies of a catalog's data, made once on first demand and sent while they are written.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -12,21 +12,21 @@ use tokio::time::timeout;
 use super::read_range;
 use crate::http::Encoding;
 
-/// Compressing takes one core: this process does one at a time, however many clients and catalogs.
+/// Limits compressing to one copy at a time in this process, because each takes a core.
 static COMPRESSING: Semaphore = Semaphore::const_new(1);
-/// How long a request waits for the copies of other catalogs; after that it gets the data as it is.
+/// Maximum wait of a request for the copies of other catalogs. After that it gets uncompressed data.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// After a failure no copy is tried for so long.
+/// Delay after a failure before the next attempt.
 const PAUSE: Duration = Duration::from_secs(60);
-/// Bytes read at once.
+/// Bytes per read.
 const CHUNK: usize = 128 << 10;
 
 /// The whole data in one encoding, complete or still being written.
 #[derive(Clone, Debug)]
 pub struct CompressedCopy {
-    /// The file; it has no name and is gone with its last reader, whatever becomes of this process.
+    /// The unnamed file, which the kernel frees with its last reader, even after a crash.
     pub file: Arc<File>,
-    /// Without a sender once the copy is complete or has failed.
+    /// The sender is dropped when the copy is complete or has failed.
     progress: watch::Receiver<Progress>,
 }
 
@@ -37,13 +37,13 @@ struct Progress {
 }
 
 impl CompressedCopy {
-    /// Its length in bytes, once it is complete.
+    /// Length in bytes, if complete.
     pub fn length(&self) -> Option<u64> {
         let progress = *self.progress.borrow();
         progress.is_complete.then_some(progress.written)
     }
 
-    /// Waits for bytes behind `position`; returns where they end now, or `None` at the end of the copy.
+    /// Waits for bytes after `position`. Returns the end of the bytes written, or `None` at the end of the copy.
     ///
     /// # Errors
     /// The copy failed.
@@ -65,10 +65,10 @@ enum Copy {
 }
 
 impl Copy {
-    /// Whether this is the answer; otherwise a copy is due.
+    /// `true` if the copy, or its failure, is still valid. Otherwise a new copy must be made.
     fn is_current(&self) -> bool {
         match self {
-            // One without a writer that is not complete has failed.
+            // A copy that is incomplete and has no writer has failed.
             Self::Begun(copy) => copy.progress.has_changed().is_ok() || copy.length().is_some(),
             Self::Failed(at) => at.elapsed() < PAUSE,
         }
@@ -82,7 +82,7 @@ impl Copy {
     }
 }
 
-/// What is copied: the first `length` bytes of `file`, into `directory`.
+/// Source of a copy: the first `length` bytes of `file`. Copies are created in `directory`.
 #[derive(Clone, Debug)]
 pub(super) struct Original {
     pub(super) file: Arc<File>,
@@ -91,8 +91,8 @@ pub(super) struct Original {
 }
 
 impl Copies {
-    /// The copy, begun now unless it exists; `None` where it cannot be had soon. A client that goes away does not stop
-    /// the work.
+    /// The copy, started now unless it exists. `None` if it is not available soon. A client that disconnects does
+    /// not stop the work.
     pub(super) async fn get(
         self: &Arc<Self>,
         encoding: Encoding,
@@ -113,7 +113,7 @@ impl Copies {
             tokio::task::spawn_blocking(move || {
                 let _turn = turn;
                 if let Err(error) = copies.make(encoding, &original) {
-                    tracing::warn!(encoding = encoding.name(), length = original.length, %error, "no compressed copy of catalog content");
+                    tracing::warn!(encoding = encoding.name(), length = original.length, %error, "failed to compress catalog content");
                     copies.0[encoding as usize].send_replace(Some(Copy::Failed(Instant::now())));
                 }
             });
@@ -123,7 +123,7 @@ impl Copies {
     }
 
     fn make(&self, encoding: Encoding, original: &Original) -> io::Result<()> {
-        // A copy must never take the room that the next update of the catalog needs.
+        // Keeps enough disk space for the next update of the catalog.
         let disk = rustix::fs::statvfs(&*original.directory)?;
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
         if free < original.length.saturating_mul(2) {
@@ -145,7 +145,7 @@ impl Copies {
     }
 }
 
-/// Appends to the file and tells readers how far it is.
+/// Appends to the file and publishes the progress to readers.
 struct Sink {
     file: Arc<File>,
     progress: watch::Sender<Progress>,
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_copy_for_all() {
+    async fn concurrent_requests_share_one_copy_per_encoding() {
         let directory = tempfile::tempdir().unwrap();
         let original = original(directory.path(), 16_000);
         let copies = Arc::new(Copies::default());
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn copy_that_fails_midway_breaks_its_readers_and_is_made_again() {
+    async fn failed_copy_returns_error_to_readers_and_is_retried() {
         let directory = tempfile::tempdir().unwrap();
         let original = original(directory.path(), 16_000);
         let (writer, progress) = watch::channel(Progress { written: 10, is_complete: false });
@@ -213,11 +213,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_room_there_is_no_copy() {
+    async fn full_disk_fails_copy_without_immediate_retry() {
         let directory = tempfile::tempdir().unwrap();
         let copies = Arc::new(Copies::default());
         assert!(copies.get(Encoding::Gzip, &original(directory.path(), 1 << 60)).await.is_none());
-        // It is not tried again at once, and the other encoding is not concerned.
+        // The failure delays the next attempt, for this encoding only.
         assert!(copies.get(Encoding::Gzip, &original(directory.path(), 16_000)).await.is_none());
         assert!(copies.get(Encoding::Zstd, &original(directory.path(), 16_000)).await.is_some());
     }

@@ -1,4 +1,4 @@
-//! An unpacked catalog folder on disk, as the loader of `olm-fbc` wants it.
+//! An unpacked catalog folder on disk, as a [`Folder`] for the loader of `olm-fbc`.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use olm_fbc::{Entry, EntryKind, Folder};
 
-/// A folder that the image puller made: plain files and directories, no links.
+/// A folder written by the image puller: plain files and directories, no links.
 #[derive(Debug)]
 pub struct UnpackedFolder {
     root: PathBuf,
@@ -31,7 +31,7 @@ impl Folder for UnpackedFolder {
 
     fn open(&self, file: &Path) -> io::Result<Box<dyn Read + '_>> {
         let path = self.root.join(file);
-        // Asked before opening: a pipe would block.
+        // Checked before opening, because opening a pipe would block.
         if !std::fs::symlink_metadata(&path)?.is_file() {
             return Err(io::Error::other("not a regular file"));
         }

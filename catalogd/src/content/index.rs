@@ -1,4 +1,4 @@
-//! Which byte ranges of the content answer a query (docs/design/catalogd.md#index). Pure.
+//! The byte ranges of the content that answer a query (docs/design/catalogd.md#index). Pure.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -6,15 +6,15 @@ use std::ops::Range;
 use olm_fbc::Selector;
 use serde::{Deserialize, Serialize, Serializer};
 
-/// Objects of a catalog. This limit and the next two bound the index in memory to about 50 MB; the largest catalogs of the
-/// field have a twentieth of each.
+/// Maximum number of objects in a catalog. This limit and the next two bound the index in memory to about 50 MB.
+/// The largest catalogs of the field have a twentieth of each.
 const OBJECTS: usize = 200_000;
-/// Different schemas, packages and names of a catalog.
+/// Maximum number of distinct schemas, packages and names in a catalog.
 const NAMES: usize = 200_000;
-/// Their length together.
+/// Maximum length of all schemas, packages and names together, in bytes.
 const NAME_BYTES: usize = 16 << 20;
 
-/// One blob: its length and its three fields (schema, package, name) as positions in the table of texts.
+/// One blob: its length and its three fields (schema, package, name) as indexes into the table of texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Blob(u32, u32, u32, u32);
 
@@ -24,7 +24,7 @@ impl Blob {
     }
 }
 
-/// What is stored: the blobs of a catalog in stored order; they follow each other without gaps.
+/// The serialized form: the blobs of a catalog in stored order. They follow each other without gaps.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Blobs {
     /// Each schema, package and name once.
@@ -32,16 +32,16 @@ struct Blobs {
     blobs: Vec<Blob>,
 }
 
-/// The blobs of a catalog with tables that find them, so that a query costs what it finds.
+/// The blobs of a catalog with lookup tables, so that the cost of a query depends on its result only.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Blobs")]
 pub struct Index {
     stored: Blobs,
-    /// Where each blob ends in the content.
+    /// End offset of each blob in the content.
     ends: Vec<u64>,
-    /// Positions of the texts, in the order of the texts.
+    /// Indexes of the texts, sorted by text.
     sorted: Vec<u32>,
-    /// Of each field, which blobs have which text.
+    /// Per field: the blobs that have each text.
     by_field: [Postings; 3],
 }
 
@@ -76,18 +76,18 @@ impl Postings {
     }
 }
 
-/// A query and how much of its answer has been found: an answer may have more ranges than fit into memory for each reader.
+/// A query with its progress. An answer may have more ranges than fit into memory for each reader.
 #[derive(Clone, Debug)]
 pub(super) struct Query {
-    /// Wanted texts with their fields, the rarest first.
+    /// Indexes of requested fields and texts, the rarest first.
     wanted: Vec<(usize, usize)>,
-    /// Blobs with the rarest text that have been looked at.
+    /// Number of blobs with the rarest text that were examined.
     next: usize,
     /// Range that the next blob may extend.
     pending: Option<Range<u64>>,
 }
 
-/// Stored blobs refer to texts that do not exist, or there are more than an index can number.
+/// Error of an index whose blobs refer to missing texts, or whose numbers do not fit into `u32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the index is not consistent")]
 pub struct Inconsistent;
@@ -112,7 +112,7 @@ impl Serialize for Index {
 }
 
 impl Index {
-    /// Builds the tables over blobs whose positions and numbers were checked.
+    /// Builds the tables. All indexes in `stored` must be valid.
     fn new(stored: Blobs) -> Self {
         let mut sorted: Vec<u32> = (0..).take(stored.texts.len()).collect();
         sorted.sort_unstable_by_key(|&text| stored.texts[text as usize].as_str());
@@ -131,19 +131,19 @@ impl Index {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// The byte ranges that answer `selector`, ascending, neighbors joined.
+    /// The byte ranges that answer `selector`, ascending, adjacent ones joined.
     pub fn ranges<'a>(&'a self, selector: &Selector) -> impl Iterator<Item = Range<u64>> + use<'a> {
         let mut query = self.query(selector);
         std::iter::from_fn(move || self.next_range(&mut query))
     }
 
-    /// Begins the answer to `selector`.
+    /// Starts the query for `selector`.
     pub(super) fn query(&self, selector: &Selector) -> Query {
         if selector.selects_all() {
             let whole = Some(0..self.content_length()).filter(|whole| !whole.is_empty());
             return Query { wanted: Vec::new(), next: 0, pending: whole };
         }
-        // A text that the catalog does not have matches nothing; an empty one matches everything.
+        // A text that the catalog does not have matches nothing. An empty one matches everything.
         let fields = [&selector.schema, &selector.package, &selector.name].into_iter().enumerate();
         let wanted = fields.filter(|(_, text)| !text.is_empty());
         let wanted: Option<Vec<_>> =
@@ -177,13 +177,13 @@ impl Index {
         query.pending.take()
     }
 
-    /// The blobs of `schema` one by one, `limit` of them after the first `offset`.
+    /// The ranges of at most `limit` blobs of `schema` after the first `offset`, not joined.
     pub fn page(&self, schema: &str, offset: usize, limit: usize) -> Vec<Range<u64>> {
         let blobs = self.position(schema).map_or(&[][..], |schema| self.by_field[0].of(schema));
         blobs.iter().skip(offset).take(limit).map(|&blob| self.range(blob as usize)).collect()
     }
 
-    /// All blobs one by one, each with its schema.
+    /// All blobs, each with its schema and range.
     pub fn blobs(&self) -> impl Iterator<Item = (&str, Range<u64>)> {
         let schema = |blob: &Blob| self.stored.texts.get(blob.1 as usize).map_or("", String::as_str);
         self.stored.blobs.iter().enumerate().map(move |(number, blob)| (schema(blob), self.range(number)))
@@ -194,7 +194,7 @@ impl Index {
         start..self.ends[blob]
     }
 
-    /// Where `text` stands in the table of texts.
+    /// Index of `text` in the table of texts.
     fn position(&self, text: &str) -> Option<usize> {
         let known = |&position: &u32| self.stored.texts[position as usize].as_str();
         let found = self.sorted.binary_search_by_key(&text, known).ok()?;
@@ -207,7 +207,7 @@ impl Index {
 pub(super) struct IndexBuilder {
     stored: Blobs,
     positions: HashMap<String, u32>,
-    /// Of all texts.
+    /// Length of all texts.
     text_bytes: usize,
 }
 
@@ -230,7 +230,7 @@ impl IndexBuilder {
             return Ok(*position);
         }
         TooLarge::check("names", self.stored.texts.len() + 1, NAMES)?;
-        // As it is written: JSON needs six bytes for a control character.
+        // Counted as serialized: JSON needs six bytes for a control character.
         self.text_bytes += text.bytes().map(|byte| if byte < b' ' { 6 } else { 1 }).sum::<usize>();
         TooLarge::check("name-bytes", self.text_bytes, NAME_BYTES)?;
         let position = u32::try_from(self.stored.texts.len()).map_err(|_| TooLarge::Object)?;
@@ -247,13 +247,13 @@ impl IndexBuilder {
     }
 }
 
-/// Content that an index cannot take.
+/// Error of content that exceeds a limit of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooLarge {
     /// A blob of 4 GiB or more.
     #[error("an object of the catalog is larger than 4 GiB")]
     Object,
-    /// The index would take too much memory.
+    /// A limit on the memory of the index is exceeded.
     #[error("catalog exceeds limit {key}: {value} > {max}")]
     Limit {
         /// `objects`, `names` or `name-bytes`.
@@ -272,7 +272,7 @@ impl TooLarge {
 }
 
 #[cfg(test)]
-#[allow(clippy::single_range_in_vec_init, reason = "a list of one range is meant")]
+#[allow(clippy::single_range_in_vec_init, reason = "the list has one element, a range")]
 mod tests {
     use super::*;
     use proptest::prelude::*;
@@ -291,7 +291,7 @@ mod tests {
 
     // Case catalogd-52
     #[test]
-    fn queries() {
+    fn queries_return_joined_ranges_and_index_round_trips() {
         let index = index(&[
             (10, ["olm.package", "", "foo"]),
             (20, ["olm.channel", "foo", "stable"]),
@@ -342,9 +342,9 @@ mod tests {
     }
 
     proptest! {
-        /// The ranges hold exactly the blobs that the selector of `olm-fbc` matches.
+        /// The ranges contain exactly the blobs that the selector of `olm-fbc` matches.
         #[test]
-        fn as_the_selector_says(
+        fn ranges_match_selector(
             blobs in proptest::collection::vec((1usize..4, "[ab]?", "[ab]?", "[ab]?"), 0..12),
             wanted in ("[abc]?", "[abc]?", "[abc]?"),
         ) {

@@ -1,6 +1,6 @@
-//! Catalog content on disk: one immutable file per catalog, written beside the old one and renamed over it,
-//! and an index in memory (docs/design/catalogd.md#storing-content, docs/design/catalogd.md#index). Readers hold the
-//! file open and never wait for a writer.
+//! Catalog content on disk: one immutable file per catalog, replaced by rename, and an index in memory
+//! (docs/design/catalogd.md#storing-content, docs/design/catalogd.md#index). Readers hold the file open and never
+//! wait for a writer.
 
 pub mod answers;
 mod attempts;

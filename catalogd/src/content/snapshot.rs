@@ -1,7 +1,7 @@
-//! The content of one catalog as it was stored once: data, index and where it came from.
+//! Immutable stored content of one catalog: data, index and the image that it is from.
 //!
-//! File layout: the data (JSON lines), the description (JSON), and a trailer of 24 bytes: 8 bytes magic with
-//! the format version, length of the data and of the description (little-endian u64).
+//! File layout: the data (JSON lines), the description (JSON), and a trailer of 24 bytes: 8 bytes magic with the
+//! format version, length of the data and of the description (little-endian u64).
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -18,26 +18,26 @@ use super::answers::Answers;
 use super::copies::{CompressedCopy, Copies, Original};
 use crate::http::Encoding;
 
-/// Format version included: a file of another version is made anew.
+/// Magic with the format version. A file of another version is rejected and rebuilt.
 pub(super) const MAGIC: &[u8; 8] = b"OLMCAT\x001";
 pub(super) const TRAILER: u64 = 24;
 /// Name of the content file in its catalog's directory.
 pub(super) const CONTENT: &str = "content";
-/// No description is larger: the index has limits.
+/// Maximum size of a description. The limits of the index keep it below.
 const DESCRIPTION_LIMIT: u64 = 128 << 20;
 
-/// What the file says about its data.
+/// Metadata of the content file.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Description {
-    /// The image by digest, as in `status.resolvedSource`.
+    /// Digest reference of the image, as in `status.resolvedSource`.
     pub(super) canonical: String,
     pub(super) index: Index,
-    /// What the observer left, if there was one.
+    /// Result of the observer, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) findings: Option<serde_json::Value>,
 }
 
-/// Immutable content, readable as long as it is held, even after it was replaced.
+/// Immutable content. It stays readable while it is held, even after it was replaced.
 #[derive(Debug)]
 pub struct Snapshot {
     canonical: String,
@@ -54,7 +54,7 @@ impl Snapshot {
     /// Opens a content file.
     ///
     /// # Errors
-    /// It cannot be read, or is not a whole file of this version.
+    /// The file cannot be read, or is not a complete file of this version.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let metadata = file.metadata()?;
@@ -73,17 +73,17 @@ impl Snapshot {
         })
     }
 
-    /// The image by digest, `host/path@algorithm:hex`.
+    /// Digest reference of the image, `host/path@algorithm:hex`.
     pub fn canonical(&self) -> &str {
         &self.canonical
     }
 
-    /// What is in it.
+    /// Index of the content.
     pub fn index(&self) -> &Index {
         &self.index
     }
 
-    /// The byte ranges that answer `selector`, each found when it is needed.
+    /// The byte ranges that answer `selector`, found lazily.
     pub fn ranges(self: &Arc<Self>, selector: &Selector) -> impl Iterator<Item = Range<u64>> + Send + use<> {
         let (snapshot, mut query) = (Arc::clone(self), self.index.query(selector));
         std::iter::from_fn(move || snapshot.index.next_range(&mut query))
@@ -94,17 +94,17 @@ impl Snapshot {
         digest(&self.canonical)
     }
 
-    /// Bytes of the data.
+    /// Length of the data in bytes.
     pub fn length(&self) -> u64 {
         self.data.length
     }
 
-    /// When it was stored, in whole seconds.
+    /// Time of storing, in whole seconds.
     pub fn modified(&self) -> jiff::Timestamp {
         self.modified
     }
 
-    /// Names this data: equal tags mean equal bytes. Has no `-`.
+    /// Identifier of the data: equal tags mean equal bytes. Contains no `-`.
     pub fn tag(&self) -> &str {
         &self.tag
     }
@@ -114,17 +114,17 @@ impl Snapshot {
         &self.data.file
     }
 
-    /// What the observer found while this content was stored; nothing where there was none.
+    /// Result of the observer while this content was stored, if there was one.
     pub fn findings(&self) -> Option<&serde_json::Value> {
         self.findings.as_ref()
     }
 
-    /// Answers to queries on this content.
+    /// Cache of answers to queries on this content.
     pub fn answers(&self) -> &Answers {
         &self.answers
     }
 
-    /// The whole data compressed, begun now unless that was done before; `None` where there will be none soon.
+    /// The whole data compressed. Starts compressing if necessary. `None` if no copy is available soon.
     pub async fn compressed(&self, encoding: Encoding) -> Option<CompressedCopy> {
         self.copies.get(encoding, &self.data).await
     }
@@ -134,7 +134,7 @@ fn digest(canonical: &str) -> &str {
     canonical.rsplit_once('@').map_or("", |(_, digest)| digest)
 }
 
-/// The start of the image's digest and the version of the format: another version may store other bytes.
+/// The start of the image's digest and the version of the format, because another version may store other bytes.
 fn tag(canonical: &str) -> String {
     let digest = digest(canonical);
     let hex = digest.rsplit_once(':').map_or(digest, |(_, hex)| hex);
@@ -142,7 +142,7 @@ fn tag(canonical: &str) -> String {
     format!("{}.{version}", hex.get(..32).unwrap_or(hex))
 }
 
-/// Reads the start of `range` into `buffer`, as much as fits; returns how much.
+/// Reads the start of `range` into `buffer`, as much as fits. Returns the number of bytes.
 ///
 /// # Errors
 /// The file ends before the range does.

@@ -1,13 +1,13 @@
-//! All catalogs that this replica holds.
+//! The contents of all catalogs that this replica holds.
 //!
 //! ```text
-//! <cache>/catalogs/<catalog>/content   what is served; staging files beside it for a while
+//! <cache>/catalogs/<catalog>/content   served content; staging files exist beside it for a while
 //! <cache>/catalogs/<catalog>/verified  the signature policy that accepted it
-//! <cache>/unpack/<catalog>/image       an image on its way
-//! <cache>/attempts/<digest>            that it is on its way
+//! <cache>/unpack/<catalog>/image       an image that is being unpacked
+//! <cache>/attempts/<digest>            marks an image that is being unpacked
 //! ```
-//! A process may be killed at any moment and the disk may be full at any moment: what is served is replaced by
-//! one rename, and whatever else such an end leaves is removed by the next start or the next attempt.
+//! The process may be killed and the disk may be full at any moment. Served content is therefore replaced by one
+//! rename, and the next start or attempt removes other leftovers.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -27,13 +27,13 @@ use super::{Observer, Snapshot, UnpackedFolder, WriteError, Writer, writer};
 /// Name of the file in a catalog's directory that holds the [`Verification`] of its content.
 const VERIFIED: &str = "verified";
 
-/// What belongs to no catalog is removed when it is this old: content may be written a moment before its
-/// catalog is known here.
+/// Minimum age at which entries without a catalog are removed. Content may be written a moment before the cache of
+/// catalogs has its catalog.
 pub const YOUNG: Duration = Duration::from_secs(60);
 
 type MakeObserver = Box<dyn Fn(&str) -> Box<dyn Observer> + Send + Sync>;
 
-/// Content by catalog name. The lock is held for a lookup or an exchange, never while reading or writing.
+/// Content by catalog name. The lock is held for a lookup or an exchange, never during I/O.
 pub struct Store {
     catalogs: PathBuf,
     unpack: PathBuf,
@@ -42,23 +42,23 @@ pub struct Store {
     observer: Option<MakeObserver>,
 }
 
-/// What [`Store::sweep`] did.
+/// Result of [`Store::sweep`].
 #[derive(Debug, Default)]
 pub struct Swept {
     /// Names of the removed entries.
     pub removed: Vec<String>,
     /// Entries that could not be removed.
     pub failed: Vec<(String, io::Error)>,
-    /// Whether something was too young to be removed.
+    /// `true` if an entry was too young to be removed.
     pub later: bool,
 }
 
 impl Store {
-    /// Opens the content below `cache`: whole content files are served again without reading their data, all
-    /// else is removed.
+    /// Opens the content below `cache`. Complete content files are served again without reading their data. All
+    /// other entries are removed.
     ///
     /// # Errors
-    /// The directories cannot be made or listed. What cannot be removed is only logged.
+    /// The directories cannot be created or listed. Entries that cannot be removed are only logged.
     pub fn open(cache: &Path) -> io::Result<Self> {
         let (catalogs, unpack) = (cache.join("catalogs"), cache.join("unpack"));
         std::fs::create_dir_all(&catalogs)?;
@@ -73,13 +73,13 @@ impl Store {
             let opened = entry.file_name().into_string().ok().map(|name| (name, open_catalog(&entry.path())));
             match opened {
                 Some((name, Ok(snapshot))) => {
-                    // A process may end between the rename of content and the end of its attempt.
+                    // An earlier process may have ended between the rename of content and the end of its attempt.
                     attempts.clear(snapshot.digest());
                     held.insert(name, Arc::new(snapshot));
                 }
                 other => {
                     let why = other.and_then(|(_, result)| result.err()).map(|error| error.to_string());
-                    tracing::warn!(path = %entry.path().display(), why, "cached content is not usable and removed");
+                    tracing::warn!(path = %entry.path().display(), why, "removed unusable cached content");
                     discard(&entry.path());
                 }
             }
@@ -87,7 +87,7 @@ impl Store {
         Ok(Self { catalogs, unpack, attempts, held: RwLock::new(held), observer: None })
     }
 
-    /// Shows every object that is stored from now on to an observer of its catalog, which is made by its name.
+    /// Sets the constructor of observers. It takes the name of the catalog that is stored.
     #[must_use]
     pub fn observed_by(self, make: impl Fn(&str) -> Box<dyn Observer> + Send + Sync + 'static) -> Self {
         Self { observer: Some(Box::new(make)), ..self }
@@ -98,34 +98,34 @@ impl Store {
         self.held.read().get(catalog).cloned()
     }
 
-    /// The verification that was kept last for the catalog. It may be of content before.
+    /// The last verification of the catalog. It may refer to earlier content.
     pub fn verification(&self, catalog: &str) -> Option<Verification> {
         serde_json::from_slice(&std::fs::read(self.catalogs.join(catalog).join(VERIFIED)).ok()?).ok()
     }
 
-    /// Keeps the verification of the catalog's content.
+    /// Stores the verification of the catalog's content.
     ///
     /// # Errors
-    /// The disk.
+    /// An I/O error.
     pub fn set_verification(&self, catalog: &str, verification: &Verification) -> io::Result<()> {
         std::fs::write(self.catalogs.join(catalog).join(VERIFIED), serde_json::to_vec(verification)?)
     }
 
-    /// Catalogs that have content here.
+    /// Names of catalogs that have content here.
     pub fn names(&self) -> Vec<String> {
         self.held.read().keys().cloned().collect()
     }
 
-    /// The image of this digest, if a process before this one ended while it was unpacked.
+    /// The suspect of this image digest, if an earlier process ended while it unpacked the image.
     pub fn suspect(&self, digest: &str) -> Option<Suspect> {
         self.attempts.suspect(digest)
     }
 
-    /// Where the image `digest` of `catalog` may be unpacked to; nothing is there yet, also nothing of an attempt
-    /// before whose directory could not be removed. One at a time for each catalog.
+    /// A new, empty directory for unpacking the image `digest` of `catalog`. Removes leftovers of an earlier
+    /// attempt. At most one at a time for each catalog.
     ///
     /// # Errors
-    /// The disk.
+    /// An I/O error.
     pub fn unpack_directory(&self, catalog: &str, digest: &str) -> io::Result<UnpackDirectory> {
         let path = self.unpack.join(catalog);
         remove(&path)?;
@@ -133,10 +133,10 @@ impl Store {
         Ok(UnpackDirectory::new(path, self.attempts.begin(digest)))
     }
 
-    /// Reads the folder of the image `canonical` at `root` and serves it from now on. Blocks; on an error the
-    /// old content stays. One at a time for each catalog.
-    ///
+    /// Loads the folder of the image `canonical` at `root`, stores it and serves it. Blocks. On an error the old
+    /// content stays served. At most one at a time for each catalog.
     /// # Errors
+    /// The folder is not catalog content, or an I/O error.
     /// The folder is not catalog content, or the disk fails.
     pub fn replace(
         &self,
@@ -149,12 +149,12 @@ impl Store {
             std::fs::create_dir(&directory)?;
             sync_directory(&self.catalogs)?;
         }
-        // What an attempt before could not remove would be in the way on a full disk.
+        // Leftovers of an earlier attempt would take space on a full disk.
         tidy(&directory)?;
         let observer = self.observer.as_ref().map(|make| make(catalog));
         let written = write(&directory, observer, root, canonical);
         if written.is_err() {
-            // Only succeeds, and only is meant to, where nothing is in it.
+            // Succeeds only if the directory is empty, as intended.
             let _ = std::fs::remove_dir(&directory);
         }
         let snapshot = Arc::new(written?);
@@ -163,7 +163,7 @@ impl Store {
         Ok(snapshot)
     }
 
-    /// Stops serving a catalog and removes its content; without content nothing happens.
+    /// Stops serving a catalog and deletes its content. Does nothing without content.
     ///
     /// # Errors
     /// The content is no longer served but could not be removed from disk.
@@ -173,8 +173,8 @@ impl Store {
         remove(&self.unpack.join(catalog))
     }
 
-    /// Removes what belongs to no existing catalog, on disk and in service, and was last changed [`YOUNG`]
-    /// before `now` or earlier. `exists` is asked right before each removal, so that a catalog made meanwhile
+    /// Deletes entries, on disk and in memory, that belong to no existing catalog and were last changed at least
+    /// [`YOUNG`] before `now`. `exists` is called right before each removal, so that a catalog created meanwhile
     /// keeps its content.
     ///
     /// # Errors
@@ -238,7 +238,7 @@ fn tidy(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes names in `directory` survive a power failure.
+/// Syncs `directory`, so that its names survive a power failure.
 pub(super) fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
@@ -248,14 +248,14 @@ fn is_old(path: &Path, now: SystemTime) -> bool {
     modified.is_ok_and(|modified| now.duration_since(modified).is_ok_and(|age| age >= YOUNG))
 }
 
-/// Removes what nobody needs; what stays is met again by the next attempt or start.
+/// Removes `path`, and logs failures. The next attempt or start retries.
 pub(super) fn discard(path: &Path) {
     if let Err(error) = remove(path) {
-        tracing::warn!(path = %path.display(), %error, "leftover not removed");
+        tracing::warn!(path = %path.display(), %error, "failed to remove leftover");
     }
 }
 
-/// Removes whatever `path` is, read-only directories and special files included; absent is fine.
+/// Removes `path` of any kind, read-only directories and special files included. Succeeds if it is absent.
 fn remove(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_dir() => olm_oci::remove_folder(path),
@@ -266,7 +266,7 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 #[cfg(test)]
-#[allow(clippy::single_range_in_vec_init, reason = "a list of one range is meant")]
+#[allow(clippy::single_range_in_vec_init, reason = "the list has one element, a range")]
 mod tests {
     use super::*;
     use crate::content::snapshot::read_range;
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn content_is_replaced_whole_and_survives() {
+    fn content_is_replaced_atomically_and_survives_restart() {
         let cache = tempfile::tempdir().unwrap();
         let store = Store::open(cache.path()).unwrap();
         assert!(store.get("a").is_none());
@@ -299,20 +299,20 @@ mod tests {
         let old = store.get("a").unwrap();
         assert_eq!(text(&old), "{\"name\":\"foo\",\"schema\":\"olm.package\"}\n{\"schema\":\"x\"}\n");
 
-        // Case catalogd-12: a failure leaves the old content
+        // Case catalogd-12: a failure retains the old content.
         let broken = folder("schema: a\n--- foo\nschema: b\n");
         let error = store.replace("a", broken.path(), image('2')).unwrap_err().to_string();
         assert!(error.starts_with("error walking FBC root: catalog.yaml:"), "{error}");
         assert!(error.contains("invalid Yaml document separator: foo"), "{error}");
         assert_eq!(store.get("a").unwrap().canonical(), image('1'));
 
-        // Case catalogd-54: who holds the old content reads it to the end
+        // Case catalogd-54: readers of the old content read it to the end.
         let second = folder("schema: z\n");
         store.replace("a", second.path(), image('3')).unwrap();
         assert_eq!(text(&store.get("a").unwrap()), "{\"schema\":\"z\"}\n");
         assert!(text(&old).contains("foo"));
 
-        // A new process finds it again; litter and broken files go.
+        // A new process loads it again and removes leftovers and broken files.
         std::fs::write(cache.path().join("catalogs/a/.staging-x"), "half").unwrap();
         std::fs::create_dir(cache.path().join("catalogs/ghost")).unwrap();
         std::fs::create_dir(cache.path().join("catalogs/bad")).unwrap();
@@ -337,7 +337,7 @@ mod tests {
 
     // Cases catalogd-41, catalogd-44
     #[test]
-    fn remove_and_sweep() {
+    fn sweep_removes_old_entries_without_catalog() {
         let cache = tempfile::tempdir().unwrap();
         let store = Store::open(cache.path()).unwrap();
         let content = folder("schema: x\n");
@@ -352,7 +352,7 @@ mod tests {
         store.remove("a").unwrap();
         assert!(store.get("a").is_none());
 
-        // What is young may belong to a catalog that is not known here yet.
+        // Young entries may belong to a catalog that is not in the cache yet.
         let swept = store.sweep(|name| name == "b", SystemTime::now()).unwrap();
         assert_eq!((swept.removed, swept.later), (vec![], true));
         for path in ["catalogs/b", "catalogs/c", "catalogs/ghost", "catalogs/stray", "unpack/c"] {
@@ -373,11 +373,11 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_of_an_attempt_go_with_the_next() {
+    fn leftovers_of_attempt_are_removed_by_next() {
         let cache = tempfile::tempdir().unwrap();
         let store = Store::open(cache.path()).unwrap();
         let directory = cache.path().join("catalogs/a");
-        // An image that cannot be stored leaves nothing.
+        // An image that cannot be stored leaves no files.
         let broken = folder("- x\n");
         assert!(store.replace("a", broken.path(), image('1')).unwrap_err().is_of_the_content());
         assert!(!directory.exists());
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn an_observer_leaves_findings_and_breaks_nothing() {
+    fn observer_findings_are_stored_and_its_panic_is_ignored() {
         let cache = tempfile::tempdir().unwrap();
         let store = Store::open(cache.path()).unwrap().observed_by(|_| Box::new(Count(0)));
         let content = folder("schema: x\n---\nschema: z\n");
@@ -437,9 +437,9 @@ mod tests {
         }
     }
 
-    // Case catalogd-53: not by time but by proof, storing goes on until all was read
+    // Case catalogd-53: deterministic, because the writer is blocked until all reads are done.
     #[test]
-    fn readers_never_wait_for_a_writer() {
+    fn readers_do_not_wait_for_writer() {
         let cache = tempfile::tempdir().unwrap();
         let content = folder("schema: x\n");
         Store::open(cache.path()).unwrap().replace("b", content.path(), image('1')).unwrap();
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_catalog_is_content() {
+    fn empty_catalog_is_stored_and_survives_restart() {
         let cache = tempfile::tempdir().unwrap();
         let store = Store::open(cache.path()).unwrap();
         let empty = tempfile::tempdir().unwrap();
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_files_are_refused() {
+    fn truncated_content_files_are_rejected() {
         let cache = tempfile::tempdir().unwrap();
         let store = Store::open(cache.path()).unwrap();
         let content = folder("schema: x\n");

@@ -1,4 +1,4 @@
-//! Writing new content beside the old, out of sight until it is complete.
+//! Writer of a content file: staged beside the old file, and renamed over it when complete.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, Write};
@@ -13,10 +13,10 @@ use super::index::{IndexBuilder, TooLarge};
 use super::snapshot::{Description, MAGIC, Snapshot};
 use super::store::sync_directory;
 
-/// Staging files are invisible to readers and removed by the next attempt.
+/// Prefix of staging files. Readers ignore them, and the next attempt removes them.
 const STAGING_PREFIX: &str = ".staging-";
 
-/// What one document may take: all objects of the field are smaller than 2 MiB.
+/// Limits on one document. All objects of the field are smaller than 2 MiB.
 pub(super) const LIMITS: Limits = Limits {
     entries: 1_000_000,
     document: DocumentLimits {
@@ -27,7 +27,7 @@ pub(super) const LIMITS: Limits = Limits {
     },
 };
 
-/// Why content could not be stored.
+/// Error of storing content.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The catalog's files cannot be loaded.
@@ -36,13 +36,13 @@ pub enum WriteError {
     /// The content exceeds a limit.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
-    /// The disk.
+    /// An I/O error.
     #[error("error writing catalog content: {0}")]
     Io(#[from] io::Error),
 }
 
 impl WriteError {
-    /// Whether the same image fails in the same way each time.
+    /// `true` if every attempt with the same image fails in the same way.
     pub fn is_of_the_content(&self) -> bool {
         match self {
             Self::Load(LoadError::Read { .. }) | Self::Io(_) => false,
@@ -51,20 +51,20 @@ impl WriteError {
     }
 }
 
-/// Sees every object of a catalog while it is stored. Whatever it does, the content is stored: an observer that
-/// panics is not asked again and leaves nothing.
+/// Observer of every object of a catalog while it is stored. It cannot prevent storing: an observer that panics is
+/// dropped, and has no result.
 pub trait Observer: Send {
-    /// Takes notice of the next object.
+    /// Receives the next object.
     fn observe(&mut self, meta: &Meta);
 
-    /// What is to be found with the content, by this process and the next ones; see [`Snapshot::findings`].
+    /// The result, which is stored with the content, see [`Snapshot::findings`].
     fn finish(self: Box<Self>) -> Option<Value>;
 }
 
-/// Takes the objects of one catalog in order.
+/// Writer of the objects of one catalog, in order.
 pub struct Writer {
     file: BufWriter<File>,
-    /// Removed when dropped, unless it got its final name.
+    /// Deleted when dropped, unless renamed to the target.
     staging: TempPath,
     index: IndexBuilder,
     length: u64,
@@ -76,16 +76,16 @@ impl Writer {
     /// A writer of the content file `target`, whose directory exists.
     pub(super) fn new(target: PathBuf, observer: Option<Box<dyn Observer>>) -> Result<Self, WriteError> {
         let staging = tempfile::Builder::new().prefix(STAGING_PREFIX).tempfile_in(directory_of(&target));
-        // Errors with the random name in them would differ at each attempt.
+        // Errors with the random name would differ at each attempt and change the status.
         let (file, staging) = staging.map_err(|error| io::Error::from(error.kind()))?.into_parts();
         let file = BufWriter::with_capacity(128 << 10, file);
         Ok(Self { file, staging, index: IndexBuilder::default(), length: 0, target, observer })
     }
 
-    /// Appends one object; an empty document stores nothing.
+    /// Appends one object. An empty document is skipped.
     ///
     /// # Errors
-    /// The disk, or content that exceeds a limit.
+    /// An I/O error, or content that exceeds a limit.
     pub fn push(&mut self, meta: &Meta) -> Result<(), WriteError> {
         if meta.blob.is_empty() {
             return Ok(());
@@ -102,13 +102,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes the content of the image `canonical` appear under its name in one step.
+    /// Publishes the content of the image `canonical` under its final name by one rename.
     ///
     /// # Errors
-    /// The disk.
+    /// An I/O error.
     pub(super) fn finish(mut self, canonical: String) -> Result<Snapshot, WriteError> {
         let findings = self.observer.take().and_then(|observer| unless_panicked(|| observer.finish())?);
-        // One copy of the index at a time: it can be as large as all else together.
+        // Freed before the snapshot is opened: the index can be as large as all else together.
         let description = Description { canonical, index: self.index.finish(), findings };
         serde_json::to_writer(&mut self.file, &description).map_err(io::Error::from)?;
         drop(description);
@@ -117,7 +117,7 @@ impl Writer {
         self.file.write_all(&self.length.to_le_bytes())?;
         self.file.write_all(&described.to_le_bytes())?;
         let file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
-        // The name must never stand for half a file, also after a power failure.
+        // Synced before the rename, so that a power failure cannot leave a partial file under the final name.
         file.sync_data()?;
         self.staging.persist(&self.target).map_err(|error| error.error)?;
         sync_directory(directory_of(&self.target))?;
@@ -132,7 +132,7 @@ fn directory_of(target: &Path) -> &Path {
 fn unless_panicked<T>(observe: impl FnOnce() -> T) -> Option<T> {
     let result = std::panic::catch_unwind(AssertUnwindSafe(observe));
     if result.is_err() {
-        tracing::error!("the observer of stored content panicked: this is a defect");
+        tracing::error!("observer of stored content panicked: this is a defect");
     }
     result.ok()
 }

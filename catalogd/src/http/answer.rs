@@ -1,4 +1,4 @@
-//! From a request to a response.
+//! The HTTP handler of the content server.
 
 use std::io;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use super::request_record::RequestDurations;
 use super::route::{Endpoint, Route, name_problems, route, selector};
 use crate::content::Store;
 
-/// Seconds after which content that should be here may be.
+/// `Retry-After` in seconds for content that is expected here but not loaded yet.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("5");
 
-/// What the server answers from.
+/// The state of the content server.
 pub struct CatalogServer {
-    /// The content.
+    /// The contents.
     pub store: Arc<Store>,
-    /// Whether a catalog without content here is one that says it is served.
+    /// `true` if the status of a catalog without content here says that it is served.
     pub is_expected: Box<dyn Fn(&str) -> bool + Send + Sync>,
-    /// Whether `/metas` exists (gate `APIV1MetasHandler`).
+    /// `true` if `/metas` is enabled (gate `APIV1MetasHandler`).
     pub metas: bool,
-    /// Answers `/graphql`, where that exists (gate `GraphQLCatalogQueries`).
+    /// The handler of `/graphql`, if enabled (gate `GraphQLCatalogQueries`).
     pub graphql: Option<GraphQl>,
 }
 
@@ -55,8 +55,8 @@ async fn serve(
 }
 
 impl CatalogServer {
-    /// Checks in the order of docs/design/catalogd.md#order-of-checks: route, method, name, parameters, existence,
-    /// conditions.
+    /// Answers a request. Checks in the order of docs/design/catalogd.md#order-of-checks: route, method, name,
+    /// parameters, existence, conditions.
     async fn answer(&self, head: Parts, body: Body) -> Response {
         let Parts { method, uri, headers, .. } = head;
         let query = uri.query().unwrap_or_default();
@@ -90,7 +90,7 @@ impl CatalogServer {
         delivered.unwrap_or_else(|cause| unreadable(&name, &cause))
     }
 
-    /// The rest of the checks for `/graphql`: the request body, and existence.
+    /// Answers a `/graphql` request after checking the request body and the existence of the catalog.
     async fn answer_query(&self, name: String, headers: &HeaderMap, body: Body) -> Response {
         let query = match graphql::query_of(body).await {
             Ok(query) => query,
@@ -124,11 +124,11 @@ impl CatalogServer {
 }
 
 fn unreadable(catalog: &str, cause: &io::Error) -> Response {
-    tracing::error!(catalog, error = %cause, "content could not be read");
+    tracing::error!(catalog, error = %cause, "failed to read content");
     error(StatusCode::INTERNAL_SERVER_ERROR, "500 Internal Server Error")
 }
 
-/// An error as the reference words it (docs/design/catalogd.md#order-of-checks).
+/// An error response with the text of the reference (docs/design/catalogd.md#order-of-checks).
 pub(super) fn error(status: StatusCode, text: &str) -> Response {
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8")),

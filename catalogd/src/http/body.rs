@@ -1,6 +1,6 @@
-//! Response bodies: pieces of text and byte ranges of a file, read only as fast as the client takes them.
+//! Response bodies: pieces of text and byte ranges of a file, read only as fast as the client receives them.
 //!
-//! What the kernel has in memory is read at once; the rest is read on threads that may wait for the disk.
+//! Data in the page cache is read on the async thread, other data on blocking threads.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut, Write};
@@ -21,10 +21,10 @@ use super::Encoding;
 use super::encoding::Encoder;
 use crate::content::{CompressedCopy, read_range};
 
-/// Bytes read at once, and so about what a slow client holds in memory.
+/// Bytes per read, and thus about the memory per slow client.
 const CHUNK: u64 = 128 << 10;
 
-/// A part of a body.
+/// A piece of a body.
 #[derive(Clone, Debug)]
 pub enum Piece {
     /// These bytes.
@@ -47,7 +47,7 @@ pub fn body(file: Arc<File>, length: u64, pieces: impl Iterator<Item = Piece> + 
     Body::new(PieceBody { rest: Rest::new(file, pieces), left: length, reading: None })
 }
 
-/// The bytes of `ranges` together, for an answer that is kept in memory.
+/// Reads `ranges` into memory, for an answer that is cached.
 ///
 /// # Errors
 /// The file ends before a range does.
@@ -66,8 +66,8 @@ pub async fn gather(
     .await
 }
 
-/// The bytes of `ranges` together and compressed, for an answer that is kept in memory. `permit` comes back with
-/// them; where nobody waits for them any more, it is held until the work is done.
+/// Reads and compresses `ranges` in memory, for an answer that is cached. Returns `permit` with them. If the client
+/// disconnects, `permit` is held until the work is done.
 ///
 /// # Errors
 /// The file ends before a range does.
@@ -88,10 +88,10 @@ pub async fn gather_compressed(
     .await
 }
 
-/// A body of `ranges` that is compressed on the way, as long as `permit` is held.
+/// A body of `ranges` that is compressed while it is sent. Holds `permit` until its end.
 ///
 /// # Errors
-/// No compressor could be made.
+/// The compressor cannot be allocated.
 pub fn compressing_body(
     file: Arc<File>,
     ranges: impl Iterator<Item = Range<u64>> + Send + 'static,
@@ -111,7 +111,7 @@ pub fn compressing_body(
 
 type Compressing = (Rest, Encoder<Vec<u8>>);
 
-/// Compresses until there is something to send; the last of it comes without a next state.
+/// Compresses until there is something to send. The last chunk has no next state.
 fn compress_some(mut rest: Rest, mut encoder: Encoder<Vec<u8>>) -> io::Result<(Bytes, Option<Compressing>)> {
     while let Some(chunk) = rest.next() {
         encoder.write_all(&read(&rest.file, &chunk)?)?;
@@ -123,7 +123,7 @@ fn compress_some(mut rest: Rest, mut encoder: Encoder<Vec<u8>>) -> io::Result<(B
     Ok((encoder.finish()?.into(), None))
 }
 
-/// A body of `copy`, sent as far as it is written; it breaks if the copy fails.
+/// A body of `copy`, sent while it is written. It fails if the copy fails.
 pub fn copied_body(copy: CompressedCopy) -> Body {
     Body::from_stream(stream::try_unfold((copy, 0), |(mut copy, position)| async move {
         let Some(written) = copy.written_behind(position).await? else {
@@ -139,10 +139,10 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
-/// What is left to read.
+/// The unread rest of a body.
 struct Rest {
     file: Arc<File>,
-    /// Rest of the piece that is being read.
+    /// Rest of the current piece.
     begun: Option<Piece>,
     pieces: Box<dyn Iterator<Item = Piece> + Send>,
 }
@@ -222,12 +222,12 @@ impl http_body::Body for PieceBody {
     }
 }
 
-/// Reads pieces, waiting for the disk where needed.
+/// Reads pieces, waiting for the disk if necessary.
 fn read(file: &File, pieces: &[Piece]) -> io::Result<Bytes> {
     collect(pieces, |range, into| read_range(file, range, into).map(drop))
 }
 
-/// Reads pieces if that needs no waiting. An error is left to [`read`] to find.
+/// Reads pieces if all are in the page cache. Errors are left to [`read`].
 fn read_cached(file: &File, pieces: &[Piece]) -> Option<Bytes> {
     let cached = |range: Range<u64>, into: &mut [u8]| {
         let length = into.len();
@@ -242,7 +242,7 @@ fn collect(pieces: &[Piece], read: impl Fn(Range<u64>, &mut [u8]) -> io::Result<
     let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
     let mut rest = bytes.as_mut_slice();
     for piece in pieces {
-        // Together the pieces are as long as the bytes.
+        // The sum of the lengths equals that of `bytes`.
         let (into, behind) = rest.split_at_mut(usize::try_from(piece.length()).map_err(io::Error::other)?);
         rest = behind;
         match piece {
@@ -271,21 +271,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_is_too_short_breaks_the_body() {
+    async fn truncated_file_fails_body() {
         let (file, _) = file(10);
         assert!(sent(body(Arc::clone(&file), 6, std::iter::once(Piece::File(5..11)))).await.is_err());
         assert!(gather(file, [0..4, 9..11].into_iter()).await.is_err());
     }
 
-    /// A semaphore with one permit, which is taken.
+    /// A semaphore with one permit, and that permit.
     fn one_permit() -> (&'static Semaphore, SemaphorePermit<'static>) {
         let semaphore = Box::leak(Box::new(Semaphore::new(1)));
         (semaphore, semaphore.try_acquire().unwrap())
     }
 
-    // Who asks and goes away, again and again, does not make us do it all at once.
+    // Clients that repeatedly ask and disconnect must not cause more parallel work than the permits allow.
     #[test]
-    fn work_without_a_client_keeps_its_permit() {
+    fn work_without_client_keeps_permit() {
         let (file, _) = file(10);
         let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         let (release, released) = std::sync::mpsc::channel::<()>();
@@ -307,7 +307,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(40))]
 
         #[test]
-        fn all_ways_give_the_same_bytes(cuts in proptest::collection::vec(0u64..300_000, 0..8)) {
+        fn all_body_types_return_the_same_bytes(cuts in proptest::collection::vec(0u64..300_000, 0..8)) {
             let (file, bytes) = file(300_000);
             let ranges: Vec<Range<u64>> =
                 cuts.chunks_exact(2).map(|pair| pair[0].min(pair[1])..pair[0].max(pair[1])).collect();

@@ -1,5 +1,5 @@
-//! From a catalog's content to the response: conditions, ranges, encodings
-//! (docs/design/catalogd.md#conditional-requests, docs/design/catalogd.md#compression).
+//! Responses from a catalog's content: conditions, ranges, encodings (docs/design/catalogd.md#conditional-requests,
+//! docs/design/catalogd.md#compression).
 
 use std::io;
 use std::ops::Range;
@@ -22,14 +22,14 @@ use crate::content::Snapshot;
 use crate::content::answers::LONGEST;
 
 const JSON_LINES: HeaderValue = HeaderValue::from_static("application/jsonl");
-/// Digest of the image that the content is from.
+/// Header with the digest of the image that the content is from.
 pub(super) const CATALOG_DIGEST: HeaderName = HeaderName::from_static("olm-catalog-digest");
 
-/// Answers up to this length are compressed before they are sent, one at a time: who asks the same meanwhile
-/// finds the result.
+/// Answers up to this length are compressed in memory, one at a time. Requests for the same answer meanwhile use
+/// the cached result.
 const COMPRESSED_WHOLE: u64 = 4 << 20;
 static COMPRESSING_WHOLE: Semaphore = Semaphore::const_new(1);
-/// Longer ones are compressed on the way, so many at once; others get them as they are.
+/// Longer answers are compressed while they are sent, at most two at a time. Further ones are sent uncompressed.
 static COMPRESSING_STREAMS: Semaphore = Semaphore::const_new(2);
 
 /// Answers a request for the blobs that `selector` selects.
@@ -92,7 +92,7 @@ fn encoding(method: &Method, headers: &HeaderMap, length: u64) -> Option<Encodin
     negotiate(headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok()))
 }
 
-/// All the data, compressed from the copy, which may still be in the making.
+/// All data, compressed if a copy is available. The copy may still be written.
 async fn whole(
     endpoint: Endpoint,
     answer: Answer,
@@ -123,7 +123,7 @@ fn plain(answer: Answer, snapshot: &Arc<Snapshot>, selector: &Selector, length: 
     answer.body(body(Arc::clone(snapshot.file()), length, pieces))
 }
 
-/// A part of the data, compressed; remembered if it is small, and plain if too much is being compressed.
+/// A part of the data, compressed. Cached if it is small, plain if too many answers are being compressed.
 async fn compressed(
     answer: Answer,
     snapshot: &Arc<Snapshot>,
@@ -159,7 +159,7 @@ async fn compressed(
     answer.tagged(snapshot, Some(encoding)).json_lines(known.len() as u64).body(Body::from(known))
 }
 
-/// The answer to a `Range` header that counts; `None` where it asks for everything.
+/// The answer to a valid `Range` header. `None` if it requests everything.
 fn ranged(answer: &Answer, snapshot: &Arc<Snapshot>, range: &HeaderValue) -> io::Result<Option<Response>> {
     let size = snapshot.length();
     match wanted(range.to_str().ok(), size) {
@@ -174,7 +174,7 @@ fn ranged(answer: &Answer, snapshot: &Arc<Snapshot>, range: &HeaderValue) -> io:
     }
 }
 
-/// 206 with one part, or with several as `multipart/byteranges`.
+/// Status 206 with one part, or with several as `multipart/byteranges`.
 fn partial(answer: Answer, snapshot: &Arc<Snapshot>, parts: &[Range<u64>]) -> io::Result<Response> {
     let size = snapshot.length();
     let answer = answer.status(StatusCode::PARTIAL_CONTENT).with(header::ACCEPT_RANGES, "bytes");
@@ -187,7 +187,7 @@ fn partial(answer: Answer, snapshot: &Arc<Snapshot>, parts: &[Range<u64>]) -> io
             std::iter::once(Piece::File(part.clone())),
         ));
     }
-    // Content is JSON lines, where a line of dashes cannot stand.
+    // Content is JSON lines, which never contain a line of dashes.
     let boundary = format!("----{}", snapshot.tag());
     let mut pieces = Vec::new();
     for (number, part) in parts.iter().enumerate() {
@@ -207,7 +207,7 @@ fn partial(answer: Answer, snapshot: &Arc<Snapshot>, parts: &[Range<u64>]) -> io
         .body(body(file, length, pieces.into_iter()))
 }
 
-/// A response in the making.
+/// A response under construction.
 #[derive(Clone)]
 struct Answer {
     status: StatusCode,
@@ -215,7 +215,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// What every answer about this content says.
+    /// A response with the headers that are common to all answers from this content.
     fn of(snapshot: &Snapshot) -> Self {
         Self { status: StatusCode::OK, headers: HeaderMap::new() }
             .with(CATALOG_DIGEST, snapshot.digest())
@@ -223,7 +223,7 @@ impl Answer {
             .tagged(snapshot, None)
     }
 
-    /// Names the representation: the same data in another encoding is another one.
+    /// Adds the tag of the representation, which differs by encoding.
     fn tagged(self, snapshot: &Snapshot, encoding: Option<Encoding>) -> Self {
         let tag = snapshot.tag();
         match encoding {
@@ -238,7 +238,7 @@ impl Answer {
         Self { status, ..self }
     }
 
-    /// Sets a header; our values are numbers, dates and tokens, which are always legal.
+    /// Sets a header. The values are numbers, dates and tokens, which are always valid.
     fn with(mut self, name: HeaderName, value: impl TryInto<HeaderValue>) -> Self {
         if let Ok(value) = value.try_into() {
             self.headers.insert(name, value);
@@ -254,7 +254,7 @@ impl Answer {
         Ok((self.status, self.headers, body).into_response())
     }
 
-    /// Without a body, and so without what describes one.
+    /// A response without body and `Content-Encoding`.
     fn empty(mut self) -> Response {
         self.headers.remove(header::CONTENT_ENCODING);
         (self.status, self.headers).into_response()

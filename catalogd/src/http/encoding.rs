@@ -1,14 +1,15 @@
-//! Which compression a client gets, and the compressors (docs/design/catalogd.md#compression).
+//! Content encodings: negotiation and compressors (docs/design/catalogd.md#compression).
 
 use std::io::{self, Write};
 
-/// Smaller bodies are not compressed.
+/// Minimum length of a compressed body in bytes.
 pub const LEAST_COMPRESSED: u64 = 1024;
-/// Half the time of level 6 for a quarter more bytes of a real catalog: clients follow the first copy as it is made.
+/// Half the time of level 6 for a quarter more bytes of a real catalog: clients receive the first copy while it is
+/// written.
 const GZIP_LEVEL: u32 = 2;
 const ZSTD_LEVEL: i32 = 3;
 
-/// A content encoding that we can produce.
+/// A supported content encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Encoding {
     /// RFC 1952.
@@ -26,10 +27,10 @@ impl Encoding {
         }
     }
 
-    /// A compressor in front of `sink`.
+    /// A compressor that writes to `sink`.
     ///
     /// # Errors
-    /// No memory for it.
+    /// The compressor cannot be allocated.
     pub fn encoder<W: Write>(self, sink: W) -> io::Result<Encoder<W>> {
         Ok(match self {
             Self::Gzip => {
@@ -49,10 +50,10 @@ pub enum Encoder<W: Write> {
 }
 
 impl<W: Write> Encoder<W> {
-    /// Writes the end of the compressed form and gives the sink back.
+    /// Writes the end of the compressed stream and returns the sink.
     ///
     /// # Errors
-    /// The sink's.
+    /// An error of the sink.
     pub fn finish(self) -> io::Result<W> {
         match self {
             Self::Gzip(encoder) => encoder.finish(),
@@ -62,7 +63,7 @@ impl<W: Write> Encoder<W> {
 }
 
 impl Encoder<Vec<u8>> {
-    /// What has been compressed so far and was not taken yet.
+    /// Takes the bytes compressed so far.
     pub fn take(&mut self) -> Vec<u8> {
         match self {
             Self::Gzip(encoder) => std::mem::take(encoder.get_mut()),
@@ -87,7 +88,7 @@ impl<W: Write> Write for Encoder<W> {
     }
 }
 
-/// The encoding that `Accept-Encoding` prefers: the higher quality, and of equals zstd. `*` names none.
+/// The encoding that `Accept-Encoding` prefers: the higher quality, and zstd if equal. `*` selects none.
 pub fn negotiate<'a>(accept: impl IntoIterator<Item = &'a str>) -> Option<Encoding> {
     let (mut gzip, mut zstd) = (0.0, 0.0);
     for item in accept.into_iter().flat_map(|value| value.split(',')) {
@@ -113,7 +114,7 @@ mod tests {
 
     // Case catalogd-47
     #[test]
-    fn negotiation() {
+    fn accept_encoding_selects_highest_quality() {
         let rows = [
             ("gzip", Some(Encoding::Gzip)),
             ("gzip, zstd", Some(Encoding::Zstd)),

@@ -1,8 +1,8 @@
-//! `/api/v1/graphql` (docs/design/catalogd.md#graphql-requests): requests, and the GraphQL schemas of the contents that
-//! were asked.
+//! `/api/v1/graphql` (docs/design/catalogd.md#graphql-requests): requests, and the GraphQL schemas of queried
+//! contents.
 //!
-//! All work is done on blocking threads and few queries run at once, so that no other route waits for one. A catalog
-//! that makes no GraphQL schema is served in every other way.
+//! All work is done on blocking threads and few queries run at once, so that no other route waits for a query. A
+//! catalog without a valid GraphQL schema is still served by the other endpoints.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,22 +28,22 @@ use crate::content::{Observer, Snapshot, read_range};
 
 const LONGEST_BODY: usize = 1 << 20;
 const LONGEST_QUERY: usize = 100_000;
-/// For a body to arrive.
+/// Timeout of receiving a body.
 const BODY_TIME: Duration = Duration::from_secs(5);
-/// For a query to have its turn, and again for it to run.
+/// Timeout of waiting for a permit, and again of running the query.
 const TIME: Duration = Duration::from_secs(5);
-/// Queries that run at the same time; each may take some multiple of [`olm_graphql::MAX_ANSWER`].
+/// Concurrent queries. Each may take a multiple of [`olm_graphql::MAX_ANSWER`] in memory.
 const AT_ONCE: usize = 2;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// Answers queries on whatever content is held.
+/// Executor of queries on the held contents.
 pub struct GraphQl {
     turns: Arc<Semaphore>,
     time: Duration,
     schemas: Mutex<BTreeMap<String, (Weak<Snapshot>, Slot)>>,
 }
 
-/// The schema of one content, once that was asked for.
+/// The schema of one content, built by its first query.
 type Slot = Arc<Mutex<Option<Arc<Built>>>>;
 type Built = Result<Executor, SchemaError>;
 
@@ -88,7 +88,7 @@ impl GraphQl {
         Ok(response)
     }
 
-    /// Where the schema of `snapshot` is kept; those of contents that are gone are forgotten.
+    /// The schema slot of `snapshot`. Drops the schemas of removed contents.
     fn slot(&self, catalog: &str, snapshot: &Arc<Snapshot>) -> Slot {
         let mut schemas = self.schemas.lock();
         let known = schemas.get(catalog).filter(|(of, _)| std::ptr::eq(of.as_ptr(), Arc::as_ptr(snapshot)));
@@ -120,7 +120,7 @@ fn run(
     }
 }
 
-/// The schema of `snapshot`, made now unless that was done before. Blocks.
+/// The executor of `snapshot`, built on first use. Blocks.
 fn built(catalog: &str, snapshot: &Snapshot, slot: &Slot) -> io::Result<Arc<Built>> {
     let mut slot = slot.lock();
     if let Some(built) = &*slot {
@@ -138,7 +138,7 @@ fn built(catalog: &str, snapshot: &Snapshot, slot: &Slot) -> io::Result<Arc<Buil
     Ok(Arc::clone(slot.insert(Arc::new(built))))
 }
 
-/// Reads all content: it was stored without an observer.
+/// Discovers the schema by reading all content, which was stored without an observer.
 fn discover(snapshot: &Snapshot) -> io::Result<Result<CatalogSchema, SchemaError>> {
     let mut discovery = Discovery::default();
     for (schema, range) in snapshot.index().blobs() {
@@ -177,7 +177,7 @@ impl Objects for Contents {
     }
 
     fn read(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
-        read(&self.0, range).inspect_err(|error| tracing::error!(%error, "content could not be read"))
+        read(&self.0, range).inspect_err(|error| tracing::error!(%error, "failed to read content"))
     }
 }
 
@@ -188,7 +188,7 @@ fn read(snapshot: &Snapshot, range: Range<u64>) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Discovers the schema of `catalog` while it is stored, for [`Snapshot::findings`].
+/// An observer that discovers the schema of `catalog` while it is stored, for [`Snapshot::findings`].
 pub fn observer(catalog: &str) -> Box<dyn Observer> {
     Box::new(SchemaObserver { catalog: catalog.to_owned(), discovery: Ok(Discovery::default()) })
 }
@@ -207,7 +207,7 @@ impl Observer for SchemaObserver {
         }
     }
 
-    /// A schema of which nothing can be made is left out: who asks later finds the same problem.
+    /// Discards a schema that has no executor. The next query finds the same problem.
     fn finish(self: Box<Self>) -> Option<Value> {
         let schema = self.discovery.map(Discovery::finish);
         match schema.and_then(|schema| Executor::new(&schema).map(|_| schema)) {
@@ -221,7 +221,7 @@ impl Observer for SchemaObserver {
     }
 }
 
-/// The query in a request body; why there is none where there is none.
+/// The query in a request body.
 ///
 /// # Errors
 /// The text of the answer with status 400.
@@ -229,7 +229,7 @@ pub(super) async fn query_of(body: Body) -> Result<String, &'static str> {
     const INVALID: &str = "Invalid request body";
     let body =
         timeout(BODY_TIME, to_bytes(body, LONGEST_BODY)).await.map_err(|_| INVALID)?.map_err(|_| INVALID)?;
-    // Only the first value is read: what follows it does not count.
+    // Only the first JSON value is parsed. Trailing data is ignored, as in the reference.
     let mut json = serde_json::Deserializer::from_slice(&body);
     let query = Option::<RequestBody>::deserialize(&mut json).map_err(|_| INVALID)?.unwrap_or_default().query;
     match query.len() {
@@ -239,7 +239,7 @@ pub(super) async fn query_of(body: Body) -> Result<String, &'static str> {
     }
 }
 
-/// `{"query":"…"}`; the name of the member in any case, the last one counts, others are ignored.
+/// `{"query":"…"}`. The member name is case-insensitive, the last one is used, others are ignored.
 #[derive(Default)]
 struct RequestBody {
     query: String,

@@ -1,4 +1,4 @@
-//! The route against real content, in process.
+//! Tests of the `/graphql` route with real content, in process.
 
 use std::io::Read;
 
@@ -22,7 +22,7 @@ struct Fixture {
     cache: tempfile::TempDir,
 }
 
-/// Catalog `cat` of .
+/// Objects of catalog `cat`.
 fn cat() -> String {
     let mut yaml = "schema: olm.package\nname: foo\n---\nschema: olm.channel\npackage: foo\nname: stable\n\
                     entries: [{name: foo.v1, skips: [foo.v0]}]\n---\nname: noschema\npackage: foo\n"
@@ -33,7 +33,7 @@ fn cat() -> String {
     yaml
 }
 
-/// Serves [`cat`]; `lost` should be here but is not.
+/// Serves [`cat`]. `lost` is expected but has no content.
 fn fixture(is_observed: bool) -> Fixture {
     let cache = tempfile::tempdir().unwrap();
     let store = Store::open(cache.path()).unwrap();
@@ -97,9 +97,9 @@ fn failed(message: &str) -> Value {
     json!({"data": null, "errors": [{"message": message, "locations": []}]})
 }
 
-// Case catalogd-55; with a schema from storing and with one from reading
+// Case catalogd-55: with a schema discovered while storing, and with one discovered by reading
 #[tokio::test]
-async fn acceptance_55() {
+async fn queries_return_pages_and_limit_depth() {
     for is_observed in [true, false] {
         let fixture = fixture(is_observed);
         assert_eq!(fixture.store.get("cat").unwrap().findings().is_some(), is_observed);
@@ -128,7 +128,7 @@ async fn acceptance_55() {
 
 // docs/design/catalogd.md#order-of-checks, docs/design/catalogd.md#graphql-requests: the table of statuses
 #[tokio::test]
-async fn statuses() {
+async fn invalid_requests_return_reference_errors() {
     let fixture = fixture(true);
     let long = format!(r#"{{"query":"{}"}}"#, "a".repeat(LONGEST_QUERY + 1));
     let large = format!(r#"{{"query":"{}"}}"#, "a".repeat(LONGEST_BODY));
@@ -175,7 +175,7 @@ async fn statuses() {
 }
 
 #[tokio::test]
-async fn headers() {
+async fn answers_are_compressed_and_name_the_digest() {
     let fixture = fixture(true);
     let query = |query: &str| Body::from(json!({"query": query}).to_string());
     let ask = |text: &str, accept: &str| {
@@ -202,7 +202,7 @@ async fn headers() {
 
 // docs/design/catalogd.md#graphql-schema-failures
 #[tokio::test]
-async fn a_collision_touches_nothing_else() {
+async fn type_name_collision_fails_graphql_of_one_catalog_only() {
     let fixture = fixture(true);
     replace(&fixture.store, "twice", "schema: olm.bundle\n---\nschema: olm-bundle\n");
     let message = "failed to pre-build GraphQL schema for catalog \"twice\": error building GraphQL schema: type name \
@@ -218,7 +218,7 @@ async fn a_collision_touches_nothing_else() {
 }
 
 #[tokio::test]
-async fn new_content_has_a_new_schema() {
+async fn replaced_content_gets_new_schema() {
     let fixture = fixture(true);
     let query = "{ summary { schemas { name } } }";
     let names = |names: &[&str]| {
@@ -233,7 +233,7 @@ async fn new_content_has_a_new_schema() {
         json!({"data": {"news": [{"schema": "new"}]}})
     );
 
-    // Another process takes the schema from the findings, and reads the content where those are not there.
+    // A new process reads the schema from the findings, or discovers it from the content if there are none.
     let store = Arc::new(Store::open(fixture.cache.path()).unwrap());
     assert!(store.get("cat").unwrap().findings().is_some());
     let router = serve(&store, Some(GraphQl::default()));
@@ -241,9 +241,9 @@ async fn new_content_has_a_new_schema() {
     assert_eq!(again.ask("cat", query).await, names(&["new"]));
 }
 
-/// Schemas of contents that are gone are not kept.
+/// Schemas of removed contents are dropped.
 #[tokio::test]
-async fn schemas_are_forgotten_with_their_content() {
+async fn schemas_are_dropped_with_their_content() {
     let fixture = fixture(true);
     let graphql = GraphQl::default();
     for number in 0..20 {
@@ -259,9 +259,9 @@ async fn schemas_are_forgotten_with_their_content() {
 }
 
 #[tokio::test]
-async fn who_waits_too_long_is_told() {
+async fn timeout_returns_context_deadline_exceeded() {
     let fixture = fixture(true);
-    // For a turn, and for the query itself.
+    // Timeout while waiting for a permit, and timeout of the query itself.
     for turns in [0, 1] {
         let graphql =
             GraphQl { turns: Arc::new(Semaphore::new(turns)), time: Duration::ZERO, ..GraphQl::default() };
@@ -275,7 +275,7 @@ async fn who_waits_too_long_is_told() {
 
 // docs/design/catalogd.md#graphql-requests
 #[tokio::test]
-async fn bodies() {
+async fn request_body_is_parsed_as_in_the_reference() {
     let rows = [
         (r#"{"query":"{a}"}"#, Ok("{a}")),
         (r#"{"variables":{"a":[1]},"QueRy":"{a}","operationName":null} trailing"#, Ok("{a}")),
@@ -301,7 +301,7 @@ async fn bodies() {
 
 proptest! {
     #[test]
-    fn any_body_is_read(body in proptest::collection::vec(any::<u8>(), 0..64)) {
+    fn body_parser_accepts_any_bytes_without_panic(body in proptest::collection::vec(any::<u8>(), 0..64)) {
         let mut json = serde_json::Deserializer::from_slice(&body);
         let _ = Option::<RequestBody>::deserialize(&mut json);
     }

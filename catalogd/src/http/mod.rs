@@ -1,8 +1,7 @@
-//! The catalog content server (docs/design/catalogd.md#order-of-checks, docs/design/catalogd.md#server-limits):
-//! `/catalogs/{name}/api/v1/all`, `/metas` and
-//! `/graphql`.
+//! The catalog content server: `/catalogs/{name}/api/v1/all`, `/metas` and `/graphql`
+//! (docs/design/catalogd.md#order-of-checks, docs/design/catalogd.md#server-limits).
 //!
-//! It only reads: what is held is decided elsewhere.
+//! It only reads the store. [`crate::catalog`] decides which content is held.
 
 mod answer;
 pub mod body;

@@ -1,22 +1,22 @@
 //! Conditional requests (RFC 9110 §13) in the order in which the reference evaluates them
-//! (docs/design/catalogd.md#conditional-requests). Pure. Unlike the reference we send and honour entity tags.
+//! (docs/design/catalogd.md#conditional-requests). Pure. Unlike the reference we send and accept entity tags.
 
 use http::{HeaderMap, HeaderName, header};
 use jiff::Timestamp;
 
-/// What the conditions of a request come to.
+/// Result of the conditions of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Answer it.
+    /// Answer the request.
     Proceed,
-    /// 304: the client has this content.
+    /// Status 304: the client has this content.
     NotModified,
-    /// 412: the client wanted other content.
+    /// Status 412: the condition on the content is not met.
     Failed,
 }
 
-/// Evaluates the conditions of a GET or HEAD request on content with this tag and date. All encodings of the
-/// same content count as the same.
+/// Evaluates the conditions of a GET or HEAD request on content with this tag and date. All encodings of the same
+/// content match.
 pub fn evaluate(headers: &HeaderMap, tag: &str, modified: Timestamp) -> Verdict {
     let date = |name: HeaderName| text(headers, name).and_then(parse_date);
     if let Some(wanted) = text(headers, header::IF_MATCH) {
@@ -35,8 +35,8 @@ pub fn evaluate(headers: &HeaderMap, tag: &str, modified: Timestamp) -> Verdict 
     }
 }
 
-/// Whether `If-Range` lets a `Range` header count: parts are of the plain content, so a tag with the name of an
-/// encoding is another one.
+/// `true` if `If-Range` allows the `Range` header. Parts are of the plain content, so a tag with the name of an
+/// encoding does not match.
 pub fn range_counts(headers: &HeaderMap, tag: &str, modified: Timestamp) -> bool {
     match text(headers, header::IF_RANGE) {
         None => true,
@@ -45,7 +45,7 @@ pub fn range_counts(headers: &HeaderMap, tag: &str, modified: Timestamp) -> bool
     }
 }
 
-/// A date as headers carry it.
+/// Formats a date for HTTP headers.
 pub fn format_date(time: Timestamp) -> String {
     time.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }
@@ -56,7 +56,7 @@ enum Comparison {
     Weak,
 }
 
-/// Whether a list of entity tags is `*` or has ours, with or without the name of an encoding.
+/// `true` if a list of entity tags is `*` or contains ours, with or without the name of an encoding.
 fn names(list: &str, tag: &str, comparison: Comparison) -> bool {
     list.split(',').map(str::trim).any(|item| {
         let strong = match item.strip_prefix("W/") {
@@ -73,7 +73,7 @@ fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// The three forms of RFC 9110 §5.6.7; anything else is no date and counts as absent.
+/// Parses the three forms of RFC 9110 §5.6.7. Anything else is treated as absent.
 fn parse_date(text: &str) -> Option<Timestamp> {
     const FORMS: [&str; 3] =
         ["%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"];
@@ -106,7 +106,7 @@ mod tests {
 
     // Case catalogd-48
     #[test]
-    fn verdicts() {
+    fn preconditions_determine_verdict() {
         use Verdict::{Failed, NotModified, Proceed};
         let rows: [(&[(&str, &str)], Verdict); 18] = [
             (&[], Proceed),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn if_range() {
+    fn if_range_requires_exact_plain_tag_or_date() {
         let rows = [
             (SAME, true),
             (OLDER, false),
@@ -159,7 +159,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_may_stand_for_a_date(text in ".*") {
+        fn date_parser_accepts_any_text_without_panic(text in ".*") {
             let _ = parse_date(&text);
         }
     }

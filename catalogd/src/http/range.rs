@@ -1,25 +1,25 @@
-//! The `Range` header (RFC 9110 §14), read as the reference does, except that many parts, or parts that overlap, get the whole
-//! content: RFC 9110 §14.2 allows that, and they would cost more than any client needs. Pure.
+//! The `Range` header (RFC 9110 §14), parsed as in the reference, except that more than 16 parts, or overlapping
+//! parts, get the whole content: RFC 9110 §14.2 allows that, and they would cost more than any client needs. Pure.
 
 use std::ops::Range;
 
-/// What a `Range` header asks for.
+/// The parts that a `Range` header requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// Everything: no header, or more than [`MOST_PARTS`] parts, or parts that overlap.
     Whole,
-    /// These parts, in the order asked for.
+    /// These parts, in the requested order.
     Parts(Vec<Range<u64>>),
-    /// 416 with this text.
+    /// Status 416 with this text.
     Unsatisfiable(&'static str),
 }
 
-/// Parts of an answer, at most.
+/// Maximum number of parts in an answer.
 const MOST_PARTS: usize = 16;
 const INVALID: Wanted = Wanted::Unsatisfiable("invalid range");
 const NO_OVERLAP: Wanted = Wanted::Unsatisfiable("invalid range: failed to overlap");
 
-/// Reads the header for content of `size` bytes.
+/// Parses the header for content of `size` bytes.
 pub fn wanted(header: Option<&str>, size: u64) -> Wanted {
     let Some(header) = header else {
         return Wanted::Whole;
@@ -38,7 +38,7 @@ pub fn wanted(header: Option<&str>, size: u64) -> Wanted {
         }
     }
     if parts.is_empty() {
-        // Nothing asked for at all is everything, and so is any part of nothing.
+        // An empty list requests everything, and so does any part of empty content.
         return if missed && size > 0 { NO_OVERLAP } else { Wanted::Whole };
     }
     if parts.len() > MOST_PARTS || overlap(&parts) { Wanted::Whole } else { Wanted::Parts(parts) }
@@ -52,13 +52,13 @@ fn overlap(parts: &[Range<u64>]) -> bool {
 
 struct Invalid;
 
-/// One `first-last`, `first-` or `-length`; `None` where it begins behind the end.
+/// Parses one `first-last`, `first-` or `-length`. `None` if it begins after the end.
 fn part(item: &str, size: u64) -> Result<Option<Range<u64>>, Invalid> {
     let (first, last) = item.split_once('-').ok_or(Invalid)?;
     let (first, last) = (first.trim(), last.trim());
     if first.is_empty() {
         let length = number(last)?.min(size);
-        // The last zero bytes are no bytes.
+        // `-0` requests no bytes.
         return Ok((length > 0).then(|| size - length..size));
     }
     let first = number(first)?;
@@ -88,13 +88,13 @@ pub fn content_range(part: &Range<u64>, size: u64) -> String {
 }
 
 #[cfg(test)]
-#[allow(clippy::single_range_in_vec_init, reason = "a list of one range is meant")]
+#[allow(clippy::single_range_in_vec_init, reason = "the list has one element, a range")]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
     #[test]
-    fn headers() {
+    fn range_header_is_parsed_as_in_the_reference() {
         let rows = [
             (None, Wanted::Whole),
             (Some("bytes=0-9"), Wanted::Parts(vec![0..10])),
@@ -133,7 +133,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_lie_within(header in "bytes=[-0-9, ]{0,20}", size in 0u64..50) {
+        fn parts_lie_within_content(header in "bytes=[-0-9, ]{0,20}", size in 0u64..50) {
             if let Wanted::Parts(parts) = wanted(Some(&header), size) {
                 prop_assert!(parts.iter().all(|part| part.start < part.end && part.end <= size));
                 prop_assert!(parts.len() <= MOST_PARTS && !overlap(&parts));

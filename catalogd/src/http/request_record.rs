@@ -22,7 +22,7 @@ struct CodeLabel {
     code: u16,
 }
 
-/// `catalogd_http_request_duration_seconds`.
+/// The histogram `catalogd_http_request_duration_seconds`.
 #[derive(Clone, Debug)]
 pub struct RequestDurations(Family<CodeLabel, Histogram, fn() -> Histogram>);
 
@@ -34,7 +34,7 @@ impl RequestDurations {
         Self(metrics.register("catalogd_http_request_duration_seconds", help, durations))
     }
 
-    /// Begins the record of a request.
+    /// Starts the record of a request.
     pub fn begin(&self, request: &Request) -> RequestRecord {
         RequestRecord {
             durations: self.clone(),
@@ -47,7 +47,7 @@ impl RequestDurations {
     }
 }
 
-/// A request that is being answered.
+/// A request whose response is not complete.
 #[derive(Debug)]
 pub struct RequestRecord {
     durations: RequestDurations,
@@ -59,7 +59,7 @@ pub struct RequestRecord {
 }
 
 impl RequestRecord {
-    /// Ends the record when the last of `response` was handed out, or its client is gone.
+    /// Attaches the record to `response`. It ends when the body was sent, or the client has disconnected.
     pub fn follow(self, response: Response) -> Response {
         let status = response.status();
         response.map(|body| Body::new(RecordedBody { body, record: self, status, size: 0 }))
@@ -83,7 +83,7 @@ impl RequestRecord {
     }
 }
 
-/// A body that counts what is taken of it.
+/// A body that counts the bytes sent.
 struct RecordedBody {
     body: Body,
     record: RequestRecord,
@@ -102,7 +102,7 @@ impl http_body::Body for RecordedBody {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         match &frame {
             Some(Ok(frame)) => self.size += frame.data_ref().map_or(0, |data| data.len() as u64),
-            Some(Err(error)) => tracing::error!(uri = %self.record.uri, %error, "content could not be read"),
+            Some(Err(error)) => tracing::error!(uri = %self.record.uri, %error, "failed to read content"),
             None => {}
         }
         Poll::Ready(frame)
@@ -145,7 +145,7 @@ mod tests {
 
     // docs/design/catalogd.md#server-limits
     #[tokio::test]
-    async fn the_record_says_what_was_sent() {
+    async fn request_record_logs_status_and_bytes_sent() {
         let sink = Sink::default();
         let writer = sink.clone();
         let subscriber = tracing_subscriber::fmt()

@@ -1,9 +1,8 @@
-//! What a request path and query ask for (docs/design/catalogd.md#order-of-checks, docs/design/catalogd.md#metas).
-//! Pure.
+//! Request paths and queries (docs/design/catalogd.md#order-of-checks, docs/design/catalogd.md#metas). Pure.
 
 use olm_fbc::Selector;
 
-/// Which of a catalog's endpoints.
+/// An endpoint of a catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     /// `/api/v1/all`
@@ -14,18 +13,18 @@ pub enum Endpoint {
     GraphQl,
 }
 
-/// What a path asks for.
+/// Result of parsing a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// An endpoint of the catalog of this name, which may be none that a catalog can have.
+    /// An endpoint of the catalog of this name, which may be invalid.
     Catalog(Endpoint, String),
-    /// The same path without empty and dot segments.
+    /// Redirect to the path without empty and dot segments.
     Redirect(String),
-    /// Nothing.
+    /// No route.
     Unknown,
 }
 
-/// Reads a path as it stands in the request line.
+/// Parses the undecoded path of the request line.
 pub fn route(path: &str) -> Route {
     let cleaned = clean(path);
     if cleaned != path {
@@ -43,7 +42,7 @@ pub fn route(path: &str) -> Route {
     }
 }
 
-/// The path without `//`, `/.` and `/..`; a final slash stays.
+/// The path without `//`, `/.` and `/..`. A trailing slash is preserved.
 fn clean(path: &str) -> String {
     let mut segments: Vec<&str> = Vec::new();
     for segment in path.split('/') {
@@ -58,12 +57,12 @@ fn clean(path: &str) -> String {
     format!("/{}{end}", segments.join("/"))
 }
 
-/// The query of a `/metas` request, or `None` where it has a parameter that is not known.
+/// The query of a `/metas` request, or `None` if it has an unknown parameter.
 pub fn selector(query: &str) -> Option<Selector> {
     let (mut schema, mut package, mut name) = (None, None, None);
     for pair in query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        // A pair that is not well-formed counts as absent.
+        // A malformed pair is treated as absent.
         let (Some(key), Some(value)) = (decode_form(key), decode_form(value)) else {
             continue;
         };
@@ -86,7 +85,7 @@ fn decode_form(text: &str) -> Option<String> {
     String::from_utf8(percent_decode(&text.replace('+', " "))?).ok()
 }
 
-/// A path segment; a malformed escape stays as it is and makes an invalid name.
+/// Decodes a path segment. A malformed escape is kept and makes an invalid name.
 fn decode_lossy(text: &str) -> String {
     match percent_decode(text) {
         Some(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
@@ -109,7 +108,7 @@ fn percent_decode(text: &str) -> Option<Vec<u8>> {
     Some(decoded)
 }
 
-/// Why `name` cannot be that of a catalog; empty where it can.
+/// Violations of the rules for a catalog name. Empty if valid.
 pub fn name_problems(name: &str) -> Vec<&'static str> {
     let is_label = |label: &str| {
         let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
@@ -135,7 +134,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn routes() {
+    fn paths_map_to_endpoints_or_redirects() {
         let catalog = |endpoint, name: &str| Route::Catalog(endpoint, name.to_owned());
         let redirect = |path: &str| Route::Redirect(path.to_owned());
         let rows = [
@@ -162,7 +161,7 @@ mod tests {
 
     // docs/design/catalogd.md#metas; case catalogd-52
     #[test]
-    fn queries() {
+    fn metas_query_accepts_known_parameters_only() {
         let of = |schema: &str, package: &str, name: &str| {
             Some(Selector { schema: schema.to_owned(), package: package.to_owned(), name: name.to_owned() })
         };
@@ -186,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn names() {
+    fn catalog_names_are_rfc_1123_subdomains() {
         for name in ["a", "a.b-c", "0", &"a".repeat(253)] {
             assert_eq!(name_problems(name), [""; 0], "{name}");
         }
@@ -198,13 +197,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cleaning_is_idempotent(path in "(/|/\\.|/\\.\\.|/a|/b%2f){0,8}") {
+        fn path_cleaning_is_idempotent(path in "(/|/\\.|/\\.\\.|/a|/b%2f){0,8}") {
             let once = clean(&path);
             prop_assert_eq!(clean(&once), once);
         }
 
         #[test]
-        fn any_text_is_a_query(query in ".*", path in ".*") {
+        fn parsers_accept_any_text_without_panic(query in ".*", path in ".*") {
             let _ = selector(&query);
             let _ = route(&path);
         }

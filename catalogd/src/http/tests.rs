@@ -1,4 +1,4 @@
-//! The router against real content, in process.
+//! Tests of the router with real content, in process.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -23,7 +23,8 @@ struct Fixture {
     _cache: tempfile::TempDir,
 }
 
-/// Serves catalog `cat` of  and the tiny catalog `tiny`; `lost` should be here but is not.
+/// Serves the catalogs `cat` and `tiny` (smaller than the compression threshold). `lost` is expected but has no
+/// content.
 fn fixture(metas: bool) -> Fixture {
     let cache = tempfile::tempdir().unwrap();
     let store = Arc::new(Store::open(cache.path()).unwrap());
@@ -92,7 +93,7 @@ const METAS: &str = "/catalogs/cat/api/v1/metas";
 
 // Case catalogd-46
 #[tokio::test]
-async fn all_serves_every_line() {
+async fn all_returns_every_object_with_headers() {
     let fixture = fixture(true);
     let answer = fixture.get(ALL, &[]).await;
     assert_eq!(answer.status, StatusCode::OK);
@@ -131,19 +132,19 @@ fn decoded(encoding: &str, body: &[u8]) -> Vec<u8> {
 
 // Case catalogd-47
 #[tokio::test]
-async fn compression() {
+async fn accept_encoding_compresses_all_and_metas() {
     let fixture = fixture(true);
     let mut begun = BTreeSet::new();
     for path in [ALL, METAS, "/catalogs/cat/api/v1/metas?schema=olm.bundle"] {
         let plain = fixture.get(path, &[]).await;
-        // The second answer may come from the stored copy.
+        // The second answer may come from the cached copy.
         for (accept, encoding) in [("gzip", "gzip"), ("gzip", "gzip"), ("gzip, zstd", "zstd")] {
             let answer = fixture.get(path, &[("accept-encoding", accept)]).await;
             assert_eq!(answer.header("content-encoding"), Some(encoding), "{path}");
             assert_eq!(answer.header("accept-ranges"), None);
             assert_eq!(answer.header("etag"), Some(format!("\"{TAG}-{encoding}\"").as_str()));
             assert_eq!(decoded(encoding, &answer.body), plain.body, "{path} {accept}");
-            // The copy of everything is sent while it is made; after that its length is known.
+            // The copy of all content is sent while it is written, so the first answer has no length.
             let (length, expected) = (answer.header("content-length"), answer.body.len().to_string());
             let is_first = path == ALL && begun.insert(encoding);
             assert!(length == Some(&expected) || is_first && length.is_none(), "{path} {accept} {length:?}");
@@ -158,7 +159,7 @@ async fn compression() {
 
 // docs/design/catalogd.md#conditional-requests; case catalogd-48
 #[tokio::test]
-async fn conditions() {
+async fn conditional_requests_return_304_or_412() {
     let fixture = fixture(true);
     let modified = fixture.get(ALL, &[]).await.header("last-modified").unwrap().to_owned();
     let tag = format!("\"{TAG}-gzip\"");
@@ -188,7 +189,7 @@ async fn conditions() {
             }
         }
     }
-    // Names the representation that the client has.
+    // The tag of the representation that the client has.
     let unchanged = fixture.get(ALL, &[("if-none-match", &tag), ("accept-encoding", "gzip")]).await;
     assert_eq!((unchanged.status.as_u16(), unchanged.header("etag")), (304, Some(tag.as_str())));
     assert_eq!(unchanged.header("content-encoding"), None);
@@ -196,7 +197,7 @@ async fn conditions() {
 
 // Case catalogd-49
 #[tokio::test]
-async fn ranges() {
+async fn range_requests_return_parts() {
     let fixture = fixture(true);
     let whole = fixture.get(ALL, &[]).await.body;
     let size = whole.len();
@@ -240,7 +241,7 @@ async fn ranges() {
 
 // Cases catalogd-50, catalogd-51, catalogd-52
 #[tokio::test]
-async fn refusals() {
+async fn invalid_requests_return_reference_errors() {
     let fixture = fixture(true);
     for method in [Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS] {
         let answer = fixture.ask(method, ALL, &[]).await;
@@ -281,7 +282,7 @@ async fn refusals() {
 
 // Case catalogd-52
 #[tokio::test]
-async fn metas() {
+async fn metas_filters_and_is_cached() {
     let off = fixture(false);
     let answer = off.get(METAS, &[]).await;
     assert_eq!((answer.status.as_u16(), answer.text()), (404, "404 page not found\n"));
@@ -299,7 +300,7 @@ async fn metas() {
     ];
     for (query, lines) in rows {
         let answer = fixture.get(&format!("{METAS}?{query}"), &[]).await;
-        // The second answer comes from memory.
+        // The second answer comes from the cache.
         let again = fixture.get(&format!("{METAS}?{query}"), &[]).await;
         assert_eq!(
             (again.status, &again.headers, &again.body),
@@ -315,7 +316,7 @@ async fn metas() {
 
 // docs/design/catalogd.md#no-semantic-checks-on-the-server, docs/design/catalogd.md#metas
 #[tokio::test]
-async fn unusual_content() {
+async fn empty_and_duplicate_content_is_served() {
     let fixture = fixture(true);
     replace(&fixture.store, "empty", "");
     for path in ["/catalogs/empty/api/v1/all", "/catalogs/empty/api/v1/metas"] {
@@ -334,9 +335,9 @@ async fn unusual_content() {
 }
 
 #[tokio::test]
-async fn compressed_copy_of_everything_is_sent_while_it_is_made() {
+async fn compressed_copy_is_sent_while_being_written() {
     let fixture = fixture(true);
-    // Takes a while to compress.
+    // Slow to compress.
     let numbers: Vec<_> =
         (0..400_000u64).map(|n| n.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_string()).collect();
     replace(&fixture.store, "long", &format!("schema: a\ntext: {}\n", numbers.join(" ")));
@@ -354,10 +355,10 @@ async fn compressed_copy_of_everything_is_sent_while_it_is_made() {
     assert_eq!(later.header("content-length"), Some(later.body.len().to_string().as_str()));
 }
 
-// docs/design/catalogd.md#compression: what is too large for memory is compressed on the way, but not for everybody at
-// once
+// docs/design/catalogd.md#compression: answers above 4 MiB are compressed while they are sent, at most two at a
+// time.
 #[tokio::test]
-async fn long_parts() {
+async fn long_metas_answers_are_compressed_for_two_clients_at_a_time() {
     let fixture = fixture(true);
     let text = "catalog content ".repeat(400_000);
     replace(&fixture.store, "long", &format!("schema: a\ntext: {text}\n---\nschema: b\n"));
@@ -381,7 +382,7 @@ async fn long_parts() {
 
 // docs/design/catalogd.md#storing-content; case catalogd-53
 #[tokio::test]
-async fn readers_do_not_wait_for_a_writer_of_another_catalog() {
+async fn readers_do_not_wait_for_writer_of_another_catalog() {
     let fixture = fixture(true);
     let folder = tempfile::tempdir().unwrap();
     let document = "---\nschema: olm.bundle\nname: x\nlist: [one, two, three, four, five, six, seven]\n";
@@ -400,7 +401,7 @@ async fn readers_do_not_wait_for_a_writer_of_another_catalog() {
 
 // Case catalogd-54
 #[tokio::test]
-async fn a_slow_reader_gets_the_old_version_whole() {
+async fn slow_reader_gets_complete_old_content() {
     let fixture = fixture(true);
     let request = Request::get(ALL).body(Body::empty()).unwrap();
     let response = fixture.router.clone().oneshot(request).await.unwrap();

@@ -4,7 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-/// Names of the files of one version of the memory controller.
 struct Files {
     limit: &'static str,
     peak: &'static str,
@@ -15,19 +14,19 @@ const VERSION_1: Files =
     Files { limit: "memory.limit_in_bytes", peak: "memory.max_usage_in_bytes", events: "memory.oom_control" };
 const VERSION_2: Files = Files { limit: "memory.max", peak: "memory.peak", events: "memory.events" };
 
-/// A cgroup below the root of the hierarchy, which is removed when dropped.
+/// A cgroup below the root of the hierarchy. Removed when dropped.
 pub(crate) struct Cgroup {
     folder: PathBuf,
     files: &'static Files,
 }
 
 impl Cgroup {
-    /// A cgroup that may use so many bytes.
+    /// A cgroup with this memory limit in bytes.
     pub(crate) fn with_memory(bytes: u64) -> Self {
         let now = UNIX_EPOCH.elapsed().unwrap().as_nanos();
         let mut problem = String::new();
         for (root, files) in [("/sys/fs/cgroup/memory", &VERSION_1), ("/sys/fs/cgroup", &VERSION_2)] {
-            // Version 2 has a switch for the controllers of children.
+            // Version 2 must enable the controllers of children.
             let _ = fs::write(Path::new(root).join("cgroup.subtree_control"), "+memory");
             let folder = Path::new(root).join(format!("catalogd-test-{now}"));
             let this = Self { folder, files };
@@ -41,23 +40,23 @@ impl Cgroup {
         panic!("this test needs root and the memory controller below /sys/fs/cgroup{problem}");
     }
 
-    /// A command line that moves itself into the cgroup and becomes `program`.
+    /// A command line that moves its shell into the cgroup and executes `program`.
     pub(crate) fn command(&self, program: &str) -> [String; 4] {
         let enter = format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", self.folder.display());
         ["sh".to_owned(), "-c".to_owned(), enter, program.to_owned()]
     }
 
-    /// The most bytes that its processes have had, page cache included.
+    /// Peak memory of its processes in bytes, page cache included.
     pub(crate) fn peak(&self) -> String {
         fs::read_to_string(self.folder.join(self.files.peak)).unwrap_or_default().trim().to_owned()
     }
 
-    /// Bytes of anonymous memory now.
+    /// Current anonymous memory in bytes.
     pub(crate) fn anonymous(&self) -> u64 {
         self.value("memory.stat", &["anon", "rss"])
     }
 
-    /// How many processes the kernel killed for want of memory.
+    /// Number of processes that the OOM killer ended.
     pub(crate) fn kills(&self) -> u64 {
         self.value(self.files.events, &["oom_kill"])
     }
@@ -74,7 +73,7 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Its last process may be about to end.
+        // The last process may not have exited yet.
         let until = Instant::now() + Duration::from_secs(5);
         while self.folder.exists() && fs::remove_dir(&self.folder).is_err() && Instant::now() < until {
             std::thread::yield_now();

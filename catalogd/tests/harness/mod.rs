@@ -1,6 +1,6 @@
 //! A control plane, a registry, and catalogd processes that end with the test.
 
-// Each test binary uses another part.
+// Each test binary uses a different part.
 #![allow(dead_code)]
 
 pub(crate) mod cgroup;
@@ -32,7 +32,7 @@ use serde_json::{Value, json};
 
 pub(crate) const NAMESPACE: &str = "olmv1-system";
 const LOOK: Duration = Duration::from_millis(20);
-/// Lines of a log that a failed test shows.
+/// Number of log lines that a failed test shows.
 const LOG_LINES: usize = 60;
 
 /// An image with one file of catalog content.
@@ -45,7 +45,7 @@ pub(crate) fn image_of(files: &BTreeMap<String, Vec<u8>>) -> Image {
     Image::catalog(files).unwrap()
 }
 
-/// Everything around catalogd.
+/// The environment of catalogd.
 pub(crate) struct World {
     pub(crate) plane: ControlPlane,
     pub(crate) registry: Registry,
@@ -62,7 +62,7 @@ impl World {
         plane.apply_crds(&crds()).await.unwrap();
         let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}})).unwrap();
         Api::all(plane.client()).create(&PostParams::default(), &namespace).await.unwrap();
-        // operator-controller issues it.
+        // Issued by operator-controller in an installation.
         let issuer = BuiltinCertificates::new(plane.client(), NAMESPACE, Component::Catalogd, NAMESPACE);
         let authority = issuer.ensure().await.unwrap().ca_bundle;
         let directory = tempfile::tempdir().unwrap();
@@ -85,12 +85,12 @@ impl World {
         self.file(&format!("cache-{pod}"))
     }
 
-    /// What a pod has logged.
+    /// The log of a pod.
     pub(crate) fn log(&self, pod: &str) -> String {
         std::fs::read_to_string(self.file(&format!("{pod}.log"))).unwrap()
     }
 
-    /// How many reconciles of a catalog a pod has begun.
+    /// Number of reconciles of a catalog that a pod has started.
     pub(crate) fn reconciles(&self, pod: &str, catalog: &str) -> usize {
         let name = format!("name={catalog:?}");
         let log = self.log(pod);
@@ -121,14 +121,14 @@ impl World {
         self.until_gone(name, PATIENCE).await;
     }
 
-    /// Asks for a poll, now.
+    /// Requests a poll with the refresh annotation.
     pub(crate) async fn refresh(&self, name: &str) {
         let key = annotations::EXT_REFRESH_REQUESTED_AT;
         self.patch(name, json!({"metadata": {"annotations": {key: jiff::Timestamp::now().to_string()}}}))
             .await;
     }
 
-    /// The catalog once `holds`.
+    /// Waits until `holds` returns `true`, and returns the catalog.
     pub(crate) async fn until(&self, name: &str, holds: impl Fn(&ClusterCatalog) -> bool) -> ClusterCatalog {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -141,7 +141,7 @@ impl World {
         }
     }
 
-    /// The catalog once its content is that of the image with this digest, and its status says so.
+    /// Waits until the content of this image digest is served according to the status.
     pub(crate) async fn until_served(&self, name: &str, digest: &str) -> ClusterCatalog {
         self.until(name, |catalog| {
             resolved(catalog).ends_with(digest)
@@ -201,7 +201,7 @@ pub(crate) fn client_trusting(certificates: &[u8]) -> reqwest::Client {
     Arc::new(CaPool::load(sources, profile).unwrap()).client()
 }
 
-/// Flags of a process without certificates and other replicas: it serves plain HTTP and leads at once.
+/// Flags of a process without certificates and other replicas: plain HTTP, no leader election.
 pub(crate) const ALONE: [&str; 2] = ["--insecure-http", "--metrics-bind-address="];
 
 /// A running catalogd.
@@ -221,7 +221,7 @@ impl Catalogd {
         Self::start_with(world, pod, &[]).await
     }
 
-    /// As [`Self::start`], with further flags, which win.
+    /// As [`Self::start`], with further flags, which take precedence.
     pub(crate) async fn start_with(world: &World, pod: &str, flags: &[&str]) -> Self {
         let standard = [
             "--leader-elect",
@@ -233,7 +233,7 @@ impl Catalogd {
         Self::spawn(world, pod, &[&standard, flags].concat()).await
     }
 
-    /// Starts the process with the flags [`ALONE`].
+    /// Starts the process with the flags [`ALONE`] and waits until it is ready.
     pub(crate) async fn start_alone(world: &World, pod: &str, flags: &[&str]) -> Self {
         Self::spawn(world, pod, &[&ALONE, flags].concat()).await
     }
@@ -242,13 +242,13 @@ impl Catalogd {
         Self::start_as(world, pod, &[env!("CARGO_BIN_EXE_catalogd")], flags).await
     }
 
-    /// Starts `program`, catalogd or something in front of it, and waits until it is ready.
+    /// Starts `program`, which is catalogd or a wrapper of it, and waits until it is ready.
     pub(crate) async fn start_as(world: &World, pod: &str, program: &[&str], flags: &[&str]) -> Self {
         let mut started = Self::launch(world, pod, program, flags);
         let url = format!("http://127.0.0.1:{}/readyz", started.probe_port);
         let client = reqwest::Client::new();
         eventually("catalogd is ready", async || {
-            assert_eq!(started.ended(), None, "catalogd ended");
+            assert_eq!(started.ended(), None, "catalogd exited");
             let answer = client.get(&url).send().await;
             answer.is_ok_and(|answer| answer.status() == 200).then_some(())
         })
@@ -256,7 +256,7 @@ impl Catalogd {
         started
     }
 
-    /// Starts `program`, catalogd or something in front of it, and waits for nothing.
+    /// Starts `program`, which is catalogd or a wrapper of it, without waiting.
     pub(crate) fn launch(world: &World, pod: &str, program: &[&str], flags: &[&str]) -> Self {
         let [content_port, metrics_port, probe_port] = [free_port(), free_port(), free_port()];
         let webhook_port = if pod == "first" { world.webhook_port } else { free_port() };
@@ -291,7 +291,7 @@ impl Catalogd {
         self.child.id()
     }
 
-    /// How the process ended, if it did.
+    /// Exit status of the process, if it has exited.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()
     }
@@ -300,7 +300,7 @@ impl Catalogd {
         format!("localhost:{}", self.content_port)
     }
 
-    /// Address of something about catalogs.
+    /// URL of a path below `/catalogs/`.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("{}://{}/catalogs/{path}", self.scheme, self.external_address())
     }
@@ -310,7 +310,7 @@ impl Catalogd {
         client.get(self.url(path)).send().await.unwrap()
     }
 
-    /// Status and text of an answer.
+    /// Status and body of the answer to a GET request.
     pub(crate) async fn get(&self, world: &World, path: &str) -> (u16, String) {
         let answer = self.request(world, path).await;
         (answer.status().as_u16(), answer.text().await.unwrap())
@@ -321,45 +321,45 @@ impl Catalogd {
         answer.headers()["last-modified"].to_str().unwrap().to_owned()
     }
 
-    /// `kill -9`.
+    /// Sends SIGKILL.
     pub(crate) async fn kill(mut self) {
         self.kill_and_wait();
     }
 
-    /// `kill -9`, for who still wants to ask about the process.
+    /// Sends SIGKILL, for callers that still use the process afterwards.
     pub(crate) fn kill_and_wait(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// SIGTERM; it must end well and soon.
+    /// Sends SIGTERM and waits for a successful exit.
     pub(crate) async fn stop(mut self) {
         let pid = self.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-        let status = eventually("catalogd ends", async || self.ended()).await;
+        let status = eventually("catalogd exits", async || self.ended()).await;
         assert!(status.success(), "{status}");
     }
 }
 
 impl Drop for Catalogd {
     fn drop(&mut self) {
-        // Both fail only if it is gone already.
+        // Both fail only if it has exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
             let log = std::fs::read_to_string(&self.log).unwrap_or_default();
             let lines: Vec<&str> = log.lines().collect();
-            eprintln!("the end of {}:", self.log.display());
+            eprintln!("last lines of {}:", self.log.display());
             lines[lines.len().saturating_sub(LOG_LINES)..].iter().for_each(|line| eprintln!("{line}"));
         }
     }
 }
 
-/// Files and folders of the cache while one catalog, `cat`, is served and nothing is on its way.
+/// Files and directories of the cache while one catalog, `cat`, is served and no image is being unpacked.
 pub(crate) const AT_REST: [&str; 6] =
     ["attempts", "catalogs", "catalogs/cat", "catalogs/cat/content", "catalogs/cat/verified", "unpack"];
 
-/// Everything below a directory, relative to it and sorted; empty where there is none.
+/// All paths below a directory, relative to it and sorted. Empty if it does not exist.
 pub(crate) fn files_below(directory: &Path) -> Vec<String> {
     let mut files = Vec::new();
     let mut open = vec![directory.to_owned()];
@@ -384,12 +384,12 @@ pub(crate) fn condition(catalog: &ClusterCatalog, type_: &str) -> Option<Value> 
         "observedGeneration": found.observed_generation}))
 }
 
-/// The reason of a condition, empty where there is none.
+/// The reason of a condition, empty if absent.
 pub(crate) fn reason(catalog: &ClusterCatalog, type_: &str) -> String {
     text_of(catalog, type_, "reason")
 }
 
-/// The message of a condition, empty where there is none.
+/// The message of a condition, empty if absent.
 pub(crate) fn message(catalog: &ClusterCatalog, type_: &str) -> String {
     text_of(catalog, type_, "message")
 }
@@ -399,7 +399,7 @@ fn text_of(catalog: &ClusterCatalog, type_: &str, member: &str) -> String {
         .map_or_else(String::new, |condition| condition[member].as_str().unwrap().to_owned())
 }
 
-/// `status.resolvedSource`, empty where there is none.
+/// `status.resolvedSource`, empty if absent.
 pub(crate) fn resolved(catalog: &ClusterCatalog) -> &str {
     let source = catalog.status.as_ref().and_then(|status| status.resolved_source.as_ref());
     source.map_or("", |source| &source.image.ref_)

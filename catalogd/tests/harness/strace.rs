@@ -1,15 +1,15 @@
-//! Kills a running catalogd at an exact system call, by `strace`.
+//! Kills a running catalogd at an exact system call with `strace`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// The calls by which files and directories are made, filled, renamed and removed.
+/// The calls that create, write, rename and remove files and directories.
 const CALLS: &str = "openat,write,pwrite64,ftruncate,fsync,fdatasync,rename,renameat,renameat2,link,linkat,\
                      unlink,unlinkat,rmdir,mkdir,mkdirat,chmod,fchmod,fchmodat,copy_file_range";
 
-/// A call of a thread: its name, and how many calls of that name the thread had made by then, this one included.
+/// A call of a thread: its name, and the number of calls of that name in the thread so far, this one included.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Point {
     pub(crate) call: String,
@@ -23,7 +23,7 @@ pub(crate) struct Strace {
 }
 
 impl Strace {
-    /// Attaches to a process and its threads; kills it at `point`, where there is one.
+    /// Attaches to a process and its threads. Kills it at `point`, if given.
     pub(crate) fn attach(process: u32, log: &Path, point: Option<&Point>) -> Self {
         let command = command(log, point);
         let mut child = Command::new(&command[0])
@@ -39,12 +39,12 @@ impl Strace {
             line.clear();
             assert_ne!(said.read_line(&mut line).unwrap(), 0, "strace does not attach");
         }
-        // Read on, so that strace never waits for us.
+        // Drained, so that strace never blocks on the pipe.
         std::thread::spawn(move || said.lines().for_each(drop));
         Self { child, log: log.to_owned() }
     }
 
-    /// Lets the process go, if it still is, and returns what it did.
+    /// Detaches from the process, if it still runs, and returns its trace.
     pub(crate) fn finish(mut self) -> Trace {
         self.interrupt();
         Trace { lines: std::fs::read_to_string(&self.log).unwrap() }
@@ -52,7 +52,7 @@ impl Strace {
 
     fn interrupt(&mut self) {
         if self.child.try_wait().unwrap().is_none() {
-            // It fails only if strace has ended by now.
+            // Fails only if strace has exited already.
             let _ = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
         }
         self.child.wait().unwrap();
@@ -61,12 +61,12 @@ impl Strace {
 
 impl Drop for Strace {
     fn drop(&mut self) {
-        // After this the process runs on as before.
+        // The process continues after the detach.
         self.interrupt();
     }
 }
 
-/// The command that traces a process; the program and its arguments, or `-p` and the process, follow.
+/// The command line that traces a process. Append the program and its arguments, or `-p` and the process ID.
 pub(crate) fn command(log: &Path, point: Option<&Point>) -> Vec<String> {
     let trace = format!("trace={CALLS}");
     let log = log.display().to_string();
@@ -79,14 +79,14 @@ pub(crate) fn command(log: &Path, point: Option<&Point>) -> Vec<String> {
         .collect()
 }
 
-/// What a process did while it was traced.
+/// The traced system calls of a process.
 pub(crate) struct Trace {
     lines: String,
 }
 
 impl Trace {
-    /// The calls on something below `directory`, each with its place: call, path, and the how manieth of these it is.
-    /// Random parts of names are left out of the paths.
+    /// The calls on files below `directory`, each with its place: call, path without random parts, and the ordinal
+    /// of this combination.
     pub(crate) fn calls_below(&self, directory: &Path) -> Vec<(Point, String)> {
         let directory = format!("{}/", directory.display());
         let mut ordinals: BTreeMap<(&str, &str), usize> = BTreeMap::new();
@@ -111,14 +111,14 @@ impl Trace {
         found
     }
 
-    /// Where below `directory` the process was killed: the last call that `point` names.
+    /// The place below `directory` where the process was killed: the last call at `point`.
     pub(crate) fn killed_at(&self, directory: &Path, point: &Point) -> Option<String> {
         let calls = self.calls_below(directory);
         calls.into_iter().rev().find(|(at, _)| at == point).map(|(_, place)| place)
     }
 }
 
-/// The points of calls, each once, in their order.
+/// The distinct points of calls, in order.
 pub(crate) fn points(calls: Vec<(Point, String)>) -> Vec<Point> {
     let mut seen = BTreeSet::new();
     calls.into_iter().map(|(point, _)| point).filter(|point| seen.insert(point.clone())).collect()

@@ -1,4 +1,4 @@
-//! Warnings of the API server about what is written: those heard while some work is done belong to that work.
+//! Warning headers of the API server on writes, collected per task.
 
 use std::cell::RefCell;
 
@@ -9,7 +9,7 @@ tokio::task_local! {
     static HEARD: RefCell<Vec<String>>;
 }
 
-/// Does `work`, and returns with its result the warnings about writes that it made in its own task, in their order.
+/// Runs `work`, and returns with its result the warnings about writes in the same task, in order.
 pub async fn listening<T>(work: impl Future<Output = T>) -> (T, Vec<String>) {
     HEARD
         .scope(RefCell::default(), async {
@@ -19,17 +19,17 @@ pub async fn listening<T>(work: impl Future<Output = T>) -> (T, Vec<String>) {
         .await
 }
 
-/// Takes note of what the answer to a write warns of, where somebody listens.
+/// Collects the warnings in the answer to a write, if the current task listens.
 pub(crate) fn hear(headers: &HeaderMap) {
     let values = headers.get_all(WARNING).into_iter().filter_map(|value| value.to_str().ok());
     let texts: Vec<String> = values.filter_map(text).collect();
     if !texts.is_empty() {
-        // Nobody listens to calls outside of a listened-to work.
+        // Fails outside of `listening`.
         let _ = HEARD.try_with(|heard| heard.borrow_mut().extend(texts));
     }
 }
 
-/// The text of a header `299 <agent> "<text>"`, with its escapes resolved.
+/// The text of a header `299 <agent> "<text>"`, with escapes resolved.
 fn text(value: &str) -> Option<String> {
     let quoted = value.strip_prefix("299 ")?.split_once('"')?.1;
     let mut text = String::new();
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_heard_belongs_to_the_work() {
+    async fn warnings_are_collected_within_listening_only() {
         let mut headers = HeaderMap::new();
         headers.append(WARNING, r#"299 - "policy/v1beta1 is \"deprecated\"" "Thu, 01 Jan""#.parse().unwrap());
         headers.append(WARNING, r#"299 - "second""#.parse().unwrap());

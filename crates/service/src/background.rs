@@ -1,7 +1,8 @@
-//! Work that outlives the reconcile that asked for it: one task for each key.
+//! Background work that outlives the reconcile that started it: one task for each key.
 //!
-//! A reconcile waits a moment for the outcome. A later end wakes the object, and its next reconcile takes the outcome. A
-//! task is cancelled when its object wants something else, or nothing any more; a successor starts after it has ended.
+//! A reconcile waits a moment for the outcome. A later end requeues the object, and its next reconcile takes the
+//! outcome. A task is cancelled when its object needs other work or none. A successor starts after the task has
+//! ended.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -18,22 +19,22 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-/// How long a reconcile waits for a task, from the start of the task.
+/// Maximum wait of a reconcile for a task, from the start of the task.
 const PATIENCE: Duration = Duration::from_millis(1200);
-/// Reconciles that wait at once; more than that many slots of a controller stay free for the rest.
+/// Maximum number of reconciles that wait. More slots than that remain free in a controller.
 const WAITING: usize = 16;
 
-/// The task goes on; it started then.
+/// The task is still running. Holds its start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending(pub Instant);
 
-/// Tasks by key. `W` tells what a task works on, `T` is its outcome.
+/// Tasks by key. `W` describes the work of a task, `T` is its outcome.
 pub struct Background<W, T> {
     tasks: Tasks<W, T>,
     waiting: Semaphore,
     stop: CancellationToken,
     ended: mpsc::UnboundedSender<String>,
-    /// The other end, until a controller takes it.
+    /// Receiver of `ended`, until a controller takes it.
     wakes: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
 }
 
@@ -46,21 +47,21 @@ struct Task<W, T> {
     ended: CancellationToken,
     /// The outcome or the panic of an ended task that was not cancelled.
     outcome: Option<thread::Result<T>>,
-    /// A reconcile waits for the end and needs no wake-up.
+    /// `true` if a reconcile waits for the end, so that no wake-up is needed.
     is_awaited: bool,
-    /// Asked for since the last [`Background::release_unasked`].
+    /// Requested since the last [`Background::release_unasked`].
     is_asked: bool,
 }
 
 impl<W: Clone + PartialEq + Send + 'static, T: Send + 'static> Background<W, T> {
-    /// No tasks; all that follow are cancelled with `stop`.
+    /// A manager without tasks. Cancelling `stop` cancels all tasks.
     pub fn new(stop: &CancellationToken) -> Self {
         let (ended, wakes) = mpsc::unbounded_channel();
         let (waiting, wakes) = (Semaphore::new(WAITING), Mutex::new(Some(wakes)));
         Self { tasks: Arc::default(), waiting, stop: stop.clone(), ended, wakes }
     }
 
-    /// Objects whose task ended while no reconcile waited for it. The first caller gets them.
+    /// Objects whose task ended while no reconcile waited for it. Only the first call returns events.
     pub fn wakes<K: Resource<DynamicType: Default + Eq + Hash>>(
         &self,
     ) -> impl Stream<Item = ObjectRef<K>> + Send + use<K, W, T> {
@@ -71,11 +72,11 @@ impl<W: Clone + PartialEq + Send + 'static, T: Send + 'static> Background<W, T> 
         })
     }
 
-    /// Outcome of the task for `key` that works on `want`; starts `work` where there is none. `work` ends soon after its
-    /// token is cancelled. A panic of the task continues here.
+    /// Outcome of the task for `key` that works on `want`. Starts `work` if there is none. `work` must end soon
+    /// after its token is cancelled. A panic of the task is resumed here.
     ///
     /// # Errors
-    /// The task has not ended within the time that a reconcile may wait; its end wakes the object.
+    /// The task has not ended within the time that a reconcile may wait. Its end requeues the object.
     pub async fn outcome<F: Future<Output = T> + Send + 'static>(
         &self,
         key: &str,
@@ -107,7 +108,7 @@ impl<W: Clone + PartialEq + Send + 'static, T: Send + 'static> Background<W, T> 
                 }
                 (task.ended.clone(), deadline)
             };
-            // Late or not: the next round tells.
+            // After a timeout the next iteration returns `Pending`.
             let _ = timeout_at(deadline, ended.cancelled()).await;
         }
     }
@@ -132,7 +133,7 @@ impl<W: Clone + PartialEq + Send + 'static, T: Send + 'static> Background<W, T> 
                 _ => drop(tasks.remove(&key)),
             }
             if !is_awaited {
-                // Without a controller nothing is woken.
+                // Fails if no controller receives.
                 let _ = wake.send(key);
             }
             end.cancel();
@@ -150,7 +151,7 @@ impl<W: Clone + PartialEq + Send + 'static, T: Send + 'static> Background<W, T> 
         }
     }
 
-    /// [`release`](Self::release)s the task for `key` unless it was asked for since the last call.
+    /// [`release`](Self::release)s the task for `key` unless it was requested since the last call.
     pub fn release_unasked(&self, key: &str) {
         if !self.tasks.lock().get_mut(key).is_none_or(|task| std::mem::take(&mut task.is_asked)) {
             self.release(key);
@@ -185,7 +186,7 @@ mod tests {
         Background::new(&CancellationToken::new())
     }
 
-    /// Work that ends only when it is cancelled, with 0.
+    /// Work that ends only when cancelled, with outcome 0.
     async fn hanging(stop: CancellationToken) -> u32 {
         stop.cancelled().await;
         0
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn quick_task_is_awaited_and_wakes_nothing() {
+    async fn quick_task_is_awaited_and_requeues_nothing() {
         let numbers = numbers();
         assert_eq!(numbers.outcome("a", "x", |_| ready(1)).await, Ok(1));
         assert_eq!(numbers.outcome("a", "x", |_| ready(2)).await, Ok(2));
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn slow_task_runs_once_and_wakes_its_object() {
+    async fn slow_task_runs_once_and_requeues_its_object() {
         let (numbers, started, end) = (numbers(), AtomicUsize::new(0), Arc::new(Notify::new()));
         let mut wakes = Box::pin(numbers.wakes::<Namespace>());
         let work = |_| {
@@ -219,7 +220,7 @@ mod tests {
         let since = Instant::now();
         assert_eq!(numbers.outcome("a", "x", work).await, Err(Pending(since)));
         assert_eq!(since.elapsed(), PATIENCE);
-        // From now on no reconcile waits.
+        // The deadline has passed: returns without waiting.
         assert_eq!(numbers.outcome("a", "x", work).await, Err(Pending(since)));
         assert_eq!(since.elapsed(), PATIENCE);
         end.notify_one();
@@ -233,7 +234,7 @@ mod tests {
         let numbers = numbers();
         assert!(numbers.outcome("a", "x", hanging).await.is_err());
         assert_eq!(numbers.outcome("a", "y", |_| ready(2)).await, Ok(2));
-        // One that is slow to end keeps its successor from starting.
+        // A task that ends slowly delays its successor.
         let (end, started) = (Arc::new(Notify::new()), AtomicUsize::new(0));
         let slow = |_| {
             let end = Arc::clone(&end);
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn unasked_task_is_released() {
+    async fn unrequested_task_is_released() {
         let numbers = numbers();
         for _ in 0..2 {
             assert!(numbers.outcome("a", "x", hanging).await.is_err());
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn panic_of_a_task_reaches_the_reconcile() {
+    async fn task_panic_is_resumed_in_reconcile() {
         let numbers = numbers();
         let attempt = numbers.outcome("a", "x", |_| async { panic!("defect") });
         assert!(AssertUnwindSafe(attempt).catch_unwind().await.is_err());
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_some_reconciles_wait_at_once() {
+    async fn waiting_reconciles_are_limited() {
         let numbers = numbers();
         let began = Instant::now();
         let names: Vec<String> = (0..WAITING + 9).map(|number| number.to_string()).collect();
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn stop_ends_tasks_and_waits() {
+    async fn stop_cancels_tasks_and_waits() {
         let stop = CancellationToken::new();
         let numbers: Numbers = Background::new(&stop);
         let began = Instant::now();

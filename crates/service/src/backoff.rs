@@ -7,7 +7,7 @@ use std::time::Duration;
 const BASE: Duration = Duration::from_millis(5);
 const CAP: Duration = Duration::from_secs(1000);
 
-/// Counts consecutive failures by object.
+/// Number of consecutive failures by object.
 #[derive(Debug)]
 pub struct Backoff<K> {
     failures: HashMap<K, u32>,
@@ -20,7 +20,7 @@ impl<K> Default for Backoff<K> {
 }
 
 impl<K: Eq + Hash> Backoff<K> {
-    /// Records one more failure of `key` and returns how long to wait before the next attempt.
+    /// Records a failure of `key` and returns the delay before the next attempt.
     pub fn next(&mut self, key: K) -> Duration {
         let failures = self.failures.entry(key).or_insert(0);
         let delay = BASE.saturating_mul(2u32.saturating_pow(*failures)).min(CAP);
@@ -28,7 +28,7 @@ impl<K: Eq + Hash> Backoff<K> {
         delay
     }
 
-    /// Forgets the failures of `key`.
+    /// Clears the failures of `key`.
     pub fn reset<Q: ?Sized + Eq + Hash>(&mut self, key: &Q)
     where
         K: std::borrow::Borrow<Q>,
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn doubles_up_to_the_cap_and_starts_again() {
+    fn delay_doubles_up_to_cap_and_resets() {
         let mut backoff = Backoff::default();
         let delays: Vec<u128> = (0..20).map(|_| backoff.next("a").as_millis()).collect();
         assert_eq!(&delays[..4], [5, 10, 20, 40]);

@@ -1,9 +1,11 @@
-//! Built-in certificates: a CA and the serving certificates of both servers, which operator-controller keeps in Secrets
-//! and rotates, so that an installation needs nothing else. catalogd only reads its own Secret, which holds no CA key.
+//! Built-in certificates: a CA and the serving certificates of both servers, which operator-controller stores in
+//! Secrets and rotates, so that an installation needs no other issuer. catalogd only reads its own Secret, which
+//! has no CA key.
 //!
-//! Every replica of operator-controller may write: a Secret is created if absent and replaced only at the version that
-//! was read; who comes second reads again. The key of a retired CA is forgotten; its certificate stays in the bundle
-//! `ca.crt` until the next rotation, so that what it signed stays trusted while it is in use.
+//! Every replica of operator-controller may write. A Secret is created if absent and replaced only at the
+//! resourceVersion that was read. On a conflict it is read again. The key of a retired CA is dropped. Its
+//! certificate stays in the bundle `ca.crt` until the next rotation, so that certificates signed by it stay trusted
+//! while in use.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,16 +23,16 @@ use crate::cluster::within_deadline;
 use crate::component::Component;
 use crate::issue::{Validity, can_sign, is_accepted, new_ca, new_leaf};
 
-/// Secret of the CA, in the namespace of operator-controller.
+/// Name of the CA's Secret, in the namespace of operator-controller.
 pub const CA_SECRET: &str = "olmv1-ca";
-/// Rounds of read and write against other writers before giving up until the next poll.
+/// Attempts on a Secret, in conflict with other writers, before waiting for the next poll.
 const ATTEMPTS: usize = 5;
 
 const CERTIFICATE_KEY: &str = "tls.crt";
 const PRIVATE_KEY: &str = "tls.key";
 const BUNDLE_KEY: &str = "ca.crt";
 
-/// What the Secrets hold after a round.
+/// Content of the Secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issued {
     /// The serving pair.
@@ -39,7 +41,7 @@ pub struct Issued {
     pub ca_bundle: Vec<u8>,
 }
 
-/// Keeps the CA and one serving certificate.
+/// Issuer of the CA and one serving certificate.
 #[derive(Debug)]
 pub struct BuiltinCertificates {
     authority: Api<Secret>,
@@ -51,7 +53,8 @@ pub struct BuiltinCertificates {
 }
 
 impl BuiltinCertificates {
-    /// The certificate of `component` in a Secret of its `namespace`; the CA is in `authority`, a namespace too.
+    /// The certificate of `component` in a Secret of its `namespace`. `authority` is the namespace of the CA's
+    /// Secret.
     pub fn new(client: Client, authority: &str, component: Component, namespace: &str) -> Self {
         Self {
             authority: Api::namespaced(client.clone(), authority),
@@ -62,18 +65,19 @@ impl BuiltinCertificates {
         }
     }
 
-    /// The CA bundle (PEM), empty before the first successful [`Self::ensure`]; changes are announced.
+    /// The CA bundle (PEM), empty before the first successful [`Self::ensure`]. The receiver is notified of
+    /// changes.
     pub fn ca_bundle(&self) -> watch::Receiver<Vec<u8>> {
         self.bundle.subscribe()
     }
 
-    /// Renews for a server of another process until `stop`.
+    /// Renews the certificate of a server in another process until `stop`.
     pub async fn keep(self, stop: CancellationToken) {
         loop {
             let wait = match self.ensure().await {
                 Ok(_) => SECRET_POLL,
                 Err(error) => {
-                    tracing::error!(%error, "serving certificate not issued");
+                    tracing::error!(%error, "failed to issue serving certificate");
                     FILE_POLL
                 }
             };
@@ -83,10 +87,10 @@ impl BuiltinCertificates {
         }
     }
 
-    /// Reads both Secrets, making or renewing what is missing or due.
+    /// Reads both Secrets, and creates or renews certificates that are missing or due.
     ///
     /// # Errors
-    /// The API server refuses, or other writers win every round.
+    /// The API server rejects a call, or every attempt ends in a conflict.
     pub async fn ensure(&self) -> Result<Issued, CertificateError> {
         let now = Timestamp::now();
         let ca = ensure_secret(&self.authority, CA_SECRET, |held| next_ca(held, now)).await?;
@@ -102,7 +106,7 @@ impl BuiltinCertificates {
     }
 }
 
-/// Brings one Secret to what `next` wants, which says `None` when it is content.
+/// Reads one Secret, and writes the result of `next`, which returns `None` if nothing has to change.
 async fn ensure_secret(
     secrets: &Api<Secret>,
     name: &str,
@@ -127,7 +131,7 @@ async fn ensure_secret(
         };
         match written {
             Ok(_) => {
-                tracing::info!(secret = name, "certificate issued");
+                tracing::info!(secret = name, "issued certificate");
                 return Ok(wanted);
             }
             Err(kube::Error::Api(status)) if status.code == 409 => {
@@ -141,7 +145,6 @@ async fn ensure_secret(
     Err(failed(last_conflict.unwrap_or_else(unstable)))
 }
 
-/// Certificate, key and bundle of one Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Held {
     pair: PemPair,
@@ -149,14 +152,14 @@ struct Held {
 }
 
 impl Held {
-    /// `None` where a key is missing: such a Secret is written anew.
+    /// `None` if certificate or key is missing. Such a Secret is rewritten.
     fn read(secret: &Secret) -> Option<Self> {
         let pair = pair(secret)?;
         let bundle = value(secret, BUNDLE_KEY).unwrap_or_else(|| pair.certificate.clone());
         Some(Self { pair, bundle })
     }
 
-    /// The Secret to write, at the version of `stored` and with its labels.
+    /// The Secret to write, with resourceVersion, labels and annotations of `stored`.
     fn to_secret(&self, name: &str, stored: Option<&Secret>) -> Secret {
         let part_of = ("app.kubernetes.io/part-of".to_owned(), "olm".to_owned());
         let mut metadata = ObjectMeta {
@@ -193,12 +196,12 @@ fn value(secret: &Secret, key: &str) -> Option<Vec<u8>> {
     Some(secret.data.as_ref()?.get(key)?.0.clone())
 }
 
-/// Certificate and key of a Secret of type `kubernetes.io/tls`; `None` where one is missing.
+/// Certificate and key of a Secret of type `kubernetes.io/tls`. `None` if one is missing.
 pub(crate) fn pair(secret: &Secret) -> Option<PemPair> {
     Some(PemPair { certificate: value(secret, CERTIFICATE_KEY)?, key: value(secret, PRIVATE_KEY)? })
 }
 
-/// The CA to write, or `None` while the held one has more than a third of its life left.
+/// The CA to write, or `None` while the held one has more than a third of its validity left.
 fn next_ca(held: Option<&Held>, now: Timestamp) -> Result<Option<Held>, CertificateError> {
     let usable = held.filter(|held| can_sign(&held.pair));
     if usable.is_some_and(|held| !is_due(&held.pair.certificate, now)) {
@@ -210,8 +213,8 @@ fn next_ca(held: Option<&Held>, now: Timestamp) -> Result<Option<Held>, Certific
     Ok(Some(Held { pair, bundle }))
 }
 
-/// The serving certificate to write, or `None` while clients with the CA bundle accept the held one for
-/// every name and it has more than a third of its life left.
+/// The serving certificate to write, or `None` while clients with the CA bundle accept the held one for every name
+/// and it has more than a third of its validity left.
 fn next_leaf(
     held: Option<&Held>,
     ca: &Held,
@@ -229,7 +232,7 @@ fn next_leaf(
     Ok(Some(Held { pair, bundle: ca.bundle.clone() }))
 }
 
-/// Whether two thirds of the validity are over; also where the text is no certificate.
+/// `true` if two thirds of the validity period are over, or the text is not a certificate.
 fn is_due(certificate: &[u8], now: Timestamp) -> bool {
     Validity::of(certificate).is_none_or(|validity| now >= validity.due())
 }
@@ -249,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_is_made_once_and_renewed_at_two_thirds() {
+    fn pair_is_issued_once_and_renewed_at_two_thirds() {
         let start = at("2026-01-01T12:00:00Z");
         let ca = next_ca(None, start).unwrap().unwrap();
         assert_eq!(next_ca(Some(&ca), start).unwrap(), None);
@@ -259,7 +262,7 @@ mod tests {
         for (time, due) in rows {
             assert_eq!(next_leaf(Some(&leaf), &ca, &names(), at(time)).unwrap().is_some(), due, "{time}");
         }
-        // Another name, or somebody's text in the Secret: issued anew.
+        // Another name, or invalid content: a new certificate is issued.
         assert!(next_leaf(Some(&leaf), &ca, &["other.svc".to_owned()], start).unwrap().is_some());
         let garbage =
             Held { pair: PemPair { certificate: b"x".to_vec(), key: b"y".to_vec() }, bundle: Vec::new() };
@@ -268,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_ca_keeps_what_the_old_one_signed_trusted() {
+    fn new_ca_bundle_trusts_certificates_of_old_ca() {
         let start = at("2026-01-01T00:00:00Z");
         let later = at("2032-12-01T00:00:00Z");
         let old = next_ca(None, start).unwrap().unwrap();
@@ -279,7 +282,7 @@ mod tests {
         // Same certificate, newer bundle.
         let refreshed = next_leaf(Some(&leaf), &new, &names(), later).unwrap().unwrap();
         assert_eq!((&refreshed.pair, &refreshed.bundle), (&leaf.pair, &new.bundle));
-        // A CA made after its Secret was deleted knows nothing of the old one.
+        // A CA created after its Secret was deleted does not include the old one.
         let stranger = next_ca(None, later).unwrap().unwrap();
         let reissued = next_leaf(Some(&leaf), &stranger, &names(), later).unwrap().unwrap();
         assert_ne!(reissued.pair, leaf.pair);

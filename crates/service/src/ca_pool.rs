@@ -1,4 +1,4 @@
-//! The CA certificates by which a client trusts catalogd, and a client that follows their changes
+//! The CA certificates with which a client trusts catalogd, and a client that follows their changes
 //! (docs/design/operations.md#ca-pools): system roots, the files of one directory, and the built-in CA bundle.
 
 use std::collections::HashSet;
@@ -17,17 +17,18 @@ use crate::certificate::{CertificateError, FILE_POLL, read_limited};
 use crate::metrics::Metrics;
 use crate::tls_profile::TlsProfile;
 
-/// Longest time of a whole request (docs/design/operations.md#proxies).
+/// Timeout of a whole request (docs/design/operations.md#proxies).
 const REQUEST_DEADLINE: Duration = Duration::from_secs(300);
-/// A replica whose node is lost answers nothing: callers connect again, and may reach another one.
+/// Timeout of connecting. A replica on a lost node does not answer: callers connect again, and may reach another
+/// one.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(3);
-/// Longest time that sent bytes stay unacknowledged on an open connection.
+/// Maximum time that sent bytes stay unacknowledged on an open connection.
 const ACKNOWLEDGE_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Why there is no pool.
+/// Error of building a pool.
 #[derive(Debug, thiserror::Error)]
 pub enum CaPoolError {
-    /// The directory gives no certificate.
+    /// The directory has no certificate.
     #[error("no certificates found in {0:?}")]
     Empty(PathBuf),
     /// The directory cannot be read.
@@ -44,23 +45,23 @@ pub enum CaPoolError {
     /// The TLS profile cannot be used by a client.
     #[error("TLS client: {0}")]
     Tls(#[from] rustls::Error),
-    /// No HTTP client could be made.
+    /// The HTTP client cannot be created.
     #[error("HTTP client: {0}")]
     Client(#[from] reqwest::Error),
 }
 
-/// Where trust comes from.
+/// Sources of trusted CA certificates.
 #[derive(Debug)]
 pub struct CaSources {
-    /// Gives the files of the system's authorities; one that cannot be read or holds none is passed over.
+    /// Returns the files with the system's CAs. Files that cannot be read or have no certificate are skipped.
     pub system: fn() -> Vec<PathBuf>,
-    /// `--catalogd-cas-dir`: every file in it.
+    /// Value of `--catalogd-cas-dir`: every file in it is read.
     pub directory: Option<PathBuf>,
     /// The bundle of built-in certificates, see [`crate::builtin::BuiltinCertificates::ca_bundle`].
     pub bundle: Option<watch::Receiver<Vec<u8>>>,
 }
 
-/// A pool that follows its sources.
+/// A CA pool that is rebuilt when its sources change.
 #[derive(Debug)]
 pub struct CaPool {
     sources: CaSources,
@@ -70,16 +71,16 @@ pub struct CaPool {
 }
 
 impl CaPool {
-    /// Reads the sources and makes the first client.
+    /// Reads the sources and creates the first client.
     ///
     /// # Errors
-    /// A source that cannot be read, or a directory without any certificate.
+    /// A source cannot be read, or the directory has no certificate.
     pub fn load(sources: CaSources, profile: TlsProfile) -> Result<Self, CaPoolError> {
         let client = build(&sources, &profile, None)?;
         Ok(Self { sources, profile, proxy: None, client: ArcSwap::from_pointee(client) })
     }
 
-    /// Sends requests through what `proxy` chooses; without this they go through none.
+    /// Sends requests through `proxy`. Without this, no proxy is used.
     ///
     /// # Errors
     /// As [`CaPool::load`].
@@ -88,13 +89,13 @@ impl CaPool {
         Ok(Self { proxy: Some(proxy), client: ArcSwap::from_pointee(client), ..self })
     }
 
-    /// The client of the current pool: HTTP/1.1, connections pooled, 5 minutes for a whole request.
+    /// The client of the current pool: HTTP/1.1, pooled connections, 5 minutes for a whole request.
     pub fn client(&self) -> reqwest::Client {
         self.client.load().as_ref().clone()
     }
 
-    /// Rebuilds the pool when a source changes, until `stop`; a pool that cannot be built keeps the last.
-    /// Each time that this is so is counted under `name`.
+    /// Rebuilds the pool when a source changes, until `stop`. On an error the previous pool stays in use, and the
+    /// failure is counted under `name`.
     pub async fn follow(self: Arc<Self>, name: &'static str, metrics: Arc<Metrics>, stop: CancellationToken) {
         metrics.know_pool(name);
         let mut bundle = self.sources.bundle.clone();
@@ -121,17 +122,17 @@ impl CaPool {
                 Ok(client) => {
                     self.client.store(Arc::new(client));
                     seen = fingerprint;
-                    tracing::info!("CA pool rebuilt");
+                    tracing::info!(pool = name, "rebuilt CA pool");
                 }
                 Err(error) => {
                     metrics.pool_failed(name);
-                    tracing::error!(%error, pool = name, "CA pool not rebuilt, the last one stays");
+                    tracing::error!(%error, pool = name, "failed to rebuild CA pool, keeping the previous one");
                 }
             }
         }
     }
 
-    /// Identity, size and time of every file that may change while the process runs.
+    /// Path, size and modification time of every file that may change while the process runs.
     fn fingerprint(&self) -> Vec<(PathBuf, u64, Option<SystemTime>)> {
         let mut paths = (self.sources.system)();
         let directory = self.sources.directory.as_deref();
@@ -183,14 +184,14 @@ fn build(
     Ok(proxy.cloned().into_iter().fold(client, reqwest::ClientBuilder::proxy).build()?)
 }
 
-/// Root certificates, each once.
+/// Root certificates without duplicates.
 struct Certificates {
     roots: RootCertStore,
     seen: HashSet<Vec<u8>>,
 }
 
 impl Certificates {
-    /// Adds every usable certificate of a PEM text; returns how many it held.
+    /// Adds every usable certificate of a PEM text. Returns the number of certificates in it.
     fn add(&mut self, pem: &[u8]) -> usize {
         let mut found = 0;
         for certificate in CertificateDer::pem_slice_iter(pem).flatten() {
@@ -203,7 +204,7 @@ impl Certificates {
     }
 }
 
-/// Everything in a directory but directories, sorted; links are followed.
+/// All files in a directory, sorted. Links are followed.
 fn files(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut paths: Vec<PathBuf> = std::fs::read_dir(directory)?
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
@@ -219,7 +220,7 @@ mod tests {
     use crate::tls_profile::{ProfileName, Version};
 
     #[test]
-    fn a_directory_without_certificates_is_an_error() {
+    fn directory_without_certificates_fails_load() {
         let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let load = || {
@@ -240,7 +241,7 @@ mod tests {
 
     // docs/design/operations.md#ca-pools; case operations-e8
     #[tokio::test(start_paused = true)]
-    async fn a_pool_that_cannot_be_rebuilt_stays() {
+    async fn failed_rebuild_keeps_previous_pool() {
         let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("ca.pem");
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_go_through_the_proxy_that_was_given() {
+    async fn requests_use_given_proxy() {
         let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
         let pool =
             CaPool::load(CaSources { system: Vec::new, directory: None, bundle: None }, profile).unwrap();

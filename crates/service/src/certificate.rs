@@ -1,6 +1,5 @@
-//! The serving certificate of the HTTPS servers: read from files or from the built-in Secret, and replaced
-//! in place when it changes. A pair that cannot be used never replaces one that can
-//! (docs/design/operations.md#serving-certificate).
+//! The serving certificate of the HTTPS servers: read from files or from the built-in Secret, and replaced in place
+//! when it changes. An unusable pair never replaces a usable one (docs/design/operations.md#serving-certificate).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,14 +23,14 @@ use crate::issue::Validity;
 use crate::metrics::Metrics;
 use crate::tls_profile::TlsProfile;
 
-/// Wait between two looks at certificate files (docs/design/operations.md#serving-certificate).
+/// Poll interval of certificate files (docs/design/operations.md#serving-certificate).
 pub const FILE_POLL: Duration = Duration::from_secs(5);
-/// Wait between two looks at the Secrets of built-in certificates.
+/// Poll interval of the Secrets of built-in certificates.
 pub const SECRET_POLL: Duration = Duration::from_secs(30);
-/// No certificate or key file is larger.
+/// Maximum size of a certificate or key file in bytes.
 const FILE_LIMIT: u64 = 1 << 20;
 
-/// Why a certificate cannot be served.
+/// Error of reading or issuing a certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     /// A file cannot be read.
@@ -50,10 +49,10 @@ pub enum CertificateError {
     Pem {
         /// File or Secret.
         origin: String,
-        /// What is wrong.
+        /// The cause.
         why: String,
     },
-    /// The API server refused or did not answer.
+    /// The API server rejected the call or did not answer.
     #[error("Secret {name}: {source}")]
     Secret {
         /// The Secret.
@@ -64,17 +63,17 @@ pub enum CertificateError {
     /// The Secret does not exist yet, or lacks certificate or key.
     #[error("Secret {0} holds no serving certificate yet: operator-controller, which issues it, must run")]
     Awaited(String),
-    /// A certificate could not be made.
+    /// A certificate could not be created.
     #[error("making a certificate: {0}")]
     Make(#[from] rcgen::Error),
 }
 
-/// A certificate chain and its key as PEM text, equal when nothing has to be replaced.
+/// A certificate chain and its key as PEM text. Equal pairs need no reload.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PemPair {
     /// The chain, leaf first.
     pub certificate: Vec<u8>,
-    /// The key; never logged.
+    /// The key. Never logged.
     pub key: Vec<u8>,
 }
 
@@ -85,7 +84,7 @@ impl std::fmt::Debug for PemPair {
 }
 
 impl PemPair {
-    /// Parses the pair and checks that key and leaf belong together; `origin` names it in errors.
+    /// Parses the pair and checks that key and leaf match. `origin` names it in errors.
     ///
     /// # Errors
     /// No certificate, no key, or two that do not match.
@@ -102,10 +101,10 @@ impl PemPair {
     }
 }
 
-/// Where the serving pair comes from.
+/// Source of the serving pair.
 #[derive(Debug)]
 pub enum CertificateSource {
-    /// `--tls-cert` and `--tls-key`.
+    /// The files of `--tls-cert` and `--tls-key`.
     Files {
         /// Certificate file.
         certificate: PathBuf,
@@ -156,10 +155,10 @@ impl CertificateSource {
     }
 }
 
-/// Reads a small file whole.
+/// Reads a file of at most 1 MiB.
 ///
 /// # Errors
-/// The file is missing, unreadable or larger than a certificate can be.
+/// The file is missing, unreadable or too large.
 pub fn read_limited(path: &std::path::Path) -> Result<Vec<u8>, CertificateError> {
     let failed = |source| CertificateError::Read { path: path.to_owned(), source };
     if std::fs::metadata(path).map_err(failed)?.len() > FILE_LIMIT {
@@ -168,7 +167,7 @@ pub fn read_limited(path: &std::path::Path) -> Result<Vec<u8>, CertificateError>
     std::fs::read(path).map_err(failed)
 }
 
-/// The pair that handshakes use now.
+/// The pair of new handshakes.
 #[derive(Debug, Default)]
 struct Current(ArcSwapOption<CertifiedKey>);
 
@@ -178,7 +177,7 @@ impl ResolvesServerCert for Current {
     }
 }
 
-/// A serving certificate that follows its source.
+/// A serving certificate that is reloaded when its source changes.
 #[derive(Debug)]
 pub struct ServingCertificate {
     source: CertificateSource,
@@ -188,15 +187,15 @@ pub struct ServingCertificate {
 }
 
 impl ServingCertificate {
-    /// A certificate that is not read yet: handshakes fail until [`Self::load`] succeeded once.
+    /// A certificate that is not loaded yet: handshakes fail until [`Self::load`] succeeds.
     pub fn new(source: CertificateSource, profile: TlsProfile, metrics: Arc<Metrics>) -> Self {
         Self { source, profile, current: Arc::default(), metrics }
     }
 
-    /// Reads the source once; returns the pair that is served from now on.
+    /// Reads the source once and serves its pair if it differs from `before`. Returns the pair.
     ///
     /// # Errors
-    /// The source gives no usable pair; the one before stays.
+    /// The source has no usable pair. The previous one stays in use.
     pub async fn load(&self, before: Option<&PemPair>) -> Result<PemPair, CertificateError> {
         self.metrics.certificate_reads.inc();
         let read = async {
@@ -206,7 +205,7 @@ impl ServingCertificate {
                 self.current.0.store(Some(Arc::new(certified)));
                 let until = Validity::of(&pair.certificate).map_or(0, |validity| validity.until.as_second());
                 self.metrics.certificate_expiry.set(until);
-                tracing::info!(origin = self.source.origin(), "serving certificate loaded");
+                tracing::info!(origin = self.source.origin(), "loaded serving certificate");
             }
             Ok(pair)
         };
@@ -217,19 +216,19 @@ impl ServingCertificate {
         result
     }
 
-    /// Re-reads the source until `stop`.
+    /// Polls the source until `stop`.
     pub async fn follow(self: Arc<Self>, mut pair: PemPair, stop: CancellationToken) {
         while stop.run_until_cancelled(tokio::time::sleep(self.source.poll())).await.is_some() {
             match self.load(Some(&pair)).await {
                 Ok(read) => pair = read,
                 Err(error) => {
-                    tracing::error!(%error, "serving certificate not replaced");
+                    tracing::error!(%error, "failed to reload serving certificate");
                 }
             }
         }
     }
 
-    /// TLS for an HTTP/1.1 server with the current and all later pairs.
+    /// TLS configuration of an HTTP/1.1 server with the current and all later pairs.
     ///
     /// # Errors
     /// The profile's versions and suites do not fit together.
@@ -237,11 +236,11 @@ impl ServingCertificate {
         self.config_with(WebPkiClientVerifier::no_client_auth())
     }
 
-    /// As [`Self::server_config`], for clients that may show a certificate. One that none of `authorities` has signed
-    /// ends the handshake.
+    /// Like [`Self::server_config`], for clients that may present a certificate. One that none of `authorities` has
+    /// signed fails the handshake.
     ///
     /// # Errors
-    /// As there, or there is no authority.
+    /// Those of [`Self::server_config`], or `authorities` is empty.
     pub fn server_config_for_clients_of(
         &self,
         authorities: RootCertStore,
@@ -277,7 +276,7 @@ mod tests {
 
     // Case catalogd-57
     #[tokio::test]
-    async fn a_broken_pair_keeps_the_old_one() {
+    async fn invalid_pair_keeps_previous_certificate() {
         let dir = tempfile::tempdir().unwrap();
         let (certificate, key) = (dir.path().join("tls.crt"), dir.path().join("tls.key"));
         let write = |pair: &PemPair| {
@@ -296,7 +295,7 @@ mod tests {
         let served = serving.load(None).await.unwrap();
         let before = leaf();
         write(&PemPair { certificate: second.certificate.clone(), key: first.key.clone() });
-        assert!(serving.load(Some(&served)).await.is_err(), "certificate and key of two pairs");
+        assert!(serving.load(Some(&served)).await.is_err(), "certificate and key must match");
         assert_eq!(leaf(), before);
         write(&second);
         serving.load(Some(&served)).await.unwrap();

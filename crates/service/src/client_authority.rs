@@ -1,4 +1,4 @@
-//! Client certificates: the authority whose the API server accepts, and whom one names
+//! Client certificates: the CA that the API server accepts, and the user that a certificate names
 //! (docs/design/operations.md#metrics-endpoint).
 
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use crate::certificate::{SECRET_POLL, ServingCertificate};
 use crate::cluster::{describe, within_deadline};
 use crate::https::Tls;
 
-/// Where the API server publishes it, for servers like us.
+/// ConfigMap in which the API server publishes the CA.
 const NAMESPACE: &str = "kube-system";
 const CONFIG_MAP: &str = "extension-apiserver-authentication";
 const KEY: &str = "client-ca-file";
-/// Everybody whom a certificate names is in this group.
+/// Group of every authenticated user.
 const AUTHENTICATED: &str = "system:authenticated";
 
-/// Lets the clients of `tls` show certificates of the cluster's authority, and follows its changes until `stop`. What
-/// cannot be read leaves the last authority; before the first, no certificate is asked for.
+/// Accepts client certificates of the cluster's client CA on `tls`, and follows its changes until `stop`. On an
+/// error the last CA stays in use. Before the first success, no certificate is requested.
 pub(crate) async fn follow(
     client: Client,
     certificate: Arc<ServingCertificate>,
@@ -37,13 +37,13 @@ pub(crate) async fn follow(
         let read = read(&maps).await.and_then(|authority| {
             if authority != trusted {
                 tls.replace(config(&certificate, &authority)?);
-                tracing::info!("client certificates of the cluster's authority are accepted");
+                tracing::info!("loaded client CA of the cluster");
                 trusted = authority;
             }
             Ok(())
         });
         if let Err(error) = read {
-            tracing::error!(error, "the authority of client certificates is not known");
+            tracing::error!(error, "failed to load client CA of the cluster");
         }
         if stop.run_until_cancelled(tokio::time::sleep(SECRET_POLL)).await.is_none() {
             return;
@@ -51,7 +51,7 @@ pub(crate) async fn follow(
     }
 }
 
-/// The authority's certificates as PEM text.
+/// The CA certificates as PEM text.
 async fn read(maps: &Api<ConfigMap>) -> Result<String, String> {
     let named = |why: &str| format!("ConfigMap {NAMESPACE}/{CONFIG_MAP}: {why}");
     let map = within_deadline(maps.get(CONFIG_MAP)).await.map_err(|error| named(&describe(&error)))?;
@@ -64,7 +64,7 @@ fn config(certificate: &ServingCertificate, authority: &str) -> Result<Arc<rustl
     certificate.server_config_for_clients_of(roots).map_err(|error| format!("{KEY}: {error}"))
 }
 
-/// Whom a certificate names, as the API server reads it: its common name is the user, its organizations are groups.
+/// The user of a certificate, as the API server derives it: the common name is the user, organizations are groups.
 pub(crate) fn user_of(certificate: &CertificateDer<'_>) -> Option<UserInfo> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     let text = |attribute: &AttributeTypeAndValue<'_>| attribute.as_str().ok().map(str::to_owned);
@@ -84,11 +84,11 @@ mod tests {
 
     use super::*;
 
-    /// A certificate's subject, and the user with groups that it names.
+    /// Subject of a certificate, and the expected user with groups.
     type Row<'a> = (&'a [(DnType, &'a str)], Option<(&'a str, &'a [&'a str])>);
 
     #[test]
-    fn names() {
+    fn certificate_subject_maps_to_user_and_groups() {
         let rows: [Row<'_>; 4] = [
             (&[(DnType::CommonName, "prometheus")], Some(("prometheus", &[AUTHENTICATED]))),
             (

@@ -1,4 +1,4 @@
-//! The connection to the API server: client construction, and a deadline around each call.
+//! The connection to the API server: clients, and a deadline for each call.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,21 +22,21 @@ use tower::{Layer, Service};
 use crate::api_warnings;
 use crate::metrics::Metrics;
 
-/// Longest wait for one answer of the API server. Watches are not calls: they have their own idle guard.
+/// Deadline of an API call. Watches are not calls: they have an idle timeout of their own.
 pub const CALL_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Calls that wait for a connection at most.
+/// Maximum number of calls that wait for a connection.
 const WAITING_CALLS: usize = 1024;
-/// How often the client itself makes a call again that was answered with 429, 503 or 504. More would hide that answer
-/// behind [`CALL_DEADLINE`]; the caller tries again anyway, and says why.
+/// Retries of the client after status 429, 503 or 504. More would hide that answer behind [`CALL_DEADLINE`]. The
+/// caller retries anyway, and reports the error.
 const RETRIES: u32 = 3;
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LONGEST_RETRY: Duration = Duration::from_secs(2);
 
-/// Why no client could be made.
+/// Error of creating a client.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// `--kubeconfig` names a file that cannot be used.
+    /// The file of `--kubeconfig` cannot be used.
     #[error("kubeconfig {path}: {source}")]
     Kubeconfig {
         /// The file.
@@ -44,13 +44,13 @@ pub enum ConnectError {
         /// The cause.
         source: kube::config::KubeconfigError,
     },
-    /// Neither `KUBECONFIG`, nor a pod's service account, nor `$HOME/.kube/config` gives a cluster.
+    /// Neither `KUBECONFIG`, nor a pod's service account, nor `$HOME/.kube/config` configures a cluster.
     #[error("no cluster configuration: {0}")]
     Infer(#[from] kube::config::InferConfigError),
-    /// The configuration does not make a client.
+    /// The configuration is invalid for a client.
     #[error("cluster client: {0}")]
     Client(#[from] kube::Error),
-    /// The times between two attempts contradict each other.
+    /// The retry delays contradict each other.
     #[error("cluster client: {0}")]
     Retry(#[from] kube::client::retry::InvalidBackoff),
 }
@@ -58,7 +58,7 @@ pub enum ConnectError {
 /// Reads the cluster configuration: `kubeconfig` if given, else as `kubectl` and pods do.
 ///
 /// # Errors
-/// Names the file or the environment that does not give a cluster.
+/// The file or the environment does not configure a cluster.
 pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
     let mut config = match kubeconfig {
         Some(path) => {
@@ -72,29 +72,29 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
     Ok(config)
 }
 
-/// A client for general use, which makes a call a few times again where the API server asks for that, and not before
-/// the time that it names. Its requests are counted. Must be called within a Tokio runtime.
+/// Creates a client that retries a few times on 429, 503 and 504, and honors `Retry-After`. Counts its requests in
+/// `metrics`. Must be called within a Tokio runtime.
 ///
 /// # Errors
-/// A configuration that does not make a client.
+/// The configuration is invalid for a client.
 pub fn client(config: &Config, metrics: &Arc<Metrics>) -> Result<Client, ConnectError> {
     let policy = RetryPolicy::new(FIRST_RETRY, LONGEST_RETRY, RETRIES, true)?;
     let (config, count) = counted(config, metrics);
     let counting = ClientBuilder::try_from(config)?.with_layer(&count);
-    // What is tried again has to be cloned, and only a buffered service can be.
+    // Retries clone the service, and only a buffered one can be cloned.
     Ok(counting.with_layer(&BufferLayer::new(WAITING_CALLS)).with_layer(&RetryLayer::new(policy)).build())
 }
 
-/// A client that never retries by itself: a lease renewal must not outlive its deadline inside a retry.
+/// Creates a client without retries: a lease renewal must not outlive its deadline inside a retry.
 ///
 /// # Errors
-/// A configuration that does not make a client.
+/// The configuration is invalid for a client.
 pub fn client_without_retry(config: &Config, metrics: &Arc<Metrics>) -> Result<Client, ConnectError> {
     let (config, count) = counted(config, metrics);
     Ok(ClientBuilder::try_from(config)?.with_layer(&count).build())
 }
 
-/// The configuration without retries of the client library, and what counts the requests of its client.
+/// The configuration without retries of the client library, and the layer that counts its requests.
 fn counted(config: &Config, metrics: &Arc<Metrics>) -> (Config, CountRequests) {
     let mut config = config.clone();
     config.default_retry = false;
@@ -102,7 +102,7 @@ fn counted(config: &Config, metrics: &Arc<Metrics>) -> (Config, CountRequests) {
     (config, CountRequests { metrics: Arc::clone(metrics), host: host.into() })
 }
 
-/// Counts requests to the API server by code, method and host.
+/// Layer that counts requests to the API server by code, method and host.
 #[derive(Clone)]
 struct CountRequests {
     metrics: Arc<Metrics>,
@@ -117,7 +117,6 @@ impl<S> Layer<S> for CountRequests {
     }
 }
 
-/// A service whose requests are counted.
 struct Counted<S> {
     service: S,
     count: CountRequests,
@@ -153,9 +152,9 @@ where
     }
 }
 
-/// Passes the events of a watch on, and cancels `listed` once everything that existed was among them.
+/// Forwards the events of a watch, and cancels `listed` after the initial list.
 ///
-/// Not [`kube::runtime::reflector::Store::wait_until_ready`]: of several waiters it wakes one only, and the
+/// Replaces [`kube::runtime::reflector::Store::wait_until_ready`], which wakes only one of several waiters. The
 /// controller on the store is one of them.
 pub fn announce_listed<K>(
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
@@ -168,10 +167,11 @@ pub fn announce_listed<K>(
     })
 }
 
-/// Resolves when `stop` comes before `listed`, never otherwise; for `take_until` on what a controller yields.
+/// Completes if `stop` is cancelled before `listed`, and never otherwise. For `take_until` on the stream of a
+/// controller.
 ///
-/// A controller of kube 5.0 begins to work when its store is filled. One that is stopped before watches no longer, so
-/// that the store is never filled, and would never end.
+/// A controller of kube 5.0 starts when its store is filled. If it is stopped before, it no longer watches, so that
+/// the store is never filled and the controller never ends.
 pub async fn stopped_unlisted(stop: CancellationToken, listed: CancellationToken) {
     stop.cancelled().await;
     if listed.is_cancelled() {
@@ -179,8 +179,8 @@ pub async fn stopped_unlisted(stop: CancellationToken, listed: CancellationToken
     }
 }
 
-/// The error for people and conditions: the API server's own words, else the error with its causes, each once.
-/// Equal failures give equal texts.
+/// The error text for conditions: the message of the API server, else the error with its causes, each once. Equal
+/// failures give equal texts.
 pub fn describe(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
@@ -212,10 +212,10 @@ pub async fn within_deadline<T>(
     within(CALL_DEADLINE, call).await
 }
 
-/// All items of a list, asked for page by page.
+/// All items of a paginated list.
 ///
 /// # Errors
-/// That of the first page that fails.
+/// The error of the first page that fails.
 pub async fn list_all<K: Clone, E, F: Future<Output = Result<ObjectList<K>, E>>>(
     mut page: ListParams,
     list: impl Fn(ListParams) -> F,
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_the_api_server_says_about_its_load_is_heard_after_a_few_attempts() {
+    async fn overload_answer_of_api_server_is_returned_after_retries() {
         let calls = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&calls);
         let answer = async move || {

@@ -1,4 +1,4 @@
-//! Go-style parsing of a command line over clap, and Go's words for what is wrong with one
+//! Go-style parsing of a command line with clap, and the error texts of Go's flag library
 //! (docs/design/operations.md#flag-syntax, docs/design/operations.md#start-up-errors).
 
 use std::process::ExitCode;
@@ -9,12 +9,12 @@ use clap::{Command, CommandFactory, FromArgMatches};
 use crate::component::{Component, version_text};
 use crate::gates::{Gate, Stage};
 
-/// Commands of a server.
+/// Subcommands of a server.
 #[derive(clap::Subcommand, Clone, Copy, Debug)]
 pub enum ServerCommand {
     /// Print the version
     Version,
-    /// Print a script that completes command lines in a shell
+    /// Print the shell completion script
     Completion {
         /// The shell
         #[arg(value_enum)]
@@ -23,10 +23,10 @@ pub enum ServerCommand {
 }
 
 impl ServerCommand {
-    /// Runs the command of the server with the flags `P`.
+    /// Runs the command. `P` are the flags of the server.
     pub fn run<P: CommandFactory>(self, server: Component) -> ExitCode {
         match self {
-            // As the reference's catalogd prints it.
+            // Quoted, as in the reference's catalogd.
             Self::Version if server == Component::Catalogd => println!("{:?}", version_text()),
             Self::Version => println!("{}", version_text()),
             Self::Completion { shell } => {
@@ -37,20 +37,20 @@ impl ServerCommand {
     }
 }
 
-/// What a command line asks for.
+/// Result of parsing a command line.
 #[derive(Debug)]
 pub enum Invocation<P> {
     /// Run with these flags.
     Run(P),
-    /// Print this text and end well (`--help`).
+    /// Print this text and exit successfully (`--help`).
     Print(String),
 }
 
-/// Parses the process's own command line; prints help, with those of `gates` that are not settled, and errors as spec
-/// docs/design/operations.md#flag-syntax says.
+/// Parses the command line of the process. Prints help, which lists the alpha and beta `gates`, and errors as in
+/// docs/design/operations.md#flag-syntax.
 ///
 /// # Errors
-/// The code to exit with, where the server is not to run.
+/// The exit code, if the server must not start.
 pub fn from_command_line<P: CommandFactory + FromArgMatches>(gates: &[Gate]) -> Result<P, ExitCode> {
     let arguments: Vec<String> =
         std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
@@ -64,13 +64,13 @@ pub fn from_command_line<P: CommandFactory + FromArgMatches>(gates: &[Gate]) -> 
     }
 }
 
-/// Says on stderr what is wrong with the command line, and gives the code to exit with.
+/// Prints an error of the command line to stderr, and returns the exit code.
 pub fn refuse<P: CommandFactory>(error: &str) -> ExitCode {
     eprintln!("Error: {error}\n{}\n\nError: {error}", P::command().render_usage());
     ExitCode::FAILURE
 }
 
-/// The command whose help of `--feature-gates` lists the gates; settled ones can be set and are not listed.
+/// Adds the gates to the help of `--feature-gates`. GA gates can be set but are not listed.
 fn with_gates(command: Command, gates: &[Gate]) -> Command {
     let unsettled = gates.iter().filter(|gate| gate.stage != Stage::Ga);
     let lines: Vec<String> = unsettled
@@ -82,7 +82,7 @@ fn with_gates(command: Command, gates: &[Gate]) -> Command {
     })
 }
 
-/// Parses the arguments after the program name as Go's flag library would.
+/// Parses the arguments after the program name like Go's flag library.
 ///
 /// # Errors
 /// The error text of docs/design/operations.md#start-up-errors, without its `Error: ` prefix.
@@ -101,7 +101,7 @@ fn parse_with<P: FromArgMatches>(command: Command, arguments: &[String]) -> Resu
     }
 }
 
-/// Puts a clap error into the words of Go's flag library.
+/// Converts a clap error to the text of Go's flag library.
 fn go_wording(error: &clap::Error, command: &str, arguments: &[String]) -> String {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn accepts_go_forms() {
+    fn go_flag_syntax_is_accepted() {
         let got = flags(&[
             "--leader-elect",
             "--metrics-bind-address=:7443",
@@ -214,14 +214,14 @@ mod tests {
         }
         assert!(help.contains("New=true|false (ALPHA - default=false)"), "{help}");
         assert!(!help.contains("Settled") && !help.contains("vmodule"), "{help}");
-        // Under no heading there is nothing but --help.
+        // The default heading contains --help only.
         let options = help.split_once("\nOptions:\n").unwrap().1;
         let options = options.split("\n\n").next().unwrap();
         assert!(options.contains("-h, --help") && options.matches("--").count() == 1, "{options}");
     }
 
     #[test]
-    fn refuses_in_gos_words() {
+    fn invalid_flags_return_go_error_texts() {
         let rows: [(&[&str], &str); 12] = [
             (&["--foo"], "unknown flag: --foo"),
             (&["--foo=1"], "unknown flag: --foo"),

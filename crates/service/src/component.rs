@@ -1,4 +1,4 @@
-//! The two servers and the names that are contract for each (docs/design/operations.md#names-and-labels,
+//! The two servers and their fixed names (docs/design/operations.md#names-and-labels,
 //! docs/design/operations.md#start-up-errors, docs/design/operations.md#built-in-certificates,
 //! docs/design/operations.md#lease).
 
@@ -37,7 +37,7 @@ impl Component {
         }
     }
 
-    /// Metrics address used when a certificate is configured and no address is given.
+    /// Metrics address if a certificate is configured and no address is given.
     pub fn default_metrics_address(self) -> &'static str {
         match self {
             Self::Catalogd => ":7443",
@@ -64,8 +64,8 @@ impl Component {
     }
 }
 
-/// Version, commit, date and state of the source this binary was built from; what the build was not told is
-/// `unknown` (docs/design/operations.md#flag-syntax).
+/// Version, commit, date and state of the source that this binary was built from. Values that the build did not set
+/// are `unknown` (docs/design/operations.md#flag-syntax).
 pub fn version_text() -> String {
     let commit = option_env!("OLM_BUILD_COMMIT").unwrap_or("unknown");
     let date = option_env!("OLM_BUILD_DATE").unwrap_or("unknown");

@@ -1,5 +1,5 @@
-//! Accepted connections: not too many at once, not all of them of one client, and none that waits without limit for its
-//! client to send a request head or to take a response.
+//! Limits on accepted connections: their number in total and per client address, the time to send a request head,
+//! and the time to receive a response.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -20,22 +20,22 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep};
 use tower::Service;
 
-/// A request head must be complete within this time from its first byte.
+/// Maximum time from the first byte of a request head to its end.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// A response must be taken whole within this time from its request.
+/// Maximum time from a request to the end of its response.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(300);
-/// Connections of a server at once; each may hold some hundred kilobytes.
+/// Maximum number of connections of a server. Each may hold some hundred kilobytes.
 const CONNECTIONS: usize = 1000;
-/// Bytes that wait in the kernel for a slow client, about; by default they may be megabytes, which count for the memory of
-/// the container.
+/// Approximate number of unsent bytes in the kernel for a slow client. The default may be megabytes, which count
+/// toward the container's memory.
 const UNSENT: u32 = 64 << 10;
-/// A connection beyond these waits so long for another one to end.
+/// Maximum wait of a further connection for another one to end.
 const PLACE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Connections of one address at once; those beyond are closed. Generous, because behind the address of a node, a proxy
-/// or a port-forward there may be many clients: they keep each other out long before they keep out everybody else.
+/// Maximum number of connections of one address. Further ones are closed. High, because many clients may share the
+/// address of a node, a proxy or a port-forward: they compete with each other long before they exclude others.
 const CONNECTIONS_PER_ADDRESS: usize = CONNECTIONS / 2;
 
-/// Gives an accepted connection its place and its deadlines, and sends small answers without delay.
+/// Acceptor that enforces the limits, sets deadlines and enables `TCP_NODELAY`.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionAcceptor {
     places: Arc<Semaphore>,
@@ -48,19 +48,19 @@ impl ConnectionAcceptor {
         Self::limited(CONNECTIONS, CONNECTIONS_PER_ADDRESS)
     }
 
-    /// At most so many connections at once, in all and of one address.
+    /// Limits the number of connections, in total and per address.
     pub(crate) fn limited(connections: usize, per_address: usize) -> Self {
         let clients = Arc::new(Clients { most: per_address, connected: Mutex::default() });
         Self { places: Arc::new(Semaphore::new(connections)), clients, begins: Reading::Idle }
     }
 
-    /// For connections that begin with a handshake, which ends with [`Timed::expect_head`].
+    /// For connections that begin with a TLS handshake, which ends with [`Timed::expect_head`].
     pub(crate) fn before_handshake(self) -> Self {
         Self { begins: Reading::Unlimited, ..self }
     }
 }
 
-/// How many connections each address has, of those that wait for a place as well.
+/// Number of connections by address, including those that wait for a permit.
 #[derive(Debug)]
 struct Clients {
     most: usize,
@@ -68,7 +68,7 @@ struct Clients {
 }
 
 impl Clients {
-    /// One more connection of `address`, until what is returned is dropped; `None` where it has too many.
+    /// Counts one more connection of `address` until the result is dropped. `None` if it has too many.
     fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Client> {
         let mut connected = self.connected.lock();
         let of_address = connected.entry(address).or_default();
@@ -80,7 +80,6 @@ impl Clients {
     }
 }
 
-/// A connection of an address.
 #[derive(Debug)]
 struct Client {
     clients: Arc<Clients>,
@@ -99,7 +98,7 @@ impl Drop for Client {
     }
 }
 
-/// What an accepted connection counts for, as long as it is open.
+/// Counters that an open connection holds.
 #[derive(Debug)]
 struct Admission {
     _client: Client,
@@ -133,25 +132,25 @@ impl<S: Send + 'static> Accept<TcpStream, S> for ConnectionAcceptor {
     }
 }
 
-/// What a connection reads next.
+/// State of reading from a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reading {
-    /// The first byte of a request.
+    /// Before the first byte of a request.
     Idle,
-    /// The rest of a request head, until then.
+    /// Within a request head, which must be complete by this time.
     Head(Instant),
-    /// A handshake or a request body, which have limits elsewhere.
+    /// Within a handshake or a request body, which have limits elsewhere.
     Unlimited,
 }
 
-/// What a connection reads, and when the response that it sends must be gone.
+/// State of reading, and the deadline of the current response.
 #[derive(Debug)]
 struct Exchange {
     reading: Reading,
     write_by: Instant,
 }
 
-/// Shared by a connection's stream and its service.
+/// Deadlines shared by a connection's stream and its service.
 #[derive(Clone, Debug)]
 struct Deadlines(Arc<Mutex<Exchange>>);
 
@@ -161,7 +160,7 @@ impl Deadlines {
     }
 }
 
-/// A connection's service: each request ends the time of its head and begins the time of its response.
+/// A connection's service. Each request ends the deadline of its head and starts that of its response.
 #[derive(Clone, Debug)]
 pub(crate) struct Timed<S> {
     service: S,
@@ -169,7 +168,7 @@ pub(crate) struct Timed<S> {
 }
 
 impl<S> Timed<S> {
-    /// The next byte is the first of a request head.
+    /// Expects the first byte of a request head next.
     pub(crate) fn expect_head(&self) {
         self.deadlines.0.lock().reading = Reading::Idle;
     }
@@ -197,7 +196,7 @@ impl<S: Service<R, Future: Send + 'static>, R> Service<R> for Timed<S> {
     }
 }
 
-/// A stream whose reads fail when a request head takes too long, and whose writes fail when a response does.
+/// A stream whose reads fail after the deadline of a request head, and whose writes fail after that of a response.
 #[derive(Debug)]
 pub(crate) struct TimedStream<T> {
     stream: T,
@@ -207,10 +206,10 @@ pub(crate) struct TimedStream<T> {
     _admission: Option<Admission>,
 }
 
-/// Made when a connection waits for the first time.
+/// Created when a connection waits for the first time.
 type Timer = Option<Pin<Box<Sleep>>>;
 
-/// Fails at `deadline`.
+/// Returns an error at `deadline`, pending before.
 fn expire<R>(timer: &mut Timer, deadline: Instant, cx: &mut Context<'_>) -> Poll<io::Result<R>> {
     let timer = timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
     if timer.deadline() != deadline {
@@ -297,7 +296,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_response_must_be_taken_in_time() {
+    async fn response_that_is_not_read_in_time_fails() {
         let (mut stream, mut far) = connected();
         let mut service = Timed {
             service: tower::service_fn(async |()| Ok::<_, ()>(())),
@@ -311,7 +310,7 @@ mod tests {
             }
             (text, far)
         });
-        // Each request begins the time anew; reading slowly within it is fine, dripping beyond it is not.
+        // Each request restarts the timeout. Reading slowly within it succeeds, dripping beyond it fails.
         stream.write_all(b"slow bu").await.unwrap();
         service.call(()).await.unwrap();
         stream.write_all(b"t sure...").await.unwrap();
@@ -330,7 +329,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn head_timeout_counts_from_first_byte_behind_handshake() {
+    async fn head_timeout_starts_with_first_byte_after_handshake() {
         let (mut stream, mut far) = connected();
         let timed = Timed { service: (), deadlines: stream.deadlines.clone() };
         let client = tokio::spawn(async move {
@@ -353,13 +352,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_that_wait_in_the_kernel_for_a_slow_client_are_bounded() {
+    async fn unsent_bytes_in_kernel_are_limited() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let client = TcpSocket::new_v4().unwrap();
         client.set_recv_buffer_size(4096).unwrap();
         let _client = client.connect(listener.local_addr().unwrap()).await.unwrap();
         let stream = listener.accept().await.unwrap().0;
-        // Much more than the bound, and fixed: by default the kernel adapts it.
+        // Much more than the limit, and fixed: by default the kernel adapts it.
         SockRef::from(&stream).set_send_buffer_size(4 << 20).unwrap();
         let (mut stream, _) = ConnectionAcceptor::new().accept(stream, ()).await.unwrap();
         let mut taken = 0;
@@ -370,7 +369,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_too_many_waits_for_a_place() {
+    async fn connection_above_limit_waits_then_times_out() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let acceptor = ConnectionAcceptor::limited(1, 3);
         let accept = async || {
@@ -384,7 +383,7 @@ mod tests {
         let mut second = tokio::spawn(second);
         tokio::select! {
             biased;
-            _ = &mut second => panic!("there was no place"),
+            _ = &mut second => panic!("accepted above the limit"),
             () = tokio::task::yield_now() => {}
         }
         drop(first);

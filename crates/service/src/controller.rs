@@ -1,5 +1,5 @@
-//! The loop of a controller: watches trigger reconciles, each attempt runs in a task and a span of its own, and a failed one
-//! is repeated after a growing delay ([`Reconciles::run`]).
+//! The loop of a controller: watches trigger reconciles, each attempt runs in a task and a span of its own, and a
+//! failed one is retried with backoff ([`Reconciles::run`]).
 
 use std::convert::Infallible;
 use std::fmt::Debug;
@@ -20,8 +20,8 @@ use crate::cluster::stopped_unlisted;
 use crate::reconcile::{Failure, Reconciles};
 
 impl Reconciles {
-    /// Reconciles every object that `controller` triggers until `stop`, then waits for running attempts. `listed` is
-    /// cancelled when the store of the controller is filled.
+    /// Reconciles every object that `controller` triggers until `stop`, then waits for running attempts. `listed`
+    /// is cancelled when the store of the controller is filled.
     pub async fn drive<K, F>(
         self: Arc<Self>,
         controller: Controller<K>,
@@ -50,8 +50,8 @@ impl Reconciles {
             .await;
     }
 
-    /// Runs `attempt` on the object `name` in a task, so that it delays no other one, and in a span that names controller,
-    /// object and attempt.
+    /// Runs `attempt` on the object `name` in a task, so that it does not delay other objects, and in a span with
+    /// controller, object and attempt ID.
     ///
     /// # Errors
     /// None.
@@ -66,7 +66,7 @@ impl Reconciles {
         let (controller, reconcile_id) = (self.controller(), Uuid::new_v4());
         let span = tracing::info_span!("reconcile", controller, object = name, %reconcile_id);
         let task = AbortOnDropHandle::new(tokio::spawn(attempt.instrument(span)));
-        // Only the end of the runtime ends a task early.
+        // Fails only when the runtime shuts down.
         async move { task.await.unwrap_or_else(|_| Ok(Action::await_change())) }
     }
 }

@@ -1,10 +1,8 @@
-//! Kubernetes Events of the two servers (docs/design/additions.md#events): said from anywhere,
-//! published by one task.
+//! Kubernetes Events of the two servers (docs/design/additions.md#events): queued by any task, published by one.
 //!
-//! Saying never waits and never fails: a reconcile is no slower with Events than without, and a cluster whose RBAC
-//! forbids them works as well. An Event says what changed, so the same note about the same object under the same
-//! reason is published once per process, until another note comes or the caller says that it is over
-//! ([`Events::over`]). Nothing here decides what is worth an Event.
+//! Queuing never waits and never fails: Events do not slow reconciles down, and a cluster whose RBAC denies them
+//! works as well. The same note with the same object and reason is published once per process, until the note
+//! changes or the caller ends it ([`Events::over`]). The callers decide which changes are worth an Event.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -23,16 +21,16 @@ use crate::cluster::{describe, within};
 
 /// Longest note that the API server accepts, in bytes.
 const NOTE_BYTES: usize = 1024;
-/// Ends a note that was cut.
+/// Suffix of a truncated note.
 const ELLIPSIS: &str = "…";
-/// Events that wait to be published. One that finds the queue full is dropped, and may be said again.
+/// Queue length. An Event that finds the queue full is dropped, and may be queued again.
 const QUEUE: usize = 512;
-/// Of so many objects last spoken of, at least, the notes are remembered; of twice as many at most.
+/// The notes of at least this many recent objects are remembered, and of at most twice as many.
 const REMEMBERED: usize = 4096;
-/// Longest wait for one answer of the API server.
+/// Deadline of publishing one Event.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Publishes Events; a handle that is cheap to clone. What is queued when the last handle goes is still published.
+/// Publisher of Events. Cheap to clone. Events that are queued when the last clone is dropped are still published.
 ///
 /// Needs `create` on `events.events.k8s.io`. Events about cluster-scoped objects are in the namespace `default`.
 #[derive(Clone, Debug)]
@@ -42,26 +40,27 @@ pub struct Events {
 }
 
 impl Events {
-    /// Starts the task that publishes; must be called inside a Tokio runtime.
+    /// Starts the publishing task. Must be called inside a Tokio runtime.
     pub fn new(client: Client, component: Component) -> Self {
         let (queue, waiting) = mpsc::channel(QUEUE);
-        // The reporting instance is the host name, in a cluster that of the pod.
+        // The reporting instance is the host name, which is the pod name in a cluster.
         tokio::spawn(publish_all(client, component.name().into(), waiting));
         Self { queue, said: Arc::default() }
     }
 
-    /// Says that something happened as it should. `reason` is a name of docs/design/additions.md#events; `note` is for
-    /// people, and is cut at 1024 bytes.
+    /// Queues an Event of type Normal. `reason` is a name of docs/design/additions.md#events. `note` is truncated
+    /// to 1024 bytes.
     pub fn normal(&self, object: ObjectReference, reason: &'static str, note: String) {
         self.say(EventType::Normal, object, reason, note);
     }
 
-    /// Says that something happened that is worth a look; otherwise as [`Events::normal`].
+    /// Queues an Event of type Warning, otherwise like [`Events::normal`].
     pub fn warning(&self, object: ObjectReference, reason: &'static str, note: String) {
         self.say(EventType::Warning, object, reason, note);
     }
 
-    /// What was last said about the object under this reason holds no longer: the same note is news when it comes again.
+    /// Ends the last note about the object with this reason, so that the same note is published when it occurs
+    /// again.
     pub fn over(&self, object: &ObjectReference, reason: &'static str) {
         let mut said = self.said.lock();
         said.forget(id(object), reason);
@@ -75,7 +74,7 @@ impl Events {
             return;
         }
         let Ok(place) = self.queue.try_reserve() else {
-            tracing::debug!(object = object.name, reason, "event dropped: too many are waiting");
+            tracing::debug!(object = object.name, reason, "dropped event: queue is full");
             return;
         };
         *last = Some(digest);
@@ -84,28 +83,29 @@ impl Events {
     }
 }
 
-/// What an object is remembered by.
+/// Key under which the notes of an object are remembered.
 fn id(object: &ObjectReference) -> &str {
     object.uid.as_deref().or(object.name.as_deref()).unwrap_or_default()
 }
 
-/// Publishes what comes out of the queue, one after the other, until every [`Events`] is gone.
+/// Publishes queued Events one after the other, until all [`Events`] are dropped.
 async fn publish_all(
     client: Client,
     reporter: Reporter,
     mut waiting: mpsc::Receiver<(ObjectReference, Event)>,
 ) {
     while let Some((object, event)) = waiting.recv().await {
-        // A recorder that has published under this reason within minutes would count its old note once more.
+        // A new recorder each time: one that has published with this reason within minutes would count its old note
+        // once more.
         let recorder = Recorder::new(client.clone(), reporter.clone());
         if let Err(error) = within(DEADLINE, recorder.publish(&event, &object)).await {
             let (name, reason, error) = (object.name, event.reason, describe(&error));
-            tracing::debug!(object = name, reason, error, "event not published");
+            tracing::debug!(object = name, reason, error, "failed to publish event");
         }
     }
 }
 
-/// The note without hidden characters, if need be shortened to what the API server accepts.
+/// The note with control characters escaped, truncated to the limit of the API server.
 fn cut(note: String) -> String {
     let mut note = visible(&note).into_owned();
     if note.len() > NOTE_BYTES {
@@ -115,11 +115,11 @@ fn cut(note: String) -> String {
     note
 }
 
-/// Digest of the last note of each reason about one object.
+/// Digest of the last note by reason, for one object.
 type LastNotes = HashMap<&'static str, Option<u64>>;
 
-/// What was said last, by UID of the object, or its name where no UID is given. Objects that are spoken of stay among
-/// the recent; when those are too many they become the older, and what was the older is forgotten.
+/// Last notes by UID of the object, or by name without UID. Objects with new Events are in `recent`. When it is
+/// full, it replaces `older`, whose content is dropped.
 #[derive(Debug, Default)]
 struct Said {
     recent: HashMap<String, LastNotes>,
@@ -132,7 +132,7 @@ impl Said {
         self.hasher.hash_one(note)
     }
 
-    /// Digest of the last note about this object under this reason.
+    /// Digest of the last note about this object with this reason.
     fn last(&mut self, uid: &str, reason: &'static str) -> &mut Option<u64> {
         if self.recent.len() >= REMEMBERED && !self.recent.contains_key(uid) {
             self.older = std::mem::take(&mut self.recent);
@@ -157,14 +157,14 @@ mod tests {
 
     use super::*;
 
-    /// Whether this would be published; then it is remembered.
+    /// `true` if the note would be published. Remembers it.
     fn is_news(said: &mut Said, uid: &str, reason: &'static str, note: &str) -> bool {
         let digest = said.digest(note);
         said.last(uid, reason).replace(digest) != Some(digest)
     }
 
     #[test]
-    fn a_note_is_news_until_it_is_said() {
+    fn same_note_is_published_once() {
         let mut said = Said::default();
         let rows = [
             ("u1", "Resolved", "a", true),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_news_again() {
+    fn ended_note_is_published_again() {
         let mut said = Said::default();
         assert!(is_news(&mut said, "u1", "BlocksClusterUpgrade", "a"));
         assert!(is_news(&mut said, "u1", "Resolved", "a"));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_keeps_what_is_spoken_of() {
+    fn note_memory_is_bounded_and_keeps_active_objects() {
         let mut said = Said::default();
         assert!(is_news(&mut said, "spoken of", "Resolved", "a"));
         assert!(is_news(&mut said, "silent", "Resolved", "a"));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_note_is_cut_between_characters() {
+    fn long_note_is_truncated_at_character_boundary() {
         for (note, expected) in [
             ("short".to_owned(), "short".to_owned()),
             ("a\u{1b}[2J\u{202e}b".to_owned(), "a\\u{1b}[2J\\u{202e}b".to_owned()),
@@ -224,13 +224,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_queue_blocks_nobody_and_what_it_drops_may_be_said_again() {
+    async fn full_queue_drops_events_without_blocking_or_remembering() {
         let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {
             std::future::pending::<Result<http::Response<kube::client::Body>, Infallible>>()
         });
         let events = Events::new(Client::new(silent, "default"), Component::Catalogd);
         let object = |uid: &str| ObjectReference { uid: Some(uid.to_owned()), ..ObjectReference::default() };
-        // The publishing task has no turn between these.
+        // The publishing task does not run between these calls.
         for number in 0..QUEUE + 10 {
             events.normal(object(&number.to_string()), "CatalogUpdated", "a".into());
         }

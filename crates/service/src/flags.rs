@@ -1,7 +1,8 @@
-//! The flags of both servers, and what must be true of several at once (docs/design/operations.md#flag-syntax,
+//! The flags of both servers, and the validation of their combinations (docs/design/operations.md#flag-syntax,
 //! docs/design/operations.md#start-up-errors).
 //!
-//! A server flattens [`ServiceFlags`] into its own clap parser and calls [`crate::command_line::from_command_line`].
+//! A server flattens [`ServiceFlags`] into its own clap parser and calls
+//! [`crate::command_line::from_command_line`].
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,32 +15,32 @@ use crate::component::Component;
 use crate::go_value;
 use crate::tls_profile::{self, Curve, ProfileName, Suite, TlsProfile};
 
-/// The groups of `--help`.
+/// Headings of `--help`.
 pub mod heading {
-    /// Which cluster, and what of the server is switched on.
+    /// Connection to the cluster, and general settings of the server.
     pub const CLUSTER: &str = "Cluster and server";
-    /// Who of several replicas writes.
+    /// Leader election among replicas.
     pub const ELECTION: &str = "Leader election";
-    /// What is said on stderr.
+    /// Log format and verbosity.
     pub const LOGS: &str = "Logs";
-    /// What others may ask about the process.
+    /// Metrics and probe endpoints.
     pub const METRICS: &str = "Metrics and probes";
-    /// How images are pulled.
+    /// Image pulls.
     pub const REGISTRIES: &str = "Registries and images";
     /// Certificates, versions, suites and curves of the HTTPS servers.
     pub const TLS: &str = "TLS";
 }
 
-/// Where the serving certificate comes from.
+/// Value of `--cert-management`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CertManagement {
-    /// From the files of `--tls-cert` and `--tls-key`.
+    /// Files of `--tls-cert` and `--tls-key`.
     External,
-    /// From a Secret that operator-controller writes, with a CA of its own.
+    /// Secret that operator-controller writes, signed by its own CA.
     Builtin,
 }
 
-/// Layout of log records.
+/// Value of `--log-format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// One klog text line per record.
@@ -48,110 +49,110 @@ pub enum LogFormat {
     Json,
 }
 
-/// How clients of the metrics endpoint prove who they are; what they may is asked of the API server in any case.
+/// Value of `--metrics-auth`: the authentication of metrics clients. The API server authorizes them in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum MetricsAuth {
-    /// By a bearer token that the API server knows
+    /// Bearer token, authenticated by the API server
     Token,
-    /// By a certificate of the authority that the API server trusts for clients
+    /// Client certificate of the CA that the API server trusts for clients
     Mtls,
-    /// By either; a certificate counts first
+    /// Either. A certificate takes precedence over a token
     TokenOrMtls,
 }
 
-/// Flags that both servers have.
+/// Flags of both servers.
 #[derive(Args, Clone, Debug)]
 pub struct ServiceFlags {
-    /// Certificate file (PEM) of the HTTPS servers; needs --tls-key
+    /// Certificate file (PEM) of the HTTPS servers, together with --tls-key
     #[arg(long, default_value = "", value_name = "FILE", help_heading = heading::TLS)]
     pub tls_cert: String,
-    /// Key file (PEM) of the HTTPS servers; needs --tls-cert
+    /// Key file (PEM) of the HTTPS servers, together with --tls-cert
     #[arg(long, default_value = "", value_name = "FILE", help_heading = heading::TLS)]
     pub tls_key: String,
-    /// Where the serving certificate comes from
+    /// Source of the serving certificate
     #[arg(long, value_enum, default_value = "external", help_heading = heading::TLS)]
     pub cert_management: CertManagement,
-    /// Address of the HTTPS metrics endpoint; 0 disables it
+    /// Address of the HTTPS metrics endpoint, or 0 to disable it
     #[arg(long, default_value = "", value_name = "ADDRESS", help_heading = heading::METRICS)]
     pub metrics_bind_address: String,
-    /// How clients of the metrics endpoint prove who they are
+    /// Authentication of clients of the metrics endpoint
     #[arg(long, value_enum, default_value = "token", help_heading = heading::METRICS)]
     pub metrics_auth: MetricsAuth,
-    /// Address of the plain HTTP probes /healthz and /readyz; 0 disables them
+    /// Address of the plain HTTP probes /healthz and /readyz, or 0 to disable them
     #[arg(long, default_value = ":8081", value_name = "ADDRESS", help_heading = heading::METRICS)]
     pub health_probe_bind_address: String,
-    /// Also export the metrics that classic OLM has under another name, for alerts that are still written for it
+    /// Also export metrics under their names in classic OLM, for existing alerts
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false",
           default_missing_value = "true", value_parser = go_value::boolean, value_name = "BOOL", help_heading = heading::METRICS)]
     pub classic_metric_names: bool,
-    /// Accepted for compatibility: profiling is not part of this build
+    /// Accepted for compatibility. Profiling is not supported
     #[arg(long, default_value = "0", value_name = "ADDRESS", help_heading = heading::METRICS)]
     pub pprof_bind_address: String,
-    /// Directory with CA files and client certificates (*.cert with *.key) for registries; without it certs.d counts
+    /// Directory with CA files and client certificates (*.cert with *.key) for registries. Default: certs.d
     #[arg(long, default_value = "", value_name = "DIR", help_heading = heading::REGISTRIES)]
     pub pull_cas_dir: String,
-    /// Limits on images as KEY=VALUE, comma separated: layers, blob-bytes, unpacked-bytes, kept-bytes, files, file-bytes,
-    /// path-depth, path-bytes, tree-path-bytes, zstd-window, ratio, pull-timeout
+    /// Limits on images as KEY=VALUE, comma separated: layers, blob-bytes, unpacked-bytes, kept-bytes, files,
+    /// file-bytes, path-depth, path-bytes, tree-path-bytes, zstd-window, ratio, pull-timeout
     #[arg(long, default_value = "", value_name = "LIMITS", help_heading = heading::REGISTRIES)]
     pub image_limits: String,
-    /// Networks that registries, and what they redirect to, must not be in, comma separated; empty: none
+    /// Denied networks of registries and redirect targets, comma separated. Empty: none
     #[arg(long, default_value = "169.254.0.0/16,fe80::/10,127.0.0.0/8,::1/128", value_name = "CIDRS", help_heading = heading::REGISTRIES)]
     pub registry_deny_cidrs: String,
-    /// Pull nothing where no signature policy is configured
+    /// Pull no image unless a signature policy is configured
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false",
           default_missing_value = "true", value_parser = go_value::boolean, value_name = "BOOL", help_heading = heading::REGISTRIES)]
     pub require_signature_policy: bool,
     /// Pull secret used for every registry, as <namespace>/<name>
     #[arg(long, default_value = "", value_name = "NAMESPACE/NAME", help_heading = heading::REGISTRIES)]
     pub global_pull_secret: String,
-    /// Namespace of Secrets and the Lease; default: the pod's, else olmv1-system
+    /// Namespace of Secrets and the Lease. Default: the pod's, else olmv1-system
     #[arg(long, default_value = "", value_name = "NAMESPACE", help_heading = heading::CLUSTER)]
     pub system_namespace: String,
-    /// kubeconfig file; default: $KUBECONFIG, then the pod's service account, then ~/.kube/config
+    /// kubeconfig file. Default: $KUBECONFIG, then the pod's service account, then ~/.kube/config
     #[arg(long, default_value = "", value_name = "FILE", help_heading = heading::CLUSTER)]
     pub kubeconfig: String,
-    /// Lead only while holding the Lease
+    /// Enable leader election
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false",
           default_missing_value = "true", value_parser = go_value::boolean, value_name = "BOOL", help_heading = heading::ELECTION)]
     pub leader_elect: bool,
-    /// How long a silent leader keeps the Lease
+    /// Duration for which followers wait for a leader that stopped renewing the Lease
     #[arg(long, default_value = "137s", value_parser = go_value::duration, value_name = "DURATION", help_heading = heading::ELECTION)]
     pub leader_elect_lease_duration: Duration,
-    /// How long a leader tries to renew before it gives up
+    /// Duration for which a leader retries to renew the Lease before it stops leading
     #[arg(long, default_value = "107s", value_parser = go_value::duration, value_name = "DURATION", help_heading = heading::ELECTION)]
     pub leader_elect_renew_deadline: Duration,
-    /// How long to wait between two attempts on the Lease
+    /// Interval between attempts to acquire or renew the Lease
     #[arg(long, default_value = "26s", value_parser = go_value::duration, value_name = "DURATION", help_heading = heading::ELECTION)]
     pub leader_elect_retry_period: Duration,
-    /// Lead even beside an older installation in another namespace
+    /// Lead even if there is an older installation in another namespace
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false",
           default_missing_value = "true", value_parser = go_value::boolean, value_name = "BOOL", help_heading = heading::ELECTION)]
     pub allow_multiple_installations: bool,
     /// Feature gates as NAME=true|false, comma separated, repeatable
     #[arg(long, value_name = "GATES", help_heading = heading::CLUSTER)]
     pub feature_gates: Vec<String>,
-    /// How long open connections may take to end after SIGTERM
+    /// Grace period for open connections after SIGTERM
     #[arg(long, default_value = "30s", value_parser = go_value::duration, value_name = "DURATION", help_heading = heading::CLUSTER)]
     pub shutdown_grace: Duration,
     /// TLS profile: modern, intermediate, old or custom
     #[arg(long, default_value = "intermediate", value_parser = tls_profile::profile_name, help_heading = heading::TLS)]
     pub tls_profile: ProfileName,
-    /// Least TLS version of the custom profile: TLSv1.0 to TLSv1.3
+    /// Minimum TLS version of the custom profile: TLSv1.0 to TLSv1.3
     #[arg(long, default_value = "TLSv1.2", value_parser = tls_profile::version, value_name = "VERSION", help_heading = heading::TLS)]
     pub tls_custom_version: tls_profile::Version,
-    /// Cipher suites of the custom profile, comma separated; empty: the library's
+    /// Cipher suites of the custom profile, comma separated. Empty: defaults of the TLS library
     #[arg(long, default_value = "", value_parser = tls_profile::suites, value_name = "SUITES", help_heading = heading::TLS)]
     pub tls_custom_ciphers: std::sync::Arc<[Suite]>,
-    /// Curves of the custom profile, comma separated; empty: the library's
+    /// Curves of the custom profile, comma separated. Empty: defaults of the TLS library
     #[arg(long, default_value = "", value_parser = tls_profile::curves, value_name = "CURVES", help_heading = heading::TLS)]
     pub tls_custom_curves: std::sync::Arc<[Curve]>,
-    /// Layout of log records
+    /// Format of log records
     #[arg(long, value_enum, default_value = "klog", help_heading = heading::LOGS)]
     pub log_format: LogFormat,
     /// Log verbosity, 0 to 8
     #[arg(short = 'v', long = "v", default_value_t = 0, value_name = "LEVEL", help_heading = heading::LOGS)]
     pub verbosity: u8,
-    /// Leave severity, time and place out of klog records
+    /// Omit severity, time and source location from klog records
     #[arg(long = "skip_headers", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
           default_value = "false", default_missing_value = "true", value_parser = go_value::boolean,
           value_name = "BOOL", help_heading = heading::LOGS)]
@@ -160,7 +161,7 @@ pub struct ServiceFlags {
     klog: IgnoredKlogFlags,
 }
 
-/// klog flags that existing manifests may carry; they change nothing, which is said once at start.
+/// klog flags of existing manifests. They have no effect, and the server logs a warning about them at startup.
 #[derive(Args, Clone, Debug)]
 struct IgnoredKlogFlags {
     #[arg(long = "vmodule", hide = true, value_name = "IGNORED")]
@@ -198,7 +199,7 @@ struct IgnoredKlogFlags {
 }
 
 impl ServiceFlags {
-    /// Checks what concerns several flags at once (docs/design/operations.md#start-up-errors).
+    /// Validates combinations of flags (docs/design/operations.md#start-up-errors).
     ///
     /// # Errors
     /// The start-up error text of `component`.
@@ -241,29 +242,29 @@ impl ServiceFlags {
         self.tls_profile().map(drop)
     }
 
-    /// What the `--tls-*` flags come to.
+    /// The TLS profile of the `--tls-*` flags.
     ///
     /// # Errors
-    /// Nothing of an explicit list is on offer.
+    /// No item of an explicit list is supported.
     pub fn tls_profile(&self) -> Result<TlsProfile, String> {
         let (suites, curves) = (&self.tls_custom_ciphers, &self.tls_custom_curves);
         TlsProfile::new(self.tls_profile, self.tls_custom_version, suites, curves)
     }
 
-    /// Whether the HTTPS servers have a certificate at all.
+    /// `true` if the HTTPS servers have a certificate.
     pub fn has_certificate(&self) -> bool {
         self.is_builtin() || !self.tls_cert.is_empty()
     }
 
-    /// Whether operator-controller issues the certificates of the servers.
+    /// `true` if operator-controller issues the certificates of the servers.
     pub fn is_builtin(&self) -> bool {
         self.cert_management == CertManagement::Builtin
     }
 
-    /// Address of the metrics endpoint; `None` where it is off.
+    /// Address of the metrics endpoint. `None` if it is disabled.
     ///
     /// # Errors
-    /// An address that is none.
+    /// The address is invalid.
     pub fn metrics_address(&self, component: Component) -> Result<Option<SocketAddr>, String> {
         match self.metrics_bind_address.as_str() {
             "0" => Ok(None),
@@ -274,10 +275,10 @@ impl ServiceFlags {
         .map_err(|why| format!("metrics-bind-address: {why}"))
     }
 
-    /// Address of the probes; `None` where they are off.
+    /// Address of the probes. `None` if they are disabled.
     ///
     /// # Errors
-    /// An address that is none.
+    /// The address is invalid.
     pub fn probe_address(&self) -> Result<Option<SocketAddr>, String> {
         match self.health_probe_bind_address.as_str() {
             "" | "0" => Ok(None),
@@ -287,12 +288,12 @@ impl ServiceFlags {
         }
     }
 
-    /// `--kubeconfig` where given.
+    /// `--kubeconfig`, if given.
     pub fn kubeconfig(&self) -> Option<PathBuf> {
         (!self.kubeconfig.is_empty()).then(|| PathBuf::from(&self.kubeconfig))
     }
 
-    /// `--pull-cas-dir` where given.
+    /// `--pull-cas-dir`, if given.
     pub fn pull_cas_dir(&self) -> Option<PathBuf> {
         (!self.pull_cas_dir.is_empty()).then(|| PathBuf::from(&self.pull_cas_dir))
     }
@@ -342,7 +343,7 @@ mod tests {
 
     // Case catalogd-56
     #[test]
-    fn checks_flags_together() {
+    fn flag_combinations_are_validated_with_component_texts() {
         let rows: [(&[&str], &str, &str); 4] = [
             (
                 &["--tls-cert=/x"],

@@ -6,14 +6,14 @@ use std::fmt;
 
 use crate::go_value;
 
-/// How settled a gate is; `AllAlpha` and `AllBeta` set the gates of one stage.
+/// Stage of a gate. `AllAlpha` and `AllBeta` set the gates of one stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Off unless asked for.
+    /// Off by default.
     Alpha,
-    /// On its way.
+    /// Not final yet.
     Beta,
-    /// Settled; still settable.
+    /// Final. Can still be set.
     Ga,
 }
 
@@ -27,18 +27,18 @@ impl fmt::Display for Stage {
     }
 }
 
-/// A gate that a server knows.
+/// A gate of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Gate {
-    /// Name as written in the flag.
+    /// Name in the flag.
     pub name: &'static str,
-    /// Value when no flag sets it.
+    /// Value if no flag sets it.
     pub default: bool,
     /// Stage, for `AllAlpha` and `AllBeta`.
     pub stage: Stage,
 }
 
-/// The value of every known gate.
+/// The value of every gate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeatureGates {
     values: BTreeMap<&'static str, bool>,
@@ -78,12 +78,12 @@ impl FeatureGates {
         Ok(Self { values: known.iter().map(|gate| (gate.name, value(gate))).collect() })
     }
 
-    /// Whether the gate is on; a gate that the server does not know is off.
+    /// `true` if the gate is on. Unknown gates are off.
     pub fn enabled(&self, name: &str) -> bool {
         self.values.get(name).copied().unwrap_or(false)
     }
 
-    /// Every gate with its value, sorted by name.
+    /// All gates with their values, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, bool)> + '_ {
         self.values.iter().map(|(name, on)| (*name, *on))
     }
@@ -102,7 +102,7 @@ mod tests {
     ];
 
     #[test]
-    fn values() {
+    fn gate_flags_override_defaults_and_reject_unknown_gates() {
         let rows: [(&[&str], Expected); 9] = [
             (&[], Ok((false, false, true))),
             (&["A=true"], Ok((true, false, true))),

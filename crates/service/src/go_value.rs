@@ -1,9 +1,9 @@
-//! Flag values as Go spells them: durations (`1m0s`), booleans (`T`, `false`), listen addresses (`:8443`).
+//! Parsers of flag values in Go's syntax: durations (`1m0s`), booleans (`T`, `false`), listen addresses (`:8443`).
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-/// Units of a Go duration with their length in nanoseconds; longer spellings first.
+/// Units of a Go duration with their length in nanoseconds.
 const UNITS: [(&str, u64); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -18,7 +18,7 @@ const UNITS: [(&str, u64); 8] = [
 /// Parses a non-negative Go duration such as `12h0m0s`, `1.5h` or `0`.
 ///
 /// # Errors
-/// A sentence naming the text when it is not such a duration.
+/// A sentence with the text if it is not such a duration.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let invalid = || format!("time: invalid duration {text:?}");
     if text == "0" {
@@ -62,7 +62,7 @@ pub fn boolean(text: &str) -> Result<bool, String> {
 /// Parses a listen address: `:8443` (every interface), `host:port` with an IP host, or `localhost:port`.
 ///
 /// # Errors
-/// A sentence naming the text and what is allowed.
+/// A sentence with the text and the allowed forms.
 pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     let invalid = || format!("{text:?} is not a listen address: want \":port\" or \"IP:port\"");
     let (host, port) = text.rsplit_once(':').ok_or_else(invalid)?;
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations() {
+    fn go_durations_are_parsed() {
         let rows = [
             ("12h0m0s", Some(43_200_000)),
             ("1m0s", Some(60_000)),
@@ -102,14 +102,14 @@ mod tests {
     }
 
     #[test]
-    fn booleans() {
+    fn go_booleans_are_parsed() {
         assert_eq!(boolean("T"), Ok(true));
         assert_eq!(boolean("False"), Ok(false));
         assert_eq!(boolean("maybe"), Err("strconv.ParseBool: parsing \"maybe\": invalid syntax".to_owned()));
     }
 
     #[test]
-    fn addresses() {
+    fn listen_addresses_are_parsed() {
         assert_eq!(listen_address(":8443").map(|a| a.to_string()), Ok("[::]:8443".to_owned()));
         assert_eq!(listen_address("127.0.0.1:1").map(|a| a.to_string()), Ok("127.0.0.1:1".to_owned()));
         assert_eq!(listen_address("[::1]:1").map(|a| a.to_string()), Ok("[::1]:1".to_owned()));

@@ -1,4 +1,4 @@
-//! HTTP/1.1 servers with timeouts and an orderly end, with or without TLS.
+//! HTTP/1.1 servers with timeouts and graceful shutdown, with or without TLS.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -19,34 +19,34 @@ use tower::Layer;
 
 use crate::connection::{ConnectionAcceptor, Timed};
 
-/// A connection without a request ends after this time. client-go and other Go clients close theirs after 90 s: a server
-/// that closes first races with their next request.
+/// Idle timeout of a connection. client-go and other Go clients close theirs after 90 s: a server that closes first
+/// races with their next request.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
-/// Bytes of a request head: 431 beyond.
+/// Maximum size of a request head in bytes. Larger ones get status 431.
 const HEAD_LIMIT: usize = 64 << 10;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// TLS of a server; clones are the same one.
+/// TLS configuration of a server, shared by its clones.
 #[derive(Clone, Debug)]
 pub struct Tls(RustlsConfig);
 
 impl Tls {
-    /// Begins with `config`.
+    /// Starts with `config`.
     pub fn new(config: Arc<ServerConfig>) -> Self {
         Self(RustlsConfig::from_config(config))
     }
 
-    /// Later connections get `config`.
+    /// Uses `config` for later connections.
     pub fn replace(&self, config: Arc<ServerConfig>) {
         self.0.reload_from_config(config);
     }
 }
 
-/// The certificate that a client has shown and that was found good; an extension of each request over TLS.
+/// The verified certificate of the client, if any. An extension of each request over TLS.
 #[derive(Clone, Debug, Default)]
 pub struct ClientCertificate(pub Option<CertificateDer<'static>>);
 
-/// Adds the client's certificate to its requests.
+/// Acceptor that adds the client's certificate to its requests.
 #[derive(Clone, Debug)]
 struct Identifying(RustlsAcceptor<ConnectionAcceptor>);
 
@@ -67,10 +67,10 @@ impl<S: Send + 'static> Accept<TcpStream, S> for Identifying {
     }
 }
 
-/// A server that accepts connections until it is told to end.
+/// A running server.
 #[derive(Debug)]
 pub struct HttpServer {
-    /// The address it listens on, with the port that was chosen where 0 was asked for.
+    /// The listen address, with the port that the kernel chose if 0 was requested.
     pub address: SocketAddr,
     handle: Handle<SocketAddr>,
     task: JoinHandle<std::io::Result<()>>,
@@ -80,7 +80,7 @@ impl HttpServer {
     /// Starts serving `router` at `address`.
     ///
     /// # Errors
-    /// The address cannot be bound; the text names it.
+    /// The address cannot be bound. The text names it.
     pub fn start(address: SocketAddr, tls: Option<Tls>, router: Router) -> std::io::Result<Self> {
         Self::start_with(ConnectionAcceptor::new(), address, tls, router)
     }
@@ -98,7 +98,7 @@ impl HttpServer {
         let handle = Handle::new();
         let mut server = axum_server::from_tcp(listener)?.handle(handle.clone());
         let mut http = server.http_builder().http1();
-        // Counts from the end of the last response; the time of the head itself begins with its first byte.
+        // Counts from the end of the last response. The timeout of the head itself starts with its first byte.
         http.timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT).max_buf_size(HEAD_LIMIT);
         let service = router.into_make_service();
         let task = match tls {
@@ -113,18 +113,18 @@ impl HttpServer {
         Ok(Self { address, handle, task })
     }
 
-    /// Stops accepting, lets open requests end for at most `grace`, and returns when all is closed.
+    /// Stops accepting, waits at most `grace` for open requests, and returns when all connections are closed.
     pub async fn drain(self, grace: Duration) {
         self.handle.graceful_shutdown(Some(grace));
         match self.task.await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!(address = %self.address, %error, "server ended badly"),
+            Ok(Err(error)) => tracing::error!(address = %self.address, %error, "server failed"),
             Err(error) => tracing::error!(address = %self.address, %error, "server task failed"),
         }
     }
 }
 
-/// Binds every interface over IPv4 alone where the kernel has no IPv6.
+/// Binds to the IPv4 wildcard address if the kernel has no IPv6.
 fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     TcpListener::bind(address).or_else(|error| {
         if address.ip().is_unspecified() && error.kind() != std::io::ErrorKind::AddrInUse {
@@ -141,21 +141,21 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpSocket;
 
-    /// What the server says to `request` until it ends the connection. Time passes as soon as all wait.
+    /// The answer to `request` until the server closes the connection. Paused time advances when all tasks wait.
     async fn said(request: &[u8]) -> String {
         let router = Router::new().fallback(async || "here");
         let server = HttpServer::start((Ipv4Addr::LOCALHOST, 0).into(), None, router).unwrap();
         let mut connection = TcpStream::connect(server.address).await.unwrap();
         connection.write_all(request).await.unwrap();
         let mut answer = Vec::new();
-        // A server that refuses may cut what it did not read.
+        // A server that rejects a request may reset the connection before reading all of it.
         let _ = connection.read_to_end(&mut answer).await;
         String::from_utf8(answer).unwrap()
     }
 
     // docs/design/catalogd.md#server-limits: read timeout, keep-alive, limits
     #[tokio::test(start_paused = true)]
-    async fn requests_are_bounded() {
+    async fn incomplete_or_oversized_requests_are_closed() {
         let complete = said(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
         assert!(complete.starts_with("HTTP/1.1 200 OK") && complete.ends_with("here"), "{complete}");
         assert_eq!(said(b"").await, "");
@@ -164,7 +164,7 @@ mod tests {
         assert!(said(long.as_bytes()).await.starts_with("HTTP/1.1 431 "));
     }
 
-    /// A connection to a server that answers with the body of the request, or `here` to none.
+    /// A connection to a server that answers with the body of the request, or `here` if it is empty.
     async fn connected() -> TcpStream {
         let router = Router::new()
             .fallback(async |body: String| if body.is_empty() { "here".to_owned() } else { body });
@@ -214,12 +214,12 @@ mod tests {
         assert!((5 * second..8 * second).contains(&began.elapsed()), "{:?}", began.elapsed());
     }
 
-    /// A connection from this address of loopback, and whether it was answered rather than closed.
+    /// A connection from this loopback address, and whether it was answered rather than closed.
     async fn met(server: SocketAddr, from: [u8; 4]) -> (TcpStream, bool) {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind((from, 0).into()).unwrap();
         let mut connection = socket.connect(server).await.unwrap();
-        // What is closed already cannot be written to.
+        // Fails if the connection is closed already.
         let _ = connection.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
         let mut begin = [0; 12];
         let is_answered = connection.read_exact(&mut begin).await.is_ok();
@@ -228,7 +228,7 @@ mod tests {
 
     // docs/design/operations.md#hardening: many clients
     #[tokio::test]
-    async fn one_address_does_not_get_all_connections() {
+    async fn connections_per_address_are_limited() {
         const GREEDY: [u8; 4] = [127, 0, 0, 1];
         const MODEST: [u8; 4] = [127, 0, 0, 2];
         let router = Router::new().fallback(async || "here");
@@ -238,10 +238,10 @@ mod tests {
         assert!(is_answered);
         let (_second, is_answered) = met(server.address, GREEDY).await;
         assert!(is_answered);
-        assert!(!met(server.address, GREEDY).await.1, "one more than an address may have");
+        assert!(!met(server.address, GREEDY).await.1, "connection above the limit per address");
         assert!(met(server.address, MODEST).await.1);
         drop(first);
-        // The server notices soon.
+        // The server detects the closed connection asynchronously.
         while !met(server.address, GREEDY).await.1 {
             tokio::task::yield_now().await;
         }

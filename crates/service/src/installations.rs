@@ -1,5 +1,6 @@
-//! Whether another installation leads on this cluster. Leases are per namespace and what leaders write is not, so of two
-//! installations in two namespaces only the older one may lead (docs/design/operations.md#multiple-installations).
+//! Detection of another installation on this cluster. Leases are per namespace but leaders write cluster-scoped
+//! objects, so of two installations in two namespaces only the older one may lead
+//! (docs/design/operations.md#multiple-installations).
 
 use std::time::Duration;
 
@@ -13,19 +14,19 @@ use crate::Component;
 use crate::cluster::{describe, within_deadline};
 use crate::events::Events;
 
-/// What Deployments and namespaces of all installations carry, whoever made them. Anybody may make such a Deployment, but
-/// few may label a namespace.
+/// Label of the Deployments and namespaces of all installations of either implementation. Any user may create such
+/// a Deployment, but few may label a namespace.
 const LABEL: (&str, &str) = ("app.kubernetes.io/part-of", "olm");
 /// Reason of the Event.
 const REASON: &str = "MultipleInstallations";
-/// How soon we look whether the other installation is gone, and how soon after a failed look.
+/// Poll interval while an older installation exists. `RETRY` is the delay after an error.
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
 const RETRY: Duration = Duration::from_secs(1);
-/// Installations are few.
+/// Limit of the list. Installations are few.
 const MOST: u32 = 100;
 
-/// Waits until no installation is older than that in `namespace`, and says which one is. Does not wait where Deployments
-/// of other namespaces may not be listed, or those namespaces may not be read.
+/// Waits until no installation is older than that in `namespace`, and reports the older one. Does not wait if RBAC
+/// denies listing Deployments or reading their namespaces.
 pub(crate) async fn until_eldest(client: &Client, component: Component, namespace: &str) {
     let name = component.deployment_name();
     let mut told: Option<(Events, String)> = None;
@@ -33,14 +34,15 @@ pub(crate) async fn until_eldest(client: &Client, component: Component, namespac
         let (elder, ours) = match find_elder(client, name, namespace).await {
             Ok(Some(found)) => found,
             Ok(None) => return,
-            // Whoever has seen an elder and then loses the right has lost it to that one's manifest.
+            // After an older installation was seen, a denial is retried: the manifest of that one has replaced the
+            // RBAC.
             Err(kube::Error::Api(status)) if status.is_forbidden() && told.is_none() => {
                 let error = status.message.as_str();
-                tracing::warn!(error, "installations in other namespaces are not looked for");
+                tracing::warn!(error, "not allowed to list installations in other namespaces");
                 return;
             }
             Err(error) => {
-                tracing::error!(error = describe(&error), "installations are not known");
+                tracing::error!(error = describe(&error), "failed to list installations in other namespaces");
                 tokio::time::sleep(RETRY).await;
                 continue;
             }
@@ -56,7 +58,8 @@ pub(crate) async fn until_eldest(client: &Client, component: Component, namespac
     }
 }
 
-/// The namespace of the oldest installation that is older than that in `namespace`, and the Deployment of the latter.
+/// The namespace of the oldest installation that is older than that in `namespace`, and the Deployment of the
+/// latter.
 async fn find_elder(
     client: &Client,
     name: &str,
@@ -76,7 +79,7 @@ async fn find_elder(
 }
 
 /// The namespaces of Deployments that are older than that in `namespace`, oldest first. An installation without a
-/// Deployment, such as a process of a developer, is younger than all others.
+/// Deployment, such as a developer's process, is younger than all others.
 fn elders<'a>(namespace: &str, deployments: &[&'a ObjectMeta]) -> Vec<&'a str> {
     let age = |one: &&'a ObjectMeta| {
         let made = one.creation_timestamp.as_ref().map_or(Timestamp::MAX, |time| time.0);
@@ -105,7 +108,7 @@ fn note(name: &str, elder: &str, namespace: &str) -> String {
     )
 }
 
-/// Our own Deployment.
+/// Reference to our own Deployment.
 fn reference(found: &[PartialObjectMeta<Deployment>], namespace: &str, name: &str) -> ObjectReference {
     let ours = found.iter().find(|one| one.metadata.namespace.as_deref() == Some(namespace));
     ObjectReference {
@@ -125,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    /// Namespace and time of each Deployment.
+    /// Namespace and creation time (Unix seconds) of each Deployment.
     type Deployments<'a> = &'a [(&'a str, i64)];
 
     fn metadata(&(namespace, second): &(&str, i64)) -> Value {
@@ -135,7 +138,7 @@ mod tests {
 
     // Cases operations-a30, operations-e12
     #[test]
-    fn the_older_one_leads() {
+    fn older_deployment_leads_and_name_breaks_ties() {
         let rows: [(Deployments<'_>, &[&str]); 9] = [
             (&[], &[]),
             (&[("ours", 5)], &[]),
@@ -143,7 +146,7 @@ mod tests {
             (&[("ours", 5), ("other", 4)], &["other"]),
             (&[("ours", 5), ("other", 4), ("eldest", 3)], &["eldest", "other"]),
             (&[("ours", 5), ("other", 6), ("eldest", 3)], &["eldest"]),
-            // Made in the same second, one of them leads.
+            // Created in the same second: the namespace name decides.
             (&[("ours", 5), ("other", 5)], &["other"]),
             (&[("ours", 5), ("theirs", 5)], &[]),
             (&[("other", 6)], &["other"]),
@@ -155,8 +158,8 @@ mod tests {
         }
     }
 
-    /// An API server with these Deployments. Of their namespaces `gone` does not exist, `hidden` may not be read, and those
-    /// that begin with `olm` are labelled.
+    /// An API server with these Deployments. Namespace `gone` does not exist, `hidden` is forbidden, and those that
+    /// begin with `olm` have the label.
     fn client(deployments: Deployments<'_>) -> Client {
         let items: Vec<Value> = deployments.iter().map(|one| json!({"metadata": metadata(one)})).collect();
         let list = json!({"metadata": {}, "items": items});
@@ -185,7 +188,7 @@ mod tests {
 
     // docs/design/operations.md#multiple-installations
     #[tokio::test]
-    async fn an_installation_is_in_a_namespace_of_olm() {
+    async fn only_labeled_namespaces_count_as_installations() {
         let rows: [(Deployments<'_>, Result<Option<&str>, u16>); 7] = [
             (&[("ours", 5), ("olm", 4)], Ok(Some("olm"))),
             (&[("ours", 5), ("tenant", 4)], Ok(None)),
@@ -193,7 +196,7 @@ mod tests {
             (&[("tenant", 3)], Ok(None)),
             (&[("ours", 5), ("gone", 4)], Ok(None)),
             (&[("ours", 5), ("hidden", 4)], Err(403)),
-            // Nobody asks about a younger one.
+            // Namespaces of younger Deployments are not read.
             (&[("ours", 5), ("hidden", 6)], Ok(None)),
         ];
         for (deployments, expected) in rows {
@@ -205,12 +208,12 @@ mod tests {
             };
             assert_eq!(found, expected, "{deployments:?}");
         }
-        // Whoever may not look does not wait.
+        // Without permission it does not wait.
         until_eldest(&client(&[("hidden", 4)]), Component::Catalogd, "ours").await;
     }
 
     #[test]
-    fn the_note_is_short_enough_for_an_event() {
+    fn event_note_fits_limit_with_longest_names() {
         let longest = "n".repeat(63);
         let note = note(Component::OperatorController.deployment_name(), &longest, &longest);
         assert!(note.len() <= 1024, "{}", note.len());

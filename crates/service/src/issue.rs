@@ -1,7 +1,7 @@
-//! Making and judging certificates: the one place where CAs and serving certificates of ours come from, for the
-//! servers themselves and for the webhooks of bundles.
+//! Issuing and verifying certificates: the only source of our CAs and serving certificates, for the servers
+//! themselves and for the webhooks of bundles.
 //!
-//! Pure apart from the keys, which are random: `now` is a parameter. Keys are never logged.
+//! Pure apart from random keys: `now` is a parameter. Keys are never logged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ const LEAF_DAYS: i64 = 90;
 /// Longest common name (RFC 5280, `ub-common-name`).
 const COMMON_NAME_BYTES: usize = 64;
 
-/// When a certificate is valid, both ends included.
+/// Validity period of a certificate, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     /// First instant.
@@ -39,7 +39,7 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// Reads it from the first certificate of a PEM text; `None` where there is none.
+    /// Validity of the first certificate in a PEM text. `None` if there is none.
     pub fn of(pem: &[u8]) -> Option<Self> {
         let der = CertificateDer::from_pem_slice(pem).ok()?;
         Self::of_der(&der)
@@ -52,23 +52,22 @@ impl Validity {
         Some(Self { from: second(validity.not_before)?, until: second(validity.not_after)? })
     }
 
-    /// Whether a certificate is valid now.
+    /// `true` if the certificate is valid at `now`.
     pub fn contains(&self, now: Timestamp) -> bool {
         (self.from..=self.until).contains(&now)
     }
 
-    /// When a certificate is to be replaced: after two thirds of its life
-    /// (docs/design/operations.md#built-in-certificates).
+    /// Time of renewal: two thirds of the validity period (docs/design/operations.md#built-in-certificates).
     pub fn due(&self) -> Timestamp {
         let third = self.until.duration_since(self.from) / 3;
         self.from.saturating_add(third * 2).unwrap_or(self.from)
     }
 }
 
-/// A new self-signed CA with this common name.
+/// Creates a self-signed CA with this common name.
 ///
 /// # Errors
-/// No key can be made.
+/// A key or certificate cannot be created.
 pub fn new_ca(common_name: &str, now: Timestamp) -> Result<PemPair, CertificateError> {
     let key = KeyPair::generate()?;
     let mut params = dated(CertificateParams::new(Vec::new())?, CA_DAYS, now);
@@ -79,10 +78,10 @@ pub fn new_ca(common_name: &str, now: Timestamp) -> Result<PemPair, CertificateE
     Ok(PemPair { certificate, key: key.serialize_pem().into_bytes() })
 }
 
-/// A new serving certificate for these names, signed by `ca`; `origin` names that in errors.
+/// Creates a serving certificate for these names, signed by `ca`. `origin` names the CA in errors.
 ///
 /// # Errors
-/// `ca` cannot sign, or a name is none that a certificate can be made for.
+/// `ca` cannot sign, or a name is not valid in a certificate.
 pub fn new_leaf(
     ca: &PemPair,
     origin: &str,
@@ -101,7 +100,7 @@ pub fn new_leaf(
     Ok(PemPair { certificate, key: key.serialize_pem().into_bytes() })
 }
 
-/// Whether the pair is a CA that can sign.
+/// `true` if the pair is a CA that can sign.
 pub fn can_sign(ca: &PemPair) -> bool {
     let is_ca = |der: CertificateDer<'_>| {
         x509_parser::parse_x509_certificate(&der).is_ok_and(|(_, parsed)| parsed.is_ca())
@@ -119,7 +118,8 @@ fn issuer(ca: &PemPair, origin: &str) -> Result<Issuer<'static, KeyPair>, Certif
     Ok(Issuer::from_ca_cert_pem(certificate, key)?)
 }
 
-/// Valid for so many whole days from the start of yesterday on: clocks that are behind accept it as well.
+/// Sets a validity of `days` whole days from the start of yesterday, so that clients whose clock is behind accept
+/// it.
 fn dated(mut params: CertificateParams, days: i64, now: Timestamp) -> CertificateParams {
     params.distinguished_name = rcgen::DistinguishedName::new();
     let today = now.to_zoned(jiff::tz::TimeZone::UTC).date();
@@ -132,7 +132,7 @@ fn dated(mut params: CertificateParams, days: i64, now: Timestamp) -> Certificat
     params
 }
 
-/// Whether key and certificate belong together and a client that trusts `bundle` (PEM) accepts them now, for each
+/// `true` if key and certificate match, and a client that trusts `bundle` (PEM) accepts them at `now`, for each
 /// name.
 pub fn is_accepted(pair: &PemPair, bundle: &[u8], dns_names: &[String], now: Timestamp) -> bool {
     let provider = Arc::new(aws_lc_rs::default_provider());
@@ -157,8 +157,8 @@ pub fn is_accepted(pair: &PemPair, bundle: &[u8], dns_names: &[String], now: Tim
     })
 }
 
-/// One PEM text of the certificates in `texts` in this order, each once, without those that have expired, and `most`
-/// of them at most.
+/// Merges the certificates in `texts` into one PEM text, in order, without duplicates and expired ones, at most
+/// `most`.
 pub fn merged_bundle<'a>(texts: impl IntoIterator<Item = &'a [u8]>, most: usize, now: Timestamp) -> Vec<u8> {
     let all = texts.into_iter().flat_map(|text| CertificateDer::pem_slice_iter(text).flatten());
     let mut kept: Vec<CertificateDer<'_>> = Vec::new();
@@ -171,12 +171,12 @@ pub fn merged_bundle<'a>(texts: impl IntoIterator<Item = &'a [u8]>, most: usize,
     kept.iter().take(most).flat_map(|der| pem(der)).collect()
 }
 
-/// The certificates of a PEM text after the first, which is that of the server, as PEM text.
+/// The certificates of a PEM text after the first one, which is the leaf, as PEM text.
 pub fn chain_above(certificate: &[u8]) -> Vec<u8> {
     CertificateDer::pem_slice_iter(certificate).flatten().skip(1).flat_map(|der| pem(&der)).collect()
 }
 
-/// How many certificates a PEM text holds.
+/// Number of certificates in a PEM text.
 pub fn count(bundle: &[u8]) -> usize {
     CertificateDer::pem_slice_iter(bundle).flatten().count()
 }
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_issued_is_accepted_while_it_is_valid() {
+    fn issued_certificate_is_accepted_while_valid() {
         let now = at("2026-01-10T12:00:00Z");
         let ca = new_ca("s-ca", now).unwrap();
         let leaf = new_leaf(&ca, "test", &names(), now).unwrap();
@@ -225,12 +225,12 @@ mod tests {
         }
         assert!(!is_accepted(&leaf, &ca.certificate, &["t.ns.svc".to_owned()], now));
         let mixed = PemPair { key: ca.key.clone(), ..leaf.clone() };
-        assert!(!is_accepted(&mixed, &ca.certificate, &names(), now), "the key of another");
+        assert!(!is_accepted(&mixed, &ca.certificate, &names(), now), "the key must match the certificate");
         assert_eq!(Validity::of(b"garbage"), None);
     }
 
     #[test]
-    fn long_names_are_no_common_name() {
+    fn name_longer_than_64_bytes_is_not_a_common_name() {
         let now = at("2026-01-10T12:00:00Z");
         let ca = new_ca("s-ca", now).unwrap();
         let long = vec![format!("{}.{}.svc", "s".repeat(63), "n".repeat(63))];
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn bundles_are_merged_in_order_without_the_expired() {
+    fn bundles_are_merged_in_order_without_expired_certificates() {
         let now = at("2026-01-10T12:00:00Z");
         let [new, old, oldest] = ["2026-01-10T00:00:00Z", "2020-01-01T00:00:00Z", "2010-01-01T00:00:00Z"]
             .map(|time| new_ca("s-ca", at(time)).unwrap().certificate);

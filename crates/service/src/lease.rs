@@ -1,7 +1,7 @@
 //! Leader election on a Lease, with the record and the timing of client-go, so that servers of either
 //! implementation exclude each other (docs/design/operations.md#lease).
 //!
-//! A candidate judges by its own clock since it last saw the record change; clocks are never compared.
+//! A candidate measures by its own clock since it last observed a change of the record. Clocks are never compared.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use tokio::time::Instant;
 
 use crate::cluster::within;
 
-/// The three times of an election.
+/// The three durations of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// How long a silent holder keeps the Lease.
+    /// Time after which a Lease that is not renewed may be acquired by another candidate.
     pub lease_duration: Duration,
-    /// How long a holder tries to renew before it stops leading.
+    /// Time for which a holder retries to renew before it stops leading.
     pub renew_deadline: Duration,
-    /// Wait between two attempts.
+    /// Interval between two attempts.
     pub retry_period: Duration,
 }
 
@@ -32,25 +32,26 @@ impl Timing {
     }
 }
 
-/// What an attempt on the Lease came to.
+/// Result of an attempt on the Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Attempt {
-    /// We hold it.
+    /// This candidate holds the Lease.
     Held,
-    /// Somebody else holds it.
+    /// Another candidate holds the Lease.
     HeldBy(String),
-    /// Somebody wrote between our read and our write.
+    /// 409: the Lease changed between our read and our write.
     Conflict,
 }
 
-/// What to do about a record that was read.
+/// Next step for a record that was read.
 #[derive(Debug, PartialEq)]
 enum Decision {
     Write(LeaseSpec),
     Wait(String),
 }
 
-/// Takes, renews or leaves the Lease: pure, `unchanged_for` is the time since the record last changed.
+/// Decides whether to acquire or renew the Lease, or to wait. Pure. `unchanged_for` is the time since the record
+/// last changed.
 fn decide(
     record: &LeaseSpec,
     identity: &str,
@@ -88,7 +89,7 @@ pub struct Election {
 }
 
 impl Election {
-    /// A candidate; `client` must not retry by itself.
+    /// A candidate. `client` must not retry by itself.
     pub fn new(client: Client, namespace: &str, name: &str, identity: String, timing: Timing) -> Self {
         Self {
             leases: Api::namespaced(client.clone(), namespace),
@@ -113,7 +114,7 @@ impl Election {
                     other = holder;
                 }
                 Ok(_) => {}
-                Err(error) => tracing::error!(lease = self.name, %error, "lease not acquired"),
+                Err(error) => tracing::error!(lease = self.name, %error, "failed to acquire lease"),
             }
             tokio::time::sleep(self.timing.retry_period.mul_f64(1.0 + random_fraction() * 1.2)).await;
         }
@@ -121,7 +122,7 @@ impl Election {
         self.announce("became leader").await;
     }
 
-    /// Renews for as long as that succeeds; returns when the Lease is lost.
+    /// Renews the Lease. Returns when it is lost.
     pub async fn hold(&mut self) {
         loop {
             tokio::time::sleep(self.timing.retry_period).await;
@@ -130,11 +131,11 @@ impl Election {
                     match self.attempt().await {
                         Ok(Attempt::Held) => return true,
                         Ok(Attempt::HeldBy(holder)) => {
-                            tracing::error!(lease = self.name, holder, "lease was taken over");
+                            tracing::error!(lease = self.name, holder, "lost lease to another holder");
                             return false;
                         }
                         Ok(Attempt::Conflict) => {}
-                        Err(error) => tracing::error!(lease = self.name, %error, "lease not renewed"),
+                        Err(error) => tracing::error!(lease = self.name, %error, "failed to renew lease"),
                     }
                     tokio::time::sleep(self.timing.retry_period).await;
                 }
@@ -145,15 +146,15 @@ impl Election {
         }
     }
 
-    /// Gives the Lease up so that a successor need not wait.
+    /// Releases the Lease so that a successor can acquire it at once.
     pub async fn release(&mut self) {
         match within(self.timing.call_deadline(), self.try_release()).await {
             Ok(()) => self.announce("stopped leading").await,
-            Err(error) => tracing::error!(lease = self.name, %error, "lease not released"),
+            Err(error) => tracing::error!(lease = self.name, %error, "failed to release lease"),
         }
     }
 
-    /// A renewal that was broken off may still arrive and change the Lease under us: then once more.
+    /// Retries on conflict, because a cancelled renewal may still arrive and change the Lease.
     async fn try_release(&self) -> Result<(), kube::Error> {
         loop {
             let mut lease = self.leases.get(&self.name).await?;
@@ -220,7 +221,7 @@ impl Election {
         }
     }
 
-    /// Writes the event that client-go writes; its loss is no failure.
+    /// Writes the Event that client-go writes. Failures are only logged.
     async fn announce(&self, what: &str) {
         let at = now();
         let (pod, _) = self.identity.split_once('_').unwrap_or((&self.identity, ""));
@@ -249,13 +250,13 @@ impl Election {
         let params = PostParams::default();
         let written = within(self.timing.call_deadline(), self.events.create(&params, &event)).await;
         if let Err(error) = written {
-            tracing::debug!(%error, "leader election event not written");
+            tracing::debug!(%error, "failed to write leader election event");
         }
     }
 }
 
 fn now() -> Timestamp {
-    // The API keeps microseconds; what we compare must be what we wrote.
+    // The API server stores microseconds, and the record that was read is compared with the one that was written.
     Timestamp::from_microsecond(Timestamp::now().as_microsecond()).unwrap_or_default()
 }
 
@@ -288,9 +289,9 @@ mod tests {
     }
 
     #[test]
-    fn decisions() {
+    fn lease_is_acquired_when_expired_or_released() {
         let now = Timestamp::from_second(900).unwrap();
-        // (record, seconds unchanged) → Ok((acquired at, transitions)) where we take or renew it
+        // (record, seconds unchanged) → Ok((acquired at, transitions)) if acquired or renewed, else Err(holder)
         let rows = [
             (LeaseSpec::default(), 0, Ok((900, 1))),
             (record("me_1", 137, 3), 0, Ok((100, 3))),
@@ -298,7 +299,7 @@ mod tests {
             (record("other_2", 137, 3), 136, Err("other_2")),
             (record("other_2", 137, 3), 137, Ok((900, 4))),
             (record("other_2", 15, 3), 20, Ok((900, 4))),
-            // released
+            // Released.
             (record("", 1, 3), 0, Ok((900, 4))),
         ];
         for (record, unchanged, expect) in rows {
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn fractions_are_below_one() {
+    fn random_fraction_is_below_one() {
         assert!((0..1000).map(|_| random_fraction()).all(|fraction| (0.0..1.0).contains(&fraction)));
     }
 }

@@ -1,8 +1,8 @@
-//! What the two servers share around their controllers: flags, logs, certificates, probes, metrics,
-//! leader election, backoff, status writes and an orderly end.
+//! Shared frame of the two servers: flags, logs, certificates, probes, metrics, leader election, backoff, status
+//! writes and shutdown.
 //!
-//! A server's `main` parses its flags with [`command_line::from_command_line`] and hands an async body to [`service::run`].
-//! Nothing here knows what a catalog or an extension is.
+//! A server's `main` parses its flags with [`command_line::from_command_line`] and passes an async body to
+//! [`service::run`]. This crate knows no catalog and no extension.
 
 pub mod api_warnings;
 pub mod background;

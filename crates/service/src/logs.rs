@@ -12,10 +12,10 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::flags::{LogFormat, ServiceFlags};
 
-/// Starts logging for the whole process; a second call changes nothing.
+/// Starts logging of the process. Further calls have no effect.
 pub fn start(flags: &ServiceFlags) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
-        // The directives are ours and well-formed; a bad one would only be left out.
+        // The directives are constants and valid. Invalid ones would be ignored.
         EnvFilter::new(directives(flags.verbosity))
     });
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
@@ -29,7 +29,7 @@ pub fn start(flags: &ServiceFlags) {
     drop(started);
 }
 
-/// What a klog verbosity shows: ours at debug from 1 and at trace from 4, libraries later.
+/// Filter directives of a klog verbosity: our crates at debug from 1 and at trace from 4, libraries later.
 fn directives(verbosity: u8) -> &'static str {
     match verbosity {
         0 => "info,kube_runtime=warn,kube_client=warn",
@@ -43,7 +43,8 @@ fn directives(verbosity: u8) -> &'static str {
     }
 }
 
-/// `I1121 07:24:25.876279   16594 reconcile:41] "reconcile ending" catalog="x"`, then the fields of the spans.
+/// Format `I1121 07:24:25.876279   16594 reconcile:41] "reconcile ending" catalog="x"`, followed by the fields of
+/// the spans.
 struct Klog {
     headers: bool,
     pid: u32,
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn klog_prints_event_and_span_fields() {
+    fn klog_format_has_event_and_span_fields() {
         let sink = Sink::default();
         let writer = sink.clone();
         let subscriber = tracing_subscriber::fmt()

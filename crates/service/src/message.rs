@@ -1,10 +1,10 @@
-//! Error text for conditions: without the parts that differ between two attempts that fail alike.
+//! Error texts for conditions: equal failures must give equal texts.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// Ephemeral address pairs that the network stack puts into errors (docs/design/api.md#condition-updates).
+/// Address pairs with ephemeral ports that network errors contain (docs/design/api.md#condition-updates).
 static ADDRESS_PAIR: LazyLock<Option<Regex>> = LazyLock::new(|| {
     const ADDRESS: &str = r"(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3}|\[[0-9a-fA-F:.]+\])(?::[0-9]+)?";
     Regex::new(&format!("(?:read|write) (?:tcp|udp) {ADDRESS}->{ADDRESS}(?:: )?")).ok()
@@ -24,7 +24,7 @@ mod tests {
 
     // Case catalogd-45
     #[test]
-    fn address_pairs_go() {
+    fn sanitize_removes_address_pairs() {
         let rows = [
             ("lookup x: read udp 10.0.0.1:4242->10.0.0.2:53: i/o timeout", "lookup x: i/o timeout"),
             ("write tcp [::1]:5->[fe80::1]:443: broken pipe", "broken pipe"),

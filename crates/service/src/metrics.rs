@@ -1,5 +1,5 @@
-//! The metrics of a server under the names that dashboards of the reference know
-//! (docs/design/operations.md#metric-names), and their text form.
+//! The metrics of a server under the names of the reference's dashboards (docs/design/operations.md#metric-names),
+//! and their text format.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -28,7 +28,7 @@ const RECONCILE_BUCKETS: [f64; 40] = [
     1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0,
     50.0, 60.0,
 ];
-/// As Go's work queues: ten times longer each.
+/// Bounds of client-go work queues in seconds, ten times apart.
 const QUEUE_BUCKETS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1000.0];
 
 /// Label of the per-controller series.
@@ -45,7 +45,7 @@ struct ResultLabels {
     result: &'static str,
 }
 
-/// Labels of the `workqueue_*` series: both say the same.
+/// Labels of the `workqueue_*` series. Both have the same value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct QueueLabels {
     name: &'static str,
@@ -95,30 +95,30 @@ pub struct Metrics {
     pool_errors: Family<PoolLabel, Counter>,
     workers: Workers,
     classic_names: bool,
-    /// End of the serving certificate's validity, seconds since the Unix epoch; 0 where there is none.
+    /// End of the serving certificate's validity in seconds since the Unix epoch, 0 if there is none.
     pub certificate_expiry: Gauge,
     /// Reads of the serving certificate.
     pub certificate_reads: Counter<u64, AtomicU64>,
-    /// Reads of the serving certificate that gave no usable pair.
+    /// Failed reads of the serving certificate.
     pub certificate_read_errors: Counter<u64, AtomicU64>,
 }
 
-/// How one reconcile ended.
+/// Result of a reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReconcileResult {
     /// Done until something changes.
     Success,
-    /// Done, and due again after a time.
+    /// Done, and requeued after a delay.
     RequeueAfter,
-    /// Failed; retried with backoff.
+    /// Failed, retried with backoff.
     Error,
-    /// Failed; only a change helps.
+    /// Failed, retried only on a change.
     TerminalError,
-    /// Broke off by a defect; retried with backoff.
+    /// Panicked, retried with backoff.
     Panic,
 }
 
-/// A reconcile that runs.
+/// A running reconcile.
 #[derive(Debug)]
 pub struct Underway {
     active: Gauge,
@@ -131,7 +131,7 @@ impl Drop for Underway {
     }
 }
 
-/// What is asked at each scrape about the pulling of images.
+/// Sources of the image metrics, called at each scrape.
 struct Images {
     exceeded: Box<dyn Fn() -> Vec<(&'static str, u64)> + Send + Sync>,
     has_policy: Box<dyn Fn() -> bool + Send + Sync>,
@@ -161,7 +161,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// All metrics at zero.
+    /// A registry with all metrics at zero.
     pub fn new() -> Self {
         let mut registry = Registry::default();
         let r = &mut registry;
@@ -212,35 +212,35 @@ impl Metrics {
         metrics
     }
 
-    /// The same metrics; with `classic`, those of a server that have a name in classic OLM are exported under that too
+    /// Sets whether metrics that have a name in classic OLM are also exported under that name
     /// (docs/design/additions.md#metrics).
     #[must_use]
     pub fn with_classic_names(self, classic: bool) -> Self {
         Self { classic_names: classic, ..self }
     }
 
-    /// Whether names of classic OLM are wanted too.
+    /// `true` if names of classic OLM are exported too.
     pub fn has_classic_names(&self) -> bool {
         self.classic_names
     }
 
-    /// The reconciles that run now.
+    /// The running reconciles.
     pub fn workers(&self) -> &Workers {
         &self.workers
     }
 
-    /// Adds a metric of a server's own, and returns it; counters get `_total` appended to their name.
+    /// Registers a metric and returns it. `_total` is appended to the names of counters.
     pub fn register<M: Metric + Clone>(&self, name: impl Into<String>, help: &str, metric: M) -> M {
         add_as(&mut self.registry.lock(), name, help, metric)
     }
 
-    /// Adds metrics that are made at each scrape.
+    /// Registers metrics that are computed at each scrape.
     pub fn register_collector(&self, collector: impl Collector) {
         self.registry.lock().register_collector(Box::new(collector));
     }
 
-    /// Exports how often images were refused, by the key of the limit that they exceed
-    /// (docs/design/operations.md#image-limits), and whether there is a signature policy.
+    /// Exports the number of refused images by the limit that they exceed (docs/design/operations.md#image-limits),
+    /// and whether a signature policy exists.
     pub fn register_images(
         &self,
         exceeded: impl Fn() -> Vec<(&'static str, u64)> + Send + Sync + 'static,
@@ -249,17 +249,17 @@ impl Metrics {
         self.register_collector(Images { exceeded: Box::new(exceeded), has_policy: Box::new(has_policy) });
     }
 
-    /// Makes the series of a CA pool exist.
+    /// Creates the series of a CA pool.
     pub fn know_pool(&self, pool: &'static str) {
         drop(self.pool_errors.get_or_create(&PoolLabel { pool }));
     }
 
-    /// A CA pool could not be rebuilt.
+    /// Counts a failed rebuild of a CA pool.
     pub fn pool_failed(&self, pool: &'static str) {
         self.pool_errors.get_or_create(&PoolLabel { pool }).inc();
     }
 
-    /// Makes the series of a controller exist before its first reconcile.
+    /// Creates the series of a controller before its first reconcile.
     pub fn start_controller(&self, controller: &'static str, concurrency: u16) {
         let label = ControllerLabel { controller };
         for result in ["success", "error", "requeue", "requeue_after"] {
@@ -277,8 +277,8 @@ impl Metrics {
         self.workers.know(controller);
     }
 
-    /// A reconcile begins. What is returned goes to [`Self::reconcile_ended`]; if it is dropped the reconcile was
-    /// broken off.
+    /// Records the start of a reconcile. Pass the result to [`Self::reconcile_ended`]. If it is dropped instead,
+    /// the reconcile was aborted.
     #[must_use]
     pub fn reconcile_started(&self, controller: &'static str) -> Underway {
         let active = self.active_workers.get_or_create(&ControllerLabel { controller }).clone();
@@ -287,7 +287,7 @@ impl Metrics {
         Underway { active, _busy: self.workers.begin(controller) }
     }
 
-    /// A reconcile ended.
+    /// Records the end of a reconcile.
     pub fn reconcile_ended(
         &self,
         controller: &'static str,
@@ -319,12 +319,12 @@ impl Metrics {
         }
     }
 
-    /// Whether this process holds the lease.
+    /// Sets whether this process holds the Lease.
     pub fn set_leading(&self, lease: &str, leading: bool) {
         self.leading.get_or_create(&LeaseLabel { name: lease.to_owned() }).set(i64::from(leading));
     }
 
-    /// The API server answered a request, or the request failed (`<error>`).
+    /// Counts a request to the API server by status code, or `<error>` if it failed.
     pub(crate) fn api_request(&self, code: String, method: String, host: &str) {
         let host = host.to_owned();
         self.api_requests.get_or_create(&RequestLabels { code, method, host }).inc();
@@ -353,8 +353,8 @@ fn add_as<M: Metric + Clone>(registry: &mut Registry, name: impl Into<String>, h
     metric
 }
 
-/// Rewrites OpenMetrics as Prometheus text: a counter is declared under the name of its samples, and there
-/// is neither unit nor end mark.
+/// Converts OpenMetrics to the Prometheus text format: counters are declared under the name of their samples, and
+/// there is neither unit nor end mark.
 fn classic_text(openmetrics: &str) -> String {
     let is_counter = |name: &str| openmetrics.contains(&format!("# TYPE {name} counter\n"));
     let mut out = String::with_capacity(openmetrics.len());
@@ -377,7 +377,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_formats() {
+    fn metrics_are_exported_in_both_formats() {
         let metrics = Metrics::new();
         metrics.start_controller("c", 4);
         let underway = metrics.reconcile_started("c");

@@ -1,6 +1,6 @@
-//! Access to `/metrics`: the API server authenticates a bearer token (TokenReview), or a client certificate does where that
-//! is asked for, and authorizes its user (SubjectAccessReview on the path). Answers are cached briefly, and few reviews run
-//! at once: a flood of invalid tokens costs the API server little, and clients that it knows nothing.
+//! Access to `/metrics`: the API server authenticates a bearer token (TokenReview), or a client certificate is used
+//! where configured, and authorizes the user (SubjectAccessReview on the path). Answers are cached briefly, and few
+//! reviews run at once: a flood of invalid tokens costs the API server little, and does not affect known clients.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,14 +35,14 @@ const KNOWN_TOKEN: Duration = Duration::from_secs(60);
 const UNKNOWN_TOKEN: Duration = Duration::from_secs(10);
 const ALLOWED: Duration = Duration::from_secs(300);
 const DENIED: Duration = Duration::from_secs(30);
-/// Entries of each cache.
+/// Maximum number of entries of each cache.
 const CACHE_LIMIT: usize = 1024;
-/// Reviews at once of clients that the API server has authenticated before, and of all others.
+/// Concurrent reviews of clients that the API server has authenticated before, and of all others.
 const REVIEWS: usize = 2;
-/// Longest wait for a review to begin.
+/// Maximum wait for a review to start.
 const TURN: Duration = Duration::from_secs(5);
 
-/// The route `/metrics`, for clients that `access` admits.
+/// The route `/metrics`, restricted by `access`.
 pub fn router(metrics: Arc<Metrics>, access: MetricsAccess) -> Router {
     Router::new()
         .route("/metrics", get(exposition).with_state(metrics))
@@ -61,7 +61,7 @@ async fn exposition(State(metrics): State<Arc<Metrics>>, headers: HeaderMap) -> 
 
 async fn admit(State(access): State<Arc<MetricsAccess>>, request: Request, next: Next) -> Response {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        // Refused by the route. Each method asked about would be a review.
+        // The route rejects other methods. Authorizing each one would take a review.
         return next.run(request).await;
     }
     let bearer = request
@@ -80,7 +80,7 @@ async fn admit(State(access): State<Arc<MetricsAccess>>, request: Request, next:
     }
 }
 
-/// Status and text of a refused request.
+/// Status and text of a rejected request.
 #[derive(Debug, PartialEq, Eq)]
 struct Refusal(StatusCode, String);
 
@@ -90,7 +90,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Answers of the API server by digest of the question, each with the time until which it is valid.
+/// Answers of the API server by digest of the request, each with its expiry time.
 #[derive(Debug)]
 struct Cache<V>(Mutex<HashMap<[u8; 32], (Instant, V)>>);
 
@@ -100,12 +100,12 @@ impl<V: Clone> Cache<V> {
         entries.get(key).filter(|(until, _)| Instant::now() < *until).map(|(_, value)| value.clone())
     }
 
-    /// Whether there is or was an answer.
+    /// `true` if an answer is or was cached, even if it has expired.
     fn has_seen(&self, key: &[u8; 32]) -> bool {
         self.0.lock().contains_key(key)
     }
 
-    /// Adds an answer; in a full cache it replaces the one that expires first.
+    /// Adds an answer. In a full cache it replaces the one that expires first.
     fn insert(&self, key: [u8; 32], valid: Duration, value: V) {
         let mut entries = self.0.lock();
         if entries.len() >= CACHE_LIMIT
@@ -117,13 +117,13 @@ impl<V: Clone> Cache<V> {
     }
 }
 
-/// Asks the API server about tokens and rights, and caches its answers.
+/// Authentication and authorization by the API server, with caches.
 #[derive(Debug)]
 pub struct MetricsAccess {
     auth: MetricsAuth,
     reviews: Api<TokenReview>,
     accesses: Api<SubjectAccessReview>,
-    /// Users of valid tokens; invalid ones have a cache of their own and evict none of these.
+    /// Users of valid tokens. Invalid ones have a cache of their own, so that they do not evict users.
     users: Cache<UserInfo>,
     invalid: Cache<()>,
     rights: Cache<bool>,
@@ -132,7 +132,7 @@ pub struct MetricsAccess {
 }
 
 impl MetricsAccess {
-    /// Asks through `client`, which needs the right to create both kinds of review.
+    /// A checker that uses `client`, which needs the right to create both kinds of review.
     pub fn new(client: Client, auth: MetricsAuth) -> Self {
         Self {
             auth,
@@ -146,7 +146,7 @@ impl MetricsAccess {
         }
     }
 
-    /// `shown` is whom the client's certificate names.
+    /// Authenticates and authorizes a request. `shown` is the user of the client's certificate.
     async fn check(
         &self,
         shown: Option<UserInfo>,
@@ -170,7 +170,7 @@ impl MetricsAccess {
         Err(Refusal(StatusCode::FORBIDDEN, format!("Authorization denied for user {name}\n")))
     }
 
-    /// The user of a token, or `None` where the API server does not know it.
+    /// The user of a token, or `None` if the API server does not know it.
     async fn user(&self, token: &str) -> Result<Option<UserInfo>, Refusal> {
         let key = digest(token.as_bytes());
         let cached = || self.users.get(&key).map(Some).or_else(|| self.invalid.get(&key).map(|()| None));
@@ -221,7 +221,7 @@ impl MetricsAccess {
             }),
             resource_attributes: None,
         };
-        // Certificates can give one name in different groups.
+        // The whole spec, because certificates can name the same user with different groups.
         let key = digest(&serde_json::to_vec(&spec).map_err(kube::Error::SerdeError).map_err(&broken)?);
         if let Some(known) = self.rights.get(&key) {
             return Ok(known);
@@ -238,7 +238,7 @@ impl MetricsAccess {
 /// A permit for a review.
 ///
 /// # Errors
-/// 429: none is free in time.
+/// Status 429: no permit in time.
 async fn turn(turns: &Semaphore) -> Result<SemaphorePermit<'_>, Refusal> {
     let busy = || Refusal(StatusCode::TOO_MANY_REQUESTS, "Too many requests\n".to_owned());
     timeout(TURN, turns.acquire()).await.ok().and_then(Result::ok).ok_or_else(busy)
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refusals() {
+    async fn unauthenticated_or_unauthorized_requests_are_rejected() {
         let asked = Arc::new(AtomicUsize::new(0));
         let access = MetricsAccess::new(client(Arc::clone(&asked)), MetricsAuth::Token);
         let router = router(Arc::new(Metrics::new()), access);
@@ -317,12 +317,12 @@ mod tests {
             let response = router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
             assert_eq!(response.status().as_u16(), 404);
         }
-        // unknown, poor twice, broken, good twice; the last request was answered from memory.
+        // unknown, poor twice, broken, good twice. The last request was answered from the cache.
         assert_eq!(asked.load(Ordering::Relaxed), 6);
     }
 
-    /// An API server that takes half a second for each token and knows `good`; the number of its reviews at once, and the
-    /// most that there were.
+    /// An API server that takes half a second for each token and knows `good`. `running` has the number of
+    /// concurrent reviews, and its maximum.
     fn slow_client(running: Arc<[AtomicUsize; 2]>) -> Client {
         let service = service_fn(move |request: http::Request<kube::client::Body>| {
             let running = Arc::clone(&running);
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn flood_of_invalid_tokens_holds_up_no_known_client() {
+    async fn flood_of_invalid_tokens_does_not_delay_known_client() {
         let running = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
         let access = Arc::new(MetricsAccess::new(slow_client(Arc::clone(&running)), MetricsAuth::Token));
         let check = async |token: &str| access.check(None, Some(token), "get", "/metrics").await;
@@ -370,14 +370,14 @@ mod tests {
             assert_eq!(check("good").await, Ok(()));
             assert!(begun.elapsed() <= 2 * Duration::from_millis(501), "{:?}", begun.elapsed());
         }
-        assert!(busy.load(Ordering::Relaxed) > 0, "all others have waited for a review");
+        assert!(busy.load(Ordering::Relaxed) > 0, "some unknown clients must time out waiting for a review");
         let most = running[1].load(Ordering::Relaxed);
         assert!((2..=2 * REVIEWS).contains(&most), "{most} reviews at once");
         assert!(access.invalid.0.lock().len() <= CACHE_LIMIT && access.users.0.lock().len() == 1);
     }
 
     #[tokio::test]
-    async fn certificates_and_tokens() {
+    async fn metrics_auth_selects_certificate_or_token() {
         use MetricsAuth::{Mtls, Token, TokenOrMtls};
         let rows = [
             (Token, Some("good"), None, Err(401)),

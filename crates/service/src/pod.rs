@@ -1,4 +1,4 @@
-//! Who this process is: pod name, UID and namespace.
+//! The identity of this process: pod name, UID and namespace.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ fn namespace_from(flag: Option<&str>, file: &Path) -> String {
     flag.or_else(|| name_in(file)).unwrap_or_else(|| SYSTEM_NAMESPACE.to_owned())
 }
 
-/// Where our own Deployment is: the pod's namespace, whatever the flag says; `system`, where this is no pod.
+/// Namespace of our own Deployment: the pod's namespace, regardless of the flag. Outside of a pod it is `system`.
 pub(crate) fn own_namespace(system: &str) -> String {
     own_from(Path::new(NAMESPACE_FILE), system)
 }
@@ -29,8 +29,8 @@ fn name_in(file: &Path) -> Option<String> {
     Some(text.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
-/// Lease identity `<pod name>_<pod UID>`: a restarted container is its own predecessor and leads at once.
-/// Where `POD_UID` is not given, a random part makes every process its own candidate.
+/// Lease identity `<pod name>_<pod UID>`: a restarted container has the same identity and leads again at once.
+/// Without `POD_UID`, a random part makes every process a candidate of its own.
 pub fn lease_identity() -> String {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let name = variable("POD_NAME")
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn namespace() {
+    fn pod_namespace_takes_precedence_over_default_but_not_flag() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str, text: &str| {
             let path = folder.path().join(name);

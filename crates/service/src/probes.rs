@@ -13,22 +13,23 @@ use parking_lot::Mutex;
 
 use crate::workers::Workers;
 
-/// Every wait within a reconcile has a deadline, and all together are shorter than this.
+/// Run time after which a reconcile counts as stuck. Every wait within a reconcile has a deadline, and all together
+/// are shorter.
 const STUCK: Duration = Duration::from_secs(30 * 60);
 
-/// What readiness waits for: named checks with the reason why each fails; `None` when it holds.
+/// Named readiness checks, each with its failure reason, or `None` if it succeeds.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness {
     checks: Arc<Mutex<BTreeMap<&'static str, Option<&'static str>>>>,
 }
 
 impl Readiness {
-    /// Adds or updates a check: not ready because of `reason`.
+    /// Adds or updates a check as failing because of `reason`.
     pub fn not_ready(&self, check: &'static str, reason: &'static str) {
         self.set(check, Some(reason));
     }
 
-    /// The check holds from now on.
+    /// Marks a check as succeeding.
     pub fn ready(&self, check: &'static str) {
         self.set(check, None);
     }
@@ -36,7 +37,7 @@ impl Readiness {
     fn set(&self, check: &'static str, reason: Option<&'static str>) {
         let before = self.checks.lock().insert(check, reason);
         if let (Some(reason), true) = (reason, before != Some(reason)) {
-            tracing::debug!(check, reason, "readiness check fails");
+            tracing::debug!(check, reason, "readiness check failed");
         }
     }
 
@@ -47,7 +48,7 @@ impl Readiness {
     }
 }
 
-/// The routes of both probes, each also per check.
+/// The routes of both probes, each also with a path per check.
 pub fn router(readiness: Readiness, workers: Workers) -> Router {
     let live = Router::new()
         .route("/healthz", get(healthz))
@@ -78,13 +79,14 @@ async fn readyz_check(State(readiness): State<Readiness>, Path(check): Path<Stri
 
 type Checks = BTreeMap<&'static str, Option<&'static str>>;
 
-/// That this answer is given at all shows that the runtime turns. A reconcile that does not end in [`STUCK`] never will.
+/// The liveness checks. An answer shows that the runtime works. A reconcile that does not end within [`STUCK`]
+/// never will.
 fn liveness(workers: &Workers) -> Checks {
     let stuck = (workers.longest() >= STUCK).then_some("a reconcile has been running for 30 minutes");
     Checks::from([("healthz", None), ("workers", stuck)])
 }
 
-/// Ends in the words of the reference, which are the same for both probes.
+/// The answer of a probe. Its last line is that of the reference, which is the same for both probes.
 fn answer(checks: &Checks, query: Option<&str>) -> Response {
     let parameters = || query.unwrap_or_default().split('&');
     let is_verbose = parameters().any(|one| one == "verbose" || one.starts_with("verbose="));
@@ -139,7 +141,7 @@ mod tests {
 
     // docs/design/operations.md#probes
     #[tokio::test(start_paused = true)]
-    async fn a_stuck_worker_is_no_life() {
+    async fn stuck_reconcile_fails_liveness_only() {
         let workers = Workers::default();
         let router = router(Readiness::default(), workers.clone());
         let busy = workers.begin("c");
@@ -155,7 +157,7 @@ mod tests {
 
     // Case operations-a22
     #[tokio::test]
-    async fn answers() {
+    async fn probes_answer_as_in_the_reference() {
         let readiness = Readiness::default();
         let router = router(readiness.clone(), Workers::default());
         readiness.not_ready("catalog-server", "catalog server not yet started");

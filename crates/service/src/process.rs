@@ -8,10 +8,10 @@ use prometheus_client::metrics::counter::ConstCounter;
 
 use crate::samples::gauges;
 
-/// Clock ticks per second in `/proc`: part of the kernel's interface.
+/// Clock ticks per second in `/proc`, constant in the kernel's interface.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Reads the figures of this process; what cannot be read is left out.
+/// Metrics of this process. Values that cannot be read are omitted.
 #[derive(Debug)]
 pub(crate) struct ProcessMetrics;
 
@@ -46,7 +46,7 @@ impl Collector for ProcessMetrics {
     }
 }
 
-/// Field `number` (from 1, as in the manual page) of `/proc/self/stat`; the command name may hold blanks.
+/// Field `number` (from 1, as in the manual page) of `/proc/self/stat`. The command name may contain blanks.
 fn stat_field(stat: &str, number: usize) -> Option<f64> {
     let after_name = stat.rsplit_once(')')?.1;
     after_name.split_whitespace().nth(number - 3)?.parse().ok()
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields() {
+    fn proc_stat_and_status_fields_are_parsed() {
         let stat = "1 (a b) c) S 0 1 1 0 -1 4194560 1 0 0 0 250 150 0 0 20 0 9 0 777 1 1";
         assert_eq!(cpu_seconds(stat), Some(4.0));
         assert_eq!(stat_field(stat, 22), Some(777.0));

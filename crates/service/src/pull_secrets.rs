@@ -1,8 +1,8 @@
 //! Registry credentials from pull Secrets, merged in memory for image pulls.
 //!
-//! Considered, later ones winning for the same registry: the Secret of `--global-pull-secret`, then those
-//! that the server's own ServiceAccount names. A Secret that cannot be read as credentials affects only
-//! itself, and so does an entry of one. Credentials are never logged and never written to disk.
+//! In order of increasing precedence for the same registry: the Secret of `--global-pull-secret`, then those that
+//! the server's own ServiceAccount references. A Secret, or an entry of one, that is invalid affects only itself.
+//! Credentials are never logged and never written to disk.
 
 use std::time::Duration;
 
@@ -28,14 +28,14 @@ use crate::events::Events;
 const TOKEN_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 const DOCKER_CONFIG_JSON: &str = ".dockerconfigjson";
 const DOCKER_CONFIG: &str = ".dockercfg";
-/// Wait between two looks at the Secrets though no watch told of a change: one that is not allowed tells of none.
+/// Poll interval of the Secrets. Needed because a watch that RBAC denies reports no changes.
 const POLL: Duration = Duration::from_secs(30);
-/// Changes come in flocks; so long more are waited for.
+/// Time to wait for further changes, which often come in groups.
 const SETTLE: Duration = Duration::from_millis(200);
 /// Reason of the Event about a Secret that is not used.
 const INVALID: &str = "InvalidPullSecret";
 
-/// The API server refused or did not answer; the credentials stay as they were.
+/// The API server rejected a call or did not answer. The credentials stay unchanged.
 #[derive(Debug, thiserror::Error)]
 #[error("{object}: {source}")]
 pub struct PullSecretsError {
@@ -47,34 +47,34 @@ pub struct PullSecretsError {
 /// Namespace and name of an object.
 pub type NamespacedName = (String, String);
 
-/// Namespace and name of the ServiceAccount that this process runs as; none outside of a pod.
+/// Namespace and name of the ServiceAccount of this process. `None` outside of a pod.
 ///
 /// # Errors
-/// There is a token, and it says of no service account.
+/// The token does not name a service account.
 pub(crate) fn own_account() -> Result<Option<NamespacedName>, String> {
     match std::fs::read_to_string(TOKEN_FILE) {
         Ok(token) => account_of(&token).map(Some),
         Err(_) => {
-            tracing::warn!("no service account token: pull secrets of the service account are not used");
+            tracing::warn!("no service account token found, ignoring pull secrets of the service account");
             Ok(None)
         }
     }
 }
 
-/// Publishes the merged credentials.
+/// Publisher of the merged credentials.
 pub struct PullSecrets {
     client: Client,
     events: Events,
     account: Option<NamespacedName>,
-    /// The Secrets that were looked at last, those that do not exist too.
+    /// The Secrets of the last sync, including those that do not exist.
     considered: Vec<NamespacedName>,
     global: Option<NamespacedName>,
     published: watch::Sender<Credentials>,
 }
 
 impl PullSecrets {
-    /// `account` is the server's own, as its token names it; `global` the value of `--global-pull-secret`, empty for none.
-    /// Nothing is read yet.
+    /// A publisher that has read nothing yet. `account` is the server's own, as named in its token. `global` is the
+    /// value of `--global-pull-secret`, empty for none.
     pub fn new(client: Client, account: Option<NamespacedName>, global: &str, events: Events) -> Self {
         let global = global.split_once('/').map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
         Self { client, events, account, considered: Vec::new(), global, published: watch::Sender::default() }
@@ -85,10 +85,10 @@ impl PullSecrets {
         CredentialSource::Memory(self.published.subscribe())
     }
 
-    /// Reads all Secrets and publishes the credentials if they change; returns whether they did.
+    /// Reads all Secrets and publishes the credentials. Returns `true` if they changed.
     ///
     /// # Errors
-    /// An object cannot be read for another reason than that it is missing.
+    /// An object cannot be read, except if it is missing or a Secret is forbidden.
     pub async fn sync(&mut self) -> Result<bool, PullSecretsError> {
         let (mut secrets, mut faults) = (Vec::new(), Vec::new());
         self.considered = self.names().await?;
@@ -96,7 +96,7 @@ impl PullSecrets {
             let api: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
             let read = within_deadline(api.get_opt(&name)).await;
             match read {
-                // What may not be read is as if it were not there (case operations-e20).
+                // A forbidden Secret is treated as missing (case operations-e20).
                 Err(kube::Error::Api(status)) if status.code == 403 => {
                     faults
                         .push(format!("Secret {namespace}/{name} is not used: this server may not read it"));
@@ -122,8 +122,8 @@ impl PullSecrets {
         Ok(is_new)
     }
 
-    /// Looks whenever one of the objects changes, and now and then, until `stop`; calls `changed` after each change of
-    /// the credentials.
+    /// Syncs whenever one of the objects changes, and at the poll interval, until `stop`. Calls `changed` after
+    /// each change of the credentials.
     pub async fn follow(mut self, changed: impl Fn() + Send, stop: CancellationToken) {
         let mut watched = self.considered.clone();
         let mut events = self.watch();
@@ -132,7 +132,7 @@ impl PullSecrets {
                 () = stop.cancelled() => return,
                 Some(()) = events.next() => {
                     let flock = async { while events.next().await.is_some() {} };
-                    // It ends with the time.
+                    // Ends with the timeout only.
                     let _ = tokio::time::timeout(SETTLE, flock).await;
                 }
                 () = tokio::time::sleep(POLL) => {}
@@ -140,7 +140,7 @@ impl PullSecrets {
             match self.sync().await {
                 Ok(true) => changed(),
                 Ok(false) => {}
-                Err(error) => tracing::error!(%error, "registry credentials not updated"),
+                Err(error) => tracing::error!(%error, "failed to update registry credentials"),
             }
             if watched != self.considered {
                 watched.clone_from(&self.considered);
@@ -149,15 +149,15 @@ impl PullSecrets {
         }
     }
 
-    /// Says when the account, or a Secret that was considered, changes or is there at the start.
+    /// Events when the account, or a Secret of the last sync, changes, and when it exists at the start.
     fn watch(&self) -> BoxStream<'static, ()> {
         let accounts = self.account.iter().map(|of| changes::<ServiceAccount>(&self.client, of));
         let secrets = self.considered.iter().map(|of| changes::<Secret>(&self.client, of));
-        // The last one never ends: without any, nothing is heard.
+        // The pending stream keeps the result from ending if there are no objects.
         select_all(accounts.chain(secrets).chain([stream::pending().boxed()])).boxed()
     }
 
-    /// Tells of what is not used where somebody looks who can mend it: at our service account.
+    /// Reports Secrets that are not used with an Event at our ServiceAccount, which references them.
     fn tell(&self, faults: &[String]) {
         for fault in faults {
             tracing::warn!("{fault}");
@@ -193,7 +193,7 @@ impl PullSecrets {
     }
 }
 
-/// Something for each change of one object, and for its being there at the start.
+/// An item for each change of one object, and one if it exists at the start.
 pub fn changes<K>(client: &Client, (namespace, name): &NamespacedName) -> BoxStream<'static, ()>
 where
     K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Send + 'static,
@@ -204,11 +204,11 @@ where
     let events = watcher(api, one).default_backoff();
     let is_change =
         |event: &watcher::Event<_>| !matches!(event, watcher::Event::Init | watcher::Event::InitDone);
-    // A failed watch is retried; meanwhile polling finds changes.
+    // A failed watch is retried. Polling finds changes meanwhile.
     events.filter_map(move |event| ready(event.ok().filter(is_change).map(drop))).boxed()
 }
 
-/// Credentials of all Secrets; adds what cannot be used to `faults`.
+/// The merged credentials of all Secrets. Appends entries that cannot be used to `faults`.
 fn merge(secrets: &[Secret], faults: &mut Vec<String>) -> Credentials {
     let mut merged = Credentials::default();
     for secret in secrets {
@@ -231,7 +231,7 @@ fn credentials(secret: &Secret) -> Result<Map<String, Value>, &'static str> {
     let value = |key| secret.data.as_ref().and_then(|data| data.get(key));
     let parse = |bytes: &[u8]| match serde_json::from_slice(bytes) {
         Ok(Value::Object(members)) => Ok(members),
-        // The parser's own text could quote credentials.
+        // The error of the parser could quote credentials.
         _ => Err("its value is not a JSON object"),
     };
     if let Some(text) = value(DOCKER_CONFIG_JSON) {
@@ -244,8 +244,8 @@ fn credentials(secret: &Secret) -> Result<Map<String, Value>, &'static str> {
     value(DOCKER_CONFIG).map_or(Err("expected secret.Data key not found"), |text| parse(&text.0))
 }
 
-/// Namespace and name of the account that a token was made for, as its `sub` claim says. The signature is
-/// none of our business: the token is our own.
+/// Namespace and name of the account that a token was issued for, from its `sub` claim. The signature is not
+/// verified, because the token is our own.
 fn account_of(token: &str) -> Result<NamespacedName, String> {
     let claims = || {
         let claims = BASE64_URL_SAFE_NO_PAD.decode(token.trim().split('.').nth(1)?).ok()?;
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn later_secrets_win_and_broken_ones_are_left_out() {
+    fn later_secrets_take_precedence_and_invalid_ones_are_reported() {
         let secrets = [
             secret(DOCKER_CONFIG_JSON, r#"{"auths":{"a":{"auth":"dTox"},"b":{"identitytoken":"t"}}}"#),
             secret(DOCKER_CONFIG, r#"{"a":{"auth":"dToy"},"b":{"auth":"plain"},"c":{"auth":"dTI="}}"#),
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn accounts() {
+    fn service_account_is_read_from_token_subject() {
         let token = |claims: &str| format!("h.{}.s\n", BASE64_URL_SAFE_NO_PAD.encode(claims));
         let rows = [
             (token(r#"{"sub":"system:serviceaccount:ns:me"}"#), Ok(("ns".to_owned(), "me".to_owned()))),

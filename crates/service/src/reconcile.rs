@@ -1,8 +1,8 @@
-//! One frame around every reconcile: the log lines that tests rely on, metrics, per-object backoff, and a
-//! defect in one object kept from the others (docs/design/catalogd.md#reconcile-order, docs/design/operations.md#logs).
+//! Frame of every reconcile: the log lines that tests rely on, metrics, per-object backoff, and isolation of panics
+//! (docs/design/catalogd.md#reconcile-order, docs/design/operations.md#logs).
 //!
-//! A status write wakes its own controller. [`Reconciles::waiting`] tells such a wake-up from a change, so
-//! that a failing object keeps its backoff.
+//! A status write triggers its own controller. [`Reconciles::waiting`] distinguishes such an event from a change,
+//! so that a failing object keeps its backoff.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -19,20 +19,20 @@ use crate::backoff::Backoff;
 use crate::cluster::describe;
 use crate::metrics::{Metrics, ReconcileResult};
 
-/// Every object is looked at again at least this often.
+/// Maximum time between two reconciles of an object.
 pub const RESYNC: Duration = Duration::from_secs(36_000);
 
-/// What follows a failed attempt.
+/// Follow-up of a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// It is retried with growing delays.
+    /// Retried with backoff.
     Retry,
-    /// It is retried with growing delays, and is no error: another writer was first (409).
+    /// 409: retried with backoff, not reported as an error.
     Conflict,
-    /// Only a change of the object can help.
+    /// Retried only on a change of the object.
     Terminal,
-    /// The outcome is pending: it triggers the next attempt, which is made after this time at the latest. Such an attempt
-    /// neither counts as failed nor ends a row of failures.
+    /// The outcome is pending and triggers the next attempt, which starts after this time at the latest. The
+    /// attempt neither counts as a failure nor resets the backoff.
     Pending(Duration),
 }
 
@@ -41,25 +41,25 @@ pub enum Class {
 pub struct Failure {
     /// The cause, for the log.
     pub message: String,
-    /// What follows.
+    /// The follow-up.
     pub class: Class,
-    /// When the next attempt is made at the latest: then there is something to say about the failure.
+    /// Latest time of the next attempt, if there is more to report about the failure then.
     pub by: Option<Instant>,
 }
 
 impl Failure {
-    /// An attempt that failed.
+    /// A failure that is terminal or retried.
     pub fn new(cause: impl std::fmt::Display, terminal: bool) -> Self {
         let class = if terminal { Class::Terminal } else { Class::Retry };
         Self { message: cause.to_string(), class, by: None }
     }
 
-    /// An attempt that may work next time.
+    /// A failure that is retried.
     pub fn retry(cause: impl std::fmt::Display) -> Self {
         Self::new(cause, false)
     }
 
-    /// An attempt that cannot work before the object changes.
+    /// A failure that is retried only on a change of the object.
     pub fn terminal(cause: impl std::fmt::Display) -> Self {
         Self::new(cause, true)
     }
@@ -70,21 +70,21 @@ impl Failure {
         Self { class: Class::Pending(after), ..Self::retry("pending") }
     }
 
-    /// A write that failed, such as `error updating status`.
+    /// A failed write. `what` describes it, such as `error updating status`.
     pub fn write(what: &str, error: &kube::Error) -> Self {
         let is_conflict = matches!(error, kube::Error::Api(status) if status.is_conflict());
         let class = if is_conflict { Class::Conflict } else { Class::Retry };
         Self { class, ..Self::retry(format!("{what}: {}", describe(error))) }
     }
 
-    /// The same failure, retried no later than `by`. A time that has passed sets no limit.
+    /// The same failure, retried no later than `by`. A time in the past has no effect.
     #[must_use]
     pub fn no_later_than(self, by: Option<Instant>) -> Self {
         Self { by, ..self }
     }
 }
 
-/// The reconciles of one controller.
+/// Backoff, metrics and logging for the reconciles of one controller.
 #[derive(Debug)]
 pub struct Reconciles {
     controller: &'static str,
@@ -95,20 +95,20 @@ pub struct Reconciles {
     failing: Mutex<Failing>,
 }
 
-/// The objects whose last attempt failed.
+/// State of the objects whose last attempt failed.
 #[derive(Debug, Default)]
 struct Failing {
     backoff: Backoff<String>,
-    /// Generation of the last attempt, for objects that [`Reconciles::waiting`] was asked about.
+    /// Generation of the last attempt, for objects passed to [`Reconciles::waiting`].
     attempted: HashMap<String, Option<i64>>,
-    /// Generation that failed, and when it is tried again.
+    /// Generation that failed, and the time of the retry.
     due: HashMap<String, (Option<i64>, Instant)>,
-    /// The cause that was logged last.
+    /// The last cause that was logged.
     logged: HashMap<String, String>,
 }
 
 impl Reconciles {
-    /// Frames the reconciles of `controller` over objects of `kind`, at most `concurrency` at once.
+    /// The frame of the reconciles of `controller` over objects of `kind`, at most `concurrency` at once.
     pub fn new(
         controller: &'static str,
         kind: &'static str,
@@ -134,14 +134,14 @@ impl Reconciles {
         self.concurrency
     }
 
-    /// Lets no failed attempt wait longer than this, for objects whose trouble ends without an event.
+    /// Limits the backoff, for objects whose failure can end without an event.
     #[must_use]
     pub fn with_longest_delay(self, longest_delay: Duration) -> Self {
         Self { longest_delay, ..self }
     }
 
-    /// How long the object `name` still has to wait because this very `generation` failed; `None` where an
-    /// attempt is due, which [`Self::run`] is to make next.
+    /// Time left until the retry of the object `name`, if this `generation` failed. `None` if an attempt is due.
+    /// The caller then makes it with [`Self::run`].
     pub fn waiting(&self, name: &str, generation: Option<i64>) -> Option<Action> {
         let mut failing = self.failing.lock();
         let left =
@@ -154,14 +154,14 @@ impl Reconciles {
         left.map(Action::requeue)
     }
 
-    /// Lets every failing object try again at once, because something that all depend on changed.
+    /// Resets the backoff of all failing objects, because an input that all depend on changed.
     pub fn forget_failures(&self) {
         let mut failing = self.failing.lock();
         *failing = Failing { logged: std::mem::take(&mut failing.logged), ..Failing::default() };
     }
 
-    /// Runs one attempt on the object `name`. A failure is logged and retried with backoff, a terminal one
-    /// waits for a change; the controller itself never sees an error.
+    /// Runs one attempt on the object `name`. A failure is logged and retried with backoff, a terminal one waits
+    /// for a change. The controller never receives an error.
     ///
     /// # Errors
     /// None.
@@ -207,7 +207,7 @@ impl Reconciles {
         Ok(action)
     }
 
-    /// Logs an error once as long as its cause stays the same.
+    /// Logs an error, once per cause.
     fn log(&self, name: &str, Failure { message, class, .. }: &Failure) {
         let controller = self.controller;
         let outcome = match class {
@@ -215,7 +215,7 @@ impl Reconciles {
                 return tracing::info!(controller, name, cause = message, "requeued after conflict");
             }
             Class::Pending(_) => return,
-            Class::Terminal => "reconcile failed for good",
+            Class::Terminal => "reconcile failed permanently",
             Class::Retry => "reconcile failed",
         };
         let logged = self.failing.lock().logged.insert(name.to_owned(), message.clone());
@@ -247,9 +247,10 @@ impl Reconciles {
 mod tests {
     use super::*;
 
-    // docs/design/operations.md#process: a defect is counted, tried again with backoff, and breaks nothing else
+    // docs/design/operations.md#process: a panic is counted, retried with backoff, and does not affect other
+    // objects
     #[tokio::test]
-    async fn outcomes() {
+    async fn outcome_determines_requeue_delay() {
         let metrics = Arc::new(Metrics::new());
         let reconciles = Reconciles::new("c", "K", 1, Arc::clone(&metrics));
         let run = async |outcome: Result<Action, Failure>| {
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unchanged_failure_is_logged_once_and_conflict_is_no_error() {
+    async fn unchanged_failure_is_logged_once_and_conflict_is_not_an_error() {
         let lines = Lines::default();
         let writer = lines.clone();
         let subscriber =
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn delays_have_a_limit_of_their_own() {
+    async fn backoff_is_limited_by_longest_delay() {
         let limit = Duration::from_secs(30);
         let reconciles = Reconciles::new("c", "K", 1, Arc::new(Metrics::new())).with_longest_delay(limit);
         let mut delays = Vec::new();
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failure_with_limit_is_retried_before_it() {
+    async fn failure_with_deadline_is_retried_no_later() {
         let reconciles = Reconciles::new("c", "K", 1, Arc::new(Metrics::new()));
         let by = Instant::now() + Duration::from_millis(12);
         let fail = async || {
@@ -349,7 +350,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_the_generation_that_failed_waits() {
+    async fn waiting_applies_to_failed_generation_only() {
         let reconciles = Reconciles::new("c", "K", 1, Arc::new(Metrics::new()));
         let fail = async |failure| reconciles.run("a", async { Err(failure) }).await;
         assert_eq!(reconciles.waiting("a", Some(1)), None);

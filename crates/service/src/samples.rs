@@ -1,15 +1,14 @@
-//! Metric families whose samples are made at each scrape, from what exists then: nothing has to be taken away when an
-//! object goes.
+//! Metric families whose samples are computed at each scrape, so that no series has to be removed with its object.
 
 use std::fmt;
 
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-/// Names and values of the labels of one series.
+/// Label names and values of one series.
 pub type Labels<const N: usize> = [(&'static str, String); N];
 
-/// Writes a gauge: its series with their values. A family without series still says that it exists.
+/// Writes a gauge with its series. A family without series is written without samples.
 ///
 /// # Errors
 /// The exposition cannot be written.
@@ -33,7 +32,7 @@ pub fn gauges<const N: usize>(
     Ok(())
 }
 
-/// Writes a counter, as [`gauges`] does a gauge; `_total` is appended to its name.
+/// Writes a counter, as [`gauges`] does a gauge. `_total` is appended to its name.
 ///
 /// # Errors
 /// The exposition cannot be written.

@@ -1,4 +1,4 @@
-//! A server's life: start in order, run its body, end in order (docs/design/operations.md#shutdown).
+//! Life cycle of a server: startup, body, shutdown (docs/design/operations.md#shutdown).
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -30,54 +30,54 @@ use crate::pull_secrets::{PullSecrets, own_account};
 use crate::tls_profile::TlsProfile;
 use crate::{client_authority, cluster, installations, logs, pod};
 
-/// Holds once the body has registered its own checks.
+/// Readiness check that succeeds once the body has registered its own checks.
 const STARTUP_CHECK: &str = "startup";
-/// Longest wait for running reconciles after SIGTERM before the lease is released anyway.
+/// Maximum wait for running reconciles after SIGTERM before the Lease is released anyway.
 const BODY_GRACE: Duration = Duration::from_secs(20);
 
 /// An error that ends the server with exit code 1.
 pub type Fatal = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a running server works with; cheap to clone.
+/// Shared resources of a running server. Cheap to clone.
 #[derive(Clone)]
 pub struct Service {
-    /// Which server this is.
+    /// The server.
     pub component: Component,
-    /// Its flags.
+    /// The flags of both servers.
     pub flags: Arc<ServiceFlags>,
-    /// Its feature gates.
+    /// The feature gates.
     pub gates: Arc<FeatureGates>,
     /// The system namespace.
     pub namespace: String,
-    /// The cluster.
+    /// Client of the API server.
     pub client: Client,
-    /// Its metrics; a server adds its own.
+    /// Metrics, to which a server adds its own.
     pub metrics: Arc<Metrics>,
-    /// Its readiness checks; a server adds its own.
+    /// Readiness checks, to which a server adds its own.
     pub readiness: Readiness,
     /// Versions, suites and curves of `--tls-profile`.
     pub tls_profile: TlsProfile,
-    /// Cancelled on SIGTERM or SIGINT: stop taking up work and end what runs.
+    /// Cancelled on SIGTERM or SIGINT: start no new work and end running work.
     pub shutdown: CancellationToken,
     builtin: Option<Arc<BuiltinCertificates>>,
     certificate: Option<Arc<ServingCertificate>>,
     lease_client: Client,
-    /// For reviews of those that ask for metrics: a flood of them must not hold up other calls.
+    /// Client of reviews for the metrics endpoint, separate so that a flood of them does not delay other calls.
     review_client: Client,
     servers: Arc<Mutex<Vec<HttpServer>>>,
     election: Arc<Mutex<Option<Leadership>>>,
 }
 
-/// The Lease while it is held.
+/// The held Lease.
 #[derive(Debug)]
 struct Leadership {
     renewal: JoinHandle<()>,
     election: Arc<Mutex<Election>>,
 }
 
-/// Runs a server until it is told to stop: starts logs, probes, certificate and metrics, calls `body`, and
-/// afterwards releases the lease and drains connections.
-/// `body` returns soon after [`Service::shutdown`] is cancelled, or with an error that ends the process.
+/// Runs a server until SIGTERM: starts logs, probes, certificate and metrics, runs `body`, then releases the Lease
+/// and drains connections. `body` returns soon after [`Service::shutdown`] is cancelled, or with an error that ends
+/// the process.
 pub fn run<B, F>(component: Component, flags: ServiceFlags, gates: FeatureGates, body: B) -> ExitCode
 where
     B: FnOnce(Service) -> F,
@@ -86,12 +86,12 @@ where
     logs::start(&flags);
     allow_open_files();
     keep_to_ourselves();
-    // A second installation in one process (tests) keeps the first.
+    // Fails if a provider is installed already, as in tests with several servers per process.
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            tracing::error!(%error, "no async runtime");
+            tracing::error!(%error, "failed to start async runtime");
             return ExitCode::FAILURE;
         }
     };
@@ -105,34 +105,34 @@ where
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(%error, "{} ends", component.name());
+            tracing::error!(%error, "{} failed", component.name());
             eprintln!("Error: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Takes what the system allows: some systems start processes with room for 1024 files, as many as there may be
-/// connections.
+/// Raises the limit of open files to its maximum: some systems start processes with 1024 files, as many as there
+/// may be connections.
 fn allow_open_files() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!(%error, "the limit of open files stays low");
+        tracing::warn!(%error, "failed to raise the limit of open files");
     }
 }
 
-/// Files that we make are ours alone, and what is in memory stays there: it holds keys and credentials.
+/// Protects keys and credentials: new files are private, and core dumps are disabled.
 fn keep_to_ourselves() {
     umask(Mode::RWXG | Mode::RWXO);
     if let Err(error) = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }) {
-        tracing::warn!(%error, "core dumps stay on");
+        tracing::warn!(%error, "failed to disable core dumps");
     }
 }
 
 impl Service {
     async fn start(component: Component, flags: ServiceFlags, gates: FeatureGates) -> Result<Self, Fatal> {
-        // First of all: the first process of a container does not hear a signal that comes before.
+        // First, because process 1 of a container ignores signals without a handler.
         let shutdown = CancellationToken::new();
         watch_signals(shutdown.clone())?;
         flags.check(component)?;
@@ -140,7 +140,7 @@ impl Service {
         let tls_profile = flags.tls_profile()?;
         tls_profile.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let (versions, suites, curves) = tls_profile.names();
-        tracing::info!(versions, suites, curves, "TLS is offered with");
+        tracing::info!(versions, suites, curves, "TLS profile is active");
         let readiness = Readiness::default();
         readiness.not_ready(STARTUP_CHECK, "the server is starting");
         let metrics = Arc::new(Metrics::new().with_classic_names(flags.classic_metric_names));
@@ -175,7 +175,7 @@ impl Service {
         service.with_certificate().await?.with_metrics().await
     }
 
-    /// Reads the serving certificate. Files must be right at once; Secrets are tried until they are there.
+    /// Loads the serving certificate. Invalid files are fatal, Secrets are retried until they exist.
     async fn with_certificate(mut self) -> Result<Self, Fatal> {
         let source = match &self.builtin {
             Some(builtin) => CertificateSource::Builtin(Arc::clone(builtin)),
@@ -205,7 +205,7 @@ impl Service {
             match certificate.load(None).await {
                 Ok(pair) => return Ok(pair),
                 Err(error) if !self.flags.is_builtin() => return Err(error.into()),
-                Err(error) => tracing::error!(%error, "serving certificate not yet available"),
+                Err(error) => tracing::error!(%error, "serving certificate is not yet available"),
             }
             if self.shutdown.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
                 return Err("stopped before the serving certificate was available".into());
@@ -228,16 +228,15 @@ impl Service {
                 }
                 self.serve_with(address, Some(tls), router).await?;
             }
-            None => tracing::warn!("metrics are off: no certificate, or address 0"),
+            None => tracing::warn!("metrics endpoint is disabled: no certificate, or address 0"),
         }
         Ok(self)
     }
 
-    /// Serves `router` until the end of the process, with the serving certificate where `tls`.
-    /// Returns the address it listens on.
+    /// Serves `router` until shutdown, with the serving certificate if `tls`. Returns the listen address.
     ///
     /// # Errors
-    /// The address is taken, or there is no certificate to serve TLS with.
+    /// The address is taken, or no serving certificate is configured for TLS.
     pub async fn serve(&self, address: SocketAddr, tls: bool, router: Router) -> Result<SocketAddr, Fatal> {
         let tls = match tls {
             true => Some(Tls::new(self.serving_certificate()?.server_config()?)),
@@ -262,23 +261,23 @@ impl Service {
         Ok(address)
     }
 
-    /// The built-in certificates, where this server issues them.
+    /// The built-in certificates, if this server issues them.
     pub fn builtin_certificates(&self) -> Option<&Arc<BuiltinCertificates>> {
         self.builtin.as_ref()
     }
 
-    /// Registry credentials: the global pull secret, and those of the process's own account.
+    /// Registry credentials: the global pull secret, and those of the process's own ServiceAccount.
     ///
     /// # Errors
-    /// The account's token says no account.
+    /// The token does not name a service account.
     pub fn pull_secrets(&self, events: Events) -> Result<PullSecrets, Fatal> {
         let (account, global) = (own_account()?, &self.flags.global_pull_secret);
         Ok(PullSecrets::new(self.client.clone(), account, global, events))
     }
 
-    /// Waits until this process leads; without `--leader-elect` it leads at once, unless an older installation does.
-    /// Returns `false` where the process is to stop instead. A lost lease ends the process with code 1:
-    /// its writes could meet those of the next leader.
+    /// Waits until this process leads. Without `--leader-elect` it leads at once, unless there is an older
+    /// installation. Returns `false` on shutdown. A lost Lease ends the process with code 1, because its writes
+    /// could conflict with those of the next leader.
     pub async fn lead(&self) -> bool {
         let lease = self.component.lease_name();
         self.metrics.set_leading(lease, false);
@@ -316,8 +315,8 @@ impl Service {
         true
     }
 
-    /// Runs the body. The server is ready no sooner than the body first waits for something; after the
-    /// signal to stop it has a limited time to end.
+    /// Runs the body. The server becomes ready when the body first awaits. After the stop signal the body has a
+    /// limited time to end.
     async fn run_body(&self, body: impl Future<Output = Result<(), Fatal>>) -> Result<(), Fatal> {
         let overtime = async {
             self.readiness.ready(STARTUP_CHECK);
@@ -329,7 +328,7 @@ impl Service {
             biased;
             result = body => result,
             () = overtime => {
-                tracing::warn!("work did not end in time and is broken off");
+                tracing::warn!("work did not end within the grace period, aborting it");
                 Ok(())
             }
         }
@@ -340,7 +339,7 @@ impl Service {
         self.shutdown.cancel();
         if let Some(leadership) = self.election.lock().await.take() {
             leadership.renewal.abort();
-            // Only an abort is expected here.
+            // Fails with the abort only.
             drop(leadership.renewal.await);
             leadership.election.lock().await.release().await;
             self.metrics.set_leading(self.component.lease_name(), false);
@@ -367,7 +366,7 @@ fn announce(component: Component, flags: &ServiceFlags, gates: &FeatureGates) {
     }
 }
 
-/// The first SIGTERM or SIGINT asks for an orderly end, the second ends the process.
+/// Handles SIGTERM and SIGINT: the first one starts a graceful shutdown, the second one ends the process.
 fn watch_signals(shutdown: CancellationToken) -> Result<(), Fatal> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::spawn(async move {
@@ -377,7 +376,7 @@ fn watch_signals(shutdown: CancellationToken) -> Result<(), Fatal> {
         tracing::info!("stopping");
         shutdown.cancel();
         next().await;
-        tracing::error!("second signal: ending at once");
+        tracing::error!("received second signal, exiting immediately");
         std::process::exit(1);
     });
     Ok(())

@@ -1,4 +1,4 @@
-//! Writes a status only when it changed, and remembers writes until the cache shows them.
+//! Status writes: only on change, and remembered until the cache shows them.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use tokio::time::Instant;
 
 use crate::cluster::within_deadline;
 
-/// Longest wait for a cache to show our own last write.
+/// Maximum wait for a cache to show our own last write.
 const STALE_LIMIT: Duration = Duration::from_secs(5);
-/// Interval at which it is looked at.
+/// Delay before a stale object is reconciled again.
 pub const STALE_RETRY: Duration = Duration::from_millis(20);
 
-/// Our own last writes, by UID. A decision from a state before them would only end in a conflict.
+/// Our own last writes, by UID. A decision on an older state would only end in a conflict.
 #[derive(Debug, Default)]
 pub struct Writes(Mutex<HashMap<String, (u64, Instant)>>);
 
 impl Writes {
-    /// Remembers an object as it was written.
+    /// Records the resourceVersion of an object as written.
     pub fn note(&self, object: &impl ResourceExt) {
         if let (Some(uid), Some(version)) = (object.uid(), version_of(object)) {
             let mut writes = self.0.lock();
@@ -32,7 +32,7 @@ impl Writes {
         }
     }
 
-    /// True if this state of an object is older than our last write.
+    /// `true` if this state of an object is older than our last write.
     pub fn is_stale(&self, object: &impl ResourceExt) -> bool {
         let writes = self.0.lock();
         let last = object.meta().uid.as_ref().and_then(|uid| writes.get(uid));
@@ -45,12 +45,12 @@ fn version_of(object: &impl ResourceExt) -> Option<u64> {
     object.meta().resource_version.as_ref()?.parse().ok()
 }
 
-/// Replaces the status of `observed` by `next` when the two differ; the write carries the resource version
-/// of `observed`, so it fails with a conflict where somebody else wrote in between.
-/// Returns the object as stored, or `None` where nothing had to be written.
+/// Replaces the status of `observed` by `next` if they differ. The write carries the resourceVersion of `observed`,
+/// so it fails with a conflict if the object changed. Returns the object as stored, or `None` if nothing was
+/// written.
 ///
 /// # Errors
-/// The API server's refusal, or a call that took too long.
+/// The API server rejected the write or did not answer in time.
 pub async fn write_status<K>(api: &Api<K>, observed: &K, next: &K::Status) -> Result<Option<K>, kube::Error>
 where
     K: Resource + HasStatus + Clone + Serialize + DeserializeOwned + std::fmt::Debug,

@@ -1,25 +1,26 @@
-//! TLS profiles: which versions, suites and curves the HTTPS servers and the catalog client use
-//! (docs/design/operations.md#tls-profiles). Known names that this build cannot offer are dropped with a warning.
+//! TLS profiles: versions, suites and curves of the HTTPS servers and the catalog client
+//! (docs/design/operations.md#tls-profiles). Known names that this build does not support are ignored with a
+//! warning.
 
 use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
 
-/// `--tls-profile`.
+/// Value of `--tls-profile`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProfileName {
     /// TLS 1.3 only.
     Modern,
     /// TLS 1.2 with modern suites, and 1.3.
     Intermediate,
-    /// As intermediate here: what it adds in the reference cannot be offered.
+    /// Same as intermediate: the additions of the reference are not supported.
     Old,
-    /// As the `--tls-custom-*` flags say.
+    /// Defined by the `--tls-custom-*` flags.
     Custom,
 }
 
-/// Least TLS version.
+/// Minimum TLS version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     /// TLS 1.0 or 1.1, raised to 1.2.
@@ -30,7 +31,7 @@ pub enum Version {
     Tls13,
 }
 
-/// What may be asked for by name, and what this build offers under it.
+/// A known name with its implementation, if this build supports it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Named<T> {
     name: &'static str,
@@ -150,28 +151,28 @@ fn find_all<T: Copy>(known: &[Named<T>], text: &str, kind: &str) -> Result<Arc<[
     names.map(find).collect()
 }
 
-/// One sentence for each of `asked` that is not on offer.
+/// A warning for each of `asked` that is not supported.
 fn unsupported<T>(asked: &[Named<T>], kind: &'static str) -> impl Iterator<Item = String> {
     let names = asked.iter().filter(|one| one.offered.is_none()).map(|one| one.name);
     names.map(move |name| format!("TLS {kind} {name:?} is not supported by this build and was ignored"))
 }
 
-/// What a profile comes to in this build.
+/// A TLS profile mapped to this build.
 #[derive(Clone, Debug)]
 pub struct TlsProfile {
-    /// Suites and groups on offer.
+    /// Supported suites and groups.
     pub provider: Arc<CryptoProvider>,
-    /// Protocol versions on offer.
+    /// Supported protocol versions.
     pub versions: Vec<&'static SupportedProtocolVersion>,
-    /// One sentence for each thing asked for that is not on offer.
+    /// One sentence for each requested item that is not supported.
     pub warnings: Vec<String>,
 }
 
 impl TlsProfile {
-    /// Maps a profile onto what this build offers (docs/design/operations.md#tls-profiles).
+    /// Maps a profile to what this build supports (docs/design/operations.md#tls-profiles).
     ///
     /// # Errors
-    /// Nothing of an explicit list is left.
+    /// No item of an explicit list is supported.
     pub fn new(
         name: ProfileName,
         custom_version: Version,
@@ -207,7 +208,7 @@ impl TlsProfile {
         Ok(Self { provider: Arc::new(provider), versions, warnings })
     }
 
-    /// Versions, suites and groups on offer, each as a list separated by commas, for the log.
+    /// Versions, suites and groups as comma-separated lists, for the log.
     pub fn names(&self) -> (String, String, String) {
         let list = |names: Vec<String>| names.join(",");
         let versions = self.versions.iter().map(|version| format!("{:?}", version.version));
@@ -217,8 +218,8 @@ impl TlsProfile {
     }
 }
 
-/// The suites on offer; a list that names no TLS 1.3 suite leaves all three of them on.
-/// `None` where nothing of an explicit list is left.
+/// The supported suites of a list. A list without TLS 1.3 suites gets all three of them. `None` if no suite of a
+/// non-empty list is supported.
 fn usable_suites(asked: &[Suite]) -> Option<Vec<SupportedCipherSuite>> {
     if asked.is_empty() {
         return Some(aws_lc_rs::DEFAULT_CIPHER_SUITES.to_vec());
@@ -233,7 +234,7 @@ fn usable_suites(asked: &[Suite]) -> Option<Vec<SupportedCipherSuite>> {
     Some(usable)
 }
 
-/// The groups on offer; `None` where nothing of an explicit list is left.
+/// The supported groups of a list. `None` if no group of a non-empty list is supported.
 fn usable_groups(asked: &[Curve]) -> Option<Vec<&'static dyn SupportedKxGroup>> {
     if asked.is_empty() {
         return Some(aws_lc_rs::DEFAULT_KX_GROUPS.to_vec());
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn profiles() {
+    fn profiles_map_to_supported_versions_suites_and_groups() {
         let named = |name| TlsProfile::new(name, Version::Tls12, &[], &[]).unwrap();
         assert_eq!(shape(&named(ProfileName::Modern)), (1, 3, 4));
         assert_eq!(shape(&named(ProfileName::Intermediate)), (2, 9, 4));
@@ -274,7 +275,7 @@ mod tests {
             named(ProfileName::Old).warnings,
             ["TLS versions below 1.2 are not supported; using TLSv1.2"]
         );
-        // A list without TLS 1.3 names does not switch TLS 1.3 off.
+        // A list without TLS 1.3 names does not disable TLS 1.3.
         let one = custom(Version::Tls12, "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "SecP256r1MLKEM768");
         assert_eq!(shape(&one.unwrap()), (2, 4, 1));
         let named = custom(Version::Tls13, "TLS_AES_128_GCM_SHA256", "prime256v1").unwrap().names();
@@ -284,7 +285,7 @@ mod tests {
         );
         let tls13 = custom(Version::Tls13, "TLS_AES_128_GCM_SHA256", "X25519,prime256v1,secp256r1");
         assert_eq!(shape(&tls13.unwrap()), (1, 1, 2));
-        // Every name parses; what cannot be offered is said.
+        // Every known name is accepted, with a warning if it is not supported.
         let all: Vec<&str> = SUITES.iter().map(|suite| suite.name).collect();
         assert_eq!(custom(Version::Tls12, &all.join(","), "").unwrap().warnings.len(), 16);
         assert_eq!(

@@ -1,6 +1,6 @@
-//! The reconciles that run now: `workqueue_*` metrics of the work that was taken up, and whether a worker is stuck
+//! Running reconciles: `workqueue_*` metrics of started work, and stuck workers
 //! (docs/design/operations.md#metric-names, docs/design/operations.md#probes). The queue itself is inside the
-//! controller library, which does not say how long it is.
+//! controller library, which does not expose its length.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,13 +14,13 @@ use tokio::time::Instant;
 
 use crate::samples::{Labels, gauges};
 
-/// Reconciles under way, of all controllers.
+/// Running reconciles of all controllers.
 #[derive(Clone, Debug, Default)]
 pub struct Workers {
     running: Arc<Mutex<Running>>,
 }
 
-/// Start of each attempt that has not ended, by controller and number of the attempt.
+/// Start times of running attempts, by controller and number of the attempt.
 #[derive(Debug, Default)]
 struct Running {
     last: u64,
@@ -28,12 +28,12 @@ struct Running {
 }
 
 impl Workers {
-    /// Makes the series of a controller exist before its first attempt.
+    /// Creates the series of a controller before its first attempt.
     pub(crate) fn know(&self, controller: &'static str) {
         self.running.lock().started.entry(controller).or_default();
     }
 
-    /// An attempt begins; it ends when what is returned is dropped.
+    /// Records the start of an attempt. It ends when the returned value is dropped.
     pub(crate) fn begin(&self, controller: &'static str) -> Busy {
         let mut running = self.running.lock();
         running.last += 1;
@@ -42,7 +42,7 @@ impl Workers {
         Busy { workers: self.clone(), controller, number }
     }
 
-    /// How long the oldest of the running attempts has been running.
+    /// Run time of the oldest running attempt.
     pub fn longest(&self) -> Duration {
         let running = self.running.lock();
         let oldest = running.started.values().flat_map(BTreeMap::values).min();
@@ -50,7 +50,6 @@ impl Workers {
     }
 }
 
-/// A running attempt.
 #[derive(Debug)]
 pub(crate) struct Busy {
     workers: Workers,
@@ -94,7 +93,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_oldest_counts() {
+    async fn longest_returns_run_time_of_oldest_attempt() {
         let workers = Workers::default();
         assert_eq!(workers.longest(), Duration::ZERO);
         let first = workers.begin("a");

@@ -1,4 +1,4 @@
-//! What several replicas do to one API server: certificates in Secrets, the Lease, and who may read metrics.
+//! Several replicas on one API server: certificates in Secrets, the Lease, and pull secrets.
 
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 const NAMESPACE: &str = "olmv1-system";
 
 #[tokio::test]
-async fn replicas() {
+async fn replicas_share_certificates_lease_and_credentials() {
     let plane = ControlPlane::start().await.unwrap();
     let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}})).unwrap();
     Api::all(plane.client()).create(&PostParams::default(), &namespace).await.unwrap();
@@ -37,12 +37,12 @@ async fn replicas() {
     credentials_follow_the_secrets(&plane).await;
 }
 
-/// What each replica of `component` gets when all ask at once.
+/// The result of each of four replicas of `component` that run at once.
 async fn ensure_all(plane: &ControlPlane, component: Component) -> Vec<Issued> {
     let ensure = async || {
         let certificates = BuiltinCertificates::new(plane.client(), NAMESPACE, component, NAMESPACE);
         certificates.ensure().await.unwrap();
-        // The first round may end with what another replica replaced right after.
+        // Another replica may have replaced the result of the first round.
         certificates.ensure().await.unwrap()
     };
     join_all((0..4).map(|_| ensure())).await
@@ -59,7 +59,7 @@ async fn certificates_are_made_once(plane: &ControlPlane) {
     assert_eq!(catalogd[0].ca_bundle, controller[0].ca_bundle);
     assert_ne!(catalogd[0].serving, controller[0].serving);
 
-    // Whoever suspects the key of the CA deletes its Secret: all is made anew, and nothing old is trusted.
+    // Deleting the Secret of the CA replaces all certificates and removes the old CA from the bundle.
     let secrets: Api<Secret> = Api::namespaced(plane.client(), NAMESPACE);
     let version = async |name: &str| secrets.get(name).await.unwrap().metadata.resource_version;
     let before = version(Component::Catalogd.serving_secret()).await;
@@ -68,14 +68,14 @@ async fn certificates_are_made_once(plane: &ControlPlane) {
     assert!(renewed.iter().all(|one| one == &renewed[0]));
     assert_ne!(renewed[0].ca_bundle, catalogd[0].ca_bundle);
     assert_ne!(renewed[0].serving, catalogd[0].serving);
-    // Nothing is written while nothing is due.
+    // No write while nothing is due.
     let after = version(Component::Catalogd.serving_secret()).await;
     assert_ne!(before, after);
     ensure_all(plane, Component::Catalogd).await;
     assert_eq!(version(Component::Catalogd.serving_secret()).await, after);
 }
 
-/// OpenShift's flavor has a namespace for each server.
+/// The OpenShift install file has a namespace for each server.
 async fn other_namespace_gets_a_certificate_and_no_authority(plane: &ControlPlane) {
     let issuer = BuiltinCertificates::new(plane.client(), NAMESPACE, Component::Catalogd, "default");
     let issued = issuer.ensure().await.unwrap();
@@ -103,15 +103,16 @@ async fn one_candidate_leads(plane: &ControlPlane) {
     let mut first = candidate("first_1");
     first.acquire().await;
     assert_eq!(record().await.lease_transitions, Some(0));
-    // A restarted container is its own predecessor.
+    // A restarted container with the same identity keeps the Lease without a transition.
     let mut first = candidate("first_1");
     first.acquire().await;
     assert_eq!(record().await.lease_transitions, Some(0));
 
-    // While it renews, for twice the time it could be silent, nobody else gets the Lease; when it falls silent, somebody does, and it knows.
+    // While the holder renews, for twice the lease duration, the other candidate must wait. When the holder stops
+    // renewing, the other one acquires the Lease, and the former holder detects it.
     let mut second = candidate("second_2");
     tokio::select! {
-        () = first.hold() => panic!("lost without a cause"),
+        () = first.hold() => panic!("lost the lease while renewing"),
         () = second.acquire() => panic!("two leaders"),
         () = tokio::time::sleep(Duration::from_secs(4)) => {}
     }
@@ -120,9 +121,9 @@ async fn one_candidate_leads(plane: &ControlPlane) {
     assert_eq!((held.holder_identity.as_deref(), held.lease_transitions), (Some("second_2"), Some(1)));
     first.hold().await;
 
-    // A released Lease is taken at once.
+    // A released Lease is acquired at once.
     first.release().await;
-    assert_eq!(record().await.holder_identity.as_deref(), Some("second_2"), "not its to release");
+    assert_eq!(record().await.holder_identity.as_deref(), Some("second_2"), "only the holder may release");
     second.release().await;
     let released = record().await;
     assert_eq!((released.holder_identity.as_deref(), released.lease_duration_seconds), (Some(""), Some(1)));
@@ -141,12 +142,15 @@ async fn ours_and_those_of_go_exclude_each_other(plane: &ControlPlane) {
     let leases: Api<Lease> = Api::namespaced(plane.client(), NAMESPACE);
     let holder = async || leases.get("both").await.ok()?.spec?.holder_identity;
     let leads = async |is_leader: fn(&str) -> bool| {
-        eventually("another leads", async || holder().await.filter(|identity| is_leader(identity))).await
+        eventually("a matching candidate leads", async || {
+            holder().await.filter(|identity| is_leader(identity))
+        })
+        .await
     };
     let is_of_go = |identity: &str| !identity.is_empty() && identity != "ours_1";
     let mut ours = Election::new(plane.client(), NAMESPACE, "both", "ours_1".to_owned(), timing);
 
-    // One of Go leads, and renews; ours gets it when that one is killed.
+    // A client-go candidate leads and renews. Ours acquires the Lease after it was killed.
     let go = plane.go_candidate(NAMESPACE, "both").unwrap();
     leads(is_of_go).await;
     tokio::select! {
@@ -158,10 +162,10 @@ async fn ours_and_those_of_go_exclude_each_other(plane: &ControlPlane) {
     let record = leases.get("both").await.unwrap().spec.unwrap();
     assert_eq!((record.holder_identity.as_deref(), record.lease_transitions), (Some("ours_1"), Some(1)));
 
-    // Ours leads, and renews; one of Go gets it when ours releases it.
+    // Ours leads and renews. The client-go candidate acquires the Lease after ours released it.
     let mut go = plane.go_candidate(NAMESPACE, "both").unwrap();
     tokio::select! {
-        () = ours.hold() => panic!("lost without a cause"),
+        () = ours.hold() => panic!("lost the lease while renewing"),
         () = tokio::time::sleep(twice) => {}
     }
     go.check_running().unwrap();
@@ -169,7 +173,7 @@ async fn ours_and_those_of_go_exclude_each_other(plane: &ControlPlane) {
     ours.release().await;
     leads(is_of_go).await;
 
-    // What one of Go releases, ours takes at once.
+    // Ours acquires a Lease at once that client-go released.
     go.stop().unwrap();
     assert_eq!(holder().await.as_deref(), Some(""));
     tokio::time::timeout(timing.lease_duration, ours.acquire()).await.unwrap();
@@ -206,7 +210,11 @@ async fn credentials_follow_the_secrets(plane: &ControlPlane) {
         credentials.lookup(registry, "a").unwrap().map(|login| login.password.clone()).unwrap_or_default()
     };
     assert!(pulling.sync().await.unwrap());
-    assert_eq!(password("r.example"), "1", "of the account, not the global one");
+    assert_eq!(
+        password("r.example"),
+        "1",
+        "the ServiceAccount's Secret takes precedence over the global one"
+    );
 
     let (changed, stop) = (Arc::new(Notify::new()), CancellationToken::new());
     let (told, end) = (Arc::clone(&changed), stop.clone());
@@ -217,7 +225,7 @@ async fn credentials_follow_the_secrets(plane: &ControlPlane) {
     write("first", &login("r.example", "2")).await;
     soon().await;
     assert_eq!(password("r.example"), "2");
-    // One that is named and comes later, and one that is named later.
+    // One Secret is referenced and created later. The other one is created and referenced later.
     write("late", &login("late.example", "3")).await;
     soon().await;
     assert_eq!(password("late.example"), "3");

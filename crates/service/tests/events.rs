@@ -1,4 +1,4 @@
-//! What a real API server makes of Events, and of a process that may not publish any.
+//! Events on a real API server, with and without the permission to create them.
 
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -18,17 +18,17 @@ use olm_service::events::Events;
 use olm_service::metrics::Metrics;
 use serde_json::json;
 
-/// How long what must come may take.
+/// Timeout of [`eventually`].
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn events_and_the_api_server() {
+async fn events_are_published_once_and_denied_ones_are_dropped() {
     let plane = ControlPlane::start().await.unwrap();
     events_arrive(&plane).await;
     events_that_are_forbidden_are_tried_once(&plane).await;
 }
 
-/// Asks until the answer is there.
+/// Polls until `ask` returns a value.
 async fn eventually<T>(ask: impl AsyncFn() -> Option<T>) -> T {
     let answer = async {
         loop {
@@ -52,7 +52,7 @@ async fn events_of(client: &Client, namespace: &str, reason: &str) -> Vec<Event>
 async fn events_arrive(plane: &ControlPlane) {
     let client = plane.client();
     let events = Events::new(client.clone(), Component::OperatorController);
-    // Cluster-scoped, as all that we speak of.
+    // Cluster-scoped, as all objects that the servers publish Events about.
     let namespace: Namespace = Api::<Namespace>::all(client.clone()).get("default").await.unwrap();
     let object = namespace.object_ref(&());
     let uid = object.uid.clone().unwrap();
@@ -61,7 +61,7 @@ async fn events_arrive(plane: &ControlPlane) {
         events.normal(object.clone(), "Resolved", said.into());
     }
     events.normal(object.clone(), "Resolved", "first".into());
-    // In the namespace of its object; and after all the others.
+    // The Event is in the namespace of its object, and published after all others.
     let map = json!({"metadata": {"name": "m", "namespace": "kube-system", "uid": "1"}});
     let map: ConfigMap = serde_json::from_value(map).unwrap();
     events.warning(map.object_ref(&()), "ResolutionFailed", "third".into());
@@ -102,7 +102,7 @@ async fn events_that_are_forbidden_are_tried_once(plane: &ControlPlane) {
     events.normal(object("a"), "CatalogUpdated", "1".into());
     events.normal(object("a"), "CatalogUpdated", "1".into());
     events.warning(object("b"), "CatalogUnavailable", "2".into());
-    // One after the other: when the second is refused, the first is over.
+    // Published one after the other: when the second is denied, the first is done.
     let refused = async |times: u32| {
         let line = |line: &str| {
             line.starts_with("rest_client_requests_total")

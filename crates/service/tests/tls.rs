@@ -1,4 +1,4 @@
-//! What the HTTPS servers agree to with real clients: versions, suites, groups, and certificates that are replaced.
+//! TLS negotiation of the HTTPS servers with real clients: versions, suites, groups, and certificate reload.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -41,7 +41,7 @@ fn pair() -> (String, String) {
 }
 
 impl Served {
-    /// With the profile of these flags.
+    /// Starts a server with the profile of these flags.
     async fn start(profile: &str, version: &str, suites: &str, curves: &str) -> Self {
         let profile = TlsProfile::new(
             tls_profile::profile_name(profile).unwrap(),
@@ -70,7 +70,7 @@ impl Served {
         self.folder.path().join(name)
     }
 
-    /// What a client gets that trusts what is in `tls.crt` or, where there is none, the certificate `trusted`.
+    /// Connects a client that trusts the PEM certificate `trusted`.
     async fn meet(&self, client: Client, trusted: &str) -> Result<Met, String> {
         let (address, trusted) = (self.address, trusted.to_owned());
         tokio::task::spawn_blocking(move || client.meet(address, &trusted)).await.unwrap()
@@ -82,7 +82,7 @@ impl Served {
     }
 }
 
-/// What was agreed to.
+/// The negotiated parameters.
 #[derive(Debug, PartialEq)]
 struct Met {
     version: ProtocolVersion,
@@ -91,7 +91,7 @@ struct Met {
     certificate: Vec<u8>,
 }
 
-/// A client that offers this and nothing else.
+/// A client that offers only these parameters.
 struct Client {
     versions: Vec<&'static SupportedProtocolVersion>,
     suites: Vec<SupportedCipherSuite>,
@@ -99,7 +99,7 @@ struct Client {
 }
 
 impl Client {
-    /// Offers all that it can.
+    /// A client that offers all parameters it supports.
     fn new() -> Self {
         let all = aws_lc_rs::default_provider();
         Self { versions: vec![&TLS12, &TLS13], suites: all.cipher_suites, groups: all.kx_groups }
@@ -149,7 +149,7 @@ impl Client {
 
 // Case operations-a7
 #[tokio::test]
-async fn a_least_version_of_1_3_refuses_1_2() {
+async fn minimum_version_1_3_rejects_1_2_clients() {
     let served = Served::start("custom", "TLSv1.3", "", "").await;
     assert_eq!(served.met(Client::new()).await.unwrap().version, ProtocolVersion::TLSv1_3);
     assert!(served.met(Client::new().versions(&[&TLS12])).await.is_err());
@@ -164,7 +164,7 @@ async fn a_least_version_of_1_3_refuses_1_2() {
 
 // Case operations-a8
 #[tokio::test]
-async fn one_suite_and_one_curve() {
+async fn custom_suite_and_curve_reject_all_others() {
     for curve in ["prime256v1", "secp256r1"] {
         let suite = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256";
         let served = Served::start("custom", "TLSv1.2", suite, curve).await;
@@ -182,19 +182,19 @@ async fn one_suite_and_one_curve() {
 
 // Case operations-a9
 #[tokio::test]
-async fn a_hybrid_group_under_a_list_of_tls_1_2_suites() {
+async fn hybrid_group_works_with_tls_1_2_suite_list() {
     let suite = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256";
     let served = Served::start("custom", "TLSv1.2", suite, "SecP256r1MLKEM768,secp256r1").await;
     let met = served.met(Client::new().groups(&[kx_group::SECP256R1MLKEM768])).await.unwrap();
     assert_eq!((met.version, met.group), (ProtocolVersion::TLSv1_3, NamedGroup::secp256r1MLKEM768));
-    // A client that first guesses another group is asked again.
+    // A client that sends a key share of another group gets a HelloRetryRequest.
     let guessing = [kx_group::X25519MLKEM768, kx_group::X25519, kx_group::SECP256R1];
     assert_eq!(served.met(Client::new().groups(&guessing)).await.unwrap().group, NamedGroup::secp256r1);
 }
 
 // Cases operations-a10, operations-e5
 #[tokio::test]
-async fn lists_with_names_that_are_not_offered() {
+async fn unsupported_suites_are_ignored_with_warnings() {
     let old = "TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256,\
         TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,\
         TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,\
@@ -224,7 +224,7 @@ async fn lists_with_names_that_are_not_offered() {
 
 // Cases operations-a11, operations-a12, operations-e6, operations-e7
 #[tokio::test]
-async fn certificates_are_replaced_while_serving() {
+async fn certificate_is_reloaded_while_serving() {
     let served = Served::start("intermediate", "TLSv1.2", "", "").await;
     let first = std::fs::read_to_string(served.file("tls.crt")).unwrap();
     let leaf = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).unwrap().to_vec();
@@ -245,7 +245,7 @@ async fn certificates_are_replaced_while_serving() {
     let met = served.meet(Client::new(), &first).await.unwrap();
     assert_eq!(met.certificate, leaf(&first));
 
-    // As a Secret's volume does it, except that between the two files anybody may look.
+    // Like the volume of a Secret, except that a reload may happen between the two writes.
     let (second, key) = pair();
     std::fs::write(served.file("tls.key"), key).unwrap();
     std::fs::write(served.file("tls.crt"), &second).unwrap();
@@ -253,7 +253,7 @@ async fn certificates_are_replaced_while_serving() {
         loop {
             match served.meet(Client::new(), &second).await {
                 Ok(met) => return met,
-                // The first one is served, which this client does not trust.
+                // The first certificate is still served, which this client does not trust.
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             }
         }
