@@ -1,4 +1,4 @@
-//! `metadata/annotations.yaml`: any bytes give a package name or an error of that file.
+//! Fuzzes `metadata/annotations.yaml`: any bytes yield a bundle or an error of that file.
 
 #![no_main]
 

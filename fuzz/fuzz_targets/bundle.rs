@@ -1,4 +1,4 @@
-//! Bundles: any manifest beside a well-formed package gives objects or an error.
+//! Fuzzes bundles: any ClusterServiceVersion and properties in a valid package yield objects or an error.
 
 #![no_main]
 

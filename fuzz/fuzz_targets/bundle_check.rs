@@ -1,6 +1,6 @@
-//! What `olm bundle validate` says: any files give the same report each time.
+//! Fuzzes the checks of `olm bundle validate`: any files yield the same report each time.
 //!
-//! The files stand one after the other, each begun by a line `== PATH`; what is before the first is the
+//! The input consists of files, each after a line `== PATH`. Text before the first such line is the
 //! ClusterServiceVersion.
 
 #![no_main]

@@ -1,4 +1,4 @@
-//! Catalog streams: any bytes give metas or an error, and stored lines are a fixed point.
+//! Fuzzes catalog streams: any bytes yield metas or an error, and stored lines are a fixed point.
 
 #![no_main]
 
@@ -17,7 +17,7 @@ fuzz_target!(|input: &[u8]| {
         olm_yaml::Limits { document_bytes: 4 << 20, expanded_bytes: 4 << 20, depth: 200, nodes: 1 << 20 };
     let mut again = Vec::new();
     for meta in MetaReader::new(stored.as_slice(), limits) {
-        let Ok(meta) = meta else { panic!("a stored line cannot be read") };
+        let Ok(meta) = meta else { panic!("a stored line cannot be parsed") };
         again.extend_from_slice(&meta.blob);
     }
     assert_eq!(stored, again);

@@ -1,5 +1,5 @@
-//! Inline configuration: any document against bundles of every combination of install modes is taken or refused with the
-//! same text each time.
+//! Fuzzes inline configuration: any document, with bundles of every combination of install modes, is accepted or
+//! yields the same error each time.
 //!
 //! The first byte chooses install modes and gates, the rest is the configuration.
 
@@ -31,7 +31,7 @@ fuzz_target!(|input: &[u8]| {
         ("metadata/annotations.yaml".to_owned(), ANNOTATIONS.into()),
         ("manifests/csv.yaml".to_owned(), csv.to_string().into_bytes()),
     ]);
-    let bundle = Bundle::load(&files).expect("the bundle is well formed");
+    let bundle = Bundle::load(&files).expect("the bundle is valid");
     let options = RenderOptions {
         install_namespace: "ns",
         config: Some(&config),

@@ -1,5 +1,5 @@
-//! Requirements of foreign catalogs: any text as the value of a property that states one, and as a rule. Whatever is
-//! accepted must show itself and come to a verdict.
+//! Fuzzes requirements in catalogs: any text as the value of a requirement property, and as a rule. Accepted
+//! requirements must be printable and yield a verdict.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! CRD upgrades: any two definitions are compared or refused, a definition never breaks itself, and any object is held
-//! against them.
+//! Fuzzes CRD upgrades: any two CRDs are compared or rejected, a CRD has no finding against itself except for
+//! removed stored versions, and any object is checked against both.
 
 #![no_main]
 
@@ -11,7 +11,7 @@ mod shapes;
 use shapes::Shapes;
 
 fuzz_target!(|input: &[u8]| {
-    // Input that is too short chooses nothing.
+    // Input that is too short is ignored.
     let _ = run(&mut Unstructured::new(input));
 });
 
@@ -23,7 +23,7 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
     assert_eq!(check(None, &new), Ok(Vec::new()));
     if let Ok(findings) = &findings {
         assert!(findings.is_sorted(), "{findings:?}");
-        let own = check(Some(&new), &new).expect("it could be read");
+        let own = check(Some(&new), &new).expect("the same CRD was accepted above");
         assert!(own.iter().all(|finding| finding.check == "storedVersionRemoval"), "{own:?}");
     }
     let Ok(live) = LiveCheck::new(&old, &new) else { return Ok(()) };

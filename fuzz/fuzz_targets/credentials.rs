@@ -1,4 +1,4 @@
-//! Credentials files: any bytes give logins or an error, and neither shows a secret.
+//! Fuzzes credentials files: any bytes yield logins or an error, and neither shows a secret.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Manifests: any bytes beside a well-formed ClusterServiceVersion give objects or an error, the same ones each time, and
-//! what was rendered has its normal form already.
+//! Fuzzes manifests: any bytes beside a valid ClusterServiceVersion yield the same objects each time or an error,
+//! and rendered objects are already normalized.
 
 #![no_main]
 

@@ -1,6 +1,6 @@
-//! `.indexignore`: any patterns in two folders and any file name give content or an error.
+//! Fuzzes `.indexignore`: any patterns in two folders and any file name yield content or an error.
 //!
-//! Input: the outer file, the inner file and a name, separated by zero bytes.
+//! The input is the outer file, the inner file and a name, separated by zero bytes.
 
 #![no_main]
 

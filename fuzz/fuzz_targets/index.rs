@@ -1,4 +1,5 @@
-//! Stored indexes of catalog content: any bytes are refused or give an index whose answers lie in the content, in order.
+//! Fuzzes stored indexes of catalog content: any bytes are rejected or yield an index whose ranges are within the
+//! content and ordered.
 
 #![no_main]
 
@@ -12,7 +13,7 @@ use serde_json::Value;
 #[path = "../../catalogd/src/content/index.rs"]
 mod index;
 
-/// Texts of the index that are asked for.
+/// Number of index texts used in queries.
 const ASKED: usize = 4;
 
 fn check(ranges: impl IntoIterator<Item = Range<u64>>, length: u64) {
@@ -24,14 +25,14 @@ fn check(ranges: impl IntoIterator<Item = Range<u64>>, length: u64) {
 fuzz_target!(|input: &[u8]| {
     let Ok(index) = serde_json::from_slice::<index::Index>(input) else { return };
     let again = serde_json::to_vec(&index).expect("an index can be stored");
-    assert_eq!(serde_json::from_slice::<index::Index>(&again).expect("and read again"), index);
+    assert_eq!(serde_json::from_slice::<index::Index>(&again).expect("a stored index can be parsed"), index);
 
     let length = index.content_length();
     check(index.ranges(&Selector::default()), length);
     let blobs: Vec<Range<u64>> = index.blobs().map(|(_, range)| range).collect();
     assert_eq!(blobs.last().map_or(0, |range| range.end), length);
     check(blobs, length);
-    let value: Value = serde_json::from_slice(&again).expect("JSON");
+    let value: Value = serde_json::from_slice(&again).expect("a stored index is JSON");
     let texts = value["texts"].as_array().expect("texts").iter().filter_map(Value::as_str).take(ASKED);
     let texts: Vec<&str> = texts.chain(["none"]).collect();
     for schema in &texts {

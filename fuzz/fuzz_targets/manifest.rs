@@ -1,4 +1,5 @@
-//! Image manifests and indexes: any bytes are refused or give blobs within the limits, and nothing is both.
+//! Fuzzes image manifests and indexes: any bytes are rejected or yield blobs within the limits, and no input is
+//! accepted as both.
 
 #![no_main]
 

@@ -1,6 +1,8 @@
-//! Requests to the content server: any path, query and headers are read without a panic, and what is read is in bounds.
+//! Fuzzes requests to the content server: any path, query and headers are parsed without panic, and parsed ranges
+//! are within bounds.
 //!
-//! Input, one per line: path, query, then the values of Range, If-None-Match, If-Modified-Since and Accept-Encoding.
+//! Input, one per line: path, query, then the values of Range, If-None-Match, If-Modified-Since and
+//! Accept-Encoding.
 
 #![no_main]
 
@@ -8,7 +10,7 @@ use http::{HeaderMap, HeaderValue, header};
 use jiff::Timestamp;
 use libfuzzer_sys::fuzz_target;
 
-// The pure modules by themselves: the whole server would have to be built with its Kubernetes client otherwise.
+// Only the pure modules: otherwise the whole server would have to be built with its Kubernetes client.
 #[allow(dead_code)]
 #[path = "../../catalogd/src/http/encoding.rs"]
 mod encoding;
@@ -28,7 +30,7 @@ fuzz_target!(|input: &str| {
     let mut lines = input.split('\n');
     let mut next = || lines.next().unwrap_or_default();
     if let route::Route::Redirect(cleaned) = route::route(next()) {
-        assert!(!matches!(route::route(&cleaned), route::Route::Redirect(_)), "{cleaned:?} is cleaned again");
+        assert!(!matches!(route::route(&cleaned), route::Route::Redirect(_)), "{cleaned:?} redirects again");
     }
     if let Some(selector) = route::selector(next()) {
         let _ = selector.matches("olm.bundle", "a", "a.v1");

@@ -1,4 +1,5 @@
-//! Properties of a bundle: any text of the annotation with any file beside it is merged to JSON, or is an error.
+//! Fuzzes properties of a bundle: any text of the annotation, with any file beside it, is merged to JSON or yields
+//! an error.
 
 #![no_main]
 
@@ -25,9 +26,9 @@ fuzz_target!(|input: (&str, &[u8])| {
     ]);
     match Bundle::load(&files) {
         Ok(bundle) => {
-            let merged = bundle.properties().expect("the annotation is there");
+            let merged = bundle.properties().expect("the annotation exists");
             if !file.is_empty() {
-                // Halves of a surrogate pair, which Go lets pass, stay as they are.
+                // Unpaired surrogates, which Go accepts, are kept.
                 assert!(
                     canonicalize(merged.as_bytes()).is_ok() && merged.starts_with(['[', 'n']),
                     "{merged}"

@@ -1,4 +1,5 @@
-//! `Range` headers: any header is refused, asks for everything, or gives a few parts that lie in the content and do not overlap.
+//! Fuzzes `Range` headers: any header is rejected, requests everything, or yields a few parts that are within the
+//! content and do not overlap.
 //!
 //! The first line is the size of the content, the rest the header.
 

@@ -1,4 +1,4 @@
-//! Image references: any text gives a reference, which prints as it was written, or an error.
+//! Fuzzes image references: any text yields a reference, which prints as written, or an error.
 
 #![no_main]
 

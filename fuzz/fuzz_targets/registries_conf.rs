@@ -1,4 +1,4 @@
-//! `registries.conf`: any text gives sources, of which the last is the image's own place, or an error.
+//! Fuzzes `registries.conf`: any text yields sources with the tag or digest of the image, or an error.
 
 #![no_main]
 
@@ -10,7 +10,7 @@ fuzz_target!(|input: &str| {
     for image in
         ["r.example.com:5000/ns/app:v1".to_owned(), format!("a.example.com/app@sha256:{}", "0".repeat(64))]
     {
-        let image: Reference = image.parse().expect("a reference");
+        let image: Reference = image.parse().expect("a valid reference");
         if let Some(sources) = registries_conf(input, &image) {
             assert!(!sources.is_empty());
             assert!(sources.iter().all(|source| source.selector() == image.selector()), "{sources:?}");

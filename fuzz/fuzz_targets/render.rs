@@ -1,5 +1,5 @@
-//! Rendering: any bundle that can be loaded gives the same objects or the same error each time, in the same order; objects
-//! are read back from their text as they were, and whatever looks at them comes to an end.
+//! Fuzzes rendering: any bundle that loads yields the same objects in the same order, or the same error, each time.
+//! Objects round-trip through JSON, and all checks of them terminate.
 
 #![no_main]
 
@@ -16,7 +16,7 @@ use shapes::Shapes;
 const ANNOTATIONS: &str = "annotations: {operators.operatorframework.io.bundle.package.v1: demo}";
 
 fuzz_target!(|input: &[u8]| {
-    // Input that is too short chooses nothing.
+    // Input that is too short is ignored.
     let _ = run(&mut Unstructured::new(input));
 });
 
@@ -64,8 +64,8 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
     assert!(faults(&bundle).is_empty());
     for object in &objects {
         assert!(object["kind"].is_string() && object["metadata"].is_object(), "{object}");
-        let text = serde_json::to_vec(object).expect("objects have a text");
-        assert_eq!(&serde_json::from_slice::<Value>(&text).expect("it is JSON"), object);
+        let text = serde_json::to_vec(object).expect("an object serializes to JSON");
+        assert_eq!(&serde_json::from_slice::<Value>(&text).expect("the text is JSON"), object);
     }
     let found = obstacles(&bundle, &objects, "ns");
     assert!(found.is_sorted() && found.iter().all(|text| !text.is_empty()), "{found:?}");

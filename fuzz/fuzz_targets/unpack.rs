@@ -1,7 +1,7 @@
-//! Layers: any bytes, plain or compressed, are unpacked or refused, and only the wanted files come out.
+//! Fuzzes layers: any bytes, plain or compressed, are unpacked or rejected, and only wanted files are returned.
 //!
-//! The first byte says how often the rest is split into layers, and whether checksums of tar headers are put right first:
-//! otherwise nearly every change of a header would end there.
+//! The first byte determines whether the rest is split into two layers, and whether checksums of tar headers are
+//! fixed first. Otherwise nearly every change of a header would fail there.
 
 #![no_main]
 

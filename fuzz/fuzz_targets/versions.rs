@@ -1,5 +1,5 @@
-//! Versions, releases and both range languages: no input may panic, faults lie in the text,
-//! what was read compares with itself, and the canonical form reads back.
+//! Fuzzes versions, releases and both range languages: no input panics, faults are located within the text, parsed
+//! values equal themselves, and the canonical form round-trips.
 
 #![no_main]
 
@@ -32,7 +32,7 @@ fuzz_target!(|input: (&str, &str)| {
     }
     if let Ok(constraint) = Constraint::parse(first) {
         let canonical = constraint.to_string();
-        // Many short comparators grow beyond what is accepted.
+        // Many short comparators can exceed the accepted length.
         if canonical.len() <= 256 {
             assert_eq!(Constraint::parse(&canonical).as_ref(), Ok(&constraint));
         }

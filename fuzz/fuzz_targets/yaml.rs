@@ -1,4 +1,4 @@
-//! YAML: any bytes give a value or an error, and the JSON text of a document is read back as the same value.
+//! Fuzzes YAML: any bytes yield a value or an error.
 
 #![no_main]
 

@@ -1,5 +1,4 @@
-//! Loading a catalog folder: which files, in which order, and what a failure says
-//! (docs/design/catalogd.md#directory-walk).
+//! Loader of a catalog folder: files, their order, and error texts (docs/design/catalogd.md#directory-walk).
 
 use std::{
     ffi::OsString,
@@ -13,43 +12,43 @@ use olm_version::excerpt;
 use crate::{Meta, MetaReader, Origin, ignore::Ignore, meta::MetaError};
 
 const IGNORE_FILE: &str = ".indexignore";
-/// Size of all ignore files in bytes; a pattern takes a hundred times its text.
+/// Largest total size of all ignore files, in bytes. A parsed pattern takes a hundred times the memory of its text.
 const IGNORE_BYTES: u64 = 256 << 10;
 
-/// A catalog folder, wherever it lies. Paths are relative to its root.
+/// Read access to a catalog folder. Paths are relative to its root.
 pub trait Folder {
-    /// What lies in a directory, in any order; the root is the empty path. Links are not followed.
+    /// Entries of a directory, in any order. The root is the empty path. Links are not followed.
     fn entries(&self, directory: &Path) -> io::Result<Vec<Entry>>;
 
-    /// Opens a file, following links. What is not a regular file in the end, or lies outside of the folder, must be
-    /// an error, and must not block; reading a directory may fail later.
+    /// Opens a file, following links. If the target is not a regular file or is outside of the folder, the result
+    /// must be an error, without blocking. Reading a directory may fail later.
     fn open(&self, file: &Path) -> io::Result<Box<dyn Read + '_>>;
 }
 
-/// What lies in a directory.
+/// Entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name in the directory.
+    /// Name within the directory.
     pub name: OsString,
-    /// Whether it can hold further entries.
+    /// Directory or file.
     pub kind: EntryKind,
 }
 
 /// Kind of an [`Entry`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
-    /// A directory, which is walked into.
+    /// A directory, which is walked.
     Directory,
-    /// Everything else, links to directories included: read as a file unless ignored.
+    /// Everything else, including links to directories. Read as a file unless ignored.
     File,
 }
 
-/// What loading may cost.
+/// Limits of loading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Number of files and directories.
     pub entries: usize,
-    /// For each document.
+    /// Limits of each document.
     pub document: olm_yaml::Limits,
 }
 
@@ -59,8 +58,8 @@ impl Default for Limits {
     }
 }
 
-/// Why a catalog folder cannot be loaded. The texts begin with the file relative to the root of the folder, or name it
-/// where the system's own text does.
+/// Failure to load a catalog folder. The texts begin with the file relative to the root of the folder, or name it
+/// in the text of the system.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// A file or directory cannot be opened or read.
@@ -70,39 +69,39 @@ pub enum LoadError {
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         cause: io::Error,
     },
-    /// A file is not catalog content. The text names the line of the problem where it is known, else the first line
-    /// of the document.
+    /// A file is not catalog content. The text names the line of the fault if known, otherwise the first line of
+    /// the document.
     #[error("{}:{}: document {}: {message}", shown(&origin.file), at.unwrap_or(origin.line), origin.document)]
     Content {
-        /// Where the document begins that is wrong.
+        /// Start of the faulty document.
         origin: Origin,
-        /// Line of the file where the problem was found, from 1.
+        /// Line of the fault in the file, from 1.
         at: Option<usize>,
-        /// What is wrong.
+        /// The fault.
         message: String,
     },
-    /// An ignore file is not readable as one.
+    /// An ignore file is invalid.
     #[error("{}: {message}", shown(path))]
     Ignore {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         message: &'static str,
     },
-    /// The folder is too large.
+    /// The folder has too many entries.
     #[error("folder holds more than {0} files and directories")]
     TooMany(usize),
 }
 
-/// A path in messages.
+/// Path as shown in messages.
 fn shown(path: &Path) -> String {
     excerpt(&path.to_string_lossy()).into_owned()
 }
 
-/// The system's text in the form that the tools print: no capital at the start, no number.
+/// Text of a system error in Go's format: starts in lower case, without error number.
 fn os_text(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
@@ -111,13 +110,14 @@ fn os_text(error: &io::Error) -> String {
 }
 
 /// Reads every file of the folder that is not ignored into `sink`, one meta at a time. Memory is bounded by the
-/// largest single document, whatever the size of its file.
+/// largest single document, not by the size of its file.
 ///
-/// Directories are walked in the byte order of their entries, a directory at its own position; inside a file the order
-/// is that of its documents. Empty YAML documents, which store nothing, are handed on as well (see [`Meta::blob`]).
+/// Directories are walked in the byte order of their entries, a subdirectory at its own position. Within a file the
+/// order is that of its documents. Empty YAML documents, which store nothing, are passed on as well (see
+/// [`Meta::blob`]).
 ///
 /// # Errors
-/// The first problem in that order, the sink's included; metas before it have been handed on by then.
+/// The first error in that order, including those of `sink`. Earlier metas have already been passed on.
 pub fn load<E: From<LoadError>>(
     folder: &impl Folder,
     limits: &Limits,
@@ -129,7 +129,7 @@ pub fn load<E: From<LoadError>>(
     Ok(())
 }
 
-/// The files of the folder that are not ignored, in the order of the walk.
+/// Files of the folder that are not ignored, in walk order.
 pub(crate) fn content_files(folder: &impl Folder, limits: &Limits) -> Result<Vec<PathBuf>, LoadError> {
     let mut files = files(folder, limits.entries)?;
     let ignore = ignore_rules(folder, &files)?;
@@ -137,7 +137,7 @@ pub(crate) fn content_files(folder: &impl Folder, limits: &Limits) -> Result<Vec
     Ok(files)
 }
 
-/// Reads one file into `sink`, up to its first problem.
+/// Reads one file into `sink`, up to its first error.
 pub(crate) fn load_file<E: From<LoadError>>(
     folder: &impl Folder,
     path: &Path,
@@ -164,11 +164,11 @@ fn content_error(path: &Path, error: MetaError) -> LoadError {
     }
 }
 
-/// All files in the order of the walk.
+/// All files in walk order.
 fn files(folder: &impl Folder, limit: usize) -> Result<Vec<PathBuf>, LoadError> {
     let mut files = Vec::new();
     let mut seen = 0;
-    // What is still to be visited, the next at the end.
+    // Stack of paths to visit, the next one last.
     let mut open = vec![(PathBuf::new(), EntryKind::Directory)];
     while let Some((path, kind)) = open.pop() {
         if kind == EntryKind::File {
@@ -186,7 +186,7 @@ fn files(folder: &impl Folder, limit: usize) -> Result<Vec<PathBuf>, LoadError> 
     Ok(files)
 }
 
-/// The rules of all ignore files, those in ignored directories included.
+/// Rules of all ignore files, including those in ignored directories.
 fn ignore_rules(folder: &impl Folder, files: &[PathBuf]) -> Result<Ignore, LoadError> {
     let mut ignore = Ignore::default();
     let mut left = IGNORE_BYTES;

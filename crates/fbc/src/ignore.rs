@@ -1,16 +1,17 @@
-//! `.indexignore` files: which files of a catalog folder are not catalog content (docs/design/catalogd.md#indexignore).
+//! `.indexignore` files, which exclude files of a catalog folder from its content
+//! (docs/design/catalogd.md#indexignore).
 //!
-//! The patterns look like git's and are not: a file can be re-included below an excluded directory, only files are
-//! tested, and `**` does not backtrack.
+//! The patterns resemble those of git but differ: a file can be re-included below an excluded directory, only files
+//! are tested, and `**` does not backtrack.
 
 use std::path::{Path, PathBuf};
 
-/// Longest line of an ignore file in bytes.
+/// Longest line of an ignore file, in bytes.
 const MAX_LINE: usize = 64 << 10;
-/// Patterns of all ignore files: every file of the folder is tested against each.
+/// Most patterns of all ignore files. Every file of the folder is tested against each.
 const MAX_PATTERNS: usize = 1000;
 
-/// The patterns of all ignore files, in the order in which the files are visited.
+/// Patterns of all ignore files, in the order in which the files are visited.
 #[derive(Debug, Default)]
 pub(crate) struct Ignore {
     patterns: Vec<Pattern>,
@@ -18,7 +19,7 @@ pub(crate) struct Ignore {
 
 #[derive(Debug)]
 struct Pattern {
-    /// Directory of the ignore file: the pattern speaks of paths below it.
+    /// Directory of the ignore file. The pattern applies to paths below it.
     domain: PathBuf,
     include: bool,
     /// Only matches directories of a path, not the file itself.
@@ -30,7 +31,7 @@ struct Pattern {
 enum Components {
     /// Any component of the path may match.
     Any(Glob),
-    /// The components must match in order, from the first.
+    /// The components must match in order, starting at the first.
     InOrder(Vec<Component>),
 }
 
@@ -63,7 +64,7 @@ impl Ignore {
         Ok(())
     }
 
-    /// Whether the file at `path` is ignored: the last pattern that matches decides.
+    /// `true` if the file at `path` is ignored. The last matching pattern decides.
     pub(crate) fn ignores(&self, path: &Path) -> bool {
         let last = self.patterns.iter().rev().find(|pattern| pattern.matches(path));
         last.is_some_and(|pattern| !pattern.include)
@@ -94,7 +95,7 @@ impl Pattern {
                 path[..tested].iter().any(|component| glob.matches(component))
             }
             Components::InOrder(components) => {
-                // What is left of the path lies below a matched directory.
+                // A rest of the path is below a matched directory.
                 let rest = match_in_order(components, &path);
                 rest.is_some_and(|rest| !(self.directory && rest.is_empty()))
             }
@@ -102,8 +103,8 @@ impl Pattern {
     }
 }
 
-/// Matches the components of an anchored pattern against those of a path; what is left of the path, or `None` where
-/// the pattern does not match.
+/// Matches the components of an anchored pattern against those of a path. Returns the rest of the path, or `None`
+/// if the pattern does not match.
 fn match_in_order<'a>(components: &[Component], path: &'a [Vec<char>]) -> Option<&'a [Vec<char>]> {
     let last = components.len().saturating_sub(1);
     let mut rest = path;
@@ -145,8 +146,8 @@ impl Component {
     }
 }
 
-/// A pattern for one component: `*`, `?`, `[a-z]`, `[^a]`, and `\` before a literal. `None` is not a valid pattern and
-/// matches nothing.
+/// Pattern for one component: `*`, `?`, `[a-z]`, `[^a]`, and `\` before a literal. `None` is an invalid pattern,
+/// which matches nothing.
 #[derive(Debug)]
 struct Glob(Option<Vec<Token>>);
 
@@ -181,7 +182,7 @@ impl Glob {
     fn matches(&self, text: &[char]) -> bool {
         let Some(tokens) = &self.0 else { return false };
         let (mut token, mut at) = (0, 0);
-        // Where to go on after a mismatch: behind the last star, which then takes one character more.
+        // Position to continue at after a mismatch: after the last star, which then takes one more character.
         let mut retry: Option<(usize, usize)> = None;
         loop {
             match tokens.get(token) {
@@ -222,7 +223,7 @@ impl Token {
     }
 }
 
-/// The rest of a class after `[`; `None` where it is not valid.
+/// Parses a class after its `[`. `None` if it is invalid.
 fn class(rest: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<Token> {
     let negated = rest.next_if_eq(&'^').is_some();
     let mut ranges = Vec::new();
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn globs() {
+    fn glob_matches_one_component() {
         let cases = [
             ("*", "abc", true),
             ("a*c", "abbc", true),
@@ -289,7 +290,7 @@ mod tests {
 
     // Cases catalogd-3, catalogd-4, catalogd-5 and the worked example of A2.
     #[test]
-    fn patterns() {
+    fn ignore_patterns_match_relative_to_their_file() {
         let allow = "**/*\n!*.json\n!*.yaml\n**/objects/*.json\n**/objects/*.yaml";
         let cases: &[(&[File], &str, bool)] = &[
             (&[("", "skip/\n!skip/keep.yaml")], "skip/keep.yaml", false),
@@ -325,14 +326,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_a_limit() {
+    fn line_over_limit_is_rejected() {
         let mut ignore = Ignore::default();
         assert!(ignore.add(Path::new(""), &[b'a'; MAX_LINE - 1]).is_ok());
         assert!(ignore.add(Path::new(""), &[b'a'; MAX_LINE]).is_err());
     }
 
     #[test]
-    fn patterns_of_all_files_have_a_limit() {
+    fn patterns_over_total_limit_are_rejected() {
         let mut ignore = Ignore::default();
         for file in ["a", "b"] {
             assert_eq!(ignore.add(Path::new(file), "x\n# y\n".repeat(MAX_PATTERNS / 2).as_bytes()), Ok(()));

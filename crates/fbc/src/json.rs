@@ -1,4 +1,4 @@
-//! JSON text looked at level by level: order and spelling stay, and no nesting can exhaust the stack.
+//! JSON text parsed level by level: order and spelling are preserved, and nesting cannot exhaust the stack.
 
 use std::fmt;
 
@@ -8,31 +8,31 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-/// Key and value of a member of an object.
+/// Key and value of an object member.
 pub(crate) type Member<'a> = (String, &'a RawValue);
 
-/// The members of an object in their order, equal keys included; `None` for anything else.
+/// Members of an object in order, including equal keys. `None` for any other value.
 pub(crate) fn members(value: &RawValue) -> Option<Vec<Member<'_>>> {
     let Members(members) = serde_json::from_str(value.get()).ok()?;
     Some(members)
 }
 
-/// The items of a list; `None` for anything else.
+/// Items of a list. `None` for any other value.
 pub(crate) fn items(value: &RawValue) -> Option<Vec<&RawValue>> {
     serde_json::from_str(value.get()).ok()
 }
 
-/// The text of a string; `None` for anything else.
+/// Text of a string. `None` for any other value.
 pub(crate) fn text(value: &RawValue) -> Option<String> {
     serde_json::from_str(value.get()).ok()
 }
 
-/// The value of a field, whatever the case of its key; of several the last. `null` counts as absent.
+/// Value of a field, with case-insensitive key. The last of several wins. `null` is treated as absent.
 pub(crate) fn field<'a>(members: &[Member<'a>], name: &str) -> Option<&'a RawValue> {
     present(members, name).filter(|value| value.get() != "null")
 }
 
-/// Like [`field`], `null` included.
+/// [`field`], but including `null`.
 pub(crate) fn present<'a>(members: &[Member<'a>], name: &str) -> Option<&'a RawValue> {
     let name = crate::meta::fold(name);
     let found = members.iter().rev().find(|(key, _)| crate::meta::fold(key) == name)?;

@@ -1,18 +1,18 @@
 //! File-based catalogs: from the files of a catalog folder to stored lines, from lines to the typed content of one
-//! package, and the author's side: validation, writing, templates (docs/design/catalogd.md#loading,
+//! package, and authoring: validation, writing, templates (docs/design/catalogd.md#loading,
 //! docs/design/resolution.md#fetch-errors, docs/design/additions.md#catalog-validation,
 //! docs/design/additions.md#catalog-templates).
 //!
 //! ```text
 //! folder ─ load ► Meta (one canonical line each) ─ Selector ► lines of a query
 //!                                                ├ PackageContent ► package, channels, bundles, deprecations
-//!                                                ├ Validator ► Report: what opm says, and all findings
+//!                                                ├ Validator ► Report: the message of opm, and all findings
 //!                                                └ write, catalog_files ► a catalog again
 //! template ─ template ► Meta
 //! ```
 //!
-//! The crate is pure: folders and files are handed in as a [`Folder`] or as readers. Loading checks nothing about the
-//! meaning of a catalog: every object is kept as it is.
+//! The crate is pure: folders and files are passed in as a [`Folder`] or as readers. Loading does not check the
+//! semantics of a catalog: every object is kept unchanged.
 
 mod folder;
 mod ignore;

@@ -1,4 +1,4 @@
-//! One object of a catalog: its selector fields and its stored line (docs/design/catalogd.md#documents-of-a-file,
+//! Object of a catalog: its selector fields and its stored line (docs/design/catalogd.md#documents-of-a-file,
 //! docs/design/catalogd.md#canonical-line).
 
 use std::{io::Read, path::Path, sync::Arc};
@@ -12,29 +12,29 @@ use olm_version::{excerpt, quote};
 
 use crate::Origin;
 
-/// An object of a catalog.
+/// Object of a catalog.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meta {
-    /// What kind of object it is; may be empty.
+    /// Schema. May be empty.
     pub schema: String,
-    /// The package it belongs to; empty for none.
+    /// Package that the object belongs to, or empty.
     pub package: String,
-    /// Its name; may be empty.
+    /// Name. May be empty.
     pub name: String,
-    /// The object as canonical JSON with a final line feed. Empty for an empty YAML document, which stores nothing.
+    /// Canonical JSON of the object with a final line feed. Empty for an empty YAML document, which stores nothing.
     pub blob: Vec<u8>,
-    /// Where it was written; without a file, document and line 0 for an object that was made.
+    /// Position in its file. A generated object has no file, and document and line 0.
     pub origin: Origin,
-    /// Line of the file where something follows the object, before the next `---`, that is skipped: of a YAML document
-    /// only the first value is read (docs/design/catalogd.md#documents-of-a-file).
+    /// Line of the file with skipped content after the object, before the next `---`: only the first value of a
+    /// YAML document is read (docs/design/catalogd.md#documents-of-a-file).
     pub unread: Option<usize>,
 }
 
 impl Meta {
-    /// An object from JSON text.
+    /// Parses an object from JSON text.
     ///
     /// # Errors
-    /// What is no object, has keys that differ in case only, or a selector field that is no string.
+    /// The text is not an object, has keys that differ only in case, or a selector field that is not a string.
     pub fn from_json(json: &[u8]) -> Result<Self, MetaError> {
         decode(json, Notation::Json).map_err(|error| MetaError::Document {
             position: olm_yaml::Position::default(),
@@ -44,10 +44,10 @@ impl Meta {
     }
 }
 
-/// Why a file cannot be read as catalog content.
+/// Failure to read a file as catalog content.
 pub type MetaError = StreamError;
 
-/// Reads the metas of one file, one at a time.
+/// Iterator over the metas of one file.
 pub struct MetaReader<R> {
     stream: Stream<R>,
     file: Arc<Path>,
@@ -59,7 +59,7 @@ impl<R: Read> MetaReader<R> {
         Self::named(Path::new(""), file, limits)
     }
 
-    /// Starts reading the file at `path`, which the metas name as their origin.
+    /// Starts reading the file at `path`, which becomes the origin of the metas.
     pub fn named(path: &Path, file: R, limits: Limits) -> Self {
         Self { stream: Stream::new(file, limits), file: Arc::from(path) }
     }
@@ -68,7 +68,7 @@ impl<R: Read> MetaReader<R> {
 impl<R: Read> Iterator for MetaReader<R> {
     type Item = Result<Meta, MetaError>;
 
-    /// After an error the reader must not be used again.
+    /// Next meta. After an error the reader must not be used again.
     fn next(&mut self) -> Option<Self::Item> {
         let meta = self.stream.next(decode).transpose()?;
         let origin = Origin::new(Arc::clone(&self.file), self.stream.position());
@@ -77,8 +77,8 @@ impl<R: Read> Iterator for MetaReader<R> {
     }
 }
 
-/// Reads all metas of `file` into `sink`. Empty YAML documents are handed on as well: they store nothing, but typed
-/// readers refuse them.
+/// Reads all metas of `file` into `sink`. Empty YAML documents are passed on as well: they store nothing, but typed
+/// readers reject them.
 pub fn read_metas<E: From<MetaError>>(
     file: impl Read,
     limits: Limits,
@@ -112,14 +112,14 @@ fn decode(json: &[u8], notation: Notation) -> Result<Meta, DecodeError> {
     Ok(Meta { schema, package, name, blob, origin: Origin::default(), unread: None })
 }
 
-/// The members of the object by folded key.
+/// Members of the object, sorted by folded key.
 ///
 /// # Errors
-/// Keys that fold to the same text, whatever keys they are.
+/// Keys that fold to the same text, including unknown keys.
 fn folded_keys(object: &Canonical) -> Result<Vec<(String, &Member)>, String> {
     let mut keys: Vec<(String, &Member)> =
         object.members.iter().map(|member| (fold(&object.key(member)), member)).collect();
-    keys.sort_by(|a, b| a.0.cmp(&b.0)); // stable: members of one key stay sorted by their spelling
+    keys.sort_by(|a, b| a.0.cmp(&b.0)); // stable: members of one key remain sorted by their spelling
     let problems: Vec<String> = keys
         .chunk_by(|a, b| a.0 == b.0)
         .filter(|same| same.len() > 1)
@@ -151,12 +151,13 @@ fn field(object: &Canonical, keys: &[(String, &Member)], name: &str) -> Result<S
     })
 }
 
-/// Unicode case folding: keys are the same if their folded texts are.
+/// Unicode case folding. Keys are equal if their folded texts are.
 pub(crate) fn fold(key: &str) -> String {
     if key.is_ascii() {
         return key.to_ascii_lowercase();
     }
-    // Lower case first finds the letters that are nobody's lower case; upper case joins those that share one.
+    // Lower case first normalizes letters that no lower-case mapping produces. Upper case then unifies letters that
+    // share one.
     let folded = key.chars().flat_map(|c| {
         let dotless = (c == 'ı').then_some(c);
         let upper = (c != 'ı').then(|| c.to_lowercase().flat_map(char::to_uppercase));

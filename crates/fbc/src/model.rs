@@ -1,9 +1,9 @@
-//! The content of one package, typed as the resolver needs it (docs/design/catalogd.md#schemas,
+//! Typed content of one package, as the resolver needs it (docs/design/catalogd.md#schemas,
 //! docs/design/catalogd.md#typed-model, docs/design/resolution.md#package-content,
 //! docs/design/resolution.md#fetch-errors).
 //!
-//! Reading is lenient as in the reference: field names match whatever their case, unknown fields and missing fields are
-//! no error, nothing is checked against anything else.
+//! Parsing is as lenient as upstream: field names are case-insensitive, unknown and missing fields are accepted,
+//! and objects are not checked against each other.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -16,96 +16,96 @@ use serde_json::value::RawValue;
 
 use crate::{SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_DEPRECATIONS, SCHEMA_PACKAGE};
 
-/// All that a catalog says about one package. Empty when the catalog does not have the package.
+/// Content of one package. Empty if the catalog does not have the package.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PackageContent {
-    /// The `olm.package` object, normally one.
+    /// `olm.package` objects, normally one.
     pub packages: Vec<Package>,
-    /// The `olm.channel` objects.
+    /// `olm.channel` objects.
     pub channels: Vec<Channel>,
-    /// The `olm.bundle` objects.
+    /// `olm.bundle` objects.
     pub bundles: Vec<Bundle>,
-    /// The `olm.deprecations` objects, at most one.
+    /// `olm.deprecations` objects, at most one.
     pub deprecations: Vec<Deprecation>,
-    /// How many objects of other schemas there are.
+    /// Number of objects with other schemas.
     pub others: usize,
 }
 
-/// An `olm.package` object.
+/// `olm.package` object.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Package {
     /// Name of the package.
     pub name: String,
-    /// Name of the channel that is meant when none is asked for; may be empty.
+    /// Name of the default channel. May be empty.
     pub default_channel: String,
-    /// What the package is, for people.
+    /// Description for users.
     pub description: String,
-    /// Further statements.
+    /// Properties of the package.
     pub properties: Vec<Property>,
 }
 
-/// An `olm.channel` object: the update edges between bundles.
+/// `olm.channel` object: the update edges between bundles.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Channel {
     /// Name of the channel.
     pub name: String,
-    /// The package it belongs to.
+    /// Package of the channel.
     pub package: String,
-    /// The bundles of the channel with the edges that lead to them.
+    /// Bundles of the channel with their incoming edges.
     pub entries: Vec<ChannelEntry>,
-    /// Further statements.
+    /// Properties of the channel.
     pub properties: Vec<Property>,
 }
 
-/// A bundle in a channel.
+/// Bundle in a channel.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ChannelEntry {
     /// Name of the bundle.
     pub name: String,
-    /// Name of the bundle that this one follows; empty for none. It need not exist.
+    /// Name of the bundle that this one replaces, or empty. It need not exist.
     pub replaces: String,
-    /// Names of bundles that this one may follow and that need not be installed on the way.
+    /// Names of bundles that this one may replace and that upgrades may skip.
     pub skips: Vec<String>,
-    /// Range of versions that this one may follow, in the blang dialect (docs/design/resolution.md#versions); empty for
-    /// none.
+    /// Range of versions that this one may replace, in the blang dialect (docs/design/resolution.md#versions), or
+    /// empty.
     pub skip_range: String,
 }
 
-/// An `olm.bundle` object.
+/// `olm.bundle` object.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Bundle {
     /// Name of the bundle.
     pub name: String,
-    /// The package it belongs to.
+    /// Package of the bundle.
     pub package: String,
     /// Image reference of the bundle.
     pub image: String,
-    /// Statements about the bundle, among them its version.
+    /// Properties of the bundle, including its version.
     pub properties: Vec<Property>,
     /// Images that the bundle uses.
     pub related_images: Vec<RelatedImage>,
 }
 
-/// An image used by a bundle.
+/// Image used by a bundle.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RelatedImage {
-    /// Role of the image; may be empty.
+    /// Role of the image. May be empty.
     pub name: String,
     /// Image reference.
     pub image: String,
 }
 
-/// A statement about a bundle, channel or package.
+/// Property of a bundle, channel or package.
 #[derive(Debug, Clone)]
 pub struct Property {
-    /// Kind of statement, such as `olm.gvk`.
+    /// Type of the property, such as `olm.gvk`.
     pub kind: String,
-    /// The statement as JSON text; `null` when absent.
+    /// Value as JSON text. `null` if absent.
     pub value: Box<RawValue>,
 }
 
 impl Property {
-    /// Reads the value as a type.
+    /// Deserializes the value.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_str(self.value.get())
     }
@@ -123,34 +123,34 @@ impl Default for Property {
     }
 }
 
-/// An `olm.deprecations` object.
+/// `olm.deprecations` object.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Deprecation {
-    /// The package it speaks of.
+    /// Package that the deprecations apply to.
     pub package: String,
-    /// What is deprecated.
+    /// Deprecated objects.
     pub entries: Vec<DeprecationEntry>,
 }
 
-/// A deprecated package, channel or bundle.
+/// Deprecated package, channel or bundle.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DeprecationEntry {
-    /// What is deprecated.
+    /// Deprecated object.
     pub reference: Reference,
-    /// Why, and what to do, for people.
+    /// Reason and advice for users.
     pub message: String,
 }
 
-/// Names an object of a package.
+/// Reference to an object of a package.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reference {
     /// Schema of the object.
     pub schema: String,
-    /// Its name; empty for the package itself.
+    /// Name of the object. Empty for the package itself.
     pub name: String,
 }
 
-/// Why the content of a package cannot be used.
+/// Failure to use the content of a package.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
     /// An object of a known schema does not have the right shape.
@@ -158,12 +158,12 @@ pub enum ModelError {
     Parse {
         /// `package`, `channel`, `bundle` or `deprecation`.
         what: &'static str,
-        /// Name of the object; that of its package where it has none.
+        /// Name of the object, or of its package if it has none.
         name: String,
-        /// What is wrong.
+        /// The fault.
         cause: serde_json::Error,
     },
-    /// A line that is no object with string fields `schema`, `package` and `name`.
+    /// A line that is not an object with string fields `schema`, `package` and `name`.
     #[error("{}", excerpt(&.0.to_string()))]
     Meta(serde_json::Error),
     /// An object without schema.
@@ -171,7 +171,7 @@ pub enum ModelError {
     NoSchema(String),
 }
 
-/// The fields that say what an object is.
+/// Identifying fields of an object.
 #[derive(Default)]
 struct Head {
     schema: String,
@@ -180,10 +180,10 @@ struct Head {
 }
 
 impl PackageContent {
-    /// Reads the objects of `package` from the lines of a catalog; objects of other packages are left out.
+    /// Parses the objects of `package` from the lines of a catalog. Objects of other packages are skipped.
     ///
-    /// Of several objects with the same schema and name the last one counts, as does the last `olm.deprecations`
-    /// (docs/design/resolution.md#package-content). Channels, bundles and so on are sorted by name.
+    /// Of several objects with the same schema and name the last one wins, likewise the last `olm.deprecations`
+    /// (docs/design/resolution.md#package-content). The lists are sorted by name.
     ///
     /// # Errors
     /// The first object of the package that does not have the shape of its schema.
@@ -228,7 +228,7 @@ impl PackageContent {
         Ok(())
     }
 
-    /// Whether the catalog has nothing about the package; an `olm.package` object is not required.
+    /// `true` if the catalog has no object of the package. An `olm.package` object is not required.
     pub fn is_empty(&self) -> bool {
         self.packages.is_empty()
             && self.channels.is_empty()
@@ -238,13 +238,13 @@ impl PackageContent {
     }
 }
 
-/// An object whose fields are found whatever the case of their names.
+/// Object with case-insensitive field names.
 trait Fields: Default {
-    /// Reads the value of `field` if the object has such a field; says whether it has.
+    /// Reads the value of `field`. Returns `false` if the object has no such field.
     fn read<'de, A: MapAccess<'de>>(&mut self, field: &str, map: &mut A) -> Result<bool, A::Error>;
 }
 
-/// Deserializes [`Fields`]; `null` is an object without fields.
+/// Deserializes [`Fields`]. `null` is an object without fields.
 struct FieldsVisitor<T>(T);
 
 impl<'de, T: Fields> Visitor<'de> for FieldsVisitor<T> {
@@ -268,7 +268,7 @@ impl<'de, T: Fields> Visitor<'de> for FieldsVisitor<T> {
     }
 }
 
-/// A value that `null` leaves unset.
+/// Reads a value. `null` leaves the field unset.
 fn value<'de, T: Deserialize<'de> + Default, A: MapAccess<'de>>(
     map: &mut A,
     field: &mut T,
@@ -279,7 +279,7 @@ fn value<'de, T: Deserialize<'de> + Default, A: MapAccess<'de>>(
     Ok(true)
 }
 
-/// A list of texts; `null` in it is an empty one.
+/// Reads a list of strings. A `null` item becomes an empty string.
 fn texts<'de, A: MapAccess<'de>>(map: &mut A, field: &mut Vec<String>) -> Result<bool, A::Error> {
     let mut texts: Vec<Option<String>> = Vec::new();
     value(map, &mut texts)?;

@@ -1,4 +1,4 @@
-//! Where an object of a catalog was written.
+//! Position of an object in the files of a catalog.
 
 use std::{
     fmt,
@@ -8,10 +8,11 @@ use std::{
 
 use olm_yaml::Position;
 
-/// File, document and line. Printed as `foo/catalog.yaml:41: document 3`, without a file as `line 41: document 3`.
+/// File, document and line. Printed as `foo/catalog.yaml:41: document 3`, or without a file as `line 41: document
+/// 3`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Origin {
-    /// The file relative to the root of the catalog; empty where the reader was not told.
+    /// File relative to the root of the catalog. Empty if unknown to the reader.
     pub file: Arc<Path>,
     /// Number of the document in the file, from 1.
     pub document: usize,

@@ -1,23 +1,24 @@
-//! Which metas a filtered query returns (docs/design/catalogd.md#index, docs/design/catalogd.md#metas).
+//! Selection of metas by a filtered query (docs/design/catalogd.md#index, docs/design/catalogd.md#metas).
 
-/// Exact, case-sensitive values of the three fields that a query may name; empty means any.
+/// Exact, case-sensitive values of the three fields that a query can filter by. Empty matches any value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selector {
-    /// Wanted schema.
+    /// Schema to match.
     pub schema: String,
-    /// Wanted package.
+    /// Package to match.
     pub package: String,
-    /// Wanted name.
+    /// Name to match.
     pub name: String,
 }
 
 impl Selector {
-    /// Whether the query asks for the whole catalog.
+    /// `true` if the query selects the whole catalog.
     pub fn selects_all(&self) -> bool {
         self.schema.is_empty() && self.package.is_empty() && self.name.is_empty()
     }
 
-    /// Whether the query returns a meta with these fields. A meta without schema is only part of the whole catalog.
+    /// `true` if the query returns a meta with these fields. A meta without schema is returned only with the whole
+    /// catalog.
     pub fn matches(&self, schema: &str, package: &str, name: &str) -> bool {
         let wanted = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
         self.selects_all()
@@ -33,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_compared_exactly_and_together() {
+    fn selector_matches_all_fields_exactly() {
         let cases = [
             (("", "", ""), ("", "p", "n"), true),
             (("", "p", ""), ("", "p", "n"), false), // no schema

@@ -1,5 +1,5 @@
-//! The shapes of the objects that have one: which fields of which types, in which order they are written
-//! (docs/design/catalogd.md#schemas, docs/design/catalogd.md#property-types), and what is said of a value of another
+//! Shapes of the known objects: fields, their types, and the order in which they are written
+//! (docs/design/catalogd.md#schemas, docs/design/catalogd.md#property-types), with the error for a value of another
 //! type.
 
 use std::{borrow::Cow, str::FromStr};
@@ -14,43 +14,40 @@ use serde_json::value::RawValue;
 use crate::{json, meta::fold};
 use Shape::{Any, Bytes, Int, Int32, List, Object, Objects, Optional, Text, Texts, Truth};
 
-/// What a value may be; `null` is always allowed and leaves the value unset.
+/// Allowed type of a value. `null` is always allowed and leaves the value unset.
 #[derive(Debug)]
 pub(crate) enum Shape {
     Text,
     Truth,
     Int,
     Int32,
-    /// Text that is base64, or a list of numbers.
+    /// Base64 text, or a list of numbers.
     Bytes,
-    /// Anything.
     Any,
-    /// An object whose values are text.
+    /// Object with string values.
     Texts,
-    /// A list.
     List(&'static Self),
-    /// A list of objects.
+    /// List of objects.
     Objects(&'static Structure),
     Object(&'static Structure),
-    /// An object that may be absent.
+    /// Object that may be absent.
     Optional(&'static Structure),
 }
 
-/// An object with known fields.
+/// Object with known fields.
 #[derive(Debug)]
 pub(crate) struct Structure {
-    /// Name of the type in the reference's messages.
+    /// Name of the type in upstream messages.
     pub(crate) name: &'static str,
-    /// In the order in which they are written.
+    /// Fields in the order in which they are written.
     pub(crate) fields: &'static [Field],
 }
 
-/// A field of a [`Structure`].
 #[derive(Debug)]
 pub(crate) struct Field {
     pub(crate) name: &'static str,
     pub(crate) shape: Shape,
-    /// Whether it is written when it is empty.
+    /// `true` if the field is written even when empty.
     pub(crate) always: bool,
 }
 
@@ -151,7 +148,7 @@ pub(crate) const DEPRECATIONS: Structure = structure(
     ],
 );
 
-/// The structure of a known schema.
+/// Structure of a known schema.
 pub(crate) fn of_schema(schema: &str) -> Option<&'static Structure> {
     match schema {
         crate::SCHEMA_PACKAGE => Some(&PACKAGE),
@@ -164,7 +161,7 @@ pub(crate) fn of_schema(schema: &str) -> Option<&'static Structure> {
 
 const GVK_FIELDS: &[Field] = &[always("group", Text), always("kind", Text), always("version", Text)];
 
-/// The structure of the value of a typed property.
+/// Structure of the value of a known property type.
 pub(crate) fn of_property(kind: &str) -> Option<&'static Structure> {
     const PACKAGE: Structure = structure(
         "property.Package",
@@ -279,7 +276,7 @@ const CSV_METADATA: Structure = structure(
 );
 
 impl Shape {
-    /// Name of the type in the reference's messages.
+    /// Name of the type in upstream messages.
     fn type_name(&self) -> Cow<'static, str> {
         match self {
             Self::Text => "string".into(),
@@ -297,7 +294,7 @@ impl Shape {
 }
 
 impl Structure {
-    /// The field that a key names, whatever its case.
+    /// Field with this key. Case-insensitive, but an exact match is preferred.
     pub(crate) fn field(&self, key: &str) -> Option<&Field> {
         let exact = self.fields.iter().find(|field| field.name == key);
         exact.or_else(|| {
@@ -306,10 +303,10 @@ impl Structure {
         })
     }
 
-    /// Checks the types of a value; in `strict` form also that every field is known and stands there once.
+    /// Checks the types of a value. In `strict` form also rejects unknown and duplicate fields.
     ///
     /// # Errors
-    /// The first problem, in the words of the reference's JSON decoder.
+    /// The first fault, in the words of Go's JSON decoder.
     pub(crate) fn check(&self, value: &RawValue, strict: bool) -> Result<(), String> {
         Check { strict, structure: "", path: Vec::new() }.object(value, self)
     }
@@ -317,7 +314,7 @@ impl Structure {
 
 struct Check {
     strict: bool,
-    /// The structure that the last field of the path belongs to.
+    /// Structure that contains the last field of the path.
     structure: &'static str,
     path: Vec<&'static str>,
 }
@@ -404,7 +401,7 @@ impl Check {
     }
 }
 
-/// The bytes of a string of standard base64 with padding, in which line ends are skipped, or of a list of numbers.
+/// Decodes standard base64 with padding, ignoring line ends, or a list of numbers.
 pub(crate) fn decode_base64(value: &RawValue) -> Result<Vec<u8>, String> {
     const LENIENT: GeneralPurpose = GeneralPurpose::new(
         &alphabet::STANDARD,
@@ -421,8 +418,8 @@ pub(crate) fn decode_base64(value: &RawValue) -> Result<Vec<u8>, String> {
     LENIENT.decode(&compact).map_err(refused)
 }
 
-/// Where text that is no base64 is wrong, as the reference counts: where a group of four that has no end begins, the
-/// byte that must not stand there otherwise.
+/// Offset of the fault in invalid base64, counted as in Go: the start of an incomplete group of four, otherwise the
+/// unexpected byte.
 fn base64_fault(text: &[u8]) -> usize {
     let mut bytes = text.iter().enumerate().filter(|(_, byte)| !matches!(byte, b'\r' | b'\n'));
     let mut group = 0;

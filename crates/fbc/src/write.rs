@@ -1,9 +1,10 @@
-//! Writing catalogs, as one stream or as a folder with one directory for each package
+//! Writer of catalogs, as one stream or as a folder with one directory for each package
 //! (docs/design/catalogd.md#writing-catalogs).
 //!
-//! JSON has the bytes that opm writes: known schemas in the order of their fields with the empty ones left out, all
-//! other objects and values as they are, four spaces of indent. Fields that a known schema does not have are kept, at
-//! the end; opm drops them. YAML has sorted keys; its quoting is ours, and reads back as the same values.
+//! JSON output has the same bytes as opm's: known schemas in the order of their fields without the empty ones, all
+//! other objects and values unchanged, indented by four spaces. Unknown fields of a known schema are kept at the
+//! end, while opm drops them. YAML output has sorted keys. Its quoting differs from opm's, but reads back as the
+//! same values.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -18,17 +19,17 @@ use crate::{
     write_yaml,
 };
 
-/// How a catalog is written.
+/// Output format of a catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// Objects one after the other, indented by four spaces.
+    /// Concatenated objects, indented by four spaces.
     Json,
     /// Documents, each after a line `---`.
     Yaml,
 }
 
 impl Form {
-    /// Name of the files of a catalog folder.
+    /// Name of the files in a catalog folder.
     pub fn file_name(self) -> &'static str {
         match self {
             Self::Json => "catalog.json",
@@ -37,49 +38,50 @@ impl Form {
     }
 }
 
-/// Why a catalog cannot be written.
+/// Failure to write a catalog.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The name of a package cannot be the name of a directory.
+    /// The name of a package is not usable as a directory name.
     #[error("invalid package name {}: must be a single local path element", quote(.0))]
     PackageName(String),
-    /// An object whose line is no JSON.
+    /// The line of an object is not JSON.
     #[error("object {} of schema {}: {cause}", quote(name), quote(schema))]
     Object {
-        /// Its schema.
+        /// Schema of the object.
         schema: String,
-        /// Its name.
+        /// Name of the object.
         name: String,
-        /// What is wrong.
+        /// The fault.
         cause: serde_json::Error,
     },
-    /// The output.
+    /// Failure of the output.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// A file of a catalog folder.
+/// File of a catalog folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CatalogFile {
-    /// Relative to the root of the folder.
+    /// Path relative to the root of the folder.
     pub path: PathBuf,
-    /// Its bytes.
+    /// Content.
     pub content: Vec<u8>,
 }
 
-/// Writes a catalog as one stream: packages sorted by name, in each its package, its channels and bundles by name, other
-/// objects by schema, its deprecations; then what belongs to no package. Empty documents are left out.
+/// Writes a catalog as one stream: packages sorted by name, in each its package, its channels and bundles by name,
+/// other objects by schema, its deprecations. Objects without package come last. Empty documents are omitted.
 ///
 /// # Errors
-/// Output that fails, and an object that is no JSON.
+/// Failure of the output, or an object that is not JSON.
 pub fn write(metas: Vec<Meta>, form: Form, out: &mut impl Write) -> Result<(), WriteError> {
     sorted(metas).iter().try_for_each(|meta| write_meta(meta, form, out))
 }
 
-/// A catalog as the files of a folder: one directory for each package, a file in the root for what belongs to none.
+/// Writes a catalog as the files of a folder: one directory for each package, and a file in the root for objects
+/// without package.
 ///
 /// # Errors
-/// A package whose name is not a single path element, and an object that is no JSON.
+/// A package whose name is not a single path element, or an object that is not JSON.
 pub fn catalog_files(metas: Vec<Meta>, form: Form) -> Result<Vec<CatalogFile>, WriteError> {
     let mut files = Vec::new();
     for metas in sorted(metas).chunk_by(|a, b| owner(a) == owner(b)) {
@@ -95,7 +97,7 @@ pub fn catalog_files(metas: Vec<Meta>, form: Form) -> Result<Vec<CatalogFile>, W
     Ok(files)
 }
 
-/// The package that an object belongs to; empty for none.
+/// Package of an object, or empty.
 fn owner(meta: &Meta) -> &str {
     if meta.schema == SCHEMA_PACKAGE { &meta.name } else { &meta.package }
 }
@@ -106,7 +108,7 @@ fn sorted(mut metas: Vec<Meta>) -> Vec<Meta> {
     metas
 }
 
-/// What objects are sorted by; equal ones keep their order.
+/// Sort key of an object. Objects with equal keys keep their order.
 fn place(meta: &Meta) -> (bool, &str, u8, &str) {
     let owner = owner(meta);
     let (rank, key) = match meta.schema.as_str() {
@@ -135,7 +137,7 @@ fn write_meta(meta: &Meta, form: Form, out: &mut impl Write) -> Result<(), Write
     Ok(())
 }
 
-/// Appends an object with its known fields in their order, then the unknown ones in theirs.
+/// Appends an object: known fields in schema order, then the unknown ones in their own.
 fn in_order(members: &[Member<'_>], structure: &Structure, out: &mut String) {
     out.push('{');
     let mut separator = "";
@@ -158,7 +160,7 @@ fn in_order(members: &[Member<'_>], structure: &Structure, out: &mut String) {
     out.push('}');
 }
 
-/// Appends a value; an absent one as the empty value of its type.
+/// Appends a value, or the empty value of its type if absent.
 fn write_value(value: Option<&RawValue>, shape: &Shape, out: &mut String) {
     match (value, shape) {
         (Some(value), Shape::Object(structure) | Shape::Optional(structure)) => match json::members(value) {
@@ -186,7 +188,7 @@ fn write_list(list: &RawValue, item: &Shape, out: &mut String) {
     out.push(']');
 }
 
-/// JSON text with every member and item on a line of its own, and a line feed at the end.
+/// JSON text with every member and item on its own line, and a final line feed.
 fn indented(text: &str) -> String {
     let mut out = String::with_capacity(text.len() * 2);
     let mut depth = 0_usize;

@@ -1,4 +1,4 @@
-//! JSON as a YAML document that every reader of YAML 1.1 and 1.2 understands alike.
+//! JSON as a YAML document that YAML 1.1 and 1.2 parsers read identically.
 
 use olm_version::is_hidden;
 use olm_yaml::json::write_string;
@@ -6,9 +6,9 @@ use serde_json::value::RawValue;
 
 use crate::json;
 
-/// Collections inside of so many others are written as JSON, which is YAML too.
+/// Nesting depth from which collections are written as JSON, which is valid YAML.
 const MAX_DEPTH: usize = 64;
-/// Readers take a key on one line only up to 1024 characters.
+/// Longest key written on its line. Parsers accept at most 1024 characters.
 const MAX_KEY: usize = 1000;
 
 /// Writes JSON text as a document with sorted keys, after a line `---`.
@@ -26,8 +26,8 @@ pub(crate) fn document(text: &str) -> Result<String, serde_json::Error> {
     Ok(out)
 }
 
-/// Appends a collection, an item or member on each line; false for anything that is written on the line of its key.
-/// `started` says that the first line has its indent.
+/// Appends a non-empty collection with an item or member on each line. Returns `false` for any other value, which
+/// belongs on the line of its key. `started` states that the first line is already indented.
 fn block(value: &RawValue, indent: usize, depth: usize, mut started: bool, out: &mut String) -> bool {
     if depth >= MAX_DEPTH {
         return false;
@@ -45,7 +45,7 @@ fn block(value: &RawValue, indent: usize, depth: usize, mut started: bool, out: 
             out.push_str(&format!("{before}{key}{between}"));
             let at = out.len();
             out.push('\n');
-            // Lists stand below their key without further indent.
+            // Lists below a key have no further indent.
             let inner = if value.get().starts_with('[') { indent } else { indent + 2 };
             if !block(value, inner, depth + 1, false, out) {
                 out.truncate(at);
@@ -70,10 +70,10 @@ fn block(value: &RawValue, indent: usize, depth: usize, mut started: bool, out: 
     false
 }
 
-/// Appends a value that begins on the line of its key, without the line feed at its end.
+/// Appends a value that starts on the line of its key, without a final line feed.
 fn inline(value: &RawValue, indent: usize, out: &mut String) {
     let Some(text) = json::text(value) else {
-        // Minus zero without a point would be read as the integer.
+        // Without a point, minus zero would be parsed as the integer.
         return out.push_str(&if value.get() == "-0" { "-0.0".to_owned() } else { printable(value.get()) });
     };
     if !is_literal(&text) {
@@ -94,7 +94,7 @@ fn inline(value: &RawValue, indent: usize, out: &mut String) {
     }
 }
 
-/// Whether a text is written line by line after `|`.
+/// `true` if a text is written line by line after `|`.
 fn is_literal(text: &str) -> bool {
     text.contains('\n')
         && !text.starts_with([' ', '\t', '\n'])
@@ -102,7 +102,7 @@ fn is_literal(text: &str) -> bool {
         && !text.contains(must_be_escaped)
 }
 
-/// A text on one line, in quotes unless nobody can take it for something else.
+/// Text on one line, quoted unless it is unambiguous.
 fn scalar(text: &str) -> String {
     if is_plain(text) {
         return text.to_owned();
@@ -126,7 +126,7 @@ fn is_plain(text: &str) -> bool {
         && !WORDS.contains(&text.to_ascii_lowercase().as_str())
 }
 
-/// Three numbers with points between them and perhaps more behind: no number, date or time in any dialect.
+/// `true` for three numbers separated by points, and an optional suffix: not a number, date or time in any dialect.
 fn is_version(text: &str) -> bool {
     let mut parts = text.splitn(3, '.');
     let mut number =
@@ -134,12 +134,13 @@ fn is_version(text: &str) -> bool {
     number() && number() && parts.next().is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// Characters that YAML forbids, or takes for a line break, and those that change how a terminal shows others.
+/// `true` for characters that YAML forbids or treats as a line break, and those that change how a terminal shows
+/// others.
 fn must_be_escaped(c: char) -> bool {
     is_hidden(c) || matches!(c, '\u{FFFE}' | '\u{FFFF}')
 }
 
-/// JSON text with escapes for what YAML does not take as it is, and a terminal should not.
+/// Escapes characters in JSON text that are unsafe in YAML or on a terminal.
 pub(crate) fn printable(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {

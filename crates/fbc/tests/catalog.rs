@@ -20,12 +20,12 @@ fn lines<const N: usize>(files: &[(&str, &str); N]) -> Result<String, String> {
 }
 
 #[test]
-fn folders() {
+fn folder_is_loaded_in_walk_order_without_ignored_files() {
     // Case catalogd-1
     let walk = [("a.txt", "schema: 2"), ("b.yaml", "schema: '4'"), ("B/x", "schema: b"), ("b/z.yaml", "{}")];
     let order = [("a.txt", "s: 2"), ("b.yaml", "s: 4"), ("B/x", "s: 1"), ("b/z.yaml", "s: 3")];
     assert_eq!(lines(&order).unwrap(), "{\"s\":1}\n{\"s\":2}\n{\"s\":3}\n{\"s\":4}\n");
-    // The first bad file decides.
+    // The first invalid file determines the error.
     let expected = "a.txt:1: document 1: error unmarshaling JSON: while decoding JSON: \
                     expected value for key \"schema\" to be a string, got 2";
     assert_eq!(lines(&walk).unwrap_err(), expected);
@@ -42,31 +42,31 @@ fn folders() {
 }
 
 #[test]
-fn a_folder_has_a_limit() {
+fn folder_over_entry_limit_is_rejected() {
     let folder = Files::from([("a", ""), ("b/c", "")]);
     let limits = Limits { entries: 2, ..Limits::default() };
     let loaded = load::<LoadError>(&folder, &limits, &mut |_| Ok(()));
     assert_eq!(loaded.unwrap_err().to_string(), "folder holds more than 2 files and directories");
 }
 
-/// Why a catalog of one file does not load.
+/// Error of loading a catalog with one file.
 fn refusal(file: &str) -> String {
     lines(&[("catalog.yaml", file)]).unwrap_err()
 }
 
 #[test]
-fn errors_name_file_line_and_document() {
+fn load_error_names_file_line_and_document() {
     let typed = "error unmarshaling JSON: while decoding JSON: ";
     let cases = [
-        // Where the reader knows the line, that of the problem.
+        // The line of the fault, if the parser reports it.
         ("a: 1\n---\n# x\nb: 1\nc: [\n", "5: document 2: error converting YAML to JSON: yaml: line "),
         ("a: 1\n--- foo\n", "2: document 1: invalid Yaml document separator: foo"),
         ("{\"a\":1}\n{\"a\":2}\n\n{\n  \"b\": 1\n  x\n}", "6: document 3: invalid character 'x'"),
-        // Else that of the document.
+        // Otherwise the first line of the document.
         ("a: 1\n---\nb: 1\nschema: 7\n", &format!("3: document 2: {typed}expected value for key")),
         ("a: 1\n---\n\n--- # only a comment\nb: 1\nB: 2\n", &format!("5: document 3: {typed}duplicate keys")),
         ("{\"a\":1}{\"a\":2}\n\n{\"schema\":1}", "3: document 3: expected value for key"),
-        // JSON that goes on as YAML and is neither: the place where it is no JSON.
+        // JSON followed by YAML that is invalid as either: the position at which it stops being JSON.
         ("{\"a\":1}\n---\n[1]\n", "2: document 2: json: offset 10: "),
     ];
     for (file, expected) in cases {
@@ -79,7 +79,7 @@ fn errors_name_file_line_and_document() {
 }
 
 #[test]
-fn errors_quote_the_start_of_long_texts_only() {
+fn errors_quote_only_the_start_of_long_texts() {
     let long = "n".repeat(100_000);
     for file in [
         format!("a: *{long}"),
@@ -112,8 +112,8 @@ fn errors_quote_the_start_of_long_texts_only() {
 }
 
 #[test]
-fn s0_1_and_s0_2_positions() {
-    // S0-1: the range must be quoted.
+fn unquoted_range_and_unindented_message_are_located() {
+    // Case seeds-s0-1: the range must be quoted.
     let channel = |range: &str| {
         format!(
             "---\nschema: olm.package\nname: p\n---\nschema: olm.channel\nentries:\n- name: a\n  skipRange: {range}\n"
@@ -125,7 +125,7 @@ fn s0_1_and_s0_2_positions() {
         found.starts_with("catalog.yaml:8: document 2: error converting YAML to JSON: yaml: "),
         "{found}"
     );
-    // S0-2: the text of a message must be indented.
+    // Case seeds-s0-2: the text of a message must be indented.
     let deprecations = |margin: &str| {
         format!(
             "schema: olm.deprecations\nentries:\n- message: |\n{margin}Use another.\n  reference: {{schema: olm.package}}\n"
@@ -141,7 +141,7 @@ fn s0_1_and_s0_2_positions() {
 }
 
 #[test]
-fn metas_know_their_origin() {
+fn metas_record_their_origin() {
     let mut found = Vec::new();
     let file = "\n\nschema: a\n---\n---\n# x\nschema: b\n";
     let json = "\n {\"schema\":\"c\"}\n\n{\"schema\":\"d\",\n\"x\":1} {\"schema\":\"e\"}";
@@ -163,7 +163,7 @@ fn metas_know_their_origin() {
     assert_eq!(reader.next().unwrap().unwrap().origin.to_string(), "line 1: document 1");
 }
 
-/// The stored lines of a file, joined by blanks, or the error.
+/// Stored lines of a file, joined by spaces, or the error.
 fn stored(file: &str) -> String {
     let metas: Result<Vec<Meta>, _> = MetaReader::new(file.as_bytes(), olm_yaml::Limits::default()).collect();
     match metas {
@@ -176,7 +176,7 @@ fn stored(file: &str) -> String {
 }
 
 #[test]
-fn files() {
+fn file_documents_are_canonicalized_or_rejected() {
     let yaml = "error unmarshaling JSON: while decoding JSON: ";
     let cases = [
         // Case catalogd-6
@@ -194,7 +194,7 @@ fn files() {
         (r#"{"z":1.0,"b":"<&>","schema":"a"}"#, r#"{"b":"<&>","schema":"a","z":1}"#),
         // Case catalogd-11
         ("schema: a\nx: yes\ny: 1\no: 017", r#"{"o":15,"schema":"a","true":1,"x":true}"#),
-        // A single JSON value that is not YAML either: the JSON error, with its place in the file.
+        // A single JSON value that is not YAML either: the JSON error with its position in the file.
         ("{\"a\":1}\n}", "json: offset 9: invalid character '}' looking for beginning of value"),
         (r#"{"a":1,"a":2,"A":3}"#, "duplicate keys for key \"a\": [A a]"),
         (
@@ -210,7 +210,7 @@ fn files() {
 }
 
 #[test]
-fn selector_fields() {
+fn selector_fields_are_extracted_from_metas() {
     let file = br#"{"Schema":"s","PACKAGE":"p\u00e9","name":"n","x":{"name":"y"}} null {}"#;
     let metas: Result<Vec<Meta>, _> = MetaReader::new(&file[..], olm_yaml::Limits::default()).collect();
     let found: Vec<_> =
@@ -225,7 +225,7 @@ fn selector_fields() {
 }
 
 #[test]
-fn content_of_a_package() {
+fn package_content_is_read_leniently_and_last_object_wins() {
     let catalog = [
         r#"{"schema":"olm.package","Name":"foo","DEFAULTCHANNEL":"a","properties":[{"type":"x","value":1}]}"#,
         r#"{"schema":"olm.channel","package":"foo","name":"a","entries":[{"name":"b1","replaces":"b0","skips":["c"],"skipRange":"<1"},{"name":"b2","skips":null}]}"#,
@@ -250,7 +250,7 @@ fn content_of_a_package() {
         (&["c".to_owned()][..], 0)
     );
     let images: Vec<_> = content.bundles.iter().map(|bundle| bundle.image.as_str()).collect();
-    assert_eq!(images, ["new", "i2"]); // of equal names the last
+    assert_eq!(images, ["new", "i2"]); // the last of equal names
     assert_eq!(content.bundles[1].related_images[0].image, "r");
     let values: Vec<_> =
         content.bundles[0].properties.iter().map(|p| (p.kind.as_str(), p.value.get())).collect();
@@ -286,7 +286,7 @@ proptest! {
     }
 
     #[test]
-    fn no_file_panics(file in prop::collection::vec(any::<u8>(), 0..100)) {
+    fn any_file_parses_without_panic(file in prop::collection::vec(any::<u8>(), 0..100)) {
         let metas: Result<Vec<Meta>, _> = MetaReader::new(file.as_slice(), olm_yaml::Limits::default()).collect();
         let _ = metas;
         let _ = PackageContent::from_metas("", [file.as_slice()]);

@@ -1,5 +1,5 @@
-//! A real catalog: it loads, its stored form is a fixed point, it is valid, it can be written, and packages can be read
-//! from it.
+//! Real catalog: it loads, its stored form is a fixed point, it is valid, it can be written, and packages can be
+//! read from it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +9,7 @@ use olm_fbc::{Form, Meta, MetaReader, PackageContent, SCHEMA_PACKAGE, validate, 
 use olm_yaml::Limits;
 
 #[test]
-fn community_catalog() {
+fn community_catalog_loads_validates_and_round_trips() {
     let Some(data) = std::env::var_os("OLM_FIELD_DATA") else {
         say("community_catalog: skipped, OLM_FIELD_DATA is not set");
         return;
@@ -36,7 +36,7 @@ fn community_catalog() {
         let report = validate(&stored, true);
         assert!(report.is_valid(), "{:?}", report.reference_message);
         warnings += report.findings.len();
-        // One form for each package, in turns: this is the slow part.
+        // Alternates the format between packages, since this is the slow part.
         let form = if packages % 2 == 0 { Form::Json } else { Form::Yaml };
         packages += 1;
         let mut written = Vec::new();
@@ -64,16 +64,16 @@ fn community_catalog() {
     assert!(bundles > 100);
 }
 
-/// The lines of metas in an order of their own.
+/// Lines of metas, sorted.
 fn sorted(metas: &[Meta]) -> Vec<&[u8]> {
     let mut lines: Vec<&[u8]> = metas.iter().map(|meta| meta.blob.as_slice()).collect();
     lines.sort_unstable();
     lines
 }
 
-/// Prints past the test runner's capture: the line is for whoever runs the tests.
+/// Prints past the output capture of the test runner.
 fn say(line: &str) {
     use std::io::Write;
-    // Nothing can be said where standard output is closed.
+    // Fails only if standard output is closed.
     let _ = writeln!(std::io::stdout(), "{line}");
 }

@@ -1,4 +1,4 @@
-//! `.indexignore` against a slow and simple reading of its rules (docs/design/catalogd.md#indexignore).
+//! `.indexignore` against a slow and simple implementation of its rules (docs/design/catalogd.md#indexignore).
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ use files::Files;
 use olm_fbc::{Limits, LoadError, load};
 use proptest::prelude::*;
 
-/// Whether a glob of letters, `?` and `*` matches: every split is tried.
+/// `true` if a glob of letters, `?` and `*` matches. Tries every split.
 fn glob(pattern: &[u8], text: &[u8]) -> bool {
     match (pattern.split_first(), text.split_first()) {
         (None, rest) => rest.is_none(),
@@ -25,16 +25,17 @@ fn component(pattern: &str, text: &str) -> bool {
     glob(pattern.as_bytes(), text.as_bytes())
 }
 
-/// Where a glob of an anchored pattern lands on a path.
+/// Position of a glob of an anchored pattern on a path.
 #[derive(Clone, Copy)]
 struct Landing {
     at: usize,
-    /// Whether it follows `**`.
+    /// `true` if the glob follows `**`.
     searched: bool,
 }
 
-/// Every way to lay the globs of an anchored pattern onto the first components of a path. A glob lands right behind the
-/// one before it, after `**` on the first component behind it that it matches: there is no second try.
+/// Every placement of the globs of an anchored pattern on the first components of a path. A glob matches the
+/// component right after the previous one, or after `**` the first later component that it matches, without
+/// backtracking.
 fn layouts(pattern: &[&str], path: &[&str], from: usize, searched: bool) -> Vec<Vec<Landing>> {
     let Some((first, rest)) = pattern.split_first() else {
         return vec![Vec::new()];
@@ -63,12 +64,12 @@ fn matches(line: &str, path: &[&str]) -> bool {
     let open_end = parts.last() == Some(&"**");
     let layout = layouts(&parts, path, 0, false).into_iter().next();
     let Some(last) = layout.and_then(|layout| layout.last().copied()) else { return false };
-    // The path is that of a file: what names a directory must not land on it, except what `**` found there.
+    // The path is that of a file: a directory pattern must not match it, unless `**` found it there.
     let on_file = last.at + 1 == path.len();
     !(on_file && (directory || open_end && !last.searched))
 }
 
-/// The lines that count for a path: those of all ignore files whose directory the path lies in.
+/// `true` if the last matching line ignores the path. Only ignore files in its parent directories apply.
 fn ignored(ignores: &[(String, Vec<String>)], path: &str) -> bool {
     let mut decision = false;
     for (domain, lines) in ignores {
@@ -103,7 +104,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn patterns_match_as_the_rules_say(
+    fn patterns_match_like_reference_model(
         root in prop::collection::vec(line(), 0..4),
         nested in prop::collection::vec(line(), 0..3),
         paths in prop::collection::btree_set("[ab]{1,2}(/[ab]{1,2}){0,3}", 1..6),

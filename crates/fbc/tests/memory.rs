@@ -1,5 +1,5 @@
-//! Reading holds one document at a time, however large the file: the peak of this process is watched, so this file has
-//! one test only.
+//! Reading holds one document at a time, whatever the size of the file. Measures the peak of this process, so this
+//! file has only one test.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,10 +14,10 @@ use olm_yaml::Limits;
 /// Bytes of one document and of a whole stream.
 const DOCUMENT: usize = 16 << 10;
 const STREAM: usize = 8 << 20;
-/// How much the peak may grow: a small multiple of a document, and what an allocator keeps.
+/// Largest allowed growth of the peak: a small multiple of a document, and memory retained by the allocator.
 const ALLOWED: usize = 2 << 20;
 
-/// A stream of equal documents that is made while it is read.
+/// Stream of equal documents, generated while it is read.
 struct Documents {
     document: Vec<u8>,
     at: usize,
@@ -35,7 +35,7 @@ impl Read for Documents {
     }
 }
 
-/// The largest resident size of this process so far, in bytes.
+/// Peak resident size of this process, in bytes.
 fn peak() -> Option<usize> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -45,8 +45,8 @@ fn peak() -> Option<usize> {
 #[test]
 fn memory_is_bounded_by_the_largest_document() {
     if peak().is_none() {
-        // Nothing can be said where standard output is closed.
-        let _ = writeln!(io::stdout(), "memory: skipped, /proc/self/status does not tell the peak");
+        // Fails only if standard output is closed.
+        let _ = writeln!(io::stdout(), "memory: skipped, /proc/self/status has no VmHWM");
         return;
     }
     let value = "x".repeat(DOCUMENT);
@@ -62,7 +62,7 @@ fn memory_is_bounded_by_the_largest_document() {
     };
     let count = STREAM / DOCUMENT;
     for (form, document) in &forms {
-        // What reading costs at all.
+        // Warm up: base memory of reading.
         reader(document, 4).for_each(drop);
         let before = peak().unwrap();
         let bytes: usize = reader(document, count).map(|meta| meta.blob.len()).sum();
@@ -76,7 +76,7 @@ fn memory_is_bounded_by_the_largest_document() {
             STREAM >> 20
         );
     }
-    // The measure sees what is kept.
+    // The measurement detects retained memory.
     let before = peak().unwrap();
     let kept: Vec<Meta> = reader(&forms[0].1, count).collect();
     let grown = peak().unwrap() - before;

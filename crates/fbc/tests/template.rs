@@ -1,4 +1,4 @@
-//! Templates against graphs that were derived by hand.
+//! Templates compared with manually derived graphs.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ fn stream(name: &str, versions: &[&str]) -> String {
     format!("{name}:\n  Bundles:\n{}", images.concat())
 }
 
-/// The default channel and, for each channel, lines `entry < replaced - skipped …` with the package left out.
+/// Default channel and, for each channel, lines `entry < replaced - skipped …` without the package name.
 fn expand(template: &str, versions: &[&str]) -> Result<Vec<String>, String> {
     let template = SemverTemplate::parse(template.as_bytes()).map_err(|problem| problem.to_string())?;
     let metas = template.expand(&bundles(versions)).map_err(|problem| problem.to_string())?;
@@ -52,7 +52,7 @@ const ELEVEN: [&str; 11] =
 
 // Case additions-a57
 #[test]
-fn a_57_major_and_minor_channels_of_eleven_versions() {
+fn semver_template_creates_major_and_minor_channels() {
     let template = [
         "Schema: olm.semver\nGenerateMajorChannels: true\nGenerateMinorChannels: true\nDefaultChannelTypePreference: major\n",
         &stream(
@@ -99,14 +99,14 @@ fn a_57_major_and_minor_channels_of_eleven_versions() {
 }
 
 #[test]
-fn default_channel() {
+fn default_channel_follows_stability_version_and_preference() {
     let both = "generateMajorChannels: true\ngenerateMinorChannels: true\n";
     let cases = [
         ("", "candidate", &["1.0.0", "1.1.0"][..], "candidate-v1.1"),
         ("generateMajorChannels: true\n", "fast", &["1.0.0", "1.1.0"], "fast-v1"),
         (both, "stable", &["1.0.0"], "stable-v1.0"),
         (&format!("{both}defaultChannelTypePreference: major\n"), "stable", &["1.0.0"], "stable-v1"),
-        // The version of a channel is that of its lowest bundle, and goes before the preference.
+        // The version of a channel is that of its lowest bundle, and takes precedence over the preference.
         (
             &format!("{both}defaultChannelTypePreference: major\n"),
             "stable",
@@ -122,7 +122,7 @@ fn default_channel() {
 }
 
 #[test]
-fn semver_templates_are_refused() {
+fn invalid_semver_template_is_rejected() {
     let read = "render: unable to read file: ";
     let json = "render: unable to read file: error unmarshaling JSON: while decoding JSON: ";
     let bundle = "render: unable to post-process bundle info: ";
@@ -195,7 +195,7 @@ fn semver_templates_are_refused() {
 }
 
 #[test]
-fn basic_templates() {
+fn basic_template_is_expanded_or_rejected() {
     let template = "schema: olm.template.basic\nentries:\n- {schema: olm.package, name: p, defaultChannel: a}\n\
                     - {schema: olm.bundle, image: i}\n- {schema: own}\n";
     let template = BasicTemplate::parse(template.as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! Validation: several findings at once, their origins, strict mode. The single messages are tested by the vectors.
+//! Validation: multiple findings, their origins, strict mode. The vectors cover the single messages.
 
 #![allow(clippy::unwrap_used)]
 
@@ -30,14 +30,14 @@ fn printed(report: &Report) -> Vec<String> {
     report.findings.iter().map(Finding::to_string).collect()
 }
 
-/// The message of the reference for a package `foo` with these objects.
+/// Message of upstream for a package `foo` with these objects.
 fn message(lines: &[&str]) -> String {
     let lines: Vec<&str> = [PACKAGE].iter().chain(lines).copied().collect();
     report(&lines, false).reference_message.unwrap_or_default()
 }
 
 #[test]
-fn acceptance_of_spec_02() {
+fn upstream_messages_of_conversion_and_model_are_reported() {
     let b1 = bundle("b1", "\"1.0.0\"");
     let b2 = bundle("b2", "\"2.0.0\"");
     let b3 = bundle("b3", "\"3.0.0\"");
@@ -46,10 +46,10 @@ fn acceptance_of_spec_02() {
             "invalid index:\n└── invalid package \"foo\":\n    └── invalid channel \"a\":\n        └── {problem}"
         )
     };
-    // 13
+    // Duplicate bundle.
     let one = channel("a", r#"{"name":"b1"}"#);
     assert_eq!(message(&[&one, &b1, &b1]), "package \"foo\" has duplicate bundle \"b1\"");
-    // 14
+    // Case catalogd-14
     let heads = channel("a", r#"{"name":"b1"},{"name":"b2"}"#);
     assert_eq!(message(&[&heads, &b1, &b2]), tree("multiple channel heads found in graph: b1, b2"));
     let none = channel("a", r#"{"name":"b1","replaces":"b2"},{"name":"b2","replaces":"b1"}"#);
@@ -60,17 +60,17 @@ fn acceptance_of_spec_02() {
     );
     let problem = "detected cycle in replaces chain of upgrade graph: b2 -> b1 -> b2";
     assert_eq!(message(&[&cycle, &b1, &b2, &b3]), tree(problem));
-    // 15
+    // Case catalogd-15
     let stranded = channel(
         "a",
         r#"{"name":"b3","replaces":"b2","skips":["b2"]},{"name":"b2","replaces":"b1"},{"name":"b1"}"#,
     );
     let problem = "channel contains one or more stranded bundles: b1";
     assert_eq!(message(&[&stranded, &b1, &b2, &b3]), tree(problem));
-    // 16
+    // Case catalogd-16
     let tail = channel("a", r#"{"name":"b1","replaces":"gone"}"#);
     assert_eq!(message(&[&tail, &b1]), "");
-    // 17
+    // Deprecations.
     let deprecated = |reference: &str, message: &str| {
         format!(
             r#"{{"schema":"olm.deprecations","package":"foo","entries":[{{"reference":{reference},"message":"{message}"}}]}}"#
@@ -81,7 +81,7 @@ fn acceptance_of_spec_02() {
     assert_eq!(message(&[&one, &b1, &unknown]), problem);
     let silent = deprecated(r#"{"schema":"olm.channel","name":"a"}"#, "");
     assert_eq!(message(&[&one, &b1, &silent]), tree("invalid deprecation: message must be set"));
-    // 18
+    // Versions and releases.
     let two = channel("a", r#"{"name":"b1"},{"name":"b2","replaces":"b1"}"#);
     let same = message(&[&two, &b1, &bundle("b2", "\"1.0.0\"")]);
     assert!(same.ends_with("duplicate versions found in bundles: [{1.0.0: [b1, b2]}]"), "{same}");
@@ -94,9 +94,9 @@ fn acceptance_of_spec_02() {
     assert_eq!(message(&[&named, &bundle("foo-v1.0.0-2", r#""1.0.0","release":"2""#)]), "");
 }
 
-// S0-3, S0-4
+// Cases seeds-s0-3, seeds-s0-4
 #[test]
-fn cases_of_the_packaging_guide() {
+fn deprecation_faults_are_reported() {
     let one = channel("a", r#"{"name":"b1"}"#);
     let b1 = bundle("b1", "\"1.0.0\"");
     let deprecations =
@@ -116,7 +116,7 @@ fn cases_of_the_packaging_guide() {
     }
     let twice = message(&[&one, &b1, &deprecations(""), &deprecations("")]);
     assert_eq!(twice, "expected a maximum of one deprecation per package: \"foo\"");
-    // An unknown schema with its own prefix, and a tail that replaces nothing there is.
+    // An unknown schema with its own prefix, and a lowest entry that replaces a missing bundle.
     let own = r#"{"schema":"example.com/x","package":"foo","entries":7}"#;
     assert_eq!(message(&[own, &channel("a", r#"{"name":"b1","replaces":"b0"}"#), &b1]), "");
     assert_eq!(message(&[PACKAGE, &one, &b1]), "duplicate package \"foo\"");
@@ -124,7 +124,7 @@ fn cases_of_the_packaging_guide() {
 
 // Case additions-a55: every text of catalog validation, all in one catalog, each with file and line.
 #[test]
-fn all_findings_with_their_lines() {
+fn all_findings_are_reported_with_file_and_line() {
     let lines = [
         PACKAGE,
         r#"{"schema":"olm.package","defaultChannel":"a"}"#,
@@ -180,9 +180,9 @@ fn all_findings_with_their_lines() {
     assert_eq!(printed(&report), expected);
 }
 
-// S0-5 and the contract of all objects.
+// Case seeds-s0-5 and the contract of all objects.
 #[test]
-fn strict_mode() {
+fn strict_mode_adds_warnings() {
     let lines = [
         r#"{"schema":"olm.package","name":"foo","package":"foo","defaultChannel":"a","properties":[{"type":"t","value":null},{"value":1}]}"#,
         r#"{"schema":"olm.channel","package":"foo","name":"a","entries":[{"name":"b1","skipRange":">1.0.0 || || <2.0.0"}]}"#,
@@ -211,7 +211,7 @@ fn strict_mode() {
     assert_eq!(printed(&strict), expected);
     assert_eq!(strict.warnings().count(), expected.len());
     assert_eq!(report(&lines, false), Report::default());
-    // Of a YAML document only the first value is read.
+    // Only the first value of a YAML document is read.
     let lost = report(&["# comment", r#"{"schema":"own"}"#, r#"{"schema":"own"}"#], true);
     assert!(lost.is_valid());
     assert_eq!(
@@ -221,12 +221,12 @@ fn strict_mode() {
 }
 
 #[test]
-fn what_cannot_be_read_hides_no_other_finding_and_makes_none() {
+fn unreadable_object_neither_hides_nor_causes_findings() {
     let folder = Files::from([
         ("a.yaml", "schema: olm.package\nname: foo\ndefaultChannel: a\n---\nx: [\n"),
         ("b.yaml", "gone"),
         ("c.json", r#"{"schema":"olm.channel","package":"foo","name":"b","entries":"x"}{"name":"n"}"#),
-        // Neither its channel nor its bundle's package can be blamed now.
+        // Its channel and the package of its bundle cannot be reported as missing now.
         (
             "d.json",
             &format!("{}{}", bundle("b1", "\"1\""), r#"{"schema":"olm.channel","package":"bar","name":"a"}"#),
@@ -251,7 +251,7 @@ fn what_cannot_be_read_hides_no_other_finding_and_makes_none() {
 }
 
 #[test]
-fn shapes_are_checked_in_the_words_of_the_reference() {
+fn type_faults_are_reported_in_words_of_upstream() {
     let parse = |line: &str| report(&[PACKAGE, line], false).reference_message.unwrap_or_default();
     let property = |property: &str| {
         let line =
@@ -294,7 +294,7 @@ fn shapes_are_checked_in_the_words_of_the_reference() {
         let found = property(&format!("{{{value}}}"));
         assert!(found.ends_with(&format!("{field} {problem}")), "{found}");
     }
-    // Any value for a type without a shape; null is the empty value of the others.
+    // Any value for a type without a shape. `null` is the empty value of the others.
     let package = r#"{"type":"olm.package","value":{"packageName":"foo","version":"1.0.0"}}"#;
     let fine = [
         r#"{"type":"x","value":[1]}"#,
@@ -306,7 +306,7 @@ fn shapes_are_checked_in_the_words_of_the_reference() {
     }
 }
 
-/// An object of a small world of names, with anything wrong that can be.
+/// Object with few possible names and many possible faults.
 fn object() -> impl Strategy<Value = serde_json::Value> {
     let name = || prop_oneof![4 => "[ab]", 1 => Just(String::new())];
     let names = || prop::collection::vec(name(), 0..3);
@@ -337,7 +337,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 1000, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_reference_refuses_what_has_errors(objects in prop::collection::vec(object(), 0..12)) {
+    fn upstream_message_exists_exactly_with_findings(objects in prop::collection::vec(object(), 0..12)) {
         let metas: Vec<Meta> =
             objects.iter().map(|object| Meta::from_json(object.to_string().as_bytes()).unwrap()).collect();
         let report = validate(&metas, false);
@@ -351,9 +351,9 @@ proptest! {
     }
 }
 
-/// What the reference takes although it looks wrong.
+/// Content that upstream accepts although it looks invalid.
 #[test]
-fn accepted_oddities() {
+fn odd_content_accepted_upstream_is_valid() {
     let channel_of = |skips: &str| channel("a", &format!(r#"{{"name":"b1","skips":{skips}}}"#));
     let with = |kind: &str, value: &str| {
         bundle("b1", "\"1.0.0\"").replace("}}]", &format!(r#"}}}},{{"type":"{kind}","value":{value}}}]"#))
@@ -361,7 +361,7 @@ fn accepted_oddities() {
     let b1 = bundle("b1", "\"1.0.0\"");
     let one = channel("a", r#"{"name":"b1"}"#);
     assert!(message(&[&channel_of("[null]"), &b1]).ends_with("── skip[0] is empty"));
-    // Bytes as a list of numbers; an object of the bundle that begins as JSON is not looked into.
+    // Bytes as a list of numbers. A bundle object that starts like JSON is not parsed.
     assert_eq!(message(&[&one, &with("olm.bundle.object", r#"{"data":[123,255,null]}"#)]), "");
     assert_eq!(message(&[&one, &with("olm.bundle.object", r#"{"data":"IHs="}"#)]), "");
     assert_eq!(message(&[&one, &with("olm.channel", r#"{"channelName":"a","priority":3}"#)]), "");
@@ -384,7 +384,7 @@ fn accepted_oddities() {
 }
 
 #[test]
-fn base64_faults() {
+fn base64_fault_offset_matches_go() {
     let rows = [
         ("s", 0),
         ("AA", 0),
@@ -410,7 +410,7 @@ fn base64_faults() {
 }
 
 #[test]
-fn documents_between_separators() {
+fn separators_delimit_documents() {
     let validity = |text: &str| {
         let files = Files::from([("catalog.yaml", text)]);
         validate_folder(&files, &Limits::default(), false).reference_message.unwrap_or_default()

@@ -1,6 +1,6 @@
-//! The vectors of `fbc`: catalog folders against their stored lines and query answers, and of `fbc-validate`: catalogs
-//! against the message of `opm validate`. The HTTP side of the queries (status, headers, malformed query strings) is
-//! the server's and not tested here.
+//! Vectors of `fbc`: catalog folders with their stored lines and query responses, and of `fbc-validate`: catalogs
+//! with the message of `opm validate`. The HTTP side of the queries (status, headers, malformed query strings)
+//! belongs to the server and is not tested here.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -20,7 +20,7 @@ fn vectors() -> PathBuf {
 }
 
 #[test]
-fn fbc() {
+fn fbc_vectors_match() {
     let root = vectors().join("fbc");
     let Ok(entries) = fs::read_dir(&root) else {
         say(&format!("fbc: skipped, no folder {}", root.display()));
@@ -40,7 +40,7 @@ fn fbc() {
 }
 
 #[test]
-fn fbc_validate() {
+fn fbc_validate_vectors_match() {
     let root = vectors().join("fbc-validate");
     let Ok(entries) = fs::read_dir(&root) else {
         say(&format!("fbc-validate: skipped, no folder {}", root.display()));
@@ -150,7 +150,8 @@ fn text(metas: &[Meta], selector: &Selector) -> Vec<u8> {
     metas.iter().filter(is_selected).flat_map(|meta| meta.blob.clone()).collect()
 }
 
-/// A query string as the server reads it: pairs with `;` or a bad escape are dropped, the first of equal names counts.
+/// Parses a query string as the server does: pairs with `;` or an invalid escape are dropped, the first of equal
+/// names wins.
 fn selector(query: &str) -> Selector {
     let mut found = [None, None, None];
     for pair in query.split('&').filter(|pair| !pair.contains(';')) {
@@ -179,7 +180,7 @@ fn unescape(text: &str) -> Option<String> {
             _ => byte,
         });
     }
-    // What is not UTF-8 matches nothing that is stored.
+    // Text that is not UTF-8 matches no stored value.
     Some(String::from_utf8(bytes).unwrap_or_else(|_| "\0".to_owned()))
 }
 
@@ -276,7 +277,7 @@ fn file_bytes(step: &Value) -> Vec<u8> {
     }
 }
 
-/// A folder on disk that opens regular files inside of it only.
+/// Folder on disk that opens only regular files within it.
 struct Directory(PathBuf);
 
 impl Folder for Directory {
@@ -303,9 +304,9 @@ impl Folder for Directory {
     }
 }
 
-/// Prints past the test runner's capture: the line is for whoever runs the tests.
+/// Prints past the output capture of the test runner.
 fn say(line: &str) {
     use std::io::Write;
-    // Nothing can be said where standard output is closed.
+    // Fails only if standard output is closed.
     let _ = writeln!(std::io::stdout(), "{line}");
 }

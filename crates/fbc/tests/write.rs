@@ -1,4 +1,4 @@
-//! Written catalogs: their bytes, and that they read back as what was written.
+//! Written catalogs: their bytes, and their round trip.
 
 #![allow(clippy::unwrap_used)]
 
@@ -29,7 +29,7 @@ const CATALOG: &str = r#"
 "#;
 
 #[test]
-fn json_is_in_the_order_of_the_fields() {
+fn json_follows_schema_field_order() {
     let expected = r#"{
     "schema": "olm.package",
     "name": "bar",
@@ -126,7 +126,7 @@ fn json_is_in_the_order_of_the_fields() {
 }
 
 #[test]
-fn yaml_has_sorted_keys_and_quotes_what_could_be_misread() {
+fn yaml_sorts_keys_and_quotes_ambiguous_texts() {
     let object = r#"{"schema":"s","a":"1.0.0","b":"1.0","c":"yes","d":"two\nlines\n","e":["x",["y"],{"k":"v","l":[]}],
         "f":{},"g":1e300,"h":"a: b","i":" x","j":"\u0085","n":null,"on":"12:30:45","p":"a\n\nb","q":"quay.io/a/b@sha256:00"}"#;
     let expected = r#"---
@@ -161,7 +161,7 @@ schema: s
 }
 
 #[test]
-fn a_folder_has_a_directory_for_each_package() {
+fn catalog_folder_has_one_directory_per_package() {
     let files = catalog_files(metas(CATALOG), Form::Yaml).unwrap();
     let paths: Vec<_> = files.iter().map(|file: &CatalogFile| file.path.to_str().unwrap()).collect();
     assert_eq!(paths, ["bar/catalog.yaml", "foo/catalog.yaml", "catalog.yaml"]);
@@ -178,7 +178,7 @@ fn a_folder_has_a_directory_for_each_package() {
 }
 
 #[test]
-fn deep_and_long_things_survive() {
+fn deep_nesting_and_long_keys_round_trip() {
     let deep = format!(r#"{{"schema":"s","x":{}"\u0085"{}}}"#, "[".repeat(500), "]".repeat(500));
     let long = format!(r#"{{"schema":"s","{}":[1],"{}":{{"a":1}}}}"#, "k".repeat(2000), "l".repeat(2000));
     for object in [deep, long] {
@@ -189,7 +189,7 @@ fn deep_and_long_things_survive() {
     }
 }
 
-/// Texts that YAML readers trip over.
+/// Texts that YAML parsers often misread.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         "[a-z]{0,4}",
@@ -222,7 +222,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_written_reads_back(values in prop::collection::vec((text(), value()), 1..4)) {
+    fn written_catalog_round_trips(values in prop::collection::vec((text(), value()), 1..4)) {
         let objects = values.into_iter().map(|(key, value)| {
             let object = serde_json::json!({"schema": "s", format!("-{key}"): value});
             Meta::from_json(object.to_string().as_bytes()).unwrap()

@@ -1,4 +1,4 @@
-//! Answers as JSON text (docs/design/catalogd.md#graphql-requests): `{"data":…}`, with `errors` where there are any,
+//! Responses as JSON text (docs/design/catalogd.md#graphql-requests): `{"data":…}`, with `errors` if there are any,
 //! and a newline.
 
 use async_graphql::{Pos, ServerError, Value};
@@ -6,13 +6,13 @@ use serde_json::json;
 
 use crate::query::QueryError;
 
-/// The answer to a query that is not executed.
+/// Response to a query that is not executed.
 pub fn refusal(message: &str) -> Vec<u8> {
     answer(&Value::Null, &[ServerError::new(message, None)])
 }
 
 impl QueryError {
-    /// The answer to the query.
+    /// Response to the query.
     pub fn answer(&self) -> Vec<u8> {
         answer(&Value::Null, &[ServerError::new(&self.message, self.location)])
     }
@@ -29,7 +29,7 @@ pub(crate) fn answer(data: &Value, errors: &[ServerError]) -> Vec<u8> {
     text
 }
 
-/// Unlike the library's form it always has locations.
+/// JSON of an error. Unlike in the library, `locations` is always present.
 fn error(error: &ServerError) -> serde_json::Value {
     let location = |pos: &Pos| json!({"line": pos.line, "column": pos.column});
     let locations: Vec<_> = error.locations.iter().map(location).collect();
@@ -40,7 +40,7 @@ fn error(error: &ServerError) -> serde_json::Value {
     object
 }
 
-/// Appends `value`; it is null where it has no JSON form, which none of ours is without.
+/// Appends `value`. Writes null if it has no JSON form, which does not occur here.
 fn write(text: &mut Vec<u8>, value: &impl serde::Serialize) {
     let start = text.len();
     if serde_json::to_writer(&mut *text, value).is_err() {
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_have_locations() {
+    fn errors_always_have_locations() {
         let text = |answer: Vec<u8>| String::from_utf8(answer).unwrap();
         assert_eq!(
             text(refusal("no \"x\"")),

@@ -1,4 +1,4 @@
-//! Which fields of which types the objects of a catalog have (docs/design/catalogd.md#graphql-types).
+//! Discovery of the types and fields of a catalog (docs/design/catalogd.md#graphql-types).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -9,43 +9,42 @@ use crate::executor::SchemaError;
 use crate::members::{Members, members, sample};
 use crate::scalar::Scalar;
 
-/// All fields of all types together. Each is kept with the name of its type, and where the two are long it counts as
-/// several.
+/// Most fields of all types together. Each is stored with the name of its type. A long name counts as several
+/// fields.
 const MAX_FIELDS: usize = 5_000;
 const NAME_PART: usize = 64;
-/// One more than allowed, so that too many are noticed.
+/// One more than allowed, so that an excess is detected.
 const READ_MEMBERS: usize = MAX_FIELDS + 1;
 
-/// The types and fields of one catalog. Its serialised form is for this version only: what another wrote may not be
-/// readable, and is discovered anew.
+/// Types and fields of one catalog. The serialized form is specific to this version: other versions discover the
+/// schema again if they cannot read it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CatalogSchema {
     pub(crate) schemas: BTreeMap<String, ObjectShape>,
 }
 
-/// The objects of one schema.
+/// Objects of one schema.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ObjectShape {
     pub(crate) objects: usize,
     pub(crate) fields: BTreeMap<String, FieldShape>,
 }
 
-/// A field of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum FieldShape {
     Leaf(LeafShape),
-    /// A list of objects with these fields.
+    /// List of objects with these fields.
     Objects(BTreeMap<String, LeafShape>),
 }
 
-/// A field that is not looked into.
+/// Field whose content is not discovered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LeafShape {
     pub(crate) scalar: Scalar,
     pub(crate) is_list: bool,
 }
 
-/// Sees each object of a catalog once, in stored order.
+/// Discovery of the schema. Must be given each object of a catalog once, in stored order.
 #[derive(Debug, Default)]
 pub struct Discovery {
     schema: CatalogSchema,
@@ -53,7 +52,7 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// Takes note of one object. Objects without a schema are left out, and so is text that is no object.
+    /// Adds one object. Objects without a schema and text that is not an object are ignored.
     ///
     /// # Errors
     /// The catalog has too many fields.
@@ -72,14 +71,14 @@ impl Discovery {
         Ok(())
     }
 
-    /// What was seen.
+    /// Discovered schema.
     pub fn finish(self) -> CatalogSchema {
         self.schema
     }
 }
 
-/// Adds what `value` tells about `field`. The first value decides on a leaf; a list of objects is one as soon as an
-/// object was seen in it. `owner` is the length of the name of the schema.
+/// Merges the type of `value` into `field`. The first value determines the type of a leaf. A list becomes a list of
+/// objects once an object has occurred in it. `owner` is the length of the schema name.
 fn merge(
     fields: &mut BTreeMap<String, FieldShape>,
     owner: usize,
@@ -133,7 +132,7 @@ fn spend(count: &mut usize, length: usize) -> Result<(), SchemaError> {
     if *count > MAX_FIELDS { Err(SchemaError::TooManyFields(MAX_FIELDS)) } else { Ok(()) }
 }
 
-/// The objects among the first elements of an array.
+/// Objects among the first elements of an array.
 fn nested_objects(value: &str) -> Vec<Members<'_>> {
     if !value.starts_with('[') {
         return Vec::new();
@@ -142,7 +141,7 @@ fn nested_objects(value: &str) -> Vec<Members<'_>> {
     objects.filter_map(|object| members(object, READ_MEMBERS, &|_| true).ok()).collect()
 }
 
-/// The type of a field of a catalog object: arrays whose first elements differ in kind are lists of text.
+/// Type of a field of a catalog object. Arrays whose first elements differ in kind are lists of strings.
 fn leaf(value: &str) -> LeafShape {
     if !value.starts_with('[') {
         return LeafShape { scalar: Scalar::of(value), is_list: false };
@@ -153,7 +152,7 @@ fn leaf(value: &str) -> LeafShape {
     LeafShape { scalar: first.map_or(Scalar::String, |first| Scalar::of(first)), is_list: true }
 }
 
-/// The type of a field of an element: the first value of an array decides.
+/// Type of a field of an element. The first element of an array determines the type.
 fn nested_leaf(value: &str) -> LeafShape {
     if !value.starts_with('[') {
         return LeafShape { scalar: Scalar::of(value), is_list: false };
@@ -162,7 +161,7 @@ fn nested_leaf(value: &str) -> LeafShape {
     LeafShape { scalar: first, is_list: true }
 }
 
-/// JSON knows one kind of number.
+/// Kind of a JSON value. All numbers are of one kind.
 fn kind(json: &str) -> u8 {
     match json.as_bytes().first() {
         Some(b'-' | b'0'..=b'9') => b'0',
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn types() {
+    fn field_type_follows_value() {
         let rows = [
             (r#""s""#, scalar(Scalar::String)),
             ("true", scalar(Scalar::Boolean)),
@@ -216,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_value_decides_but_objects_are_merged() {
+    fn first_value_determines_type_but_objects_are_merged() {
         assert_eq!(discover(&[r#"{"a":1}"#, r#"{"a":"x"}"#])["a"], scalar(Scalar::Int));
         let fields = discover(&[
             r#"{"a":[],"schema":"x"}"#,
@@ -233,14 +232,14 @@ mod tests {
         let nested = nested.map(|(name, leaf)| (name.to_owned(), leaf));
         assert_eq!(fields["a"], FieldShape::Objects(BTreeMap::from(nested)));
         assert_eq!(fields["schema"], scalar(Scalar::String));
-        // Only the first ten elements count.
+        // Only the first ten elements are inspected.
         let late = format!(r#"{{"a":[{}{{"late":1}}]}}"#, r#"{"early":1},"#.repeat(10));
         let early = BTreeMap::from([("early".to_owned(), leaf(Scalar::Int, false))]);
         assert_eq!(discover(&[&late])["a"], FieldShape::Objects(early));
     }
 
     #[test]
-    fn what_is_counted() {
+    fn objects_with_schema_are_counted() {
         let mut discovery = Discovery::default();
         for (schema, json) in [("", "{}"), ("x", "{}"), ("x", "[]"), ("y", "{"), ("x", r#"{"a":1}"#)] {
             discovery.observe(schema, json).unwrap();
@@ -251,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_limited() {
+    fn too_many_or_too_long_fields_are_rejected() {
         let object = |members: usize| {
             let members: Vec<String> = (0..members).map(|number| format!("\"a{number}\":0")).collect();
             format!("{{{}}}", members.join(","))
@@ -262,7 +261,7 @@ mod tests {
         assert_eq!(error.to_string(), "catalog has more than 5000 fields");
         let long = format!("{{\"{}\":1}}", "a".repeat(NAME_PART * MAX_FIELDS));
         assert!(Discovery::default().observe("x", &long).is_err());
-        // Each field is kept with the name of the schema, each one of a list with that of the list as well.
+        // Each field is stored with the name of the schema, each field of a list also with the name of the list.
         let schema = "s".repeat(NAME_PART * 10);
         assert!(Discovery::default().observe(&schema, &object(400)).is_ok());
         assert!(Discovery::default().observe(&schema, &object(500)).is_err());

@@ -1,4 +1,4 @@
-//! The GraphQL schema of a catalog, and queries on it.
+//! GraphQL schema of a catalog, and execution of queries.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -22,34 +22,34 @@ const CATALOG_SUMMARY: &str = "CatalogSummary";
 const SCHEMA_SUMMARY: &str = "SchemaSummary";
 const SCALARS: [&str; 5] = [TypeRef::STRING, TypeRef::INT, TypeRef::FLOAT, TypeRef::BOOLEAN, TypeRef::ID];
 
-/// Why a catalog has no GraphQL schema (docs/design/catalogd.md#graphql-schema-failures).
+/// Error of building the GraphQL schema of a catalog (docs/design/catalogd.md#graphql-schema-failures).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaError {
-    /// Two schemas would have one type.
+    /// Two schemas map to the same type.
     #[error("type name collision: schemas {0:?} and {1:?} both sanitize to GraphQL type {2:?}")]
     TypeCollision(String, String, String),
-    /// Two schemas would have one root field.
+    /// Two schemas map to the same root field.
     #[error("query field collision: schemas {0:?} and {1:?} both map to field {2:?}")]
     FieldCollision(String, String, String),
-    /// A type would be called as another one that is not of a schema.
+    /// A type has the name of a type that does not come from a schema.
     #[error(
         "failed to create GraphQL schema: Schema must contain unique named types but contains multiple types named {0:?}."
     )]
     DuplicateType(String),
-    /// A type or a root field would have a name that is none.
+    /// A type or root field has an invalid name.
     #[error(
         "failed to create GraphQL schema: Names must match /^[_a-zA-Z][_a-zA-Z0-9]*$/ but {0:?} does not."
     )]
     NotAName(String),
-    /// More fields than are kept.
+    /// Too many fields.
     #[error("catalog has more than {0} fields")]
     TooManyFields(usize),
-    /// What else the library objects to.
+    /// Another error of the library.
     #[error("failed to create GraphQL schema: {0}")]
     Refused(String),
 }
 
-/// Answers queries on one catalog.
+/// Executes queries on one catalog.
 #[derive(Clone, Debug)]
 pub struct Executor {
     schema: Schema,
@@ -59,7 +59,7 @@ impl Executor {
     /// Builds the GraphQL schema.
     ///
     /// # Errors
-    /// The names in the catalog do not make one.
+    /// The names in the catalog are not a valid GraphQL schema.
     pub fn new(catalog: &CatalogSchema) -> Result<Self, SchemaError> {
         check_collisions(catalog)?;
         let mut types = Types::default();
@@ -75,8 +75,8 @@ impl Executor {
         Ok(Self { schema: schema.finish().map_err(|error| SchemaError::Refused(error.0))? })
     }
 
-    /// Answers `query` from `objects`, as JSON text with a newline. Blocks for as long as reading takes; ends soon after
-    /// `deadline` in any case.
+    /// Executes `query` on `objects`. Returns JSON text with a newline. Blocks while it reads, but not much longer
+    /// than until `deadline`.
     pub fn run(&self, query: Query, objects: impl Objects, deadline: Instant) -> Vec<u8> {
         let meter = Arc::new(Meter::new(deadline));
         let mut request = Request::new("").data(Arc::clone(&meter)).data(Source(Box::new(objects)));
@@ -86,14 +86,14 @@ impl Executor {
             return refusal(why);
         }
         match response.data {
-            // Nothing was left to select.
+            // No field was left to select.
             Value::Null if response.errors.is_empty() => answer(&Value::Object(IndexMap::new()), &[]),
             data => answer(&data, &response.errors),
         }
     }
 }
 
-/// Drives a future whose parts all end by themselves: resolvers compute and read, they never wait.
+/// Polls a future that never waits: resolvers only compute and read.
 fn complete<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -104,7 +104,7 @@ fn complete<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Schemas in the order of their names, so that the same catalog always has the same problem.
+/// Checks for name collisions in name order, so that the same catalog always has the same error.
 fn check_collisions(catalog: &CatalogSchema) -> Result<(), SchemaError> {
     let (mut types, mut fields) = (BTreeMap::new(), BTreeMap::new());
     for schema in catalog.schemas.keys() {
@@ -122,7 +122,7 @@ fn check_collisions(catalog: &CatalogSchema) -> Result<(), SchemaError> {
     Ok(())
 }
 
-/// The types so far.
+/// Types added so far.
 #[derive(Default)]
 struct Types {
     objects: BTreeMap<String, Object>,
@@ -138,7 +138,7 @@ impl Types {
         Ok(())
     }
 
-    /// Adds the type of a schema and those of its lists; returns the root field.
+    /// Adds the type of a schema and those of its lists. Returns the root field.
     fn add_schema(&mut self, schema: &str, shape: &ObjectShape) -> Result<Field, SchemaError> {
         let (root, name) = (query_field(schema), type_name(schema));
         if let Some(wrong) = [&name, &root].into_iter().find(|name| !is_name(name)) {

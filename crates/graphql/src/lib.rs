@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! objects ─ Discovery ► CatalogSchema ─ Executor::new ─┐
-//! text ─ Query::parse (syntax, limits) ────────────────┴ Executor::run (reads objects by Objects) ► answer
+//! text ─ Query::parse (syntax, limits) ────────────────┴ Executor::run (reads objects by Objects) ► response
 //! ```
 //!
-//! Pure: objects come in as JSON text, answers go out as JSON text. Nothing of a catalog is kept but the names and
-//! types of its fields, and no query takes more memory than [`MAX_ANSWER`] allows.
+//! Pure: input is the JSON text of objects, output is JSON text. Only names and types of the fields of a catalog
+//! are kept, and no query uses more memory than [`MAX_ANSWER`] allows.
 
 mod answer;
 mod discovery;

@@ -1,4 +1,4 @@
-//! The members of a JSON object by GraphQL field name. What is not wanted is skipped, not built.
+//! Members of a JSON object by GraphQL field name. Unwanted members are skipped without allocation.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,14 +11,14 @@ use crate::names::field_name;
 /// JSON text of members by field name.
 pub(crate) type Members<'a> = BTreeMap<String, &'a RawValue>;
 
-/// Elements of an array that discovery looks at.
+/// Elements of an array that discovery inspects.
 const SAMPLE: usize = 10;
 
-/// The members of the object `json` whose field is `wanted`. Where several have the same field name, the one that is
-/// called so itself counts, else the first. Of more than `limit` members some are left out.
+/// Members of the object `json` whose field is `wanted`. If several map to the same field name, the one with
+/// exactly that name wins, otherwise the first. At most `limit` members are returned.
 ///
 /// # Errors
-/// `json` is no object.
+/// `json` is not an object.
 pub(crate) fn members<'a>(
     json: &'a str,
     limit: usize,
@@ -56,10 +56,10 @@ impl<'de> Visitor<'de> for MembersVisitor<'_> {
     }
 }
 
-/// Hands each element of the array `json` to `each` until that fails.
+/// Passes each element of the array `json` to `each` until that fails.
 ///
 /// # Errors
-/// `json` is no array, or what `each` says.
+/// `json` is not an array, or an error of `each`.
 pub(crate) fn for_each_element<'a>(
     json: &'a str,
     each: &mut dyn FnMut(&'a str) -> Result<(), String>,
@@ -84,10 +84,10 @@ impl<'de> Visitor<'de> for ElementsVisitor<'de, '_> {
     }
 }
 
-/// The first elements of the array `json`; none where it is no array.
+/// First elements of the array `json`. Empty for any other value.
 pub(crate) fn sample(json: &str) -> Vec<&str> {
     let mut sample = Vec::new();
-    // The error is how the walk ends early.
+    // The error ends the walk early.
     let _ = for_each_element(json, &mut |element| {
         sample.push(element);
         if sample.len() < SAMPLE { Ok(()) } else { Err(String::new()) }
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_member_of_that_name_counts_before_others() {
+    fn member_with_exact_field_name_wins() {
         let of = |json, wanted: &str| {
             let members = members(json, 9, &|field| field == wanted).unwrap();
             members.get(wanted).map(|value| value.get().to_owned())
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_and_other_kinds() {
+    fn members_and_samples_are_limited() {
         assert_eq!(members("{\"a\":1,\"b\":2}", 1, &|_| true).unwrap().len(), 1);
         assert!(members("[1]", 9, &|_| true).is_err());
         assert!(members("{", 9, &|_| true).is_err());

@@ -1,5 +1,5 @@
-//! How much one query may still cost. Catalogs and queries are foreign: neither may exhaust the memory of the server
-//! or run for long.
+//! Budget of one query. Catalogs and queries are untrusted: neither may exhaust the memory of the server or run for
+//! long.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -8,14 +8,14 @@ use std::time::Instant;
 use async_graphql::extensions::{Extension, ExtensionContext, ExtensionFactory, NextResolve, ResolveInfo};
 use async_graphql::{QueryPathSegment, ServerError, ServerResult, Value, async_trait};
 
-/// Bytes that an answer may take, each value counted with what it costs to make it.
+/// Size budget of a response in bytes. Each value is charged with the cost of creating it.
 pub const MAX_ANSWER: usize = 64 << 20;
-/// A value in the answer.
+/// Cost of a value in the response.
 const VALUE: usize = 64;
-/// An element of a list: all of them are in the making at the same time.
+/// Cost of a list element, since all elements are under construction at the same time.
 pub(crate) const ELEMENT: usize = 512;
 
-/// What is left for one query.
+/// Remaining budget of one query.
 #[derive(Debug)]
 pub(crate) struct Meter {
     deadline: Instant,
@@ -28,10 +28,10 @@ impl Meter {
         Self { deadline, left: AtomicUsize::new(MAX_ANSWER), stopped: OnceLock::new() }
     }
 
-    /// Takes `bytes` off.
+    /// Deducts `bytes`.
     ///
     /// # Errors
-    /// Nothing is left, or no time; from then on the whole query has failed.
+    /// The budget or the time is exhausted. From then on the whole query has failed.
     pub(crate) fn spend(&self, bytes: usize) -> Result<(), String> {
         let stop = |why| Err((*self.stopped.get_or_init(|| why)).to_owned());
         if let Some(why) = self.stopped() {
@@ -47,13 +47,13 @@ impl Meter {
         }
     }
 
-    /// Why the query was stopped, if it was.
+    /// Reason for which the query was stopped, if it was.
     pub(crate) fn stopped(&self) -> Option<&'static str> {
         self.stopped.get().copied()
     }
 }
 
-/// Charges every value that is resolved, those of introspection included.
+/// Charges every resolved value, including those of introspection.
 pub(crate) struct Metering;
 
 impl ExtensionFactory for Metering {
@@ -70,7 +70,7 @@ impl Extension for Metering {
         info: ResolveInfo<'_>,
         next: NextResolve<'_>,
     ) -> ServerResult<Option<Value>> {
-        // Lists of objects were charged when they were made, those of introspection are made by the library.
+        // Lists of objects were charged when they were created, but the library creates those of introspection.
         let is_element = matches!(info.path_node.segment, QueryPathSegment::Index(_));
         let cost = if is_element && info.is_for_introspection { ELEMENT } else { VALUE };
         let Ok(meter) = ctx.data::<Arc<Meter>>() else {

@@ -1,7 +1,7 @@
-//! From the names in a catalog to GraphQL names (docs/design/catalogd.md#graphql-names,
+//! Mapping of names in a catalog to GraphQL names (docs/design/catalogd.md#graphql-names,
 //! docs/design/catalogd.md#graphql-requests).
 
-/// The type of the objects of `schema`, or of the elements of a field: `olm.bundle` gives `OlmBundle`.
+/// Type of the objects of a schema, or of the elements of a field: `olm.bundle` becomes `OlmBundle`.
 pub(crate) fn type_name(name: &str) -> String {
     let name = name.trim_start_matches(|character: char| character.is_ascii_digit());
     let words = name.split(|character: char| !character.is_ascii_alphanumeric());
@@ -11,13 +11,13 @@ pub(crate) fn type_name(name: &str) -> String {
     }
 }
 
-/// The root field that lists the objects of `schema`: `olm.bundle` gives `olmbundles`.
+/// Root field that lists the objects of `schema`: `olm.bundle` becomes `olmbundles`.
 pub(crate) fn query_field(schema: &str) -> String {
     let letters = schema.chars().filter(char::is_ascii_alphanumeric);
     letters.map(|letter| letter.to_ascii_lowercase()).chain(['s']).collect()
 }
 
-/// The field of a JSON member: `package-name` gives `packageName`.
+/// Field of a JSON member: `package-name` becomes `packageName`.
 pub(crate) fn field_name(member: &str) -> String {
     if member.is_empty() {
         return "value".to_owned();
@@ -29,13 +29,13 @@ pub(crate) fn field_name(member: &str) -> String {
     if name.starts_with(|first: char| first.is_ascii_alphabetic()) { name } else { format!("field_{name}") }
 }
 
-/// Whether the GraphQL grammar has it as a name.
+/// `true` if the GraphQL grammar accepts the name.
 pub(crate) fn is_name(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_') && name.bytes().all(inner)
 }
 
-/// `URL` gives `url`, `CamelCase` gives `camelCase`.
+/// `URL` becomes `url`, `CamelCase` becomes `camelCase`.
 fn first_word(word: &str) -> String {
     if !word.bytes().any(|byte| byte.is_ascii_lowercase()) {
         return word.to_ascii_lowercase();
@@ -55,7 +55,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn schemas() {
+    fn schema_names_map_to_types_and_root_fields() {
         let rows = [
             ("olm.bundle", "OlmBundle", "olmbundles"),
             ("custom.index", "CustomIndex", "customindexs"),
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn members() {
+    fn member_names_map_to_fields() {
         let rows = [
             ("package-name", "packageName"),
             ("URL", "url"),
@@ -97,9 +97,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_field_has_a_legal_name(text in ".*") {
+        fn any_member_maps_to_valid_field_name(text in ".*") {
             prop_assert!(is_name(&field_name(&text)));
-            // These may begin with a digit, which the schema refuses.
+            // These may begin with a digit, which the schema rejects.
             let names = ["_".to_owned() + &type_name(&text), "_".to_owned() + &query_field(&text)];
             prop_assert!(names.iter().all(|name| is_name(name)));
         }

@@ -1,5 +1,5 @@
-//! Reading a query and refusing what is too much, before any schema is looked at
-//! (docs/design/catalogd.md#graphql-requests, limits).
+//! Parsing of a query and its limits, checked before any schema is used (docs/design/catalogd.md#graphql-requests,
+//! limits).
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,17 +15,17 @@ use crate::syntax::{nests_too_deeply, unexpected};
 const MAX_DEPTH: usize = 10;
 const MAX_ALIASES: usize = 50;
 const MAX_FIELDS: usize = 500;
-/// The reference counts a fragment once however often it is spread; each spread is work all the same.
+/// Upstream counts a fragment once however often it is spread, but each spread costs time.
 const MAX_EXPANDED: usize = 5_000;
 const MAX_FRAGMENTS: usize = 500;
 
-/// A query that was read and is within the limits. What it names need not exist.
+/// Parsed query within the limits. The names in it need not exist.
 #[derive(Clone, Debug)]
 pub struct Query {
     pub(crate) document: ExecutableDocument,
 }
 
-/// Why a query is refused.
+/// Error of a query.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct QueryError {
@@ -34,10 +34,10 @@ pub struct QueryError {
 }
 
 impl Query {
-    /// Reads a GraphQL document with one query in it.
+    /// Parses a GraphQL document with one query.
     ///
     /// # Errors
-    /// It is none, is over a limit, or asks for something else than a query.
+    /// The text is invalid, exceeds a limit, or has an operation other than a query.
     pub fn parse(text: &str) -> Result<Self, QueryError> {
         if nests_too_deeply(text) {
             return Err(too_deep());
@@ -76,7 +76,7 @@ fn check_operation(document: &ExecutableDocument) -> Result<(), QueryError> {
     }
 }
 
-/// The operations in the order of the text.
+/// Operations in text order.
 fn operations(document: &ExecutableDocument) -> Vec<&Positioned<OperationDefinition>> {
     let mut operations: Vec<_> = match &document.operations {
         DocumentOperations::Single(operation) => vec![operation],
@@ -88,7 +88,7 @@ fn operations(document: &ExecutableDocument) -> Vec<&Positioned<OperationDefinit
 
 type Fragments = HashMap<Name, Positioned<FragmentDefinition>>;
 
-/// Counts over the whole document, each fragment once per operation.
+/// Counts over the whole document, with each fragment once per operation.
 struct Walk<'a> {
     fragments: &'a Fragments,
     spread: HashSet<&'a str>,
@@ -135,10 +135,10 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Counts selections as they will be executed: each fragment as often as it is spread.
+/// Counts selections as executed, with each fragment once per spread.
 struct Expansion<'a> {
     fragments: &'a Fragments,
-    /// The fragments around.
+    /// Enclosing fragments.
     within: Vec<&'a str>,
     selections: usize,
 }
@@ -228,7 +228,7 @@ mod tests {
 
     // Case catalogd-55
     #[test]
-    fn depth() {
+    fn query_over_depth_limit_is_rejected() {
         assert_eq!(message(&nested(10)), "");
         for depth in [11, 64, 65, 40_000] {
             assert_eq!(message(&nested(depth)), "query exceeds maximum depth of 10", "{depth}");
@@ -248,14 +248,14 @@ mod tests {
     }
 
     #[test]
-    fn counts() {
+    fn query_over_field_or_alias_limit_is_rejected() {
         let aliases = |count: usize| format!("{{ {} }}", "x: a ".repeat(count));
         let fields = |count: usize| format!("{{ {} }}", "a ".repeat(count));
         assert_eq!(message(&aliases(50)), "");
         assert_eq!(message(&aliases(51)), "query exceeds maximum alias count of 50");
         assert_eq!(message(&fields(500)), "");
         assert_eq!(message(&fields(501)), "query exceeds maximum field count of 500");
-        // Over the whole document: two operations together are over the limit.
+        // Counted over the whole document: two operations together exceed the limit.
         let two = format!("query a {} query b {}", fields(251), fields(250));
         assert_eq!(message(&two), "query exceeds maximum field count of 500");
         // A fragment counts once, however often it is spread, and again in the next operation.
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_do_not_multiply_work() {
+    fn fragment_expansion_is_limited() {
         let mut bomb = "query { ...f0 }".to_owned();
         for number in 0..9 {
             let next = number + 1;
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(message(&two), "query exceeds maximum field count of 5000 with fragments expanded");
         let many: String = (0..501).map(|number| format!("fragment f{number} on Query {{a}} ")).collect();
         assert_eq!(message(&format!("{many}{{a}}")), "query exceeds maximum fragment count of 500");
-        // Reaching each fragment early, by its own spread, does not hide the chain.
+        // An earlier visit of each fragment, through its own spread, does not hide the chain.
         let mut chain =
             format!("query {{ {} }}", (0..100).rev().map(|n| format!("...f{n} ")).collect::<String>());
         for number in 0..99 {
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn invalid_query_is_rejected_with_message() {
         let rows = [
             ("{ a", "query parse error: Syntax Error GraphQL (1:4) Unexpected EOF"),
             ("{ a ) }", "query parse error: Syntax Error GraphQL (1:5) Unexpected )"),
@@ -325,7 +325,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_answered(text in ".*", tokens in "([a{}():\\[\\]$!\"#\n. ]|\\.\\.\\.|query|fragment|on|@skip){0,40}") {
+        fn any_text_parses_without_panic(text in ".*", tokens in "([a{}():\\[\\]$!\"#\n. ]|\\.\\.\\.|query|fragment|on|@skip){0,40}") {
             let _ = Query::parse(&text);
             let _ = Query::parse(&tokens);
         }

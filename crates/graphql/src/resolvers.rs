@@ -1,5 +1,5 @@
-//! From the JSON of objects to the values of fields. A field that fails is null and has an error; a query over its
-//! limits ends as a whole.
+//! Resolution of fields from the JSON of objects. A failed field is null and has an error. A query over its limits
+//! fails as a whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -14,36 +14,36 @@ use crate::discovery::LeafShape;
 use crate::members::{for_each_element, members};
 use crate::meter::{ELEMENT, Meter};
 
-/// Bytes of JSON above which an object is not read.
+/// Largest object that is read, in bytes of JSON.
 pub const MAX_OBJECT: u64 = 16 << 20;
-/// Objects that a query gets at most, and where it does not say how many.
+/// Maximum and default number of objects that a query returns.
 pub(crate) const PAGE: usize = 100;
 
-/// The objects of a catalog in stored order.
+/// Objects of a catalog in stored order.
 pub trait Objects: Send + Sync + 'static {
-    /// Where the objects of `schema` are, `limit` of them after the first `offset`; fewer at the end.
+    /// Ranges of at most `limit` objects of `schema`, after the first `offset`.
     fn ranges(&self, schema: &str, offset: usize, limit: usize) -> Vec<Range<u64>>;
 
-    /// The JSON text at a range that [`Objects::ranges`] gave, which is at most [`MAX_OBJECT`] long.
+    /// JSON text at a range returned by [`Objects::ranges`], at most [`MAX_OBJECT`] long.
     ///
     /// # Errors
-    /// The disk. The query says only that the object could not be read.
+    /// A disk error. The response only says that the object could not be read.
     fn read(&self, range: Range<u64>) -> io::Result<Vec<u8>>;
 }
 
 /// [`Objects`] as data of a request.
 pub(crate) struct Source(pub(crate) Box<dyn Objects>);
 
-/// An object, or an element of a list: JSON of the members that the query wants, by field name.
+/// Object or list element: JSON of the members that the query selects, by field name.
 type Item = BTreeMap<String, Box<RawValue>>;
 
-/// A field, by its parent type and its name.
+/// Field, by its parent type and its name.
 pub(crate) struct Place {
     pub(crate) parent: String,
     pub(crate) field: String,
 }
 
-/// The root field of `schema`.
+/// Resolves the root field of `schema`.
 pub(crate) fn page<'a>(ctx: &ResolverContext<'a>, schema: &str) -> Option<FieldValue<'a>> {
     let (source, meter) = (ctx.data_opt::<Source>()?, ctx.data_opt::<Arc<Meter>>()?);
     let argument = |name| ctx.args.get(name).and_then(|value| value.i64().ok());
@@ -78,16 +78,16 @@ fn read(
     select(json, wanted, meter).ok_or("is not a JSON object")
 }
 
-/// The wanted members of an object; none of other values.
+/// Selected members of an object. `None` for any other value.
 fn select(json: &str, wanted: &BTreeSet<&str>, meter: &Meter) -> Option<Item> {
     let members = members(json, usize::MAX, &|field| wanted.contains(field)).ok()?;
     let size = members.values().map(|value| value.get().len()).sum();
-    // Where too little is left, the query has ended as a whole.
+    // If the budget is exhausted, the whole query has failed.
     meter.spend(size).ok()?;
     Some(members.into_iter().map(|(field, value)| (field, value.to_owned())).collect())
 }
 
-/// A list of objects within an object.
+/// Resolves a list of objects within an object.
 pub(crate) fn objects<'a>(ctx: &ResolverContext<'a>, place: &Place) -> Option<FieldValue<'a>> {
     let wanted = wanted(ctx);
     list(ctx, place, &|element, meter| {
@@ -95,7 +95,7 @@ pub(crate) fn objects<'a>(ctx: &ResolverContext<'a>, place: &Place) -> Option<Fi
     })
 }
 
-/// A field with a scalar or a list of scalars.
+/// Resolves a scalar or a list of scalars.
 pub(crate) fn leaf<'a>(ctx: &ResolverContext<'a>, place: &Place, shape: LeafShape) -> Option<FieldValue<'a>> {
     if shape.is_list {
         return list(ctx, place, &|element, _| FieldValue::value(shape.scalar.value(element)));
@@ -131,12 +131,12 @@ fn member<'a>(ctx: &ResolverContext<'a>, field: &str) -> Option<&'a str> {
     item.get(field).map(|value| value.get())
 }
 
-/// The fields that the query selects, fragments included.
+/// Fields that the query selects, including fragments.
 fn wanted<'a>(ctx: &ResolverContext<'a>) -> BTreeSet<&'a str> {
     ctx.ctx.field().selection_set().map(|field| field.name()).collect()
 }
 
-/// Adds an error, which counts like an element.
+/// Adds an error, which is charged like an element.
 fn fail(ctx: &ResolverContext<'_>, message: String) {
     if ctx.data_opt::<Arc<Meter>>().is_none_or(|meter| meter.spend(ELEMENT + message.len()).is_err()) {
         return;
@@ -144,7 +144,6 @@ fn fail(ctx: &ResolverContext<'_>, message: String) {
     ctx.add_error(ctx.set_error_path(ServerError::new(message, Some(ctx.item.pos))));
 }
 
-/// What the summary says of a schema.
 #[derive(Clone)]
 pub(crate) struct SchemaSummary {
     pub(crate) name: Arc<str>,
@@ -152,7 +151,7 @@ pub(crate) struct SchemaSummary {
     pub(crate) fields: usize,
 }
 
-/// A field of a [`SchemaSummary`].
+/// Resolves a field of a [`SchemaSummary`].
 pub(crate) fn summary_value<'a>(
     ctx: &ResolverContext<'a>,
     value: fn(&SchemaSummary) -> Value,

@@ -1,11 +1,10 @@
-//! Scalars: which one a JSON value calls for, and JSON values as GraphQL values
-//! (docs/design/catalogd.md#graphql-types).
+//! Scalar types of JSON values, and their conversion to GraphQL values (docs/design/catalogd.md#graphql-types).
 
 use async_graphql::Value;
 use async_graphql::dynamic::TypeRef;
 use serde::{Deserialize, Serialize};
 
-/// The scalar types that discovery gives.
+/// Scalar type of a discovered field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Scalar {
     String,
@@ -15,7 +14,7 @@ pub(crate) enum Scalar {
 }
 
 impl Scalar {
-    /// The type of a field whose first value is `json`; null, objects and arrays are text.
+    /// Type of a field whose first value is `json`. Null, objects and arrays are strings.
     pub(crate) fn of(json: &str) -> Self {
         match json.as_bytes().first() {
             Some(b't' | b'f') => Self::Boolean,
@@ -25,7 +24,7 @@ impl Scalar {
         }
     }
 
-    /// Its GraphQL name.
+    /// GraphQL name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::String => TypeRef::STRING,
@@ -35,8 +34,8 @@ impl Scalar {
         }
     }
 
-    /// `json` as a value of this type. A value of another type is converted where it has a meaning, and null elsewhere;
-    /// objects and arrays are their JSON text.
+    /// Converts `json` to a value of this type. A value of another type is converted if that is meaningful,
+    /// otherwise null. Objects and arrays become their JSON text.
     pub(crate) fn value(self, json: &str) -> Value {
         let text = match json.as_bytes().first() {
             Some(b'"') => serde_json::from_str::<String>(json).ok(),
@@ -56,7 +55,7 @@ impl Scalar {
     }
 }
 
-/// A whole number that 64 bits hold, however it is written.
+/// `true` for a whole number that fits into 64 bits, in any notation.
 fn is_integral(json: &str) -> bool {
     json.parse::<f64>().is_ok_and(|number| number.fract() == 0.0 && number.abs() < 2f64.powi(63))
 }
@@ -77,7 +76,7 @@ fn number(text: &str) -> Option<f64> {
     }
 }
 
-/// GraphQL integers have 32 bits; others are lost, as in the reference.
+/// Converts to a GraphQL integer, which has 32 bits. Others become null, as upstream.
 fn to_int(number: f64) -> Option<i32> {
     let whole = number.trunc();
     #[allow(clippy::cast_possible_truncation, reason = "the range was checked")]
@@ -89,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_of_first_values() {
+    fn scalar_type_follows_first_value() {
         let rows = [
             (r#""a""#, Scalar::String),
             ("true", Scalar::Boolean),
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn values() {
+    fn json_values_convert_to_scalar_type() {
         let text = |text: &str| Value::from(text);
         let rows = [
             (Scalar::String, r#""a\n""#, text("a\n")),

@@ -1,11 +1,11 @@
-//! What is said about a text that is not GraphQL, and whether it nests so deeply that it must not be parsed.
+//! Messages about text that is not GraphQL, and detection of nesting that is unsafe to parse.
 
 use async_graphql::Pos;
 
-/// Brackets within brackets. The parser calls itself for each, and no query that is allowed comes near.
+/// Deepest nesting of brackets. The parser recurses for each, and no allowed query comes close.
 const MAX_NESTING: usize = 64;
 
-/// Whether brackets of any kind nest more deeply than the parser is safe with.
+/// `true` if brackets of any kind nest too deeply for the parser.
 pub(crate) fn nests_too_deeply(text: &str) -> bool {
     let mut rest = text;
     let mut nesting = 0usize;
@@ -30,7 +30,7 @@ pub(crate) fn nests_too_deeply(text: &str) -> bool {
     false
 }
 
-/// What follows the string at the start of `text`; nothing where it does not end.
+/// Text after the string at the start of `text`. Empty if the string does not end.
 fn after_string(text: &str) -> &str {
     let is_block = text.starts_with("\"\"\"");
     let end = if is_block { "\"\"\"" } else { "\"" };
@@ -45,7 +45,7 @@ fn after_string(text: &str) -> &str {
             return after;
         }
         rest = match rest.strip_prefix(escape) {
-            // Of what is escaped only a quote or a backslash matters.
+            // Only an escaped quote or backslash is relevant.
             Some(after) if !is_block && after.starts_with(['"', '\\']) => &after[1..],
             Some(after) => after,
             None => &rest[1..],
@@ -53,7 +53,7 @@ fn after_string(text: &str) -> &str {
     }
 }
 
-/// Names what stands at `position`.
+/// Describes the token at `position`.
 pub(crate) fn unexpected(text: &str, position: Pos) -> String {
     let line = text.split('\n').nth(position.line.saturating_sub(1)).unwrap_or_default();
     let lines = text.split('\n').skip(position.line).map(|line| line.trim_matches(is_ignored));
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nesting() {
+    fn deep_nesting_is_detected_outside_of_strings_and_comments() {
         let deep = |open: &str, count: usize| open.repeat(count);
         assert!(!nests_too_deeply(&deep("{", MAX_NESTING)));
         assert!(nests_too_deeply(&deep("{", MAX_NESTING + 1)));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens() {
+    fn unexpected_token_is_named() {
         let rows = [
             ("{ a ) }", (1, 5), "Unexpected )"),
             ("{\n  a b: }", (2, 8), "Unexpected }"),

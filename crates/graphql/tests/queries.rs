@@ -1,4 +1,4 @@
-//! Whole queries on small catalogs: what docs/design/catalogd.md#graphql-requests says a client sees.
+//! Queries on small catalogs: responses according to docs/design/catalogd.md#graphql-requests.
 
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -11,7 +11,7 @@ use olm_graphql::{CatalogSchema, Discovery, Executor, Objects, Query, SchemaErro
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// Objects in memory; an empty one cannot be read.
+/// In-memory objects. An empty object cannot be read.
 #[derive(Clone, Default)]
 struct Catalog {
     text: String,
@@ -84,7 +84,7 @@ fn ask(executor: &Executor, objects: impl Objects, query: &str, time: Duration) 
     serde_json::from_slice(&text).unwrap()
 }
 
-/// Catalog `cat` of .
+/// Catalog with one package, one channel, 40 bundles and an object without schema.
 fn cat() -> Catalog {
     let mut objects = vec![
         json!({"schema": "olm.package", "name": "foo"}),
@@ -104,7 +104,7 @@ fn messages(answer: &Value) -> Vec<&str> {
 
 // Case catalogd-55
 #[test]
-fn acceptance_55() {
+fn summary_page_and_depth_limit_are_returned() {
     let cat = cat();
     assert_eq!(cat.ask("{ summary { totalSchemas } }"), json!({"data": {"summary": {"totalSchemas": 3}}}));
     assert_eq!(
@@ -119,7 +119,7 @@ fn acceptance_55() {
 }
 
 #[test]
-fn pages() {
+fn limit_and_offset_select_page() {
     let objects: Vec<String> = (0..120).map(|n| format!(r#"{{"schema":"x","n":{n}}}"#)).collect();
     let catalog = Catalog::new(objects.iter().map(String::as_str));
     let rows = [
@@ -140,13 +140,13 @@ fn pages() {
         let expect: Vec<Value> = (first..first + count).map(|n| json!({"n": n})).collect();
         assert_eq!(answer, json!({"data": {"xs": expect}}), "{arguments}");
     }
-    // Variables are not sent; defaults count.
+    // Variables are not sent, so defaults apply.
     let answer = catalog.ask("query q($n: Int = 2) { xs(limit: $n) { n } }");
     assert_eq!(answer, json!({"data": {"xs": [{"n": 0}, {"n": 1}]}}));
 }
 
 #[test]
-fn values_of_all_types() {
+fn values_of_all_types_are_returned() {
     let catalog = Catalog::new([
         r#"{"schema":"x","text":"a","flag":true,"count":3,"ratio":0.5,"none":null,"object":{"b":[1]},"tags":["a","b"],"numbers":[1,2],"mixed":[1,"a",null],"empty":[],"elements":[{"name":"e","skips":["s"],"deep":{"k":1}},7]}"#,
         r#"{"schema":"x","text":5,"count":"x","tags":"no list","elements":null,"package-name":"p"}"#,
@@ -179,7 +179,7 @@ fn values_of_all_types() {
 }
 
 #[test]
-fn selections() {
+fn aliases_fragments_and_directives_are_applied() {
     let cat = cat();
     let answer = cat.ask(
         "query { a: olmchannels { ...c __typename } olmchannels { entries { name } ... on OlmChannel { package } \
@@ -205,7 +205,7 @@ fn selections() {
 }
 
 #[test]
-fn summary_and_introspection() {
+fn summary_and_introspection_describe_catalog() {
     let cat = cat();
     assert_eq!(
         cat.ask("{ summary { totalSchemas schemas { name totalObjects totalFields } } }")["data"]["summary"],
@@ -247,7 +247,7 @@ fn summary_and_introspection() {
 }
 
 #[test]
-fn collisions() {
+fn name_collision_is_reported() {
     let of = |schemas: &[&str]| {
         let objects: Vec<String> =
             schemas.iter().map(|schema| json!({"schema": schema}).to_string()).collect();
@@ -279,13 +279,13 @@ fn collisions() {
     for (schemas, expect) in rows {
         assert_eq!(of(schemas), expect);
     }
-    // The type of a list may be called as that of a schema.
+    // The type of a list may have the same name as that of a schema.
     let nested = Catalog::new([r#"{"schema":"a","b":[{"c":1}]}"#, r#"{"schema":"a.b"}"#]);
     assert_eq!(nested.problem(), unique("AB"));
 }
 
 #[test]
-fn errors_of_a_query() {
+fn invalid_query_returns_error() {
     let cat = cat();
     let rows = [
         ("{ nothing }", "Unknown field \"nothing\" on type \"Query\"."),
@@ -306,7 +306,7 @@ fn errors_of_a_query() {
 }
 
 #[test]
-fn an_object_that_cannot_be_read_spoils_nothing_else() {
+fn unreadable_object_is_null_and_others_are_returned() {
     let mut catalog = cat();
     catalog.push("olm.package", "");
     catalog.push("olm.package", "[1]");
@@ -330,7 +330,7 @@ fn an_object_that_cannot_be_read_spoils_nothing_else() {
 }
 
 #[test]
-fn time_and_size_are_limited() {
+fn query_over_time_or_size_limit_fails() {
     let cat = cat();
     let late = ask(&cat.executor(), cat.clone(), "{ olmpackages { name } }", Duration::ZERO);
     assert_eq!(
@@ -342,7 +342,7 @@ fn time_and_size_are_limited() {
     let text = format!(r#"{{"schema":"x","text":"{}"}}"#, "a".repeat(15 << 20));
     let large = Catalog::new([text.as_str(); 5]);
     assert!(large.ask("{ xs { text } }") == too_large);
-    // Only what is selected counts.
+    // Only selected fields are charged.
     assert_eq!(large.ask("{ xs(limit: 1) { schema } }"), json!({"data": {"xs": [{"schema": "x"}]}}));
     let many = Catalog::new([format!(r#"{{"schema":"x","list":[0{}]}}"#, ",0".repeat(1 << 20)).as_str()]);
     assert!(many.ask("{ xs { list } }") == too_large);
@@ -352,18 +352,18 @@ fn time_and_size_are_limited() {
         ]);
     assert!(elements.ask("{ xs { list { a } } }") == too_large);
 
-    // Errors count as well.
+    // Errors are charged too.
     let first = r#"{"schema":"x","list":[{"tags":["a"]}]}"#;
     let wrong = format!(r#"{{"schema":"x","list":[{{"tags":0}}{}]}}"#, ",{\"tags\":0}".repeat(90_000));
     assert!(Catalog::new([first, &wrong]).ask("{ xs { list { tags } } }") == too_large);
 
-    // Introspection counts as well: each of thousands of fields, asked for fifty times, with each of its arguments.
+    // Introspection is charged too: thousands of fields, requested fifty times, with their types.
     let fields: Vec<String> = (0..4000).map(|n| format!("\"f{n}\":0")).collect();
     let wide = Catalog::new([format!("{{\"schema\":\"x\",{}}}", fields.join(",")).as_str()]);
     let aliases: String = (0..50).map(|n| format!("a{n}: fields {{ name type {{ name kind }} }} ")).collect();
     assert!(wide.ask(&format!("{{ __schema {{ types {{ {aliases} }} }} }}")) == too_large);
 
-    // So do the names of schemas, wherever they are shown.
+    // Schema names are charged wherever they are shown.
     let long = Catalog::new([json!({"schema": "s".repeat(300_000)}).to_string().as_str()]);
     let names: String = (0..25).map(|n| format!("n{n}: name ")).collect();
     for (root, field, ty) in [("summary", "schemas", "SchemaSummary"), ("__schema", "types", "__Type")] {
@@ -392,9 +392,9 @@ fn json_value() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// Any catalog is either refused as a whole, or answers any query with JSON.
+    /// Any catalog is either rejected as a whole, or its responses to any query are JSON.
     #[test]
-    fn anything_is_answered(
+    fn any_catalog_and_query_yield_response(
         objects in prop::collection::vec(("[ab.1]{0,3}", prop::collection::btree_map("[a-c_.1]{0,3}", json_value(), 0..5)), 0..6),
         query in "\\{ ?(a|b|aa|as|bs|summary|__schema)s?(\\(limit: ?-?[0-9]{1,12}\\))? ?(\\{ ?([abc]{1,2} ?(\\{ ?[abc_]{1,2} ?\\})? ?){1,3}\\})? ?\\}",
         noise in ".{0,40}",
@@ -411,16 +411,15 @@ proptest! {
         }
     }
 
-    /// Every field that discovery finds can be asked for, and a text field gives the text. Only two lists of objects
-    /// may want one type.
+    /// Every discovered field can be queried without error. Only two lists of objects may map to the same type.
     #[test]
-    fn every_discovered_field_answers(members in prop::collection::btree_map("[a-cA_.1-]{0,4}", json_value(), 1..6)) {
+    fn every_discovered_field_can_be_queried(members in prop::collection::btree_map("[a-cA_.1-]{0,4}", json_value(), 1..6)) {
         let mut catalog = Catalog::default();
         let is_list_of_objects = |value: &&Value| value.as_array().is_some_and(|items| items.iter().any(Value::is_object));
         let lists_of_objects = members.values().filter(is_list_of_objects).count();
         catalog.push("x", &Value::Object(members.into_iter().collect()).to_string());
         let schema = serde_json::to_value(catalog.discover()).unwrap();
-        // What is kept with the content comes back as it was.
+        // The serialized schema round-trips.
         let kept: CatalogSchema = serde_json::from_value(schema).unwrap();
         prop_assert_eq!(&kept, &catalog.discover());
         let executor = match Executor::new(&kept) {

@@ -1,4 +1,4 @@
-//! What a client shows to one repository: a password with each request, or a token that is fetched and renewed
+//! Authorization for one repository: a password in each request, or a bearer token that is fetched and renewed
 //! (docs/design/images.md#registry-tokens).
 
 use std::time::Duration;
@@ -17,13 +17,13 @@ use crate::client::Client;
 use crate::refusal::{RequestError, read_capped};
 
 const MAX_TOKEN: u64 = 1 << 20;
-/// A token is taken to last so long at least, whatever its server says.
+/// Shortest assumed token lifetime, also where `expires_in` is shorter or missing.
 const MIN_LIFETIME: Duration = Duration::from_secs(60);
-/// A token is renewed when this part of its life is left.
+/// A token is renewed when a sixth of its lifetime is left.
 const RENEWAL: u32 = 6;
 const FORM: &str = "application/x-www-form-urlencoded";
 
-/// The authorisation for one repository; changes while requests run.
+/// Login and current header for one repository. Shared by concurrent requests.
 pub(crate) struct Authorization {
     login: Option<Login>,
     /// Repository within the registry.
@@ -31,10 +31,9 @@ pub(crate) struct Authorization {
     grant: Mutex<Option<Grant>>,
 }
 
-/// What is shown now.
 struct Grant {
     header: HeaderValue,
-    /// For a token: how it was had, and when it must be had again.
+    /// For a token: the challenge to repeat and the time of the renewal.
     renewal: Option<(Challenge, Instant)>,
 }
 
@@ -42,7 +41,7 @@ struct Grant {
 struct Token {
     token: Option<String>,
     access_token: Option<String>,
-    /// Seconds.
+    /// Lifetime in seconds.
     expires_in: Option<u64>,
 }
 
@@ -51,12 +50,12 @@ impl Authorization {
         Self { login, path: path.to_owned(), grant: Mutex::new(None) }
     }
 
-    /// Whether there is an answer to `challenge`.
+    /// `true` if a login exists, or the challenge needs none.
     pub(crate) fn can_answer(&self, challenge: &Challenge) -> bool {
         self.login.is_some() || *challenge != Challenge::Basic
     }
 
-    /// The header to show, renewed if it ends soon; `None` before any challenge.
+    /// `Authorization` header, renewed if due. `None` before the first challenge.
     pub(crate) async fn header(&self, client: &Client) -> Result<Option<HeaderValue>, RequestError> {
         let mut grant = self.grant.lock().await;
         let due =
@@ -67,7 +66,7 @@ impl Authorization {
         Ok(grant.as_ref().map(|grant| grant.header.clone()))
     }
 
-    /// Gets what `challenge` asks for.
+    /// Obtains a header for `challenge`. Does nothing if there is no login for it.
     pub(crate) async fn answer(&self, client: &Client, challenge: &Challenge) -> Result<(), RequestError> {
         if self.can_answer(challenge) {
             let grant = self.obtain(client, challenge).await?;
@@ -105,7 +104,7 @@ impl Authorization {
         })
     }
 
-    /// With an identity token it is exchanged, with a password that is shown, else the token is for anybody.
+    /// Token request: POST with an identity token, GET with a password, otherwise an anonymous GET.
     fn token_request(
         &self,
         client: &Client,
@@ -132,14 +131,14 @@ impl Authorization {
     }
 }
 
-/// How long a token of `seconds` is shown before it is renewed.
+/// Time until the renewal of a token that is valid for `seconds`.
 fn lifetime(seconds: u64) -> Duration {
-    // Years are enough, and an instant in the far future does not exist.
+    // Capped: an `Instant` in the far future overflows.
     let lifetime = Duration::from_secs(seconds.min(u64::from(u32::MAX))).max(MIN_LIFETIME);
     lifetime - lifetime / RENEWAL
 }
 
-/// Header text that debug output does not show.
+/// Header value marked sensitive, so that debug output hides it.
 fn header_value(secret: String) -> Result<HeaderValue, RequestError> {
     let mut value = HeaderValue::try_from(secret)
         .map_err(|_| RequestError::fatal("the credentials do not fit into a header"))?;
@@ -169,8 +168,8 @@ mod tests {
     use crate::{DeniedNetworks, Places, Proxies};
 
     #[tokio::test]
-    async fn a_token_is_fetched_again_when_it_is_due() {
-        // A second installation is refused; the first one serves as well.
+    async fn due_token_is_fetched_again() {
+        // Fails if a provider is already installed, which serves as well.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let registry = Registry::start_plain().await.unwrap();
         registry.set_access(Access::Bearer(None));
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_renewed_before_they_end() {
+    fn token_lifetime_leaves_a_sixth_for_renewal() {
         for (seconds, expected) in [(0, 50), (10, 50), (60, 50), (300, 250), (u64::MAX, 3_579_139_412)] {
             assert_eq!(lifetime(seconds).as_secs(), expected, "{seconds}");
         }

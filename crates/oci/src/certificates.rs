@@ -1,8 +1,8 @@
-//! Certificates from files: the system's roots, and a folder with CA certificates and client certificates
+//! Certificates from files: the system roots, and folders with CA certificates and client certificates
 //! (docs/design/images.md#registry-configuration).
 //!
-//! System roots are those of a Go program: `SSL_CERT_FILE` replaces the list of bundles and `SSL_CERT_DIR` the list of folders,
-//! each alone.
+//! System roots are found as Go does: `SSL_CERT_FILE` replaces the list of bundles and `SSL_CERT_DIR` the list of
+//! folders, independently.
 
 use std::collections::HashSet;
 use std::fs;
@@ -16,9 +16,9 @@ use rustls::RootCertStore;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Largest file taken from a folder.
+/// Largest file read from a folder, in bytes.
 const MAX_FILE: u64 = 4 << 20;
-/// Bundles of Linux distributions; the first that exists is read.
+/// CA bundles of Linux distributions. Only the first that exists is read.
 const SYSTEM_FILES: [&str; 6] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -29,25 +29,26 @@ const SYSTEM_FILES: [&str; 6] = [
 ];
 const SYSTEM_FOLDERS: [&str; 2] = ["/etc/ssl/certs", "/etc/pki/tls/certs"];
 
-/// A folder of certificates as it was read: names and contents, in order of names.
+/// Snapshot of a folder of certificates: names and contents, sorted by name.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Folder {
     files: Vec<(PathBuf, Vec<u8>)>,
-    /// Whether any file may hold CA certificates, or only `*.crt`.
+    /// `true` if any file may hold CA certificates, `false` for `*.crt` only.
     any_name: bool,
 }
 
-/// A client certificate with what leads to its CA, and its key.
+/// Client certificate chain and its private key.
 pub(crate) struct Identity {
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) key: PrivateKeyDer<'static>,
 }
 
 impl Folder {
-    /// Reads `folder`; links are followed, since a mounted ConfigMap consists of them.
+    /// Reads `folder`. Follows links, since a mounted ConfigMap consists of them.
     ///
     /// # Errors
-    /// The folder cannot be read. A file that cannot be read is only logged: it must not stop other registries.
+    /// The folder cannot be read. A file that cannot be read is only logged, so that it does not block other
+    /// registries.
     pub(crate) fn read(folder: &Path, any_name: bool) -> io::Result<Self> {
         let mut files = Vec::new();
         for entry in fs::read_dir(folder)? {
@@ -56,7 +57,7 @@ impl Folder {
                 Ok(None) => {}
                 Ok(Some(content)) => files.push((path, content)),
                 Err(error) => {
-                    tracing::warn!(file = %path.display(), %error, "certificate file cannot be read and is not used")
+                    tracing::warn!(file = %path.display(), %error, "skipped unreadable certificate file")
                 }
             }
         }
@@ -64,7 +65,7 @@ impl Folder {
         Ok(Self { files, any_name })
     }
 
-    /// The CA certificates. What is none is only logged.
+    /// CA certificates. Unusable ones are logged and skipped.
     pub(crate) fn authorities(&self) -> Vec<CertificateDer<'static>> {
         let mut usable = Vec::new();
         for (path, content) in &self.files {
@@ -85,7 +86,7 @@ impl Folder {
                 match checked {
                     Ok(certificate) => usable.push(certificate),
                     Err(error) => {
-                        tracing::warn!(file = %path.display(), %error, "CA file has a certificate that cannot be used")
+                        tracing::warn!(file = %path.display(), %error, "skipped unusable certificate in CA file")
                     }
                 }
             }
@@ -96,10 +97,10 @@ impl Folder {
         usable
     }
 
-    /// The client certificates, `NAME.cert` with `NAME.key`.
+    /// Client certificates: pairs of `NAME.cert` and `NAME.key`.
     ///
     /// # Errors
-    /// One of a pair is missing or is no PEM; the text is the containers tools'.
+    /// Half of a pair is missing or is not PEM. The texts match containers/image.
     pub(crate) fn identities(&self) -> Result<Vec<Identity>, String> {
         let mut identities = Vec::new();
         for (path, content) in &self.files {
@@ -142,12 +143,12 @@ fn identity(chain: &[u8], key: &[u8]) -> Result<Identity, String> {
     if chain.is_empty() {
         return Err("no certificate in PEM form".to_owned());
     }
-    // The reason is left out: nothing of a key belongs into a message.
+    // The cause is dropped: a message must not contain any part of a key.
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| "its key is not in PEM form".to_owned())?;
     Ok(Identity { chain, key })
 }
 
-/// The content of a file, `None` for a folder.
+/// Content of a file, or `None` for a folder.
 fn read_file(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let metadata = fs::metadata(path)?;
     if metadata.len() > MAX_FILE {
@@ -158,14 +159,14 @@ fn read_file(path: &Path) -> io::Result<Option<Vec<u8>>> {
 
 type Fingerprint = Vec<(PathBuf, u64, Option<SystemTime>)>;
 
-/// The system's roots, read again when one of their files has changed.
+/// System roots, reloaded when one of their files has changed.
 #[derive(Default)]
 pub(crate) struct SystemRoots {
     current: Mutex<Option<(Fingerprint, Arc<RootCertStore>)>>,
 }
 
 impl SystemRoots {
-    /// The roots now. What cannot be read is passed over: a distribution lays out only some of the files.
+    /// Current roots. Unreadable files are skipped, since each distribution ships only some of them.
     pub(crate) fn load(&self) -> Arc<RootCertStore> {
         let files = system_authorities();
         let identify = |path: &PathBuf| {
@@ -192,8 +193,8 @@ impl SystemRoots {
     }
 }
 
-/// The files that may hold certificates of the system's authorities: an existing bundle, and what is in the folders, be it
-/// a certificate or not.
+/// Paths that may hold system CA certificates: the first existing bundle and every entry of the folders, whether a
+/// certificate or not.
 #[must_use]
 pub fn system_authorities() -> Vec<PathBuf> {
     let variable = |name: &str| -> Vec<PathBuf> {
@@ -224,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_must_be_complete() {
+    fn incomplete_certificate_pair_is_an_error() {
         let signed = rcgen::generate_simple_self_signed(vec!["client".to_owned()]).unwrap();
         let (certificate, key) = (signed.cert.pem(), signed.signing_key.serialize_pem());
         for (files, expected) in [
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn names_decide_what_is_a_ca() {
+    fn file_extension_selects_ca_certificates() {
         let pem = rcgen::generate_simple_self_signed(vec!["ca".to_owned()]).unwrap().cert.pem();
         let folder = TempDir::new().unwrap();
         for name in ["a.crt", "b.pem", "c", "d.cert", "e.key"] {

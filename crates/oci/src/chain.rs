@@ -1,10 +1,11 @@
-//! A server's certificate that is a CA's as well (basicConstraints `CA:TRUE`), issued by a CA of the administrator's.
+//! Verification of a server certificate that is also a CA certificate (basicConstraints `CA:TRUE`), issued by a CA
+//! of the administrator.
 //!
-//! rustls refuses such a leaf for that alone (`CaUsedAsEndEntity`); Go programs accept it, and registries show it, for
-//! instance where the certificate was requested with `isCA`. It is accepted here only where its very issuer is in the CA
-//! directory: no intermediates, no roots of the system. Nothing else is looser than in rustls: the issuer's signature and its
-//! right to sign count, and for both certificates validity, purpose and critical extensions. Name constraints are not
-//! evaluated: a certificate with them is refused. The caller checks the server's name.
+//! rustls rejects such a leaf (`CaUsedAsEndEntity`). Go accepts it, and registries use it, for instance where the
+//! certificate was requested with `isCA`. It is accepted here only if its direct issuer is in the CA directory: no
+//! intermediates, no system roots. All other checks of rustls remain: the issuer's signature and its key usage, and
+//! for both certificates validity, purpose and critical extensions. A certificate with name constraints is
+//! rejected, since they are not evaluated. The caller checks the server name.
 
 use rustls::CertificateError;
 use rustls::crypto::WebPkiSupportedAlgorithms;
@@ -12,27 +13,27 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_parser::asn1_rs::{Any, BitString};
 use x509_parser::prelude::{ASN1Time, FromDer, ParsedExtension, X509Certificate};
 
-/// The certificates of `authorities` that may have issued `leaf`, if that is a CA's: those of its issuer's name. Where there
-/// is any, [`check`] has to decide about the leaf.
+/// Certificates in `authorities` whose subject is the issuer of `leaf`. Empty if `leaf` is not a CA certificate. If
+/// any is returned, [`check`] must decide about the leaf.
 pub(crate) fn issuers<'a>(
     leaf: &CertificateDer<'_>,
     authorities: &'a [CertificateDer<'_>],
 ) -> Vec<X509Certificate<'a>> {
     let Some(leaf) = parse(leaf).ok().filter(|leaf| leaf.is_ca()) else { return Vec::new() };
     let is_issuer = |authority: &X509Certificate<'_>| authority.subject().as_raw() == leaf.issuer().as_raw();
-    // One that cannot be read has issued nothing.
+    // A certificate that cannot be parsed cannot be the issuer.
     authorities.iter().filter_map(|authority| parse(authority).ok()).filter(is_issuer).collect()
 }
 
-/// Whether a certificate is a CA's.
+/// `true` if the certificate is a CA certificate.
 pub(crate) fn is_authority(certificate: &CertificateDer<'_>) -> bool {
     parse(certificate).is_ok_and(|certificate| certificate.is_ca())
 }
 
-/// Checks that `leaf` may serve TLS now and that one of `issuers` signed it and may do so.
+/// Checks that `leaf` may serve TLS at `now`, and that one of `issuers` signed it and may issue certificates.
 ///
 /// # Errors
-/// What is wrong with the leaf, else with the last issuer.
+/// The fault of the leaf, otherwise that of the last issuer tried.
 pub(crate) fn check(
     leaf: &CertificateDer<'_>,
     issuers: &[X509Certificate<'_>],
@@ -54,10 +55,10 @@ pub(crate) fn check(
     found
 }
 
-/// Checks that `certificate` is valid now.
+/// Checks that `certificate` is valid at `now`.
 ///
 /// # Errors
-/// It is not, or cannot be read.
+/// It is expired, not yet valid, or cannot be parsed.
 pub(crate) fn check_validity(
     certificate: &CertificateDer<'_>,
     now: UnixTime,
@@ -84,7 +85,7 @@ fn is_within_validity(certificate: &X509Certificate<'_>, now: ASN1Time) -> Resul
     if now > validity.not_after { Err(CertificateError::Expired) } else { Ok(()) }
 }
 
-/// What has to hold for each certificate of a chain.
+/// Checks validity, critical extensions and purpose, for leaf and issuer alike.
 fn check_use(certificate: &X509Certificate<'_>, now: ASN1Time) -> Result<(), CertificateError> {
     is_within_validity(certificate, now)?;
     for extension in certificate.extensions() {
@@ -105,14 +106,14 @@ fn check_use(certificate: &X509Certificate<'_>, now: ASN1Time) -> Result<(), Cer
     Ok(())
 }
 
-/// Checks that `certificate` may issue others.
+/// Checks that `certificate` may issue certificates.
 fn check_issuing(certificate: &X509Certificate<'_>) -> Result<(), CertificateError> {
     let usage = certificate.key_usage().map_err(|_| CertificateError::BadEncoding)?;
     let may_sign = usage.is_none_or(|usage| usage.value.key_cert_sign());
     if certificate.is_ca() && may_sign { Ok(()) } else { Err(CertificateError::InvalidPurpose) }
 }
 
-/// Whether `issuer`'s key signed `certificate`.
+/// `true` if the key of `issuer` signed `certificate`.
 fn is_signed(
     certificate: &X509Certificate<'_>,
     issuer: &X509Certificate<'_>,
@@ -138,7 +139,7 @@ struct Signed<'a> {
     signature: Vec<u8>,
 }
 
-/// The parts of a certificate: `SEQUENCE { tbsCertificate, AlgorithmIdentifier, BIT STRING }`.
+/// Splits a certificate: `SEQUENCE { tbsCertificate, AlgorithmIdentifier, BIT STRING }`.
 fn signature(certificate: &[u8]) -> Option<Signed<'_>> {
     let parts = content(certificate)?;
     let (rest, _) = Any::from_der(parts).ok()?;
@@ -147,7 +148,7 @@ fn signature(certificate: &[u8]) -> Option<Signed<'_>> {
     Some(Signed { message, algorithm, signature })
 }
 
-/// `AlgorithmIdentifier, BIT STRING`: content of the first and bytes of the second.
+/// Parses `AlgorithmIdentifier, BIT STRING`: content of the first, bytes of the second.
 fn algorithm_and_bits(der: &[u8]) -> Option<(&[u8], Vec<u8>)> {
     let (rest, _) = Any::from_der(der).ok()?;
     let algorithm = content(der.get(..der.len() - rest.len())?)?;
@@ -155,7 +156,7 @@ fn algorithm_and_bits(der: &[u8]) -> Option<(&[u8], Vec<u8>)> {
     Some((algorithm, bits.data.into_owned()))
 }
 
-/// What is in a `SEQUENCE`.
+/// Content of a `SEQUENCE`.
 fn content(sequence: &[u8]) -> Option<&[u8]> {
     let (rest, inside) = Any::from_der(sequence).ok()?;
     inside.header.assert_constructed().ok()?;
@@ -176,7 +177,7 @@ mod tests {
     const NOW: Duration = Duration::from_secs(1_800_000_000);
     const ANY_LENGTH: IsCa = IsCa::Ca(BasicConstraints::Unconstrained);
 
-    /// A CA of the administrator's.
+    /// CA of the administrator.
     struct Authority {
         certificate: CertificateDer<'static>,
         issuer: Issuer<'static, KeyPair>,
@@ -201,7 +202,7 @@ mod tests {
             Self { certificate, issuer: Issuer::new(params, key) }
         }
 
-        /// What is said of a leaf, which as the field has them has no name of its own.
+        /// Result of [`check`] for a new leaf, which has an empty subject as is common in practice.
         fn leaf(&self, change: impl FnOnce(&mut CertificateParams)) -> Result<(), CertificateError> {
             self.says_of(&self.make_leaf(change))
         }
@@ -230,7 +231,7 @@ mod tests {
     fn same(_: &mut CertificateParams) {}
 
     #[test]
-    fn leaves() {
+    fn leaf_restrictions_are_checked() {
         let line = Authority::new(same);
         let purposes = |purposes: &[ExtendedKeyUsagePurpose]| {
             let purposes = purposes.to_vec();
@@ -246,9 +247,9 @@ mod tests {
             extension
         };
         for (what, said, expected) in [
-            ("as registries show it", line.leaf(same), Ok(())),
+            ("CA leaf without restrictions", line.leaf(same), Ok(())),
             (
-                "no length of path",
+                "path length zero",
                 line.leaf(|leaf| leaf.is_ca = IsCa::Ca(BasicConstraints::Constrained(0))),
                 Ok(()),
             ),
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn of_issuers() {
+    fn issuer_restrictions_are_checked() {
         let usages = |usage| move |params: &mut CertificateParams| params.key_usages = vec![usage];
         let named = |params: &mut CertificateParams| {
             let permitted_subtrees = vec![GeneralSubtree::DnsName("registry.test".to_owned())];
@@ -295,12 +296,12 @@ mod tests {
         for (what, authority, expected) in [
             ("may sign", Authority::new(usages(KeyUsagePurpose::KeyCertSign)), Ok(())),
             (
-                "no length of path",
+                "path length zero",
                 Authority::new(|params| params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0))),
                 Ok(()),
             ),
-            ("no CA", Authority::new(|params| params.is_ca = IsCa::ExplicitNoCa), refused.clone()),
-            ("not said to be a CA", Authority::new(|params| params.is_ca = IsCa::NoCa), refused.clone()),
+            ("explicitly no CA", Authority::new(|params| params.is_ca = IsCa::ExplicitNoCa), refused.clone()),
+            ("no basic constraints", Authority::new(|params| params.is_ca = IsCa::NoCa), refused.clone()),
             ("may not sign", Authority::new(usages(KeyUsagePurpose::CrlSign)), refused.clone()),
             (
                 "for clients",
@@ -314,21 +315,21 @@ mod tests {
                 Authority::new(|params| params.not_after = date_time_ymd(2026, 1, 1)),
                 Err(CertificateError::Expired),
             ),
-            ("named", Authority::new(named), Err(CertificateError::UnhandledCriticalExtension)),
+            ("name constraints", Authority::new(named), Err(CertificateError::UnhandledCriticalExtension)),
         ] {
             assert_eq!(authority.leaf(same), expected, "{what}");
         }
     }
 
     #[test]
-    fn only_the_issuers_signature_counts() {
+    fn leaf_needs_valid_signature_of_issuer() {
         let unknown = Err(CertificateError::UnknownIssuer);
         let (authority, other) = (Authority::new(same), Authority::new(same));
         let leaf = authority.make_leaf(same);
-        assert_eq!(other.says_of(&leaf), unknown, "another of the same name");
+        assert_eq!(other.says_of(&leaf), unknown, "other CA with the same subject");
         let both = [other.certificate.clone(), authority.certificate.clone()];
         assert_eq!(says_of(&leaf, &both), Ok(()));
-        // Changed after it was signed: in the signature, and in the name.
+        // Modified after signing: first the signature, then the name.
         let mut bytes = leaf.to_vec();
         *bytes.last_mut().unwrap() ^= 1;
         assert_eq!(authority.says_of(&bytes.into()), unknown);
@@ -339,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_about_leaves_of_cas_whose_issuer_is_given() {
+    fn issuers_are_found_only_for_ca_leaves_of_given_authorities() {
         let authority = Authority::new(same);
         let given = std::slice::from_ref(&authority.certificate);
         assert_eq!(issuers(&authority.make_leaf(same), given).len(), 1);

@@ -1,15 +1,15 @@
-//! What a registry asks for in `WWW-Authenticate`.
+//! Parser for `WWW-Authenticate` challenges of registries.
 
-/// How to authenticate.
+/// Authentication scheme that a registry requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Challenge {
-    /// User and password with every request.
+    /// User name and password in every request.
     Basic,
-    /// A token from the server at `realm`; with `scope` where the last one allowed too little.
+    /// Token from the server at `realm`. `scope` is set only if the previous token had an insufficient scope.
     Bearer { realm: String, service: String, scope: Option<String> },
 }
 
-/// The challenge that we can answer in the values of `WWW-Authenticate` headers; a bearer token is preferred.
+/// Chooses a supported challenge from the values of `WWW-Authenticate` headers. Bearer is preferred to Basic.
 pub(crate) fn parse<'a>(headers: impl Iterator<Item = &'a str>) -> Option<Challenge> {
     let mut chosen = None;
     for header in headers {
@@ -39,7 +39,7 @@ pub(crate) fn parse<'a>(headers: impl Iterator<Item = &'a str>) -> Option<Challe
     chosen
 }
 
-/// `key=value, key="quoted \" value"`; what is malformed ends the list.
+/// Parses `key=value, key="quoted \" value"`. Stops at the first malformed pair.
 fn parameters(mut text: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     loop {
@@ -61,7 +61,7 @@ fn parameters(mut text: &str) -> Vec<(String, String)> {
     }
 }
 
-/// The text up to the closing quote, and what follows it.
+/// Text up to the closing quote, and the rest after it.
 fn unquote(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices();
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn challenges() {
+    fn bearer_is_preferred_to_basic() {
         for (headers, expected) in [
             (
                 &[r#"Bearer realm="https://a/token",service="s",scope="x,y""#][..],
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_counts_where_the_last_one_was_too_small() {
+    fn scope_is_kept_after_insufficient_scope() {
         let header = r#"Bearer realm="r",scope="repository:x:pull",error="insufficient_scope""#;
         let Some(Challenge::Bearer { scope, .. }) = parse([header].into_iter()) else {
             panic!("no bearer challenge");
@@ -116,12 +116,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_taken(header in "(Bearer )?.{0,40}") {
+        fn any_header_parses_without_panic(header in "(Bearer )?.{0,40}") {
             parse([header.as_str()].into_iter());
         }
 
         #[test]
-        fn quoted_values_come_back(realm in "[ -~]{0,30}") {
+        fn quoted_value_round_trips(realm in "[ -~]{0,30}") {
             let quoted = realm.replace('\\', "\\\\").replace('"', "\\\"");
             prop_assert_eq!(parse([format!("Bearer realm=\"{quoted}\"").as_str()].into_iter()), bearer(&realm, ""));
         }

@@ -21,12 +21,11 @@ use crate::{DeniedNetworks, Places};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 const USER_AGENT: &str = concat!("olm/", env!("CARGO_PKG_VERSION"));
-/// Redirects followed for one request.
 const MAX_REDIRECTS: usize = 10;
-/// Clients kept at once: registries with own certificates, times two for the insecure ones.
+/// Cached clients: one for each registry with its own certificates, doubled for insecure access.
 const MAX_CLIENTS: usize = 32;
 
-/// Sends requests and explains what goes wrong with them.
+/// HTTP client that follows redirects itself and describes network errors.
 #[derive(Clone)]
 pub(crate) struct Client {
     http: reqwest::Client,
@@ -39,9 +38,10 @@ impl Client {
         self.http.request(method.clone(), url)
     }
 
-    /// Sends `request`, which was made for `method` and `url`, and follows redirects of GET and HEAD.
+    /// Sends `request`, which was built for `method` and `url`, and follows redirects of GET and HEAD.
     ///
-    /// Not left to the HTTP client: it forgets at the second redirect that it left the login out at the first one.
+    /// Redirects are not left to reqwest: it restores the login at the second redirect after it dropped it at the
+    /// first.
     pub(crate) async fn send(
         &self,
         request: RequestBuilder,
@@ -81,8 +81,8 @@ impl Client {
     }
 }
 
-/// `request` as it is to be sent to the place that `response` names. At another server than before it loses its login for good;
-/// a POST has its secrets in the body and goes nowhere else.
+/// Next request if `response` is a redirect. The login is removed for good when the origin changes. A POST is never
+/// redirected, since its body holds secrets.
 fn redirected(mut request: Request, response: &Response) -> Option<Request> {
     let leads_on = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
     if !leads_on || *request.method() == Method::POST {
@@ -97,7 +97,7 @@ fn redirected(mut request: Request, response: &Response) -> Option<Request> {
     Some(request)
 }
 
-/// What makes one client differ from another.
+/// Cache key of a client.
 #[derive(PartialEq)]
 struct Kind {
     folder: Folder,
@@ -110,10 +110,10 @@ struct Built {
     http: reqwest::Client,
 }
 
-/// Makes clients and keeps them, so that connections are used again.
+/// Cache of clients, so that connections are reused.
 pub(crate) struct Clients {
     cas_dir: Option<PathBuf>,
-    /// Folders with a folder for each registry.
+    /// Directories that hold one folder for each registry.
     certs: Vec<PathBuf>,
     read_timeout: Duration,
     proxies: Arc<Proxies>,
@@ -122,7 +122,7 @@ pub(crate) struct Clients {
     built: Mutex<Vec<Built>>,
 }
 
-/// Without keys and certificates.
+/// Omits keys and certificates.
 impl fmt::Debug for Clients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Clients").field("cas_dir", &self.cas_dir).finish_non_exhaustive()
@@ -149,10 +149,10 @@ impl Clients {
         }
     }
 
-    /// The client for the registry `host[:port]` with the certificates as they are now. Blocks for a moment: small local files.
+    /// Client for the registry `host[:port]` with the current certificates. Blocks briefly on small local files.
     ///
     /// # Errors
-    /// A folder cannot be read, or client certificates in it cannot be used.
+    /// A folder cannot be read, or a client certificate in it cannot be used.
     pub(crate) fn client(&self, host: &str, insecure: bool) -> Result<Client, String> {
         let kind = Kind { folder: self.folder(host)?, insecure };
         let system = self.system.load();
@@ -172,7 +172,7 @@ impl Clients {
         Ok(Client { http, proxies: Arc::clone(&self.proxies), denied: self.denied.clone() })
     }
 
-    /// The CA folder if there is one, else the first folder that is made for `host`.
+    /// CA folder if configured, otherwise the first certificates folder that exists for `host`.
     fn folder(&self, host: &str) -> Result<Folder, String> {
         if let Some(folder) = &self.cas_dir {
             return Folder::read(folder, true)

@@ -1,4 +1,4 @@
-//! How a [`crate::Puller`] works.
+//! Configuration of a [`crate::Puller`].
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,43 +6,43 @@ use std::time::Duration;
 use crate::policy::PolicySource;
 use crate::{CredentialSource, DeniedNetworks, Limits, Places, Platform, Proxies};
 
-/// How to pull.
+/// Configuration of a [`crate::Puller`].
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Folder with additional CA certificates, one or more per file, and client certificates (`NAME.cert`, `NAME.key`); read
-    /// again when it changes. Without it the folders for single registries count.
+    /// Folder with additional CA certificates, one or more per file, and client certificates (`NAME.cert`,
+    /// `NAME.key`). Reread when it changes. Without it the folders of single registries are used.
     pub cas_dir: Option<PathBuf>,
-    /// Logins.
+    /// Source of registry logins.
     pub credentials: CredentialSource,
-    /// Where mirrors and blocked registries, certificates and credentials are configured on this machine.
+    /// Paths of the configuration of mirrors, blocked registries, certificates and credentials on this machine.
     pub places: Places,
-    /// What goes through which HTTP proxy.
+    /// HTTP proxies.
     pub proxies: Proxies,
-    /// Where no registry may be.
+    /// Networks in which no registry may be.
     pub denied: DeniedNetworks,
-    /// Which images may be pulled at all.
+    /// Signature policy.
     pub policy: PolicySource,
-    /// What of a multi-platform image is taken.
+    /// Platform to choose from a multi-platform image.
     pub platform: Platform,
-    /// How much an image may cost.
+    /// Size limits of an image.
     pub limits: Limits,
-    /// How failed requests are repeated.
+    /// Retries of failed requests.
     pub retry: Retry,
-    /// Longest silence of a registry within an answer.
+    /// Longest pause of a registry within a response.
     pub read_timeout: Duration,
     /// Longest time to resolve a tag.
     pub resolve_timeout: Duration,
-    /// Longest time for a pull, waiting for other pulls included.
+    /// Longest time for a pull, including the wait for other pulls.
     pub pull_timeout: Duration,
-    /// Pulls at once.
+    /// Concurrent pulls.
     pub concurrency: usize,
-    /// Pulls at once from one registry.
+    /// Concurrent pulls from one registry.
     pub concurrency_per_registry: usize,
 }
 
 impl Config {
-    /// Defaults of docs/design/operations.md#image-limits with the given limits, and what the environment says about
-    /// places and proxies.
+    /// Defaults of docs/design/operations.md#image-limits with the given limits. Paths, proxies and policy come
+    /// from the environment.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
@@ -63,10 +63,10 @@ impl Config {
         }
     }
 
-    /// Changes what the values of a server's flags `--image-limits` and `--registry-deny-cidrs` say.
+    /// Applies the values of the server flags `--image-limits` and `--registry-deny-cidrs`.
     ///
     /// # Errors
-    /// The flag's error in the words of Go's flag library.
+    /// The invalid flag, in the format of Go's flag library.
     pub fn apply_flags(&mut self, image_limits: &str, registry_deny_cidrs: &str) -> Result<(), String> {
         let invalid = |flag: &str, value: &str, why: String| {
             format!("invalid argument {value:?} for {flag:?} flag: {why}")
@@ -78,13 +78,12 @@ impl Config {
         Ok(())
     }
 
-    /// Changes what `text` names, the value of `--image-limits` (docs/design/operations.md#image-limits): pairs
-    /// `key=value` separated by commas, the last of the same key counts. Sizes and counts are whole numbers from 1,
-    /// with `Ki`, `Mi` or `Gi` behind them where wanted;
-    /// `pull-timeout` is a number with `s`, `m` or `h` behind it.
+    /// Applies the value of `--image-limits` (docs/design/operations.md#image-limits): pairs `key=value` separated
+    /// by commas. The last pair of a key wins. Sizes and counts are whole numbers from 1, optionally with the
+    /// suffix `Ki`, `Mi` or `Gi`. `pull-timeout` is a number with the suffix `s`, `m` or `h`.
     ///
     /// # Errors
-    /// The first pair that is none, with what is allowed.
+    /// The first invalid pair, with the allowed values.
     fn override_limits(&mut self, text: &str) -> Result<(), String> {
         for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').ok_or_else(|| format!("missing value for {pair}"))?;
@@ -100,7 +99,7 @@ impl Config {
             let timeout = timeout.ok_or_else(|| {
                 format!("invalid value of {key}={value}: want a number from 1 with s, m or h behind it")
             })?;
-            // Decades are enough, and an instant in the far future does not exist.
+            // Capped: an `Instant` in the far future overflows.
             self.pull_timeout = Duration::from_secs(timeout.min(u64::from(u32::MAX)));
             return Ok(());
         }
@@ -116,7 +115,7 @@ impl Config {
     }
 }
 
-/// A number from 1 with one of the units behind it.
+/// Parses a number from 1 with one of the unit suffixes.
 fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let (digits, factor) =
         units.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)))?;
@@ -124,13 +123,13 @@ fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     number.checked_mul(*factor).filter(|number| *number > 0)
 }
 
-/// How failed requests are repeated: those that found no server, 429 and 5xx.
+/// Retries of failed requests: those that reached no server, 429 and 5xx.
 #[derive(Debug, Clone)]
 pub struct Retry {
-    /// Attempts in all.
+    /// Total number of attempts.
     pub attempts: u32,
-    /// Wait before the second attempt; each further wait is twice as long, and up to half of it is left out at random. A
-    /// `Retry-After` header wins.
+    /// Delay before the second attempt. Each further delay doubles, and up to half of it is removed at random. A
+    /// `Retry-After` header takes precedence.
     pub first_delay: Duration,
 }
 
@@ -146,7 +145,7 @@ mod tests {
 
     // docs/design/operations.md#start-up-errors
     #[test]
-    fn flags() {
+    fn invalid_flag_values_are_reported_like_go() {
         let mut config = Config::new(Limits::CATALOG);
         config.apply_flags("files=3", "10.0.0.0/8").unwrap();
         assert_eq!((config.limits.files, config.denied.is_empty()), (3, false));
@@ -160,7 +159,7 @@ mod tests {
 
     // docs/design/operations.md#image-limits
     #[test]
-    fn limits_can_be_overridden() {
+    fn image_limits_flag_overrides_single_limits() {
         let over = |text: &str| {
             let mut config = Config::new(Limits::CATALOG);
             config.override_limits(text).map(|()| config)

@@ -1,6 +1,6 @@
 //! Registry credentials: in memory, or from a `.dockerconfigjson`, `.dockercfg` or `auth.json` file.
 //!
-//! Nothing here prints a secret: neither `Debug` nor an error shows what a file holds besides registry names.
+//! Neither `Debug` nor an error shows any content of a file besides registry names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,29 +15,29 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// Largest credentials file.
+/// Largest credentials file, in bytes.
 const MAX_FILE: u64 = 4 << 20;
 
-/// Credentials of a [`crate::Puller`], read at each use.
+/// Source of the credentials of a [`crate::Puller`], read at each use.
 #[derive(Debug, Clone, Default)]
 pub enum CredentialSource {
     /// Files in [`crate::Places::auth_files`].
     #[default]
     Places,
-    /// File that takes the place of those while it exists.
+    /// File that replaces those files while it exists.
     File(PathBuf),
-    /// Credentials that take the place of those files while there are any.
+    /// Credentials that replace those files while there are any.
     Memory(watch::Receiver<Credentials>),
 }
 
-/// What a client shows to a registry.
+/// Login for a registry.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
-    /// User name; may be empty with an identity token.
+    /// User name. May be empty with an identity token.
     pub username: String,
-    /// Password; may be empty with an identity token.
+    /// Password. May be empty with an identity token.
     pub password: String,
-    /// Refresh token, which is exchanged for an access token in place of a password.
+    /// Refresh token, exchanged for an access token in place of a password.
     pub identity_token: Option<String>,
 }
 
@@ -47,10 +47,10 @@ impl fmt::Debug for Login {
     }
 }
 
-/// Why a credentials file cannot be used.
+/// Fault of a credentials file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialsError {
-    /// No JSON object of the expected shape. The parser's own text is left out, since it quotes values.
+    /// Not a JSON object of the expected shape. The text of the parser is dropped, since it quotes values.
     #[error("line {line} column {column}: expected a JSON object of registries, alone or under \"auths\"")]
     Shape {
         /// Line, from 1.
@@ -63,7 +63,7 @@ pub enum CredentialsError {
     Auth(String),
 }
 
-/// A login, or why it is none: an entry that is wrong concerns its own registry only.
+/// Login or the fault of its entry. A faulty entry affects only its own registry.
 type Known = Result<Login, CredentialsError>;
 
 /// Logins by registry, or by a part of a registry.
@@ -71,13 +71,13 @@ type Known = Result<Login, CredentialsError>;
 pub struct Credentials {
     /// Keys as written: `host[:port][/path]`.
     exact: BTreeMap<String, Known>,
-    /// Host of every key, with URL decoration and Docker's aliases removed.
+    /// Hosts of all keys, without URL scheme and path, Docker's aliases resolved.
     hosts: BTreeMap<String, Known>,
-    /// Registries for which a helper program is named, which we do not run.
+    /// Registries with a credential helper, which is never run.
     helpers: BTreeSet<String>,
 }
 
-/// Some programs write `null` where they have nothing.
+/// All fields are optional, since some programs write `null` for an absent value.
 #[derive(Deserialize)]
 struct Entry {
     auth: Option<String>,
@@ -88,11 +88,11 @@ struct Entry {
 
 impl Credentials {
     /// Parses `{"auths": {registry: entry}}` or the older `{registry: entry}`. An entry has `auth` (base64 of
-    /// `user:password`) or `username` and `password`, and possibly `identitytoken`; one without any of them is skipped, and
-    /// credential helpers are never run. An entry whose `auth` is wrong is an error of [`Credentials::lookup`].
+    /// `user:password`) or `username` and `password`, and possibly `identitytoken`. Entries without any of them are
+    /// skipped, and credential helpers are never run. An invalid `auth` is reported by [`Credentials::lookup`].
     ///
     /// # Errors
-    /// The text is no such JSON.
+    /// The text is not such JSON.
     pub fn parse(text: &[u8]) -> Result<Self, CredentialsError> {
         let shape =
             |error: serde_json::Error| CredentialsError::Shape { line: error.line(), column: error.column() };
@@ -113,10 +113,10 @@ impl Credentials {
         Ok(credentials)
     }
 
-    /// Adds an entry in the place of an earlier one of the same key; an entry without a login is skipped.
+    /// Adds an entry, replacing an earlier one of the same key. An entry without a login is skipped.
     ///
     /// # Errors
-    /// The `auth` of the entry is none; the earlier entry stays.
+    /// The `auth` of the entry is invalid. The earlier entry is retained.
     pub fn insert(&mut self, key: String, entry: Value) -> Result<(), CredentialsError> {
         if let Some(known) = known(&key, entry) {
             self.add(key, Ok(known?));
@@ -136,10 +136,11 @@ impl Credentials {
         self.exact.len()
     }
 
-    /// The login for repository `path` of registry `host`: that of the longest key among `host/path`, its parents and `host`.
+    /// Login for repository `path` of registry `host`: the longest matching key of `host/path`, its parents and
+    /// `host`.
     ///
     /// # Errors
-    /// The entry under this key has an `auth` that is none.
+    /// The entry of this key has an invalid `auth`.
     pub fn lookup(&self, host: &str, path: &str) -> Result<Option<&Login>, CredentialsError> {
         let full = format!("{host}/{path}");
         let parents =
@@ -149,10 +150,10 @@ impl Credentials {
         known.map(|known| known.as_ref().map_err(Clone::clone)).transpose()
     }
 
-    /// Reads a file of the forms that [`Credentials::parse`] knows; `None` if there is no such file.
+    /// Reads a file in a format that [`Credentials::parse`] accepts. `None` if the file does not exist.
     ///
     /// # Errors
-    /// The file cannot be read or understood; the text is the containers tools' and names the file.
+    /// The file cannot be read or parsed. The text matches containers/image and names the file.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>, String> {
         let reading = |cause: String| in_file(path, &cause);
         let metadata = match fs::metadata(path) {
@@ -161,7 +162,7 @@ impl Credentials {
             }
             metadata => metadata.map_err(|error| reading(error.to_string()))?,
         };
-        // A pipe would block whoever reads it.
+        // Reading a pipe would block.
         if metadata.file_type().is_fifo() {
             return Err(reading("a pipe, not a file".to_owned()));
         }
@@ -175,19 +176,19 @@ impl Credentials {
             .map_err(|error| reading(format!("unmarshaling JSON at \"{}\": {error}", path.display())))
     }
 
-    /// Whether a helper program is named for `host`.
+    /// `true` if a credential helper is configured for `host`.
     pub(crate) fn names_helper(&self, host: &str) -> bool {
         self.helpers.contains(host)
     }
 }
 
-/// Fault of a file, in the containers tools' words.
+/// Error text about a credentials file, as in containers/image.
 pub(crate) fn in_file(path: &Path, cause: &dyn fmt::Display) -> String {
     format!("getting username and password: reading JSON file \"{}\": {cause}", path.display())
 }
 
 fn known(key: &str, entry: Value) -> Option<Known> {
-    // Other programs keep their own settings beside the entries of the older form.
+    // In the older form, other settings may stand next to the entries.
     login(key, Entry::deserialize(entry).ok()?).transpose()
 }
 
@@ -207,7 +208,7 @@ fn login(key: &str, entry: Entry) -> Result<Option<Login>, CredentialsError> {
     Ok((!empty).then_some(Login { username, password, identity_token }))
 }
 
-/// The host that a key stands for, `None` where it stands for a part of a registry only.
+/// Host that a key applies to as a whole. `None` for a key with a path.
 fn host_of(key: &str) -> Option<&str> {
     let stripped = key.strip_prefix("https://").or_else(|| key.strip_prefix("http://"));
     match stripped {
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn files() {
+    fn missing_file_is_none_and_folder_is_an_error() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("auth.json");
         assert_eq!(Credentials::read(&path), Ok(None));
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_specific_key_wins() {
+    fn most_specific_key_wins() {
         // aG9zdDpw = host:p, bnM6cA== = ns:p, cmVwbzpw = repo:p
         let credentials = parse(
             r#"{"auths":{"r.io:5000":{"auth":"aG9zdDpw"},"r.io:5000/ns":{"auth":"bnM6cA=="},"r.io:5000/ns/repo":{"auth":"cmVwbzpw"}}}"#,
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_and_aliases_of_docker_are_hosts() {
+    fn docker_urls_and_aliases_match_host() {
         let credentials =
             parse(r#"{"auths":{"https://index.docker.io/v1/":{"username":"u","password":"p"}}}"#);
         assert_eq!(user(&credentials, "docker.io", "library/busybox"), Some("u"));
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_entry_is_read() {
+    fn all_entry_formats_are_parsed() {
         let credentials = parse(
             r#"{"auths":{"a":{"auth":"dTpwOnE=","email":"e"},"b":{"identitytoken":"t"},"c":{},"d":{"username":"u","auth":null,"identitytoken":null}},
                "credHelpers":{"e":"x"}}"#,
@@ -296,13 +297,13 @@ mod tests {
     }
 
     #[test]
-    fn errors_and_debug_show_no_secret() {
+    fn errors_and_debug_contain_no_secret() {
         let error = |text: &str| Credentials::parse(text.as_bytes()).unwrap_err().to_string();
         assert_eq!(
             error(r#"["s3cret"]"#),
             "line 1 column 0: expected a JSON object of registries, alone or under \"auths\""
         );
-        // A wrong entry, no base64 or no colon in it, concerns its own registry only.
+        // An invalid entry, without base64 or without a colon, affects only its own registry.
         let credentials = parse(
             r#"{"auths":{"r.io":{"auth":"s3cret"},"https://s.io/v1":{"auth":"dQ=="},"t.io":{"auth":"dTpw"}}}"#,
         );

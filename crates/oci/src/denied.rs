@@ -1,5 +1,6 @@
-//! Networks that no registry may be in: whoever can name an image must not make us talk to the machine's own services
-//! (docs/design/operations.md#hardening). Looked at after names are resolved, for each connection and each redirect.
+//! Networks in which no registry may be, so that an image reference cannot make a server connect to services of its
+//! own machine or cloud (docs/design/operations.md#hardening). Checked after name resolution, for each connection
+//! and each redirect.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,7 +12,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use crate::proxies::{Proxies, is_within};
 
-/// The networks; [`DeniedNetworks::default`] has none.
+/// Denied networks. [`DeniedNetworks::default`] denies none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeniedNetworks(Arc<[Network]>);
 
@@ -27,7 +28,6 @@ impl fmt::Display for Network {
     }
 }
 
-/// An address in a denied network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("dial tcp {address}: the address is in {network}, which --registry-deny-cidrs forbids")]
 pub(crate) struct DeniedAddress {
@@ -36,7 +36,7 @@ pub(crate) struct DeniedAddress {
 }
 
 impl DeniedNetworks {
-    /// What servers deny unless told otherwise: link-local addresses, where clouds offer credentials, and loopback.
+    /// Default of the servers: link-local addresses, where clouds serve credentials, and loopback.
     pub const OF_SERVERS: &str = "169.254.0.0/16,fe80::/10,127.0.0.0/8,::1/128";
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -49,7 +49,7 @@ impl DeniedNetworks {
         network.map_or(Ok(()), |network| Err(DeniedAddress { address, network: *network }))
     }
 
-    /// Checks a URL that names an address, which is never resolved.
+    /// Checks a URL whose host is an IP address, which never reaches the resolver.
     pub(crate) fn check_url(&self, url: &str) -> Result<(), DeniedAddress> {
         let url = Url::parse(url).ok();
         let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
@@ -58,7 +58,7 @@ impl DeniedNetworks {
     }
 }
 
-/// Where clouds offer credentials: over IPv4, and over IPv6 in AWS, Google Cloud and Oracle Cloud.
+/// Cloud metadata addresses: over IPv4 in all clouds, over IPv6 in AWS, Google Cloud and Oracle Cloud.
 const METADATA_OF_ALL: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
 const METADATA: [Ipv6Addr; 3] = [
     Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
@@ -66,7 +66,7 @@ const METADATA: [Ipv6Addr; 3] = [
     Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe),
 ];
 
-/// Where a connection to the address leads, or what is offered there.
+/// Effective target of a connection to `address`. All metadata addresses map to the IPv4 one.
 fn meant(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -77,8 +77,8 @@ fn meant(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The IPv4 address behind one that a gateway translates: NAT64 (RFC 6052 §2.1, RFC 8215), 6to4 (RFC 3056) and what was
-/// once called IPv4-compatible (RFC 4291 §2.5.5.1).
+/// IPv4 address embedded in a translated one: NAT64 (RFC 6052 §2.1, RFC 8215), 6to4 (RFC 3056) and the deprecated
+/// IPv4-compatible form (RFC 4291 §2.5.5.1).
 fn translated(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let parts = address.segments();
     let of = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
@@ -93,7 +93,7 @@ fn translated(address: Ipv6Addr) -> Option<Ipv4Addr> {
 impl FromStr for DeniedNetworks {
     type Err = String;
 
-    /// Networks as `ADDRESS/BITS`, or single addresses, separated by commas; an empty text denies none.
+    /// Parses networks as `ADDRESS/BITS` or single addresses, separated by commas. An empty text denies none.
     fn from_str(text: &str) -> Result<Self, String> {
         let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
         parts.map(network).collect::<Result<_, _>>().map(Self)
@@ -109,7 +109,7 @@ fn network(text: &str) -> Result<Network, String> {
     if bits > longest { Err(invalid()) } else { Ok(Network { address, bits }) }
 }
 
-/// Resolves names and leaves denied addresses out. Proxies are where the administrator says.
+/// DNS resolver that removes denied addresses. Proxies are exempt, since the administrator configures them.
 pub(crate) struct GuardedResolver {
     pub(crate) denied: DeniedNetworks,
     pub(crate) proxies: Arc<Proxies>,
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks() {
+    fn url_with_address_in_denied_network_is_rejected() {
         let denied: DeniedNetworks = DeniedNetworks::OF_SERVERS.parse().unwrap();
         let text = |address: &str| {
             format!(
@@ -164,7 +164,7 @@ mod tests {
             ("https://[fd00:ec2::253]/", true),
             ("https://0.0.0.0/", false),
             ("https://[::]/", false),
-            // As the URL standard reads it.
+            // Hexadecimal IPv4, as the URL standard parses it.
             ("https://0x7f000001/", false),
         ] {
             assert_eq!(denied.check_url(url).is_ok(), is_allowed, "{url}");
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn texts() {
+    fn cidr_list_parses_or_reports_invalid_part() {
         let parse = |text: &str| text.parse::<DeniedNetworks>();
         assert_eq!(parse(""), Ok(DeniedNetworks::default()));
         assert_eq!(parse("10.0.0.1, ::1").unwrap(), parse("10.0.0.1/32,::1/128,").unwrap());
@@ -183,9 +183,9 @@ mod tests {
         }
     }
 
-    // Case operations-a55 for a name: looked at after it is resolved
+    // Case operations-a55 for a name: checked after resolution.
     #[tokio::test]
-    async fn names_that_lead_there_are_refused() {
+    async fn name_resolving_to_denied_address_is_rejected() {
         let resolver = |proxies: Proxies| GuardedResolver {
             denied: "127.0.0.0/8,::1".parse().unwrap(),
             proxies: Arc::new(proxies),

@@ -1,59 +1,59 @@
-//! What a failed pull means for its caller.
+//! Errors of resolving and pulling, with their class for the caller.
 
 use crate::ReferenceError;
 
-/// Whether trying again can help.
+/// Class of an error: whether a retry can succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// The same input fails in the same way until somebody changes it.
+    /// The same input fails in the same way until it is changed.
     Terminal,
-    /// It may work later: network, registry, disk, or a tag that can move.
+    /// A retry may succeed: network, registry, disk, or a tag that can move.
     Retry,
 }
 
-/// A failed resolve or pull. The text is a condition message of docs/design/images.md#pull-errors without its first
+/// Failed resolve or pull. The text is a condition message of docs/design/images.md#pull-errors without its first
 /// part, which names the caller (`source catalog content: `).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{stage}{mark}{cause}", mark = if *class == Class::Terminal { "terminal error: " } else { "" })]
 pub struct PullError {
     class: Class,
-    /// Whether the image itself is wrong.
+    /// `true` if the content of the image is invalid.
     of_the_content: bool,
-    /// Whether the signature policy refuses the image for certain.
+    /// `true` if the signature policy definitely rejects the image.
     rejected: bool,
-    /// The limit that the image exceeds.
+    /// Key of the limit that the image exceeds.
     limit: Option<&'static str>,
-    /// What was being done, ending in a colon and a blank; may be empty.
+    /// Failed step, ending in a colon and a space. May be empty.
     stage: &'static str,
     cause: String,
 }
 
 impl PullError {
-    /// Whether trying again can help.
+    /// Class: terminal or retry.
     #[must_use]
     pub fn class(&self) -> Class {
         self.class
     }
 
-    /// Whether the image's own content is wrong: the same digest fails in the same way each time, also where a tag named it
-    /// and may name another one later.
+    /// `true` if the content of the image is invalid. The same digest always fails in the same way. A tag that
+    /// named it may name another digest later.
     #[must_use]
     pub fn is_of_the_content(&self) -> bool {
         self.of_the_content
     }
 
-    /// Whether the signature policy refuses the image for certain: policy and signatures could be read.
+    /// `true` if the signature policy definitely rejects the image: policy and signatures were readable.
     #[must_use]
     pub fn is_rejected(&self) -> bool {
         self.rejected
     }
 
-    /// The same, because the policy refuses the image for certain.
+    /// Marks the error as a definite rejection by the policy.
     pub(crate) fn rejected(self) -> Self {
         Self { rejected: true, ..self }
     }
 
-    /// The text without the words `terminal error: `, which ClusterExtensions do not show
+    /// Text without the words `terminal error: `, which ClusterExtensions do not show
     /// (docs/design/api.md#condition-updates).
     #[must_use]
     pub fn unmarked(&self) -> String {
@@ -65,28 +65,28 @@ impl PullError {
         Self::retry("error creating image source: ", cause)
     }
 
-    /// The registry did not give us the image.
+    /// The registry did not deliver the image.
     pub(crate) fn copying(cause: impl ToString) -> Self {
         Self::retry("error copying image: ", cause)
     }
 
-    /// Something failed here, for instance the disk.
+    /// A local failure, for instance of the disk.
     pub(crate) fn applying(cause: impl ToString) -> Self {
         Self::retry("error applying image: ", cause)
     }
 
-    /// Something is wrong with the content itself: final where the user pinned its digest.
+    /// Invalid content. Terminal if the user pinned its digest.
     pub(crate) fn content(pinned: bool, cause: impl ToString) -> Self {
         let class = if pinned { Class::Terminal } else { Class::Retry };
         Self { class, of_the_content: true, ..Self::applying(cause) }
     }
 
-    /// The same, because the image exceeds this limit.
+    /// Sets the limit that the image exceeds.
     pub(crate) fn over(self, limit: Option<&'static str>) -> Self {
         Self { limit, ..self }
     }
 
-    /// Key of the limit that the image exceeds, where that is what is wrong.
+    /// Key of the limit that the image exceeds, if that is the fault.
     #[must_use]
     pub fn limit(&self) -> Option<&'static str> {
         self.limit
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mark_of_terminal_errors_stands_before_the_cause() {
+    fn terminal_error_prefix_precedes_cause() {
         for (error, shown, unmarked) in [
             (
                 PullError::content(true, "c"),

@@ -1,4 +1,4 @@
-//! A layer on its way from the network to a blocking thread, with its digest computed as it passes.
+//! Transfer of a layer from the network to a blocking thread, with its digest computed on the way.
 
 use std::io::{self, Read};
 
@@ -8,10 +8,10 @@ use tokio::sync::mpsc;
 
 use crate::Digest;
 
-/// Chunks that may wait between network and thread: enough to keep both busy, little enough to bound memory.
+/// Capacity of the channel in chunks: keeps both sides busy and bounds memory.
 pub(crate) const QUEUE: usize = 16;
 
-/// One of the algorithms that a [`Digest`] can name.
+/// Hasher for each algorithm that a [`Digest`] can name.
 pub(crate) enum Hasher {
     Sha256(Sha256),
     Sha384(Sha384),
@@ -43,7 +43,6 @@ impl Hasher {
         }
     }
 
-    /// The sha256 digest of `bytes`.
     pub(crate) fn sha256(bytes: &[u8]) -> Digest {
         Digest::of_sha256(&hex::encode(Sha256::digest(bytes)))
     }
@@ -56,7 +55,8 @@ impl Hasher {
     }
 }
 
-/// The receiving end, for a blocking thread. It ends where the sender is dropped, complete or not: only the digest tells.
+/// Receiving end for a blocking thread. It ends when the sender is dropped, whether complete or not. Only the
+/// digest shows whether the layer is complete.
 pub(crate) struct LayerReader {
     chunks: mpsc::Receiver<Bytes>,
     current: Bytes,
@@ -68,7 +68,7 @@ impl LayerReader {
         Self { chunks, current: Bytes::new(), hasher: Hasher::new(digest) }
     }
 
-    /// Reads to the end and returns the digest of all that came.
+    /// Reads to the end and returns the digest of everything received.
     pub(crate) fn finish(mut self) -> String {
         while self.fill() {
             self.current.clear();
@@ -76,7 +76,7 @@ impl LayerReader {
         self.hasher.finish()
     }
 
-    /// Whether there is something in `current`.
+    /// Waits for data. `false` at the end of the layer.
     fn fill(&mut self) -> bool {
         while self.current.is_empty() {
             match self.chunks.blocking_recv() {
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_and_hashes_what_was_sent() {
+    fn layer_reader_yields_and_hashes_all_chunks() {
         let digest: Digest =
             Hasher::digest(&format!("sha512:{}", "0".repeat(128)).parse().unwrap(), b"one two")
                 .parse()

@@ -1,4 +1,4 @@
-//! Doors for the fuzz targets: readers of foreign input that are no part of this crate's interface. Nothing else uses them.
+//! Entry points for the fuzz targets: parsers of untrusted input that are not part of the public interface.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::{Digest, Limits, Platform, Reference};
 
 pub use crate::policy::fuzzing::{policy, registries_d, signature};
 
-/// Reads a `registries.conf` and names the sources of `image`.
+/// Parses a `registries.conf` and returns the sources of `image`.
 #[must_use]
 pub fn registries_conf(text: &str, image: &Reference) -> Option<Vec<Reference>> {
     let mut registries = Registries::default();
@@ -24,16 +24,16 @@ pub fn registries_conf(text: &str, image: &Reference) -> Option<Vec<Reference>> 
     Some(registries.sources(image).ok()?.into_iter().map(|source| source.reference).collect())
 }
 
-/// A manifest as far as a pull goes by it.
+/// Parts of a manifest that a pull uses.
 #[derive(Debug)]
 pub enum Manifest {
-    /// Of an image: digest and size of each layer.
+    /// Image manifest: digest and size of each layer.
     Layers(Vec<(Digest, u64)>),
-    /// Of an index: the image for this platform.
+    /// Index: the image for this platform.
     Chosen(Digest),
 }
 
-/// Reads an image manifest or an index.
+/// Parses an image manifest or an index.
 #[must_use]
 pub fn manifest(bytes: &[u8], limits: &Limits) -> Option<Manifest> {
     Some(match image::parse(bytes, &Hasher::sha256(bytes)).ok()? {
@@ -47,7 +47,7 @@ pub fn manifest(bytes: &[u8], limits: &Limits) -> Option<Manifest> {
     })
 }
 
-/// Unpacks layers, lowest first, and gives the files below `folder` by their paths, with their sizes.
+/// Unpacks layers, lowest first. Returns path and size of each file below `folder`.
 #[must_use]
 pub fn unpack(layers: &[&[u8]], folder: &str, limits: &Limits) -> Option<Vec<(String, usize)>> {
     let mut unpacker = Unpacker::new(Wanted::new([folder.to_owned()]), limits.clone(), MemoryStore);

@@ -1,4 +1,4 @@
-//! One image at its registry: manifest, labels, and its layers on their way through an [`Unpacker`].
+//! One image at its registry: manifest, labels, and its layers as they are streamed through an [`Unpacker`].
 
 use std::collections::BTreeMap;
 
@@ -18,20 +18,20 @@ use crate::store::Store;
 use crate::unpack::{UnpackError, Unpacker};
 use crate::{CanonicalRef, Digest, Platform, PullError, Reference};
 
-/// Labels of an image's configuration.
+/// Labels of an image configuration.
 pub type ImageLabels = BTreeMap<String, String>;
 
-/// The manifest or index of an image where it was found.
+/// Manifest or index of an image, with the source that has it.
 pub(crate) struct Found {
     pub(crate) session: Session,
-    /// What the image is called there; another name than ours for a mirror.
+    /// Name of the image at this source. Differs from the requested name for a mirror.
     pub(crate) source: Reference,
-    /// Its bytes, which have the digest that the image is named by.
+    /// Content, verified against the digest of the image.
     pub(crate) manifest: Bytes,
 }
 
 impl Found {
-    /// `manifest` as `session` got it, if it is the one of `digest`.
+    /// Checks `manifest`, as received by `session`, against `digest`.
     pub(crate) fn verified(
         session: Session,
         source: Reference,
@@ -43,18 +43,18 @@ impl Found {
     }
 }
 
-/// An image whose manifest and configuration are known.
+/// Image with known manifest and configuration.
 pub(crate) struct Image<'a> {
     session: Session,
     reference: &'a CanonicalRef,
-    /// Digest and size of each, lowest first.
+    /// Digest and size of each layer, lowest first.
     layers: Vec<(Digest, u64)>,
     pub(crate) labels: ImageLabels,
-    /// By the policy that accepted the image.
+    /// Result of the policy check that accepted the image.
     pub(crate) verification: Verification,
 }
 
-/// Of an image configuration, what matters here; catalogs often have nothing else in it.
+/// Used part of an image configuration. Catalogs often have nothing else in it.
 #[derive(Default, Deserialize)]
 struct ImageConfig {
     #[serde(default)]
@@ -68,7 +68,7 @@ struct ImageSettings {
 }
 
 impl<'a> Image<'a> {
-    /// Reads manifest and configuration and checks them against the digests, the policy and the limits.
+    /// Reads manifest and configuration and checks them against digests, policy and limits.
     pub(crate) async fn open(
         found: Found,
         reference: &'a CanonicalRef,
@@ -87,14 +87,14 @@ impl<'a> Image<'a> {
             .blob(&config, size.min(MAX_MANIFEST))
             .await
             .map_err(|error| PullError::copying(error.within(&format!("reading config blob {config}"))))?;
-        // Artifacts without a real configuration have no labels.
+        // Artifacts without an image configuration have no labels.
         let config: ImageConfig = serde_json::from_slice(&config).unwrap_or_default();
         let labels = config.config.and_then(|settings| settings.labels).unwrap_or_default();
         Ok(Self { session, reference, layers, labels, verification })
     }
 
-    /// Streams every layer through `unpacker`: one at a time, the archive on a blocking thread while the network runs ahead of
-    /// it by at most [`QUEUE`] chunks. Dropping the future ends the thread's work too.
+    /// Streams every layer through `unpacker`, one at a time. The archive is read on a blocking thread while the
+    /// network is at most [`QUEUE`] chunks ahead. Dropping the future also ends the work of the thread.
     pub(crate) async fn unpack<S: Store>(&self, mut unpacker: Unpacker<S>) -> Result<Unpacker<S>, PullError> {
         for (index, (digest, size)) in self.layers.iter().enumerate() {
             let (sink, chunks) = mpsc::channel(QUEUE);
@@ -106,7 +106,7 @@ impl<'a> Image<'a> {
             let fetched = self.session.stream_blob(digest, *size, sink).await;
             let (back, applied, actual) = blocking.await.map_err(PullError::applying)?;
             unpacker = back;
-            // A broken transfer explains everything after it, a wrong digest any oddity of the archive.
+            // A broken transfer explains all later errors, and a wrong digest any fault of the archive.
             fetched
                 .and_then(|()| check_digest(digest, &actual))
                 .map_err(|error| PullError::copying(error.within(&format!("reading blob {digest}"))))?;
@@ -115,7 +115,7 @@ impl<'a> Image<'a> {
         Ok(unpacker)
     }
 
-    /// What `error` means to the caller; `layer` where it arose in one.
+    /// Maps `error` to the caller's error. `layer` is the index of the faulty layer, if any.
     pub(crate) fn unpack_error(&self, error: UnpackError, layer: Option<usize>) -> PullError {
         let cause = match (&error, layer) {
             (UnpackError::Limit(_), _) | (_, None) => error.to_string(),
@@ -131,7 +131,7 @@ impl<'a> Image<'a> {
     }
 }
 
-/// The manifest of an image, or that of the right platform where `top` is an index, after its digest.
+/// Manifest of the image with its digest. If `top` is an index, that of the entry for `platform`.
 async fn manifest_for(
     session: &Session,
     source: &Reference,
@@ -190,7 +190,7 @@ pub(crate) fn parse(manifest: &[u8], digest: &Digest) -> Result<OciManifest, Str
     let unknown = |_| format!("manifest {digest} is neither an image nor an index in a known format");
     let shape: Shape = serde_json::from_slice(manifest).map_err(unknown)?;
     if shape.layers.is_some() && shape.manifests.is_some() {
-        // What it is would depend on who reads it (CVE-2021-41190).
+        // Otherwise its type would depend on the parser (CVE-2021-41190).
         return Err(format!(
             "manifest {digest} has both layers and manifests: it is either an image or an index"
         ));
@@ -204,12 +204,12 @@ pub(crate) fn parse(manifest: &[u8], digest: &Digest) -> Result<OciManifest, Str
     serde_json::from_slice(manifest).map_err(unknown)
 }
 
-/// The step of a pull in which the registry and the manifest are found.
+/// Error prefix of the step that finds the registry and the manifest.
 pub(crate) fn initializing(reference: &CanonicalRef) -> String {
     format!("initializing source docker://{reference}")
 }
 
-/// Why layers are not even fetched.
+/// Reason not to fetch the layers.
 pub(crate) struct Unfit {
     cause: String,
     limit: Option<&'static str>,
@@ -244,7 +244,7 @@ pub(crate) fn layers(manifest: &OciImageManifest, limits: &Limits) -> Result<Vec
     manifest.layers.iter().enumerate().map(checked).collect()
 }
 
-/// Digest and size of a blob, which the manifest may have wrong.
+/// Validated digest and size of a blob.
 pub(crate) fn descriptor(descriptor: &OciDescriptor) -> Result<(Digest, u64), String> {
     let OciDescriptor { digest, size, .. } = descriptor;
     let parsed =

@@ -1,14 +1,16 @@
-//! Images from OCI registries: references, credentials, resolving tags, and pulling the wanted folders of an image.
+//! Images from OCI registries: references, credentials, tag resolution, and pulls of selected folders of an image.
 //!
-//! [`Puller::pull_folder`] brings a catalog's folder to disk, [`Puller::pull_files`] a bundle's files into memory. Layers stream
-//! through the filter; what is not wanted is never kept, and an archive cannot make links, devices or paths of its choice.
-//! Every call has a deadline, every size a limit, and errors say whether trying again can help.
+//! [`Puller::pull_folder`] unpacks the folder of a catalog to disk, [`Puller::pull_files`] the files of a bundle to
+//! memory. Layers are streamed through the filter. Unwanted content is never stored, and an archive cannot create
+//! links, devices or paths outside of the target. Every call has a deadline, every size a limit, and errors state
+//! whether a retry can succeed.
 //!
 //! ```text
-//! reference ─ registries.conf ► sources ─ certificates, login ► session ► manifest ─ policy ► layers ─ unpack ► folder or files
+//! reference ─ registries.conf ► sources ─ certificates, login ► session ► manifest ─ policy ► layers
+//! layers ─ unpack ► folder or files
 //! ```
 //!
-//! This crate does not cache, does not know what the files mean, and does not decide when to pull.
+//! This crate does not cache, does not interpret the files, and does not decide when to pull.
 
 mod authorization;
 mod certificates;
@@ -57,13 +59,13 @@ pub use store::remove_folder;
 
 /// Label of catalog images that names the folder of their content (docs/design/images.md#layers).
 pub const CATALOG_LABEL: &str = "operators.operatorframework.io.index.configs.v1";
-/// The folders of a bundle image (docs/design/bundles.md#image-layout).
+/// Folders of a bundle image (docs/design/bundles.md#image-layout).
 pub const BUNDLE_FOLDERS: [&str; 2] = ["manifests", "metadata"];
 
-/// The folder of a catalog image, for [`Puller::pull_folder`].
+/// Content folder of a catalog image, for [`Puller::pull_folder`].
 ///
 /// # Errors
-/// The label is missing; the text is the reference's.
+/// The label is missing. The text matches upstream.
 pub fn catalog_folder(labels: &ImageLabels) -> Result<String, String> {
     labels
         .get(CATALOG_LABEL)

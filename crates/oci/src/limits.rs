@@ -1,4 +1,4 @@
-//! How much an image may cost us (docs/design/operations.md#image-limits).
+//! Size limits of images (docs/design/operations.md#image-limits).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,35 +6,36 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Sizes are bytes. A field's key in messages and in `--image-limits` is its name with dashes.
+/// Size limits of an image. Sizes are bytes. The key of a field in messages and in `--image-limits` is its name
+/// with dashes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Layers of an image.
+    /// Number of layers.
     pub layers: u64,
-    /// One layer as stored in the registry.
+    /// Size of one layer as stored in the registry.
     pub blob_bytes: u64,
-    /// All layers unpacked, also what is not kept of them.
+    /// Size of all layers unpacked, including discarded content.
     pub unpacked_bytes: u64,
-    /// What is kept of the layers, links counted as the files that they stand for.
+    /// Size of the kept content. A link counts as the file that it points to.
     pub kept_bytes: u64,
-    /// Files, folders and links that are kept; files that later ones replace count too.
+    /// Number of kept files, folders and links, including files that later layers replace.
     pub files: u64,
-    /// One kept file.
+    /// Size of one kept file.
     pub file_bytes: u64,
     /// Segments of a kept path.
     pub path_depth: u64,
-    /// Length of a kept path, and of a link's target.
+    /// Length of a kept path or a link target.
     pub path_bytes: u64,
-    /// Length of all kept paths and link targets together.
+    /// Total length of all kept paths and link targets.
     pub tree_path_bytes: u64,
-    /// Window of a zstd frame: memory that its decoder holds. Rounded down to a power of two.
+    /// Window of a zstd frame, which its decoder holds in memory. Rounded down to a power of two.
     pub zstd_window: u64,
-    /// How many times larger than stored the layers may become, once they are larger than [`Limits::RATIO_FROM`].
+    /// Highest ratio of unpacked to stored size, once the unpacked layers are larger than [`Limits::RATIO_FROM`].
     pub ratio: u64,
 }
 
 impl Limits {
-    /// Up to this many unpacked bytes any ratio is fine: small text compresses well.
+    /// Unpacked bytes up to which any ratio is allowed, since small text compresses well.
     pub const RATIO_FROM: u64 = 64 << 20;
 
     /// For catalogs, which are unpacked to disk.
@@ -67,7 +68,7 @@ impl Limits {
         ratio: 200,
     };
 
-    /// Keys of `--image-limits` that are numbers.
+    /// Keys of `--image-limits` with a numeric value.
     pub(crate) const KEYS: [&str; 11] = [
         "layers",
         "blob-bytes",
@@ -100,7 +101,7 @@ impl Limits {
     }
 }
 
-/// How often images were refused for their size, by the limit's key; shared by its clones.
+/// Number of images rejected by each limit, by its key. Clones share the counters.
 #[derive(Clone, Debug, Default)]
 pub struct LimitCounts(Arc<Mutex<BTreeMap<&'static str, u64>>>);
 
@@ -109,7 +110,7 @@ impl LimitCounts {
         *self.0.lock().entry(key).or_default() += 1;
     }
 
-    /// Key and count of each limit that was exceeded, sorted.
+    /// Key and count of each exceeded limit, sorted by key.
     #[must_use]
     pub fn all(&self) -> Vec<(&'static str, u64)> {
         let counts = self.0.lock();
@@ -117,7 +118,7 @@ impl LimitCounts {
     }
 }
 
-/// An image is larger than a limit allows.
+/// Value that exceeds a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Exceeded {
     pub(crate) key: &'static str,

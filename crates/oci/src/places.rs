@@ -1,31 +1,31 @@
-//! Where the containers tools keep their files on this machine: `registries.conf`, `certs.d` and credentials.
+//! Paths of the files of the containers tools on this machine: `registries.conf`, `certs.d` and credentials.
 //!
-//! Only names are worked out here, from the environment; nothing is read.
+//! The paths are computed from the environment. Nothing is read.
 
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// The files and folders of docs/design/images.md#registry-configuration, docs/design/images.md#pull-secrets.
-/// [`Places::default`] names none at all.
+/// Files and folders of docs/design/images.md#registry-configuration, docs/design/images.md#pull-secrets.
+/// [`Places::default`] names none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Places {
-    /// Folders that may hold `registries.conf`, `registries.conf.d` and `certs.d`; the first counts most.
+    /// Folders that may hold `registries.conf`, `registries.conf.d` and `certs.d`, highest precedence first.
     pub containers: Vec<PathBuf>,
-    /// Read in place of every `registries.conf` and its drop-ins; must exist.
+    /// File read in place of every `registries.conf` and its drop-ins. Must exist.
     pub registries_conf: Option<PathBuf>,
-    /// Read after all others; must exist.
+    /// File read after all others. Must exist.
     pub registries_conf_override: Option<PathBuf>,
     /// Further folders like `certs.d`, after those in [`Places::containers`].
     pub certs: Vec<PathBuf>,
-    /// Credentials files; the first that knows the registry counts.
+    /// Credentials files. The first with an entry for the registry wins.
     pub auth_files: Vec<PathBuf>,
-    /// User of this process, who may have drop-ins of his own.
+    /// User ID of this process, for per-user drop-ins.
     pub uid: u32,
 }
 
 impl Places {
-    /// The places of this process.
+    /// Paths for the environment of this process.
     #[must_use]
     pub fn from_env() -> Self {
         let uid = std::fs::metadata("/proc/self").map_or(0, |process| process.uid());
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_follow_the_environment() {
+    fn places_follow_environment_variables() {
         let places = |environment: &[(&str, &str)]| {
             let find = |name: &str| environment.iter().find(|(known, _)| *known == name);
             Places::of(|name| find(name).map(|(_, value)| value.into()), 7)

@@ -1,20 +1,20 @@
-//! Choosing one image of a multi-platform index (docs/design/images.md#resolve-and-pull).
+//! Choice of one image of a multi-platform index (docs/design/images.md#resolve-and-pull).
 
 use oci_distribution::manifest::ImageIndexEntry;
 
-/// Operating system and processor, in Go's names as image indexes use them.
+/// Operating system and processor, with Go's names as in image indexes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Platform {
     /// `linux`
     pub os: String,
     /// `amd64`, `arm64`, …
     pub architecture: String,
-    /// Processor variant; only `arm` and `arm64` have one.
+    /// Processor variant. Only `arm` and `arm64` have one.
     pub variant: String,
 }
 
 impl Platform {
-    /// The platform of this process.
+    /// Platform of this process.
     #[must_use]
     pub fn current() -> Self {
         let (architecture, variant) = match std::env::consts::ARCH {
@@ -30,8 +30,8 @@ impl Platform {
         Self { os: "linux".to_owned(), architecture: architecture.to_owned(), variant: variant.to_owned() }
     }
 
-    /// The entry to pull: one for exactly this platform, else one for a lesser variant of an arm processor, else one that
-    /// names no platform.
+    /// Entry to pull: one for exactly this platform, otherwise one for a lesser variant of an ARM processor,
+    /// otherwise one without a platform.
     #[must_use]
     pub fn choose<'a>(&self, entries: &'a [ImageIndexEntry]) -> Option<&'a ImageIndexEntry> {
         entries
@@ -41,7 +41,7 @@ impl Platform {
             .map(|(_, e)| e)
     }
 
-    /// The smaller, the better; `None` where the entry does not run here.
+    /// Preference of an entry, lower is better. `None` if it does not run on this platform.
     fn rank(&self, entry: &ImageIndexEntry) -> Option<usize> {
         let Some(platform) = &entry.platform else {
             return Some(usize::MAX);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn choice() {
+    fn platform_choice_prefers_exact_then_lesser_then_unspecified() {
         for (own, entries, expected) in [
             ("amd64/", &["linux/arm64", "linux/amd64"][..], Some("linux/amd64")),
             ("amd64/", &["windows/amd64", "linux/amd64"], Some("linux/amd64")),

@@ -1,5 +1,5 @@
-//! HTTP proxies as Go programs choose them (docs/design/operations.md#proxies), which is not as the HTTP client would:
-//! `.host` means subdomains only, exemptions can name ports, and loopback is never proxied.
+//! HTTP proxies, chosen as Go does (docs/design/operations.md#proxies). Unlike in reqwest, `.host` matches
+//! subdomains only, exemptions can name ports, and loopback is never proxied.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -15,10 +15,10 @@ use tokio::time::timeout;
 
 use crate::refusal;
 
-/// Time limit of the question why a proxy makes no tunnel.
+/// Timeout of [`refusal_of_connect`].
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-/// Which requests go through which proxy. [`Proxies::default`] has none.
+/// HTTP proxies and exemptions. [`Proxies::default`] has none.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Proxies {
     http: Option<Url>,
@@ -36,13 +36,13 @@ struct Exemption {
 enum Hosts {
     All,
     Address(IpAddr),
-    /// Addresses that begin with these bits.
+    /// Addresses with these leading bits.
     Network(IpAddr, u32),
-    /// A domain with a dot in front, and whether it is meant itself besides what is below it.
+    /// Domain with a leading dot. `true` if the domain itself matches too, besides its subdomains.
     Domain(String, bool),
 }
 
-/// Without user and password.
+/// Omits user and password.
 impl fmt::Debug for Proxies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = |proxy: &Option<Url>| proxy.as_ref().map(authority);
@@ -55,8 +55,8 @@ impl fmt::Debug for Proxies {
 }
 
 impl Proxies {
-    /// `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` of this process; of each the lower-case form where the other is not
-    /// set.
+    /// Proxies from `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` of this process. Each falls back to its lower-case
+    /// form.
     #[must_use]
     pub fn from_env() -> Self {
         let variable = |name: &str| {
@@ -67,41 +67,41 @@ impl Proxies {
             let value = variable(name);
             let proxy = address(&value);
             if proxy.is_none() && !value.is_empty() {
-                tracing::error!(variable = name, "not the address of a proxy, no proxy is used");
+                tracing::error!(variable = name, "ignored invalid proxy address");
             }
             proxy
         };
         Self::new(proxy("HTTP_PROXY"), proxy("HTTPS_PROXY"), &variable("NO_PROXY"))
     }
 
-    /// [`Proxies::from_env`], read once: what this process uses as long as it runs.
+    /// [`Proxies::from_env`], read once for the lifetime of this process.
     #[must_use]
     pub fn of_process() -> &'static Self {
         static OF_PROCESS: LazyLock<Proxies> = LazyLock::new(Proxies::from_env);
         &OF_PROCESS
     }
 
-    /// The choice in the form that an HTTP client takes.
+    /// Proxy configuration for a reqwest client.
     #[must_use]
     pub fn chooser(&self) -> reqwest::Proxy {
         let proxies = self.clone();
         reqwest::Proxy::custom(move |url| proxies.proxy_for(url).cloned())
     }
 
-    /// Why a request for `url` through these proxies got no answer, in the words of Go programs:
-    /// `proxyconnect tcp: dial tcp 10.0.0.1:3128: connect: connection refused`.
+    /// Cause of a request to `url` without response, in Go's format: `proxyconnect tcp: dial tcp 10.0.0.1:3128:
+    /// connect: connection refused`.
     #[must_use]
     pub fn why_unanswered(&self, url: &Url, error: &reqwest::Error) -> String {
         refusal::cause(error, url.as_str(), self.proxy_for(url).filter(|_| error.is_connect())).0
     }
 
-    /// Proxies for `http` and `https` URLs, and a list of exemptions in the form of `NO_PROXY`.
+    /// Proxies for `http` and `https` URLs, and a list of exemptions in the format of `NO_PROXY`.
     #[must_use]
     pub fn new(http: Option<Url>, https: Option<Url>, exemptions: &str) -> Self {
         Self { http, https, exemptions: exemptions.split(',').filter_map(exemption).collect() }
     }
 
-    /// The proxy for `url`.
+    /// Proxy for `url`, if any.
     #[must_use]
     pub fn proxy_for(&self, url: &Url) -> Option<&Url> {
         let proxy = if url.scheme() == "https" { self.https.as_ref() } else { self.http.as_ref() };
@@ -116,7 +116,7 @@ impl Proxies {
         proxy.filter(|_| !exempt)
     }
 
-    /// Whether some proxy has this host name.
+    /// `true` if a proxy has this host name.
     pub(crate) fn is_proxy(&self, host: &str) -> bool {
         let mut proxies = self.http.iter().chain(&self.https);
         proxies.any(|proxy| proxy.host_str().is_some_and(|name| name.eq_ignore_ascii_case(host)))
@@ -139,7 +139,7 @@ impl Exemption {
     }
 }
 
-/// One entry of `NO_PROXY`; `None` for one that means nothing.
+/// Parses one entry of `NO_PROXY`. `None` if it is empty or invalid.
 fn exemption(entry: &str) -> Option<Exemption> {
     let entry = entry.trim().to_ascii_lowercase();
     if entry == "*" {
@@ -173,7 +173,7 @@ fn exemption(entry: &str) -> Option<Exemption> {
     Some(Exemption { hosts, port })
 }
 
-/// Whether the first `bits` of the two addresses are the same.
+/// `true` if the first `bits` of both addresses are equal.
 pub(crate) fn is_within(address: IpAddr, network: IpAddr, bits: u32) -> bool {
     match (address, network) {
         (IpAddr::V4(address), IpAddr::V4(network)) => {
@@ -188,7 +188,7 @@ pub(crate) fn is_within(address: IpAddr, network: IpAddr, bits: u32) -> bool {
     }
 }
 
-/// The address of a proxy; `http` is meant where no scheme is given.
+/// Parses the address of a proxy. The scheme defaults to `http`.
 fn address(value: &str) -> Option<Url> {
     let known = |url: &Url| url.has_host() && matches!(url.scheme(), "http" | "https" | "socks5" | "socks5h");
     let url = Url::parse(value).ok().filter(known);
@@ -203,8 +203,8 @@ pub(crate) fn authority(proxy: &Url) -> String {
     format!("{}:{port}", proxy.host_str().unwrap_or_default())
 }
 
-/// Status other than 200 with which an `http` proxy answers CONNECT to `target`; `None` without such an answer, or where
-/// its login is percent-encoded.
+/// Status other than 200 with which an `http` proxy answers CONNECT to `target`. `None` without such an answer, or
+/// if its login is percent-encoded.
 pub(crate) async fn refusal_of_connect(proxy: &Url, target: &str) -> Option<u16> {
     let login = format!("{}:{}", proxy.username(), proxy.password().unwrap_or_default());
     if proxy.scheme() != "http" || login.contains('%') {
@@ -234,7 +234,7 @@ mod tests {
 
     // Case operations-e22
     #[test]
-    fn exemptions() {
+    fn no_proxy_entries_match_like_go() {
         for (exemptions, url, proxied) in [
             ("", "https://r.test/", true),
             ("", "https://127.0.0.1:5000/", false),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn each_scheme_has_its_proxy() {
+    fn http_and_https_use_their_own_proxy() {
         let proxies = Proxies::new(address("http://u:s3cret@plain:1"), address("https://tls:2"), "");
         let proxy = |url: &str| proxies.proxy_for(&url.parse().unwrap()).map(authority);
         assert_eq!(proxy("http://r.test/"), Some("plain:1".to_owned()));
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses() {
+    fn proxy_address_scheme_defaults_to_http() {
         for (value, expected) in [
             ("proxy:3128", Some("http://proxy:3128/")),
             ("proxy", Some("http://proxy/")),
@@ -301,7 +301,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_list_is_taken(list in ".{0,40}", host in "[a-z0-9.]{1,12}") {
+        fn any_exemption_list_parses_without_panic(list in ".{0,40}", host in "[a-z0-9.]{1,12}") {
             if let Ok(url) = Url::parse(&format!("https://{host}/")) {
                 let _ = Proxies::new(None, address("proxy"), &list).proxy_for(&url);
             }

@@ -1,4 +1,4 @@
-//! Resolving references and pulling folders of images.
+//! Resolves references and pulls folders of images.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -22,33 +22,33 @@ use crate::tree::{Wanted, clean};
 use crate::unpack::{UnpackError, Unpacker};
 use crate::{CanonicalRef, Config, Digest, LimitCounts, PullError, Reference, Selector};
 
-/// Manifests that are searched at once at one registry.
+/// Concurrent manifest lookups per registry.
 const SEARCHES: usize = 8;
 
-/// A folder of an image on disk.
+/// Folder of an image on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PulledFolder {
-    /// The wanted folder, below the destination at its path in the image.
+    /// Path of the folder: the destination joined with its path in the image.
     pub path: PathBuf,
-    /// Files in it.
+    /// Number of files.
     pub files: usize,
-    /// Their sizes together.
+    /// Total size of the files.
     pub bytes: u64,
 }
 
-/// Pulls images. Needs a tokio runtime and the process's rustls provider.
+/// Client that pulls images. Needs a tokio runtime and a rustls provider of the process.
 #[derive(Debug)]
 pub struct Puller {
     config: Config,
     sources: Sources,
     transfers: Semaphore,
-    /// By registry: turns of searches for a manifest, and of transfers.
+    /// By registry: permits for manifest lookups and for transfers.
     by_registry: Mutex<HashMap<String, Arc<[Semaphore; 2]>>>,
     exceeded: LimitCounts,
 }
 
 impl Puller {
-    /// A puller; nothing is read or connected yet.
+    /// Creates a puller without any I/O.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let sources = Sources::new(&config);
@@ -56,16 +56,16 @@ impl Puller {
         Self { config, sources, transfers, by_registry: Mutex::default(), exceeded: LimitCounts::default() }
     }
 
-    /// How often images were refused for their size, counted on.
+    /// Live counters of images rejected by each limit.
     #[must_use]
     pub fn limits_exceeded(&self) -> LimitCounts {
         self.exceeded.clone()
     }
 
-    /// The content that `reference` means now. A digest means itself, without any request.
+    /// Resolves `reference` to its current digest. A reference by digest needs no request.
     ///
     /// # Errors
-    /// The registry does not answer, does not know the tag, or does not let us in; always worth a retry.
+    /// The registry does not respond, does not know the tag, or denies access. Always worth a retry.
     pub async fn resolve(&self, reference: &Reference) -> Result<CanonicalRef, PullError> {
         let tag = match reference.selector() {
             Selector::Digest(digest) => {
@@ -93,15 +93,15 @@ impl Puller {
         Patience::new(self.config.retry.clone(), Instant::now() + timeout)
     }
 
-    /// Pulls one folder of an image to `destination`, which must not exist while its parent does. It appears complete or not
-    /// at all: folders 0500, files 0400, no links. Remove it with [`crate::remove_folder`]. A killed process leaves a folder
-    /// `.unpack-*` beside it.
+    /// Pulls one folder of an image to `destination`, which must not exist while its parent must. It appears
+    /// complete or not at all: folders 0500, files 0400, no links. Remove it with [`crate::remove_folder`]. A
+    /// killed process leaves a folder `.unpack-*` beside it.
     ///
-    /// `select` names the folder from the image's labels, or says why none is named. The verification says which policy accepted
-    /// the image.
+    /// `select` returns the folder named by the labels of the image, or the reason why there is none. The
+    /// verification names the policy that accepted the image.
     ///
     /// # Errors
-    /// As the class of the error says: the network or this machine, or the content.
+    /// See the class of the error: network or local failure, or invalid content.
     pub async fn pull_folder(
         &self,
         image: &CanonicalRef,
@@ -132,11 +132,11 @@ impl Puller {
         .await
     }
 
-    /// Pulls the files below `folders` (paths from the image root) into memory, by their paths from the image root. The
-    /// verification says which policy accepted the image.
+    /// Pulls the files below `folders` (paths from the image root) into memory, by their paths from the image root.
+    /// The verification names the policy that accepted the image.
     ///
     /// # Errors
-    /// As the class of the error says: the network or this machine, or the content.
+    /// See the class of the error: network or local failure, or invalid content.
     pub async fn pull_files(
         &self,
         image: &CanonicalRef,
@@ -156,18 +156,18 @@ impl Puller {
         .await
     }
 
-    /// The verification that the content of `image` needs by the present policy. Sends no request.
+    /// Verification that the content of `image` needs under the current policy. Sends no request.
     ///
     /// # Errors
-    /// As of [`verify`](Self::verify).
+    /// Those of [`verify`](Self::verify).
     pub fn verification(&self, image: &CanonicalRef) -> Result<Verification, PullError> {
         self.config.policy.verification(image)
     }
 
-    /// Judges `image` by the present policy without pulling its content; the verification is of that policy.
+    /// Checks `image` against the current policy without pulling its content. The verification is of that policy.
     ///
     /// # Errors
-    /// The policy refuses the image ([`PullError::is_rejected`]), or this could not be found out.
+    /// The policy rejects the image ([`PullError::is_rejected`]), or could not be checked.
     pub async fn verify(&self, image: &CanonicalRef) -> Result<Verification, PullError> {
         let needed = self.verification(image)?;
         if !needed.is_signed() {
@@ -182,7 +182,7 @@ impl Puller {
         Image::open(found, image, policy, platform, limits).await
     }
 
-    /// Runs `pull` when its turn has come, with the manifest of `image`, and ends it at the deadline.
+    /// Finds the manifest of `image` and runs `pull` with it, both with a permit and within the deadline.
     async fn within_deadline<T, F: Future<Output = Result<T, PullError>>>(
         &self,
         image: &CanonicalRef,
@@ -196,7 +196,7 @@ impl Puller {
         let pull = async {
             let found = patience.in_turn(searches, Box::pin(self.find(image, &patience))).await;
             let transfer = Box::pin(pull(found.map_err(copying)?));
-            // In this order a slow registry holds up nobody but itself.
+            // In this order a slow registry delays only its own pulls.
             let transfer = Box::pin(patience.in_turn(&self.transfers, transfer));
             patience.in_turn(transfers, transfer).await
         };
@@ -208,7 +208,7 @@ impl Puller {
         result
     }
 
-    /// The first source that has the manifest of `image`; the rest of the image is pulled from there.
+    /// Finds the first source with the manifest of `image`. The rest of the image is pulled from it.
     async fn find(&self, image: &CanonicalRef, patience: &Patience) -> Result<Found, RequestError> {
         let digest = image.digest();
         let ask = |session: Session, source: Source| async move {
@@ -227,12 +227,12 @@ impl Puller {
     }
 }
 
-/// `HEAD` tells the digest without the manifest; not every registry does.
+/// Digest from a `HEAD` request, otherwise from the manifest itself, since some registries omit it.
 async fn digest_of_tag(session: &Session, tag: &str) -> Result<Digest, RequestError> {
     match session.head(tag).await {
         Ok(Some(digest)) => return Ok(digest),
         Err(error) if error.transient => return Err(error),
-        // The answer to GET has the registry's reason, which HEAD cannot have.
+        // GET returns the error of the registry, which HEAD cannot.
         Ok(None) | Err(_) => {}
     }
     Ok(Hasher::sha256(&session.manifest(tag).await?))

@@ -1,7 +1,7 @@
 //! Image references: `registry[:port]/path:tag` or `registry[:port]/path@algorithm:hex`.
 //!
-//! Only names in full form are accepted ("canonical" in the messages): nothing is guessed about a registry that the user did
-//! not write. Rules and messages: docs/design/images.md#references.
+//! Only names in full form are accepted ("canonical" in the messages). A missing registry is never guessed. Rules
+//! and messages: docs/design/images.md#references.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ const MAX_PATH: usize = 255;
 /// Longest tag, in bytes.
 const MAX_TAG: usize = 128;
 
-/// Why a text is no image reference. Always terminal: the same text never becomes right.
+/// Parse error of an image reference. Always terminal.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReferenceError {
     /// The text does not follow the grammar, or is a short name.
@@ -19,7 +19,7 @@ pub enum ReferenceError {
     Syntax {
         /// The text as given.
         text: String,
-        /// The rule that it breaks.
+        /// The violated rule.
         why: String,
     },
     /// Neither tag nor digest.
@@ -27,20 +27,19 @@ pub enum ReferenceError {
         "error creating reference: Docker reference {0} is not for an unknown digest case; tag or digest is needed"
     )]
     Bare(String),
-    /// Tag and digest.
+    /// Both tag and digest.
     #[error(
         "error creating reference: Docker references with both a tag and digest are currently not supported"
     )]
     TagAndDigest,
 }
 
-/// A digest of an algorithm that we can compute: `sha256:…`, `sha384:…` or `sha512:…` with lower-case hex of full
-/// length.
+/// Digest of a supported algorithm: `sha256:…`, `sha384:…` or `sha512:…` with lower-case hex of full length.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(String);
 
 impl Digest {
-    /// The digest with these 64 lower-case hex digits.
+    /// Digest with these 64 lower-case hex digits.
     pub(crate) fn of_sha256(hex: &str) -> Self {
         Self(format!("sha256:{hex}"))
     }
@@ -51,7 +50,7 @@ impl Digest {
         &self.0
     }
 
-    /// The algorithm: `sha256`, `sha384` or `sha512`.
+    /// Algorithm: `sha256`, `sha384` or `sha512`.
     #[must_use]
     pub fn algorithm(&self) -> &str {
         self.0.split(':').next().unwrap_or_default()
@@ -64,13 +63,13 @@ impl fmt::Display for Digest {
     }
 }
 
-/// Why a text is no digest that we can check.
+/// Parse error of a digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DigestError {
     /// An algorithm other than sha256, sha384 and sha512.
     #[error("unsupported digest algorithm")]
     Algorithm,
-    /// More or fewer digits than the algorithm gives.
+    /// More or fewer digits than the algorithm produces.
     #[error("invalid checksum digest length")]
     Length,
     /// Not `algorithm:hex` in lower case.
@@ -100,7 +99,7 @@ impl FromStr for Digest {
     }
 }
 
-/// Which image of a repository is meant.
+/// Tag or digest of a reference.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Selector {
     /// A name that can move.
@@ -109,7 +108,7 @@ pub enum Selector {
     Digest(Digest),
 }
 
-/// A parsed image reference.
+/// Parsed image reference.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reference {
     host: String,
@@ -118,13 +117,13 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// The registry as written, `host[:port]`.
+    /// Registry as written, `host[:port]`.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The repository within the registry.
+    /// Repository within the registry.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
@@ -168,7 +167,7 @@ impl FromStr for Reference {
     }
 }
 
-/// What a reference was resolved to: the content by its digest, and how it was asked for.
+/// Resolved reference: the digest of the content, and the reference that was requested.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CanonicalRef {
     pub(crate) reference: Reference,
@@ -176,7 +175,7 @@ pub struct CanonicalRef {
 }
 
 impl CanonicalRef {
-    /// The canonical form of `reference` where it names a digest; a tag must be resolved at its registry.
+    /// Canonical form of a `reference` by digest. `None` for a tag, which must be resolved at its registry.
     #[must_use]
     pub fn from_digest(reference: &Reference) -> Option<Self> {
         match &reference.selector {
@@ -191,20 +190,20 @@ impl CanonicalRef {
         &self.digest
     }
 
-    /// The reference that was resolved.
+    /// Reference that was resolved.
     #[must_use]
     pub fn reference(&self) -> &Reference {
         &self.reference
     }
 
-    /// Whether the user named the digest: then what is wrong with the content stays wrong.
+    /// `true` if the user specified the digest. Errors of the content are then permanent.
     #[must_use]
     pub fn is_pinned(&self) -> bool {
         matches!(self.reference.selector, Selector::Digest(_))
     }
 }
 
-/// `host/path@digest`.
+/// Formats as `host/path@digest`.
 impl fmt::Display for CanonicalRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}@{}", self.reference.host, self.reference.path, self.digest)
@@ -248,14 +247,14 @@ fn split(text: &str) -> Result<Parts<'_>, String> {
     }
     let digest = digest.map(Digest::from_str).transpose().map_err(|error| error.to_string())?;
     match first {
-        // Short names and the aliases of Docker's registry are what normalisation would rewrite.
+        // Short names and aliases of Docker's registry are not canonical.
         None | Some(("index.docker.io", _)) => Err(CANONICAL.to_owned()),
         Some(("docker.io", _)) if !path.contains('/') => Err(CANONICAL.to_owned()),
         Some((host, _)) => Ok(Parts { host, path, tag, digest }),
     }
 }
 
-/// Whether the first segment of a name is a registry rather than a part of the path.
+/// `true` if the first segment of a name is a registry, not part of the path.
 fn is_registry(segment: &str) -> bool {
     segment == "localhost"
         || segment.bytes().any(|byte| matches!(byte, b'.' | b':') || byte.is_ascii_uppercase())
@@ -273,7 +272,7 @@ fn is_domain(text: &str) -> bool {
         && port.is_none_or(|port| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Runs of lower-case letters and digits, joined by one of `.`, `_`, `__` or any number of `-`.
+/// Checks for runs of lower-case letters and digits, joined by one of `.`, `_`, `__` or any number of `-`.
 fn is_path_component(text: &str) -> bool {
     let alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let separators = text.split(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
@@ -291,15 +290,15 @@ fn is_tag(text: &str) -> bool {
         && text.bytes().all(|byte| word(byte) || matches!(byte, b'.' | b'-'))
 }
 
-/// The loose form that references allow; [`Digest`] is the strict one.
+/// Checks the loose form that references allow. [`Digest`] is strict.
 fn is_digest(text: &str) -> bool {
     text.split_once(':').is_some_and(|(algorithm, hex)| {
         is_algorithm(algorithm, true) && hex.len() >= 32 && hex.bytes().all(|byte| byte.is_ascii_hexdigit())
     })
 }
 
-/// Parts of letters and digits joined by one of `+`, `.`, `_`, `-`. In references (`loose`) a part starts with a letter and
-/// may have capitals.
+/// Checks for parts of letters and digits, joined by one of `+`, `.`, `_`, `-`. In references (`loose`) a part
+/// starts with a letter and may contain capitals.
 fn is_algorithm(text: &str, loose: bool) -> bool {
     text.split(['+', '.', '_', '-']).all(|part| {
         let start = part.bytes().next().is_some_and(|byte| !loose || byte.is_ascii_alphabetic());
@@ -323,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn accepted() {
+    fn canonical_references_are_parsed() {
         let digest = format!("r.example.com/a/b@{SHA256}");
         let long_tag = format!("r.io/a:{}", "t".repeat(128));
         for (text, host, path) in [
@@ -344,7 +343,7 @@ mod tests {
 
     // Case catalogd-25
     #[test]
-    fn refused_by_the_grammar() {
+    fn invalid_reference_is_a_syntax_error() {
         const CANONICAL: &str = "repository name must be canonical";
         const FORMAT: &str = "invalid reference format";
         const LOWER: &str = "invalid reference format: repository name must be lowercase";
@@ -388,7 +387,7 @@ mod tests {
 
     // Case catalogd-26
     #[test]
-    fn exactly_one_of_tag_and_digest() {
+    fn reference_needs_exactly_one_of_tag_and_digest() {
         assert_eq!(
             error("r.example.com/a/b"),
             "error creating reference: Docker reference r.example.com/a/b is not for an unknown digest case; \
@@ -401,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn canonical_form() {
+    fn only_reference_by_digest_is_canonical_unresolved() {
         let pinned: Reference = format!("r.io/a@{SHA256}").parse().unwrap();
         let canonical = CanonicalRef::from_digest(&pinned).unwrap();
         assert_eq!(canonical.to_string(), pinned.to_string());
@@ -411,14 +410,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_taken(text in "[a-zA-Z0-9:/@._ -]{0,60}|.{0,20}") {
+        fn any_text_parses_without_panic(text in "[a-zA-Z0-9:/@._ -]{0,60}|.{0,20}") {
             if let Ok(reference) = text.parse::<Reference>() {
                 prop_assert_eq!(reference.to_string(), text);
             }
         }
 
         #[test]
-        fn well_formed_references_are_accepted(
+        fn well_formed_reference_round_trips(
             text in "([a-z0-9]{1,8}\\.)?(localhost|[a-z0-9]{1,5}\\.[a-z]{2,3})(:[0-9]{1,4})?(/[a-z0-9]{1,5}([._-][a-z0-9]{1,3})?){2,4}:[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,20}"
         ) {
             prop_assert_eq!(text.parse::<Reference>().unwrap().to_string(), text);

@@ -1,4 +1,4 @@
-//! Why one request to a registry failed, in the words that conditions show (docs/design/images.md#pull-errors).
+//! Errors of single registry requests, in the words that conditions show (docs/design/images.md#pull-errors).
 
 use std::error::Error;
 use std::fmt;
@@ -15,20 +15,19 @@ use serde::Deserialize;
 use crate::denied::DeniedAddress;
 use crate::proxies::authority;
 
-/// Largest error text read from a registry; of it only an [`excerpt`] is shown.
+/// Largest error text read from a registry, of which only an [`excerpt`] is shown.
 const MAX_ERROR: u64 = 1 << 20;
-/// Ends the text about a proxy that makes no tunnel. The client library keeps any other status than 407 to itself.
+/// End of the text about a proxy that refuses a tunnel. The client library reports no status other than 407.
 const NO_TUNNEL: &str = " with 200";
 
-/// A failed request.
 #[derive(Debug)]
 pub(crate) struct RequestError {
     text: String,
-    /// Whether another attempt may succeed.
+    /// `true` if another attempt may succeed.
     pub(crate) transient: bool,
-    /// Whether the registry says that there is no such thing.
+    /// `true` if the registry responds that the object does not exist.
     pub(crate) not_found: bool,
-    /// What the registry asked for.
+    /// Delay requested by the registry.
     pub(crate) retry_after: Option<Duration>,
 }
 
@@ -38,7 +37,7 @@ impl fmt::Display for RequestError {
     }
 }
 
-/// The error format of the distribution protocol.
+/// Error format of the distribution protocol.
 #[derive(Deserialize)]
 struct Envelope {
     errors: Vec<Problem>,
@@ -60,40 +59,40 @@ impl RequestError {
         Self { transient: true, ..Self::fatal(text) }
     }
 
-    /// The same error, said to have happened while doing `what`.
+    /// Prefixes the error with the failed operation `what`.
     pub(crate) fn within(mut self, what: &str) -> Self {
         self.text = format!("{what}: {}", self.text);
         self
     }
 
-    /// True if a proxy refused a tunnel with a status that is not known.
+    /// `true` if a proxy refused a tunnel with an unknown status.
     pub(crate) fn is_without_tunnel(&self) -> bool {
         self.text.ends_with(NO_TUNNEL)
     }
 
-    /// The same error, with the status that the proxy refuses a tunnel with.
+    /// Adds the status with which the proxy refused the tunnel.
     pub(crate) fn with_status_of_proxy(mut self, status: Option<u16>) -> Self {
         self.text.extend(status.map(|status| format!(" but with {status}")));
         self
     }
 
-    /// No answer, or a broken one. `proxy` is what the request was to go through.
+    /// Missing or broken response. `proxy` is the proxy of the request, if any.
     pub(crate) fn network(method: &Method, url: &str, error: &reqwest::Error, proxy: Option<&Url>) -> Self {
         let (cause, transient) = cause(error, url, proxy.filter(|_| error.is_connect()));
         Self { transient, ..Self::fatal(cause) }.within(&request(method, url))
     }
 
-    /// The request was not sent: it leads where no registry may be.
+    /// The request was not sent, since its target is in a denied network.
     pub(crate) fn refused(method: &Method, url: &str, denied: &DeniedAddress) -> Self {
         Self::fatal(denied.to_string()).within(&request(method, url))
     }
 
-    /// The request was redirected more than `max` times, at last to `url`.
+    /// The request was redirected more than `max` times, finally to `url`.
     pub(crate) fn redirects(method: &Method, url: &str, max: usize) -> Self {
         Self::fatal(format!("stopped after {max} redirects")).within(&request(method, url))
     }
 
-    /// An answer that says no, described by `text`.
+    /// Error response, described by `text`.
     pub(crate) fn of_status(status: StatusCode, headers: &HeaderMap, text: String) -> Self {
         let wait = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let transient = status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
@@ -102,15 +101,15 @@ impl RequestError {
         Self { text, transient, not_found, retry_after }
     }
 
-    /// An answer that says no, with the reason of the one who gave it.
+    /// Error response with the reason in its body.
     pub(crate) async fn refusal(response: Response) -> Self {
         let (status, headers) = (response.status(), response.headers().clone());
         let body = read_capped(response, MAX_ERROR).await.unwrap_or_default();
         Self::of_status(status, &headers, reason(status, &body))
     }
 
-    /// An answer that says no, from a server to which the registry sent us. Its text is left out: storage services repeat
-    /// signed requests in theirs.
+    /// Error response from a server to which the registry redirected. Its body is dropped, since storage services
+    /// repeat signed requests in it.
     pub(crate) fn elsewhere(response: &Response) -> Self {
         let host = response.url().host_str().unwrap_or_default();
         let text =
@@ -119,7 +118,7 @@ impl RequestError {
     }
 }
 
-/// `Get "https://…"`
+/// Formats as `Get "https://…"`.
 fn request(method: &Method, url: &str) -> String {
     let verb = match *method {
         Method::GET => "Get",
@@ -129,7 +128,8 @@ fn request(method: &Method, url: &str) -> String {
     format!("{verb} \"{}\"", plain(url))
 }
 
-/// `manifest unknown: …` where the registry follows the protocol, else the status and the start of the body.
+/// Reason of an error response: `manifest unknown: …` if the registry follows the protocol, otherwise the status
+/// and the start of the body.
 fn reason(status: StatusCode, body: &[u8]) -> String {
     let problem =
         serde_json::from_slice::<Envelope>(body).ok().and_then(|envelope| envelope.errors.into_iter().next());
@@ -147,7 +147,7 @@ fn reason(status: StatusCode, body: &[u8]) -> String {
     format!("StatusCode: {}, \"{}\"", status.as_u16(), plain(&text))
 }
 
-/// `Retry-After` as seconds or as a date.
+/// Parses `Retry-After`, as seconds or as a date.
 fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
     if let Ok(seconds) = value.trim().parse() {
         return Some(Duration::from_secs(seconds));
@@ -156,7 +156,7 @@ fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
     Some(date.duration_since(now).unwrap_or_default())
 }
 
-/// [`excerpt`] on one line, without what may be secret in URLs: user, password and query.
+/// [`excerpt`] on one line, without possible secrets in URLs: user, password and query.
 fn plain(text: &str) -> String {
     let shown = excerpt(text.trim()).replace(char::is_control, " ");
     let mut rest = shown.as_str();
@@ -195,8 +195,8 @@ pub(crate) async fn read_capped(mut response: Response, max: u64) -> Result<Byte
     }
 }
 
-/// The innermost cause in the words of the field, and whether another attempt may help. `proxy` is what a request that found
-/// no connection was to go through.
+/// Innermost cause in Go's words, and `true` if another attempt may succeed. `proxy` is the proxy of a request that
+/// failed to connect.
 pub(crate) fn cause(error: &reqwest::Error, url: &str, proxy: Option<&Url>) -> (String, bool) {
     if error.is_timeout() {
         return ("i/o timeout".to_owned(), true);
@@ -204,7 +204,7 @@ pub(crate) fn cause(error: &reqwest::Error, url: &str, proxy: Option<&Url>) -> (
     let transient = !error.is_builder();
     let target = Url::parse(url).ok();
     let host = target.as_ref().and_then(Url::host_str).unwrap_or_default();
-    // Only `https` needs a tunnel; for `http` the proxy itself is asked.
+    // Only `https` needs a tunnel. For `http` the connection itself is to the proxy.
     let mut at_proxy = proxy.is_some_and(|_| target.as_ref().is_some_and(|url| url.scheme() == "http"));
     let mut next: Option<&(dyn Error + 'static)> = error.source();
     let mut text = "request failed".to_owned();
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons() {
+    fn error_response_is_summarized() {
         for (status, body, expected) in [
             (
                 404,
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_show_no_secret() {
+    fn urls_in_errors_are_stripped_of_secrets() {
         for (text, expected) in [
             ("https://a.test/x?token=s3cret rest", "https://a.test/x rest"),
             ("http://u:p@a.test:5000/x#y", "http://a.test:5000/x"),
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_seconds_or_dates() {
+    fn retry_after_is_parsed_as_seconds_or_date() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
         for (value, expected) in [
             ("7", Some(7)),

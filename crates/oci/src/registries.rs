@@ -1,8 +1,8 @@
-//! `registries.conf` version 2: where an image is looked for, in which order, and what is blocked
+//! `registries.conf` version 2: sources of an image, their order, and blocked registries
 //! (docs/design/images.md#registry-configuration).
 //!
-//! Search registries and short-name settings are accepted without effect: every reference here names its registry. Credential
-//! helpers named there are never run. [`files`] finds and reads the files; the rest is pure.
+//! Search registries and short-name settings are accepted without effect, since every reference names its registry.
+//! Credential helpers are never run. [`files`] finds and reads the files. The rest is pure.
 
 mod files;
 
@@ -14,7 +14,7 @@ use serde::de::IgnoredAny;
 
 use crate::{Reference, Selector};
 
-/// All files together.
+/// Merged configuration of all files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Registries {
     /// By prefix.
@@ -25,7 +25,7 @@ pub(crate) struct Registries {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Registry {
-    /// Takes the place of the prefix; empty to leave the name as it is.
+    /// Replaces the prefix. Empty to keep the name.
     location: String,
     insecure: bool,
     blocked: bool,
@@ -40,12 +40,11 @@ struct Mirror {
     digests: bool,
 }
 
-/// One place where an image may be had.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Source {
-    /// The image as this place names it.
+    /// Name of the image at this source.
     pub(crate) reference: Reference,
-    /// Whether plain HTTP and certificates of any kind will do.
+    /// `true` if plain HTTP and any certificate are accepted.
     pub(crate) insecure: bool,
 }
 
@@ -53,7 +52,7 @@ pub(crate) struct Source {
 struct File {
     #[serde(default)]
     registry: Vec<RegistryTable>,
-    /// The tables of version 1.
+    /// Tables of version 1.
     registries: Option<IgnoredAny>,
 }
 
@@ -86,10 +85,10 @@ struct MirrorTable {
 }
 
 impl Registries {
-    /// Adds a file: its registries take the place of earlier ones of the same prefix.
+    /// Adds a file. Its registries replace earlier ones of the same prefix.
     ///
     /// # Errors
-    /// The text is not of this form; the cause names the line or the table.
+    /// The text is not valid. The error names the line or the table.
     pub(crate) fn add(&mut self, path: &Path, text: &str) -> Result<(), String> {
         let file: File = toml::from_str(text).map_err(|error| {
             let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
@@ -112,10 +111,10 @@ impl Registries {
         Ok(())
     }
 
-    /// Where to look for `reference`, one after the other; itself if nothing is said about it.
+    /// Sources of `reference` in order, mirrors first. Without configuration, `reference` itself.
     ///
     /// # Errors
-    /// The registry is blocked, or a location makes no name of it.
+    /// The registry is blocked, or a location does not yield a valid name.
     pub(crate) fn sources(&self, reference: &Reference) -> Result<Vec<Source>, String> {
         let name = reference.to_string();
         let found = self.registries.iter().filter_map(|(prefix, registry)| {
@@ -148,8 +147,8 @@ impl Registries {
     }
 }
 
-/// Length of what `prefix` covers of `name`, if it does. A host without a port covers its ports too, as the containers
-/// tools have it.
+/// Length of the part of `name` that `prefix` matches, if it does. A host without a port also matches with any
+/// port, as in containers/image.
 fn matching(name: &str, prefix: &str) -> Option<usize> {
     let is_border = |end: &usize| name[*end..].chars().next().is_none_or(|c| matches!(c, ':' | '/' | '@'));
     match prefix.strip_prefix('*') {
@@ -161,7 +160,7 @@ fn matching(name: &str, prefix: &str) -> Option<usize> {
     }
 }
 
-/// A table as a registry with its prefix.
+/// Converts a table to a registry and its prefix.
 fn registry(table: RegistryTable) -> Result<(String, Registry), String> {
     let named = if table.prefix.is_empty() { &table.location } else { &table.prefix };
     let prefix = place(named).map_err(|why| format!("registry {named:?}: {why}"))?;
@@ -202,7 +201,7 @@ fn mirror(table: MirrorTable, by_digest_only: bool) -> Result<Mirror, String> {
     Ok(Mirror { location, insecure: table.insecure, tags, digests })
 }
 
-/// `host[:port][/path]` as written, without a slash at its end.
+/// Validates `host[:port][/path]` and removes trailing slashes.
 fn place(text: &str) -> Result<String, String> {
     let trimmed = text.trim_end_matches('/');
     if trimmed.is_empty() {
@@ -252,7 +251,7 @@ mod tests {
     const ZEROS: &str = "@sha256:0000000000000000000000000000000000000000000000000000000000000000";
 
     #[test]
-    fn the_longest_prefix_names_the_sources() {
+    fn longest_prefix_determines_sources() {
         let config = r#"
             unqualified-search-registries = ["docker.io"]
             short-name-mode = "enforcing"
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn mirrors_may_be_for_tags_or_digests_only() {
+    fn mirror_can_be_limited_to_tags_or_digests() {
         let config = |by_digest: bool| {
             let pull =
                 |kind: &str| if by_digest { String::new() } else { format!("pull-from-mirror = \"{kind}\"") };
@@ -330,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn later_files_replace_prefixes() {
+    fn later_file_replaces_same_prefix() {
         let first = "[[registry]]\nlocation = \"r.test\"\nblocked = true\n[[registry]]\nlocation = \"s.test\"\nblocked = true";
         let second = "[[registry]]\nprefix = \"r.test\"\nlocation = \"new.test\"";
         assert_eq!(sources(&[first, second], "r.test/a:v1"), Ok(vec!["new.test/a:v1".to_owned()]));
@@ -341,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn invalid_configuration_names_line_or_table() {
         for (text, expected) in [
             (
                 "[registries.search]\nregistries = [\"a\"]",
@@ -392,12 +391,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_taken(text in "(\\[\\[registry\\]\\]\n)?(prefix|location|blocked)? ?=? ?.{0,40}") {
+        fn any_text_parses_without_panic(text in "(\\[\\[registry\\]\\]\n)?(prefix|location|blocked)? ?=? ?.{0,40}") {
             let _ = load(&[&text]);
         }
 
         #[test]
-        fn a_match_ends_at_a_border(name in "[a.]{1,6}(:5)?/[a/]{1,4}:v", prefix in "(\\*\\.)?[a.:5/]{1,8}") {
+        fn prefix_match_ends_at_segment_border(name in "[a.]{1,6}(:5)?/[a/]{1,4}:v", prefix in "(\\*\\.)?[a.:5/]{1,8}") {
             if let Some(end) = matching(&name, &prefix) {
                 prop_assert!(end == name.len() || name[end..].starts_with([':', '/', '@']));
             }

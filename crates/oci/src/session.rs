@@ -1,7 +1,7 @@
-//! Conversation with one repository of a registry: authentication, manifests and blobs, with retries and size limits.
+//! Requests to one repository of a registry: authentication, manifests and blobs, with retries and size limits.
 //!
-//! `oci-client` is used for pushes and for the types, but not for these requests: it reads manifests, tokens and error texts of
-//! any size, and hides `Retry-After` and the text of a 401 (`tests/oci_client.rs` shows each).
+//! `oci-client` is used for pushes and for its types, but not for these requests: it reads manifests, tokens and
+//! error texts of any size, and hides `Retry-After` and the text of a 401 (`tests/oci_client.rs` shows each).
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -23,14 +23,14 @@ use crate::refusal::{RequestError, read_capped};
 use crate::registries::Source;
 use crate::{Digest, Login, Retry};
 
-/// Largest manifest, index or image configuration (docs/design/images.md#resolve-and-pull).
+/// Largest manifest, index or image configuration, in bytes (docs/design/images.md#resolve-and-pull).
 pub(crate) const MAX_MANIFEST: u64 = 4 << 20;
-/// Longest wait between two attempts.
+/// Longest delay between two attempts.
 const MAX_DELAY: Duration = Duration::from_secs(60);
-/// A registry that sends nothing for this long loses its turn.
+/// A transfer without any data for this long gives up its permit.
 const SILENCE: Duration = Duration::from_secs(2);
-/// Manifests in the order of docs/design/images.md#resolve-and-pull; with the old ones, so that an image of that kind
-/// can be named as such.
+/// Accepted media types in the order of docs/design/images.md#resolve-and-pull. Schema 1 is included, so that such
+/// an image is reported as unsupported.
 const ACCEPTED: &str = "application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.v2+json, \
     application/vnd.docker.distribution.manifest.v1+prettyjws, \
@@ -38,10 +38,10 @@ const ACCEPTED: &str = "application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.oci.image.index.v1+json";
 const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 
-/// An open conversation.
+/// Open session with a repository.
 pub(crate) struct Session {
     client: Client,
-    /// `https://host`; the host is not always the one in references.
+    /// `https://host`. The host may differ from the one in references.
     base: String,
     host: String,
     path: String,
@@ -49,13 +49,13 @@ pub(crate) struct Session {
     patience: Patience,
 }
 
-/// How long failed requests are repeated, and how long a silent registry keeps its turn.
+/// Retries, deadline and progress of requests.
 #[derive(Clone)]
 pub(crate) struct Patience {
     pub(crate) retry: Retry,
-    /// No wait begins that would end after this.
+    /// No delay starts that would end after this time.
     pub(crate) deadline: Instant,
-    /// Chunks of blobs so far.
+    /// Number of blob chunks received so far.
     received: Arc<AtomicU64>,
 }
 
@@ -64,8 +64,8 @@ impl Patience {
         Self { retry, deadline, received: Arc::default() }
     }
 
-    /// Runs `work` with one of the permits of `turns`. The permit is given back early where the registry is silent for
-    /// [`SILENCE`], so that requests without an answer hold up no others.
+    /// Runs `work` with a permit of `turns`. The permit is released early if no data arrives for [`SILENCE`], so
+    /// that hanging requests do not block others.
     pub(crate) async fn in_turn<T>(&self, turns: &Semaphore, mut work: impl Future<Output = T> + Unpin) -> T {
         let permit = turns.acquire().await;
         loop {
@@ -86,7 +86,7 @@ impl Patience {
 }
 
 impl Session {
-    /// Asks the registry what it wants and authenticates accordingly.
+    /// Pings the registry and authenticates as it requests.
     pub(crate) async fn open(
         client: Client,
         source: &Source,
@@ -113,7 +113,7 @@ impl Session {
         Ok(session)
     }
 
-    /// The same conversation, with other patience from here on.
+    /// Continues the session with a new `patience`.
     pub(crate) fn with(self, patience: Patience) -> Self {
         Self { patience, ..self }
     }
@@ -140,19 +140,20 @@ impl Session {
         }
     }
 
-    /// What the registry asks for. What other servers ask for, to which it redirects, is not answered: they get no password.
+    /// Challenge of a response of the registry itself. Those of other servers, to which it redirects, are ignored
+    /// so that they receive no password.
     fn challenge(&self, response: &Response) -> Option<Challenge> {
         let headers = response.headers().get_all(WWW_AUTHENTICATE);
         let values = headers.iter().filter_map(|value| value.to_str().ok());
         challenge::parse(values).filter(|_| self.is_here(response.url()))
     }
 
-    /// Whether `url` is at the registry itself.
+    /// `true` if `url` is at the registry itself.
     fn is_here(&self, url: &Url) -> bool {
         Url::parse(&self.base).is_ok_and(|base| base.origin() == url.origin())
     }
 
-    /// Digest that the registry states for `tag`, where it does so without sending the manifest.
+    /// Digest that the registry reports for `tag`, if any, without sending the manifest.
     pub(crate) async fn head(&self, tag: &str) -> Result<Option<Digest>, RequestError> {
         let url = self.manifest_url(tag);
         let response = self.retried(|| self.send(Method::HEAD, &url, None)).await?;
@@ -160,7 +161,7 @@ impl Session {
         Ok(stated.and_then(|digest| digest.parse().ok()))
     }
 
-    /// The manifest or index of a tag or digest. Whether it is the right one the caller checks.
+    /// Manifest or index of a tag or digest, unverified.
     pub(crate) async fn manifest(&self, selector: &str) -> Result<Bytes, RequestError> {
         let url = self.manifest_url(selector);
         self.fetch(&url, MAX_MANIFEST).await
@@ -170,7 +171,7 @@ impl Session {
         format!("{}/v2/{}/manifests/{selector}", self.base, self.path)
     }
 
-    /// A whole blob of at most `max` bytes, verified.
+    /// Verified blob of at most `max` bytes.
     pub(crate) async fn blob(&self, digest: &Digest, max: u64) -> Result<Bytes, RequestError> {
         let url = self.blob_url(digest);
         let bytes = self.fetch(&url, max).await?;
@@ -182,8 +183,8 @@ impl Session {
         format!("{}/v2/{}/blobs/{digest}", self.base, self.path)
     }
 
-    /// Sends a blob of `size` bytes to `sink`, unverified. A broken stream goes on where it broke; each byte gained starts the
-    /// count of attempts anew. A closed sink ends the transfer without an error.
+    /// Sends a blob of `size` bytes to `sink`, unverified. A broken stream is resumed at its offset. Any progress
+    /// resets the count of attempts. A closed sink ends the transfer without an error.
     pub(crate) async fn stream_blob(
         &self,
         digest: &Digest,
@@ -198,7 +199,7 @@ impl Session {
             let Err(error) = self.stream_from(&url, &mut offset, size, &sink).await else {
                 return Ok(());
             };
-            // What broke was only the end of the answer; the digest tells whether all is well.
+            // Only the end of the response was broken. The digest check covers the rest.
             if offset == size && offset > before {
                 return Ok(());
             }
@@ -215,7 +216,7 @@ impl Session {
         sink: &mpsc::Sender<Bytes>,
     ) -> Result<(), RequestError> {
         let mut response = self.send(Method::GET, url, Some(*offset).filter(|offset| *offset > 0)).await?;
-        // A registry without ranges starts again from the first byte.
+        // A registry without range support starts again at the first byte.
         let mut skip = match response.status() {
             StatusCode::PARTIAL_CONTENT => {
                 let start = range_start(response.headers()).unwrap_or(*offset);
@@ -253,12 +254,13 @@ impl Session {
         Ok(())
     }
 
-    /// A whole body of at most `max` bytes.
+    /// Whole body of at most `max` bytes.
     async fn fetch(&self, url: &str, max: u64) -> Result<Bytes, RequestError> {
         self.retried(|| async { read_capped(self.send(Method::GET, url, None).await?, max).await }).await
     }
 
-    /// One request with the current authorisation, and once more with a new one after a 401 that names a way.
+    /// Sends one request with the current authorization, and a second one with a new authorization after a 401 with
+    /// a supported challenge.
     async fn send(&self, method: Method, url: &str, offset: Option<u64>) -> Result<Response, RequestError> {
         let response = self.attempt(&method, url, offset).await?;
         if response.status() == StatusCode::UNAUTHORIZED
@@ -313,21 +315,22 @@ impl Session {
         }
     }
 
-    /// Waits before the next attempt, or gives `error` back where another one makes no sense or comes too late.
+    /// Waits before the next attempt. Returns `error` if a retry is useless or would start too late.
     async fn pause(&self, error: RequestError, failures: u32) -> Result<(), RequestError> {
         let Patience { retry, deadline, .. } = &self.patience;
         let wake = Instant::now() + delay(retry.first_delay, failures, error.retry_after, random());
         if !error.transient || failures >= retry.attempts || wake >= *deadline {
             return Err(error);
         }
-        tracing::debug!(registry = %self.host, repository = %self.path, %error, failures, "registry request failed, trying again");
+        tracing::debug!(registry = %self.host, repository = %self.path, %error, failures, "registry request failed, retrying");
         tokio::time::sleep_until(wake).await;
         Ok(())
     }
 }
 
-/// How long to wait after so many failures: twice as long each time, or as long as the registry said. `random`, from 0 to 1,
-/// spreads clients that failed together: it takes up to half of our wait, and adds up to a tenth to the registry's.
+/// Delay after this many failures: doubled each time, or as requested by the registry. `random`, from 0 to 1,
+/// spreads clients that failed together: it removes up to half of our delay, or adds up to a tenth to the
+/// registry's.
 fn delay(first: Duration, failures: u32, asked: Option<Duration>, random: f64) -> Duration {
     let delay = match asked {
         Some(asked) => asked.min(MAX_DELAY).mul_f64(1.0 + random / 10.0),
@@ -336,18 +339,18 @@ fn delay(first: Duration, failures: u32, asked: Option<Duration>, random: f64) -
     delay.min(MAX_DELAY)
 }
 
-/// A number from 0 to 1, each time another one.
+/// Random number from 0 to 1.
 fn random() -> f64 {
     f64::from(RandomState::new().hash_one(0) as u32) / f64::from(u32::MAX)
 }
 
-/// The first byte of a partial answer.
+/// First byte of a partial response.
 fn range_start(headers: &HeaderMap) -> Option<u64> {
     let range = headers.get(CONTENT_RANGE)?.to_str().ok()?;
     range.trim().strip_prefix("bytes ")?.split('-').next()?.trim().parse().ok()
 }
 
-/// An error unless `actual` is the digest that was asked for.
+/// Fails unless `actual` is the digest `wanted`.
 pub(crate) fn check_digest(wanted: &Digest, actual: &str) -> Result<(), RequestError> {
     if actual == wanted.as_str() {
         Ok(())
@@ -361,7 +364,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_and_are_spread() {
+    fn retry_delay_grows_and_is_randomized() {
         let seconds = Duration::from_secs;
         for (failures, asked, random, expected) in [
             (1, None, 0.0, seconds(2)),
@@ -379,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges() {
+    fn content_range_start_is_parsed() {
         for (value, expected) in
             [("bytes 5-9/10", Some(5)), ("bytes 0-0/*", Some(0)), ("bytes */10", None), ("items 1-2/3", None)]
         {

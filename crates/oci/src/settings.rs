@@ -1,5 +1,5 @@
-//! Watches the files that say how registries are reached and which images are accepted. Pulls read them at each use; a
-//! change ends the wait of what failed, and verifies again what is kept.
+//! Watcher of the files that configure registries and the signature policy. Pulls read them at each use. A change
+//! retries failed pulls at once and verifies cached content again.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -9,16 +9,16 @@ use std::time::Duration;
 use crate::Config;
 use crate::policy::PolicySource;
 
-/// Wait between two looks.
+/// Interval between two checks.
 const POLL: Duration = Duration::from_secs(5);
-/// Nesting and number of files that are looked at: someone may point us at a large folder.
+/// Limits of nesting and number of watched files, since a configured folder may be large.
 const DEPTH: usize = 4;
 const FILES: usize = 10_000;
 
-/// Identity, size and time of change of each file.
+/// Inode, size and modification time of each file.
 type Fingerprint = BTreeMap<PathBuf, (u64, u64, i64, i64)>;
 
-/// What to watch.
+/// Watched files and policy.
 #[derive(Clone, Debug)]
 pub struct RegistrySettings {
     files: Vec<PathBuf>,
@@ -26,7 +26,7 @@ pub struct RegistrySettings {
 }
 
 impl RegistrySettings {
-    /// Everything that pulls made with `config` depend on, but for credentials.
+    /// All files that affect pulls with `config`, except for credentials.
     #[must_use]
     pub fn of(config: &Config) -> Self {
         let places = &config.places;
@@ -40,7 +40,7 @@ impl RegistrySettings {
         Self { files, policy: config.policy.clone() }
     }
 
-    /// Calls `changed` after each change; never ends.
+    /// Calls `changed` after each change. Never returns.
     pub async fn follow(self, changed: impl Fn() + Send) {
         let look = async || {
             let settings = self.clone();
@@ -69,7 +69,7 @@ fn fingerprint(files: &[PathBuf]) -> Fingerprint {
 }
 
 fn add(found: &mut Fingerprint, path: &Path, depth: usize) {
-    // Links are followed: a mounted ConfigMap consists of them.
+    // Follows links, since a mounted ConfigMap consists of them.
     let Ok(metadata) = std::fs::metadata(path) else {
         return;
     };
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_are_seen_wherever_they_are() {
+    fn fingerprint_changes_with_any_watched_file() {
         let folder = tempfile::tempdir().unwrap();
         let of = |path: &str| folder.path().join(path);
         std::fs::create_dir_all(of("certs.d/registry.example")).unwrap();

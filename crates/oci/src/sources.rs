@@ -1,4 +1,4 @@
-//! From a reference to an open conversation: mirrors in order, each with its certificates and its login
+//! Opens sessions for a reference: mirrors in order, each with its certificates and login
 //! (docs/design/images.md#registry-configuration, docs/design/images.md#pull-secrets).
 
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::registries::{Registries, Source};
 use crate::session::{Patience, Session};
 use crate::{Config, CredentialSource, Credentials, Login, Places, Reference};
 
-/// Opens conversations with registries. Everything configured in files is read at each use.
+/// Opens sessions with registries. All configuration files are read at each use.
 #[derive(Debug)]
 pub(crate) struct Sources {
     clients: Clients,
@@ -33,8 +33,8 @@ impl Sources {
         Self { clients, places, credentials: config.credentials.clone() }
     }
 
-    /// What `ask` gets from the first source that has it. A source with others behind it has one attempt for each request, and
-    /// its share of the time.
+    /// Result of `ask` for the first source that succeeds. Each source but the last has one attempt for each
+    /// request, and a share of the remaining time.
     pub(crate) async fn first<T, F: Future<Output = Result<T, RequestError>>>(
         &self,
         reference: &Reference,
@@ -87,16 +87,14 @@ impl Sources {
         ask(session.map_err(|error| error.within(&fetching))?, source).await
     }
 
-    /// The login of the puller's own credentials if there are any, else that of the first file on this machine that has one.
+    /// Login from the configured credentials if there are any, otherwise from the first file on this machine that
+    /// has one.
     fn login(&self, reference: &Reference) -> Result<Option<Login>, String> {
         let (host, path) = (reference.host(), reference.path());
         let find = |credentials: &Credentials, file: &Path| {
             let login = credentials.lookup(host, path).map_err(|error| in_file(file, &error))?.cloned();
             if login.is_none() && credentials.names_helper(host) {
-                tracing::warn!(
-                    registry = host,
-                    "credential helpers are not run, the registry is used without a login"
-                );
+                tracing::warn!(registry = host, "skipped credential helper, using registry without login");
             }
             Ok(login)
         };

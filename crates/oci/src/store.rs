@@ -1,5 +1,5 @@
-//! Where the bytes of kept files go while layers are applied, and how they become the result: on disk for catalogs, in memory
-//! for bundles. File names of an image reach the disk only in [`DiskStore::publish`], when the whole tree is known to be sound.
+//! Storage of file contents while layers are applied: on disk for catalogs, in memory for bundles. File names of an
+//! image reach the disk only in [`DiskStore::publish`], after the whole tree has been validated.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -13,19 +13,18 @@ use tempfile::TempDir;
 use crate::tree::Tree;
 use crate::unpack::{EntryReader, UnpackError};
 
-/// Keeps file contents.
+/// Storage of file contents.
 pub(crate) trait Store: Send + 'static {
-    /// A kept file's content; cheap to clone.
+    /// Handle of a stored file. Cheap to clone.
     type Content: Clone + Send;
 
-    /// Takes the whole of `entry`.
+    /// Stores the whole content of `entry`.
     fn save(&mut self, entry: &mut EntryReader<'_>) -> Result<Self::Content, UnpackError>;
 
-    /// Size of a kept file in bytes.
+    /// Size of a stored file, in bytes.
     fn size(content: &Self::Content) -> u64;
 }
 
-/// Keeps contents in memory.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryStore;
 
@@ -45,14 +44,14 @@ impl Store for MemoryStore {
     }
 }
 
-/// Keeps contents in numbered files of a folder beside the final one.
+/// Stores contents in numbered files of a temporary folder beside the destination.
 #[derive(Debug)]
 pub(crate) struct DiskStore {
     staging: TempDir,
     next: u64,
 }
 
-/// A numbered file and its size.
+/// Numbered file and its size.
 #[derive(Debug, Clone)]
 pub(crate) struct Spooled {
     number: u64,
@@ -60,7 +59,7 @@ pub(crate) struct Spooled {
 }
 
 impl DiskStore {
-    /// A store that can publish to `destination`, whose parent folder must exist.
+    /// Creates a store that can publish to `destination`, whose parent folder must exist.
     pub(crate) fn new(destination: &Path) -> io::Result<Self> {
         let parent = destination.parent().filter(|parent| !parent.as_os_str().is_empty());
         let parent = parent.unwrap_or_else(|| Path::new("."));
@@ -72,7 +71,8 @@ impl DiskStore {
         self.staging.path().join(number.to_string())
     }
 
-    /// Makes the folder of `tree` appear at `destination` in one step: folders 0500, files 0400, no links.
+    /// Creates the files of `tree` and renames their folder to `destination` in one step: folders 0500, files 0400,
+    /// no links.
     pub(crate) fn publish(self, tree: &Tree<Spooled>, destination: &Path) -> Result<(), UnpackError> {
         let root = self.staging.path().join("root");
         let mut builder = DirBuilder::new();
@@ -98,7 +98,8 @@ impl DiskStore {
         for dir in tree.dirs().collect::<Vec<_>>().into_iter().rev() {
             fs::set_permissions(root.join(dir), Permissions::from_mode(0o500))?;
         }
-        // The folder itself stays writable until it has its name: renaming one that is not needs privileges on some systems.
+        // The root becomes read-only only after the rename, since renaming a read-only folder needs privileges on
+        // some systems.
         fs::rename(&root, destination)?;
         Ok(fs::set_permissions(destination, Permissions::from_mode(0o500))?)
     }
@@ -125,7 +126,8 @@ impl Store for DiskStore {
     }
 }
 
-/// Removes a folder that [`crate::Puller::pull_folder`] made, whose parts are read-only. Absent is fine.
+/// Removes a folder of [`crate::Puller::pull_folder`], whose content is read-only. A missing folder is not an
+/// error.
 ///
 /// # Errors
 /// Something below `folder` cannot be removed.
@@ -154,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn read_only_folders_files_and_nothing_are_removed() {
+    fn remove_folder_handles_read_only_folder_file_and_absence() {
         let parent = TempDir::new().unwrap();
         let folder = parent.path().join("image");
         fs::create_dir_all(folder.join("configs/deep")).unwrap();

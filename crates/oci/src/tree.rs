@@ -1,22 +1,21 @@
-//! The file tree that layers build up, as a value: paths, layer order, whiteouts and links, but no file system.
+//! In-memory file tree of the applied layers: paths, layer order, whiteouts and links.
 //!
-//! A path is relative to the image root without `.`, `..` or empty segments; the root itself is `""`. Links are only ever
-//! followed within the tree, where a target that climbs above the root stays at the root.
+//! A path is relative to the image root, without `.`, `..` or empty segments. The root itself is `""`. Links are
+//! only followed within the tree. A target above the root resolves to the root.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 
-/// Links followed for one path before it counts as a loop.
+/// Most links followed for one path. More are treated as a loop.
 const MAX_HOPS: usize = 40;
-/// Segments passed for one path, those of links included, before it counts as a loop.
+/// Most segments visited for one path, including those of links. More are treated as a loop.
 const MAX_STEPS: usize = 4096;
 
-/// What stands at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Node<C> {
     Dir,
     File(C),
-    /// A symbolic link with its target as written.
+    /// Symbolic link with its target as written.
     Link(String),
 }
 
@@ -26,7 +25,7 @@ struct Placed<C> {
     node: Node<C>,
 }
 
-/// Why an entry or a link has no place in the tree.
+/// Fault of an entry or link.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TreeError {
     #[error("mkparent {0}: not a directory")]
@@ -37,14 +36,14 @@ pub(crate) enum TreeError {
     Link { path: String, target: String },
 }
 
-/// The tree after some layers.
+/// File tree after some layers.
 #[derive(Debug)]
 pub(crate) struct Tree<C> {
     nodes: BTreeMap<String, Placed<C>>,
     /// Bytes of all paths and link targets.
     path_bytes: u64,
     layer: usize,
-    /// Folders below which nothing of lower layers is left. Many whiteouts of one folder search it once.
+    /// Folders without any content of lower layers. Many whiteouts of one folder search it once.
     hidden: HashSet<String>,
 }
 
@@ -53,23 +52,23 @@ impl<C: Clone> Tree<C> {
         Self { nodes: BTreeMap::new(), path_bytes: 0, layer: 0, hidden: HashSet::new() }
     }
 
-    /// From here on entries belong to the layer above; whiteouts hide what was there before.
+    /// Starts the next layer. Whiteouts hide content of earlier layers.
     pub(crate) fn next_layer(&mut self) {
         self.layer += 1;
         self.hidden.clear();
     }
 
-    /// How many nodes there are, implied folders included.
+    /// Number of nodes, including implied folders.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Bytes of all paths and link targets, implied folders included.
+    /// Bytes of all paths and link targets, including implied folders.
     pub(crate) fn path_bytes(&self) -> u64 {
         self.path_bytes
     }
 
-    /// The place that `path` means when links to folders on the way are followed; `None` for a loop.
+    /// Resolves links to folders within `path`, but not its last segment. `None` for a loop.
     pub(crate) fn locate(&self, path: &str) -> Option<String> {
         self.walk(path, false)
     }
@@ -111,8 +110,8 @@ impl<C: Clone> Tree<C> {
         Some(at)
     }
 
-    /// Puts `node` at `path` (as [`Tree::locate`] returned it). What stood there goes, except that a folder joins a folder.
-    /// The root stays what it is.
+    /// Places `node` at `path` (a result of [`Tree::locate`]), replacing what was there. A folder is merged with an
+    /// existing folder. The root is never replaced.
     pub(crate) fn put(&mut self, path: &str, node: Node<C>) -> Result<(), TreeError> {
         if path.is_empty() {
             return Ok(());
@@ -139,7 +138,7 @@ impl<C: Clone> Tree<C> {
         }
     }
 
-    /// Gives `path` the content of the file at `target`, as a hard link does.
+    /// Creates a hard link: `path` gets the content of the file at `target`.
     pub(crate) fn put_hard_link(&mut self, path: &str, target: &str) -> Result<(), TreeError> {
         let place = self.walk(target, false);
         match place.and_then(|place| self.nodes.get(&place)).map(|placed| placed.node.clone()) {
@@ -148,20 +147,21 @@ impl<C: Clone> Tree<C> {
         }
     }
 
-    /// A whiteout: hides `path` and all below it, as far as it comes from lower layers.
+    /// Applies a whiteout: removes `path` and everything below it, as far as it is of lower layers.
     pub(crate) fn hide(&mut self, path: &str) {
         self.hide_below(path);
         self.remove(path, self.layer);
     }
 
-    /// An opaque folder: hides all below `path` that comes from lower layers.
+    /// Applies an opaque whiteout: removes everything below `path` that is of lower layers.
     pub(crate) fn hide_below(&mut self, path: &str) {
         if !self.hidden.contains(path) && self.remove_below(path, self.layer) {
             self.hidden.insert(path.to_owned());
         }
     }
 
-    /// Removes what is below `path` and of a layer under `layer`; whether there was anything below at all.
+    /// Removes everything below `path` that is of a layer under `layer`. Returns `true` if there was anything
+    /// below.
     fn remove_below(&mut self, path: &str, layer: usize) -> bool {
         let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
         let paths: Vec<String> = self.below(&prefix).map(|(path, _)| path.to_owned()).collect();
@@ -171,7 +171,7 @@ impl<C: Clone> Tree<C> {
         !paths.is_empty()
     }
 
-    /// Removes the node at `path` if it is of a layer under `layer`, but no folder that still has something in it.
+    /// Removes the node at `path` if it is of a layer under `layer`, except for a non-empty folder.
     fn remove(&mut self, path: &str, layer: usize) {
         let Some(placed) = self.nodes.get(path) else {
             return;
@@ -190,7 +190,7 @@ impl<C: Clone> Tree<C> {
             .map(|(path, placed)| (path.as_str(), placed))
     }
 
-    /// Whether there is a folder at `path`, stated or implied.
+    /// `true` if `path` is a folder, explicit or implied.
     pub(crate) fn is_dir(&self, path: &str) -> bool {
         path.is_empty()
             || matches!(self.nodes.get(path), Some(Placed { node: Node::Dir, .. }))
@@ -205,7 +205,7 @@ impl<C: Clone> Tree<C> {
             .map(|(path, _)| path.as_str())
     }
 
-    /// All files in order, each link as the file that it leads to.
+    /// All files in order. A link is resolved to its file.
     pub(crate) fn files(&self) -> impl Iterator<Item = Result<(&str, &C), TreeError>> {
         self.nodes.iter().filter_map(|(path, placed)| match &placed.node {
             Node::Dir => None,
@@ -226,7 +226,7 @@ fn path_bytes<C>(path: &str, node: &Node<C>) -> u64 {
     (path.len() + target) as u64
 }
 
-/// The parts of an image that are wanted: folders by their paths, `""` for everything.
+/// Wanted folders of an image by path. `""` stands for everything.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted(Vec<String>);
 
@@ -235,12 +235,12 @@ impl Wanted {
         Self(folders.into_iter().collect())
     }
 
-    /// Whether `path` is a wanted folder or in one.
+    /// `true` if `path` is a wanted folder or below one.
     pub(crate) fn covers(&self, path: &str) -> bool {
         self.0.iter().any(|folder| is_within(path, folder))
     }
 
-    /// The wanted folders in `path`.
+    /// Wanted folders at or below `path`.
     pub(crate) fn within<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().map(String::as_str).filter(move |folder| is_within(folder, path))
     }
@@ -251,7 +251,7 @@ fn is_within(path: &str, folder: &str) -> bool {
         || path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The path that an archive's entry name means; `None` where it leaves the image root. Absolute names start at the root.
+/// Normalizes the name of an archive entry. `None` if it leaves the image root. Absolute names start at the root.
 pub(crate) fn clean(name: &str) -> Option<String> {
     let mut segments = Vec::new();
     for segment in name.split('/') {
@@ -271,8 +271,8 @@ mod tests {
 
     use super::*;
 
-    /// One line of a scripted image: `+path content`, `/path` for a folder, `@path target`, `=path target` for a hard link,
-    /// `-path` for a whiteout, `%path` for an opaque folder, `^` for the next layer.
+    /// Builds a tree from script lines: `+path content`, `/path` for a folder, `@path target`, `=path target` for a
+    /// hard link, `-path` for a whiteout, `%path` for an opaque folder, `^` for the next layer.
     fn build(script: &[&str]) -> Result<Tree<String>, TreeError> {
         let mut tree = Tree::new();
         for line in script {
@@ -302,12 +302,12 @@ mod tests {
     }
 
     #[test]
-    fn layers_and_whiteouts() {
+    fn whiteouts_hide_lower_layers_only() {
         for (script, expected) in [
             (&["+a 1", "^", "+a 2"][..], &["a=2"][..]),
             (&["+d/a 1", "+d/b 1", "^", "-d/a"], &["d/b=1"]),
             (&["+d/a 1", "^", "-d"], &[]),
-            // A whiteout hides lower layers only, wherever it stands in its own.
+            // A whiteout hides lower layers only, at any position in its own layer.
             (&["+d/a 1", "^", "+d/b 2", "-d"], &["d/b=2"]),
             (&["+d/a 1", "^", "-d", "+d/a 2"], &["d/a=2"]),
             (&["+d/a 1", "+d/e/b 1", "^", "+d/c 2", "%d"], &["d/c=2"]),
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_searched_once_for_what_a_layer_hides() {
+    fn repeated_whiteouts_search_folder_once() {
         let mut tree = Tree::new();
         tree.put("d/old", Node::File(String::new())).unwrap();
         tree.next_layer();
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn links() {
+    fn links_resolve_within_the_tree_or_fail() {
         for (script, expected) in [
             (&["+c/a 1", "@c/s a"][..], Ok(&["c/a=1", "c/s=1"][..])),
             (&["+c/a 1", "@c/s /c/a"], Ok(&["c/a=1", "c/s=1"])),
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn folders() {
+    fn folders_are_listed_with_implied_parents() {
         let tree = build(&["/a/b", "+c/d 1"]).unwrap();
         assert_eq!(tree.dirs().collect::<Vec<_>>(), ["a", "a/b", "c"]);
         assert!(["", "a", "a/b", "c"].iter().all(|path| tree.is_dir(path)));
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn wanted_folders() {
+    fn wanted_covers_folders_and_their_content() {
         let wanted = Wanted::new(["configs".to_owned(), "a/b".to_owned()]);
         for (path, expected) in
             [("configs", true), ("configs/x", true), ("configs2", false), ("a", false), ("a/b/c", true)]
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_cleaned() {
+    fn entry_names_are_normalized() {
         for (name, expected) in [
             ("configs/a", Some("configs/a")),
             ("./configs//a/", Some("configs/a")),
@@ -404,21 +404,21 @@ mod tests {
 
     proptest! {
         #[test]
-        fn clean_never_leaves_the_root(name in "[a./]{0,24}") {
+        fn normalized_name_never_leaves_the_root(name in "[a./]{0,24}") {
             if let Some(path) = clean(&name) {
                 prop_assert!(path.is_empty() || path.split('/').all(|s| !matches!(s, "" | "." | "..")), "{}", path);
                 prop_assert_eq!(clean(&path), Some(path.clone()));
             }
         }
 
-        /// Whatever the links say, every place is a clean path and every walk ends.
+        /// Property: every located path is clean, and every walk ends.
         #[test]
         fn links_never_leave_the_tree(script in proptest::collection::vec(("[@+/=-]", "[abc]{1}(/[abc]){0,2}", "(\\.\\./|/|[abc]/){0,3}[abc.]"), 0..24)) {
             let mut tree = Tree::new();
             for (command, path, target) in &script {
                 let Some(path) = tree.locate(path) else { continue };
                 prop_assert!(path.is_empty() || path.split('/').all(|s| !matches!(s, "" | "." | "..")), "{}", path);
-                // Refusals are fine here; the shape of what is accepted is what counts.
+                // Errors are fine here. Only the paths of accepted nodes are checked.
                 let _ = match command.as_str() {
                     "+" => tree.put(&path, Node::File(target.clone())),
                     "/" => tree.put(&path, Node::Dir),

@@ -1,7 +1,7 @@
-//! Applying layers: decompress, read the tar, keep what is wanted (docs/design/images.md#layers).
+//! Application of layers: decompress, read the tar, keep the wanted files (docs/design/images.md#layers).
 //!
-//! Everything here blocks and computes; it runs on blocking threads. Archives are hostile until shown otherwise: no link and no
-//! device is ever created, names mean nothing outside the tree, and every size is bounded while it is read.
+//! This code blocks and runs on blocking threads. Archives are untrusted: links and devices are never created,
+//! names are used only within the tree, and every size is bounded while it is read.
 
 use std::cell::Cell;
 use std::io::{self, BufReader, Read};
@@ -11,28 +11,27 @@ use crate::limits::{Exceeded, Limits};
 use crate::store::Store;
 use crate::tree::{Node, Tree, TreeError, Wanted, clean};
 
-/// What may stand before one entry: long names and extended attributes.
+/// Most bytes before the content of one entry: long names and extended attributes.
 const HEADER_BYTES: u64 = 1 << 20;
 const CHUNK: usize = 64 << 10;
-/// Longest path of any entry, wanted or not: no system has longer ones, and each takes time to follow.
+/// Longest path of any entry, wanted or not. No system has longer ones, and each takes time to resolve.
 const PATH_BYTES: u64 = 4096;
 const ZSTD_WINDOW_ERROR: &str = "Frame requires too much memory for decoding";
 const WHITEOUT: &str = ".wh.";
-/// Whiteouts with this prefix are marks of the layer itself; of them only the opaque one means anything.
+/// Prefix of whiteouts that are metadata of the layer. Only the opaque one has a meaning.
 const WHITEOUT_MARK: &str = ".wh..wh.";
 const OPAQUE: &str = ".wh..wh..opq";
 
-/// Why layers cannot be unpacked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UnpackError {
-    /// Our disk, not the image.
+    /// Local disk error, not a fault of the image.
     #[error("{0}")]
     Disk(#[from] io::Error),
     #[error("{0}")]
     Limit(Exceeded),
     #[error("{0}")]
     Tree(#[from] TreeError),
-    /// The archive or an entry of it.
+    /// Fault of the archive or of one entry.
     #[error("{0}")]
     Archive(String),
 }
@@ -43,12 +42,12 @@ impl From<Exceeded> for UnpackError {
     }
 }
 
-/// Bytes in and out so far, shared by the readers of one layer.
+/// Byte counters shared by the readers of one layer.
 struct Meter<'a> {
     limits: &'a Limits,
     stored: Cell<u64>,
     unpacked: Cell<u64>,
-    /// What may still be read until the next entry begins.
+    /// Bytes that may be read before the next entry.
     allowance: Cell<u64>,
     refusal: Cell<Option<Exceeded>>,
 }
@@ -70,7 +69,7 @@ impl Meter<'_> {
         Ok(())
     }
 
-    /// The decoder tells a window above its limit only by its message.
+    /// The decoder reports a window above its limit only in its message.
     fn note_window(&self, error: &io::Error) {
         let max = self.limits.zstd_window;
         if error.to_string() == ZSTD_WINDOW_ERROR {
@@ -78,7 +77,7 @@ impl Meter<'_> {
         }
     }
 
-    /// The error behind a failed read of the archive: ours if we refused, else the archive's own.
+    /// Error behind a failed read of the archive: an exceeded limit if any, otherwise the archive's own error.
     fn explain(&self, error: &io::Error) -> UnpackError {
         match self.refusal.take() {
             Some(exceeded) => UnpackError::Limit(exceeded),
@@ -87,7 +86,7 @@ impl Meter<'_> {
     }
 }
 
-/// The layer as stored, counted.
+/// Counts the bytes of the layer as stored.
 struct Stored<'a, R> {
     meter: &'a Meter<'a>,
     inner: R,
@@ -101,7 +100,7 @@ impl<R: Read> Read for Stored<'_, R> {
     }
 }
 
-/// The layer's tar, counted and bounded.
+/// Counts and bounds the unpacked bytes of the layer.
 struct Unpacked<'a> {
     meter: &'a Meter<'a>,
     inner: Box<dyn Read + 'a>,
@@ -118,7 +117,7 @@ impl Read for Unpacked<'_> {
     }
 }
 
-/// The content of one entry, read in chunks and bounded by [`Limits::file_bytes`].
+/// Content of one entry, read in chunks and bounded by [`Limits::file_bytes`].
 pub(crate) struct EntryReader<'a> {
     entry: &'a mut dyn Read,
     meter: &'a Meter<'a>,
@@ -135,7 +134,7 @@ impl EntryReader<'_> {
     }
 }
 
-/// The result of the layers applied so far.
+/// Result of the layers applied so far.
 pub(crate) struct Unpacker<S: Store> {
     wanted: Wanted,
     limits: Limits,
@@ -143,7 +142,7 @@ pub(crate) struct Unpacker<S: Store> {
     tree: Tree<S::Content>,
     stored: u64,
     unpacked: u64,
-    /// Files and their bytes, those included that later entries replace: they have cost as much.
+    /// Stored files and their bytes, including those that later entries replace, since they cost as much.
     saved: u64,
     kept: u64,
 }
@@ -153,7 +152,7 @@ impl<S: Store> Unpacker<S> {
         Self { wanted, limits, store, tree: Tree::new(), stored: 0, unpacked: 0, saved: 0, kept: 0 }
     }
 
-    /// Applies the next layer. The reader is left wherever the archive ends or is wrong.
+    /// Applies the next layer. The reader stops where the archive ends or is invalid.
     pub(crate) fn apply(&mut self, layer: &mut LayerReader) -> Result<(), UnpackError> {
         let limits = self.limits.clone();
         let meter = Meter {
@@ -185,7 +184,7 @@ impl<S: Store> Unpacker<S> {
             if entry.header().entry_type().is_gnu_sparse() {
                 return Err(unhandled(entry.header().entry_type()));
             }
-            // What is not read of this entry is skipped on the way to the next.
+            // Unread content of this entry is skipped before the next one.
             meter.allowance.set(entry.size().saturating_add(HEADER_BYTES));
             self.apply_entry(&mut entry, meter)?;
         }
@@ -234,7 +233,7 @@ impl<S: Store> Unpacker<S> {
         Exceeded::check("path-bytes", target.len() as u64, self.limits.path_bytes)?;
         match entry.header().entry_type() {
             EntryType::Directory => self.tree.put(path, Node::Dir)?,
-            // As archives said it before there was a type for folders.
+            // Form of folders in archives older than the type for folders.
             EntryType::Regular if entry.path_bytes().ends_with(b"/") => self.tree.put(path, Node::Dir)?,
             EntryType::Symlink => self.tree.put(path, Node::Link(target))?,
             EntryType::Link => {
@@ -272,7 +271,7 @@ impl<S: Store> Unpacker<S> {
         Ok(())
     }
 
-    /// A whiteout entry `base` in `folder`. One above a wanted folder hides that folder too.
+    /// Applies the whiteout entry `base` in `folder`. A whiteout above a wanted folder hides that folder too.
     fn hide(&mut self, folder: &str, base: &str) -> Result<(), UnpackError> {
         if base == OPAQUE {
             if self.wanted.covers(folder) {
@@ -300,7 +299,7 @@ impl<S: Store> Unpacker<S> {
         Ok(())
     }
 
-    /// The finished tree and its store, once links are known to lead to files and to stay within the limits.
+    /// Finished tree and its store. Checks that links resolve to files and stay within the limits.
     pub(crate) fn finish(self) -> Result<(Tree<S::Content>, S), UnpackError> {
         let mut kept: u64 = 0;
         for file in self.tree.files() {
@@ -315,7 +314,7 @@ fn unhandled(kind: tar::EntryType) -> UnpackError {
     UnpackError::Archive(format!("unhandled tar header type {}", kind.as_byte()))
 }
 
-/// The tar in `layer`, whose compression shows in its first bytes.
+/// Decompresses `layer` according to its first bytes.
 fn decompress<'a>(mut layer: impl Read + 'a, zstd_window: u64) -> io::Result<Box<dyn Read + 'a>> {
     let mut head = Vec::with_capacity(6);
     (&mut layer).take(6).read_to_end(&mut head)?;
@@ -382,14 +381,14 @@ mod tests {
     }
 
     #[test]
-    fn long_names_of_both_kinds_are_understood() {
+    fn gnu_and_pax_long_names_are_read() {
         let mut files = unpack(&archive()).unwrap();
         files.retain(|path| !path.contains("long"));
         assert_eq!(files, ["configs/a.yaml", "configs/link", "configs/pax.yaml"]);
     }
 
     #[test]
-    fn an_old_folder_is_a_folder() {
+    fn old_style_folder_entry_is_a_folder() {
         let mut header = tar::Header::new_old();
         header.set_path("configs/d/").unwrap();
         header.set_size(0);
@@ -398,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn sparse_files_are_refused() {
+    fn sparse_file_is_an_error() {
         let mut header = tar::Header::new_gnu();
         header.set_path("bin/sparse").unwrap();
         header.set_entry_type(tar::EntryType::GNUSparse);
@@ -409,9 +408,9 @@ mod tests {
     }
 
     proptest! {
-        /// Damaged archives and plain noise end in a result.
+        /// Property: damaged archives and noise return a result without panic.
         #[test]
-        fn any_bytes_are_taken(
+        fn any_bytes_unpack_without_panic(
             damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..12),
             fix_checksums in any::<bool>(),
             compressed in any::<bool>(),
@@ -419,7 +418,7 @@ mod tests {
         ) {
             let mut tar = archive();
             for (at, byte) in damage {
-                // Headers are where damage tells.
+                // Most damage falls on headers.
                 let at = at.index(tar.len());
                 tar[at] = byte;
             }

@@ -1,8 +1,8 @@
-//! Whom a TLS connection trusts and which client certificate it shows, as Go programs decide it.
+//! Server and client certificates of TLS connections, decided as Go does.
 //!
-//! Three things differ from rustls' own choice: a server's certificate that is itself in the CA folder is trusted, though it
-//! signed nothing (the usual self-signed registry), one that a CA of that folder issued may be a CA's as well
-//! ([`crate::chain`]), and a registry that is configured as insecure is trusted whatever it shows.
+//! Three cases differ from rustls: a server certificate that is itself in the CA folder is trusted, although it
+//! signed nothing (the usual self-signed registry). One that was issued by a CA of that folder may be a CA
+//! certificate ([`crate::chain`]). A registry configured as insecure is trusted with any certificate.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use crate::certificates::Identity;
 use crate::chain;
 
-/// TLS for the registries of one folder of certificates.
+/// TLS configuration for the registries of one folder of certificates.
 ///
 /// # Errors
-/// A key does not fit its certificate.
+/// A key does not match its certificate.
 pub(crate) fn tls_config(
     provider: Arc<CryptoProvider>,
     system: &RootCertStore,
@@ -113,11 +113,11 @@ impl Verifier {
         let (parsed, algorithms) = (ParsedCertificate::try_from(certificate)?, self.algorithms.all);
         verify_server_cert_signed_by_trust_anchor(&parsed, &self.roots, intermediates, now, algorithms)
             .map_err(|error| match error {
-                // We know a CA of the issuer's name, but it is another one.
+                // A known CA has the name of the issuer, but not its key.
                 Error::InvalidCertificate(CertificateError::BadSignature) => {
                     Error::InvalidCertificate(CertificateError::UnknownIssuer)
                 }
-                // A CA's certificate is trusted only where the administrator gives its issuer (`chain`).
+                // A CA certificate is trusted only if the administrator configured its issuer (`chain`).
                 Error::InvalidCertificate(CertificateError::Other(_)) if chain::is_authority(certificate) => {
                     Error::InvalidCertificate(CertificateError::UnknownIssuer)
                 }
@@ -126,7 +126,7 @@ impl Verifier {
     }
 }
 
-/// Client certificates, of which the first that the server accepts is shown.
+/// Client certificates. The first that the server accepts is used.
 #[derive(Debug)]
 struct ClientKeys(Vec<Arc<CertifiedKey>>);
 
@@ -163,7 +163,7 @@ mod tests {
 
     const NOW: Duration = Duration::from_secs(1_800_000_000);
 
-    /// How a certificate of a chain differs from a good one.
+    /// Deviations of a certificate in a generated chain.
     #[derive(Clone, Copy, Debug)]
     struct Traits {
         authority: u8,
@@ -200,9 +200,9 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
-        /// The CA directory has no issuer of the leaf: nothing is looser than in webpki.
+        /// Without an issuer in the CA directory, the result is that of webpki.
         #[test]
-        fn other_chains_are_judged_by_webpki(
+        fn chain_without_configured_issuer_matches_webpki(
             root in traits(), between in prop::collection::vec(traits(), 0..4), mut leaf in traits(), is_leaf_ca: bool,
         ) {
             if !is_leaf_ca {
@@ -231,7 +231,7 @@ mod tests {
         }
     }
 
-    /// A CA that issued nothing of a chain.
+    /// CA that issued no certificate of the chain.
     fn elsewhere() -> CertificateDer<'static> {
         let params = params("elsewhere", Traits { authority: 3, purpose: 3, is_expired: false });
         params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()

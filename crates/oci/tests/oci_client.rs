@@ -1,5 +1,6 @@
-//! Why pulls have their own transport: what `oci-client` does with a registry that means harm or is busy. Each of these is
-//! inside its request path, where nothing around it can help. Should one fail with a newer release, use that release instead.
+//! Shortcomings of `oci-client` with a hostile or busy registry, which are the reason for our own transport. Each
+//! is inside its request path, where a caller cannot fix it. If one of these tests fails with a newer release, use
+//! that release instead.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed step of a test ends it")]
 
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ async fn manifest_error(client: &Client, reference: &Reference) -> String {
 }
 
 #[tokio::test]
-async fn a_manifest_of_any_size_is_read() {
+async fn oci_client_reads_manifest_of_any_size() {
     let (registry, client, reference) = registry().await;
     let manifest =
         format!(r#"{{"schemaVersion":2,"manifests":[],"annotations":{{"x":"{}"}}}}"#, "x".repeat(32 << 20));
@@ -34,14 +35,14 @@ async fn a_manifest_of_any_size_is_read() {
 }
 
 #[tokio::test]
-async fn an_error_text_of_any_size_is_read_and_kept() {
+async fn oci_client_keeps_error_text_of_any_size() {
     let (registry, client, reference) = registry().await;
     registry.add_fault("/manifests/", 1, Fault::Status(500, Vec::new(), "x".repeat(32 << 20)));
     assert!(manifest_error(&client, &reference).await.len() > 32 << 20);
 }
 
 #[tokio::test]
-async fn retry_after_is_lost() {
+async fn oci_client_drops_retry_after() {
     let (registry, client, reference) = registry().await;
     registry.add_fault(
         "/manifests/",
@@ -52,7 +53,7 @@ async fn retry_after_is_lost() {
 }
 
 #[tokio::test]
-async fn the_text_of_a_401_is_lost() {
+async fn oci_client_drops_text_of_401() {
     let (registry, client, reference) = registry().await;
     registry.set_access(Access::Basic("u".to_owned(), "p".to_owned()));
     let text = manifest_error(&client, &reference).await;

@@ -1,6 +1,6 @@
-//! Signature policies against the registry of Debian's `docker-registry` on loopback, with signatures made here.
+//! Signature policies against Debian's `docker-registry` on loopback, with signatures made by the tests.
 //!
-//! Without that program the tests fail; `hack/test` installs it.
+//! The tests fail without that program. `hack/test` installs it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test ends it")]
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const NONE: &str = "A signature was required, but no signature exists";
 const FAILED: &str = "cryptographic signature verification failed";
 
-/// A registry, and the files that a puller is configured with.
+/// Registry and the configuration files of a puller.
 struct Site {
     folder: TempDir,
     ca_pem: String,
@@ -66,7 +66,7 @@ impl Site {
         fs::write(self.path("policy.json"), policy.to_string()).unwrap();
     }
 
-    /// Requires signatures of `signer` in this registry, with the default identity, and looks for them.
+    /// Requires signatures of `signer` in this registry, with the default identity, and enables attachments.
     fn require(&self, signer: &Signer) {
         let requirement = json!({"type": "sigstoreSigned", "keyData": BASE64_STANDARD.encode(signer.pem())});
         self.write_policy(&json!({
@@ -80,7 +80,7 @@ impl Site {
         fs::write(self.path("registries.d/test.yaml"), text).unwrap();
     }
 
-    /// The result of pulling `image`: its content, or why not.
+    /// Content of `image` after a pull, or the reason of the rejection.
     async fn pull(&self, image: &str) -> Result<String, String> {
         self.pull_with(false, image).await
     }
@@ -88,7 +88,7 @@ impl Site {
     async fn pull_with(&self, required: bool, image: &str) -> Result<String, String> {
         let puller = self.puller(required);
         let image = puller.resolve(&self.name(image).parse().unwrap()).await.unwrap();
-        // As the servers do: in a task of its own.
+        // In a separate task, as in the servers.
         let pull = tokio::spawn(async move { puller.pull_files(&image, &["configs"]).await });
         let (files, _) = pull.await.unwrap().map_err(|error| {
             assert_eq!(error.class(), Class::Retry);
@@ -98,7 +98,7 @@ impl Site {
         Ok(String::from_utf8(files["configs/index.yaml"].clone()).unwrap())
     }
 
-    /// The verdict about `image` without its content, and whether it is a definite refusal.
+    /// Verdict about `image` without its content. The error states whether the rejection is definite.
     async fn verify(&self, image: &str) -> Result<(), (bool, String)> {
         self.verify_named(&self.name(image)).await
     }
@@ -114,7 +114,7 @@ impl Site {
     }
 }
 
-/// A puller with the policy and the certificates in `folder`.
+/// Creates a puller with the policy and the certificates in `folder`.
 fn puller_of(folder: &Path, required: bool) -> Puller {
     let mut config = Config::new(Limits::CATALOG);
     config.cas_dir = Some(folder.join("cas"));
@@ -129,7 +129,7 @@ fn catalog(content: &str) -> Image {
 }
 
 #[tokio::test]
-async fn signatures_decide() {
+async fn pull_needs_signature_for_digest_and_identity() {
     let site = Site::start();
     let (signer, stranger) = (Signer::new().unwrap(), Signer::new().unwrap());
     site.require(&signer);
@@ -164,7 +164,7 @@ async fn signatures_decide() {
     .await;
     assert_eq!(site.pull("a/cat:v1").await, Ok("schema: a".to_owned()));
     assert_eq!(site.pull(&by_digest).await, Ok("schema: a".to_owned()));
-    // The same content under a tag that nobody signed.
+    // The same content under an unsigned tag.
     site.push("a/cat:v2", &catalog("schema: a")).await;
     let refused = format!(
         "None of the signatures were accepted, reasons: {FAILED}; Signature for identity {named:?} is not accepted"
@@ -178,12 +178,12 @@ async fn signatures_decide() {
 }
 
 #[tokio::test]
-async fn keys_and_identities_of_a_policy() {
+async fn policy_keys_and_identities_are_applied() {
     let site = Site::start();
     let (first, second) = (Signer::new().unwrap(), Signer::new().unwrap());
     site.require(&first);
     let digest = site.push("a/cat:v1", &catalog("schema: a")).await;
-    // As cosign signs: the repository alone.
+    // cosign signs the repository name without a tag.
     site.attach("a/cat", &digest, &[first.sign(&site.name("a/cat"), &digest).unwrap()]).await;
     let refused = format!("Signature for identity {:?} is not accepted", site.name("a/cat"));
     assert_eq!(site.pull("a/cat:v1").await, Err(refused));
@@ -225,7 +225,7 @@ async fn keys_and_identities_of_a_policy() {
 }
 
 #[tokio::test]
-async fn an_index_counts_as_signed_with_either_manifest() {
+async fn index_is_accepted_if_either_manifest_is_signed() {
     let site = Site::start();
     let signer = Signer::new().unwrap();
     site.require(&signer);
@@ -261,7 +261,7 @@ async fn an_index_counts_as_signed_with_either_manifest() {
 }
 
 #[tokio::test]
-async fn attachments_that_cannot_be_read_refuse_the_image() {
+async fn unreadable_attachments_reject_image() {
     let site = Site::start();
     let signer = Signer::new().unwrap();
     site.require(&signer);
@@ -276,13 +276,13 @@ async fn attachments_that_cannot_be_read_refuse_the_image() {
     assert_eq!(site.pull("a/cat:v1").await, Err(format!("{reading}there are more than 128 layers")));
     site.attach("a/cat", &digest, &vec![good; 128]).await;
     assert_eq!(site.pull("a/cat:v1").await, Ok("schema: a".to_owned()));
-    // An image that is no artifact of signatures.
+    // An image that is not a signature artifact.
     site.push(&format!("a/cat:{tag}"), &catalog("schema: a")).await;
     assert_eq!(site.pull("a/cat:v1").await, Err(format!("{NONE} (1 sigstore non-signature attachments)")));
 }
 
 #[tokio::test]
-async fn policies_without_signatures() {
+async fn policy_without_signatures_accepts_or_rejects() {
     let site = Site::start();
     site.push("a/cat:v1", &catalog("schema: a")).await;
     let pulled = Ok("schema: a".to_owned());
@@ -314,7 +314,7 @@ async fn policies_without_signatures() {
 }
 
 #[tokio::test]
-async fn verification_is_of_the_policy_that_accepted_the_image() {
+async fn verification_records_policy_that_accepted_image() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let registry = Registry::start().await.unwrap();
     let folder = TempDir::new().unwrap();
@@ -344,7 +344,7 @@ async fn verification_is_of_the_policy_that_accepted_the_image() {
 }
 
 #[tokio::test]
-async fn verification_without_content_refuses_only_what_it_could_read() {
+async fn rejection_is_definite_only_if_policy_and_signatures_are_readable() {
     let site = Site::start();
     let signer = Signer::new().unwrap();
     let digest = site.push("a/cat:v1", &catalog("schema: a")).await;
@@ -364,7 +364,7 @@ async fn verification_without_content_refuses_only_what_it_could_read() {
     let other = format!("Signature for identity {:?} is not accepted", site.name("a/cat:v1"));
     assert_eq!(site.verify("b/cat:v1").await, rejected(true, &other));
 
-    // No signature was looked for.
+    // Signatures are not looked up.
     site.use_attachments(false);
     let off =
         format!("{NONE}: registries.d does not set use-sigstore-attachments for {}", site.name("a/cat"));
@@ -387,7 +387,7 @@ async fn verification_without_content_refuses_only_what_it_could_read() {
 }
 
 #[tokio::test]
-async fn signature_that_a_mirror_lacks_is_no_definite_refusal() {
+async fn missing_signature_at_mirror_is_no_definite_rejection() {
     let site = Site::start();
     let signer = Signer::new().unwrap();
     site.push("a/cat:v1", &catalog("schema: a")).await;

@@ -1,6 +1,6 @@
-//! Against the registry of Debian's `docker-registry` on loopback: TLS, passwords, client certificates, mirrors.
+//! Tests against Debian's `docker-registry` on loopback: TLS, passwords, client certificates, mirrors.
 //!
-//! Without that program the tests fail; `hack/test` installs it.
+//! The tests fail without that program. `hack/test` installs it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test ends it")]
 
 use std::collections::BTreeMap;
@@ -17,17 +17,17 @@ use olm_oci::{
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 
-/// `user:secret`
+/// Contains `user:secret`.
 const HTPASSWD: &str = "user:$2b$05$abcdefghijklmnopqrstuuOQiyCxlgf/oeuTqixKmWdcYUh4Hjl0a\n";
 const AUTH: &str = "dXNlcjpzZWNyZXQ=";
 
-/// A CA with the files that servers and clients need, and the storage that all registries of a test share.
+/// CA with files for servers and clients, and the storage shared by all registries of a test.
 struct Site {
     folder: TempDir,
     ca: Issuer<'static, KeyPair>,
 }
 
-/// What a registry asks of its clients.
+/// Access that a registry requires.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Open,
@@ -59,7 +59,7 @@ impl Site {
         self.folder.path().join(name)
     }
 
-    /// `NAME.cert` and `NAME.key`, signed by the CA.
+    /// Writes `NAME.cert` and `NAME.key`, signed by the CA.
     fn issue(&self, name: &str, usage: ExtendedKeyUsagePurpose) {
         let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
         params.extended_key_usages = vec![usage];
@@ -115,7 +115,7 @@ async fn resolve(puller: &Puller, reference: &str) -> Result<CanonicalRef, PullE
     puller.resolve(&reference.parse().unwrap()).await
 }
 
-/// The content of the catalog at `reference`.
+/// Content of the catalog at `reference`.
 async fn pull(puller: &Puller, reference: &str) -> Result<String, PullError> {
     let image = resolve(puller, reference).await?;
     let (files, _) = puller.pull_files(&image, &["configs"]).await?;
@@ -124,7 +124,7 @@ async fn pull(puller: &Puller, reference: &str) -> Result<String, PullError> {
 
 // Cases catalogd-19, catalogd-21, catalogd-22
 #[tokio::test]
-async fn tags_digests_and_folders() {
+async fn image_is_pulled_by_tag_digest_and_folder() {
     let site = Site::new();
     let registry = site.start(Kind::Open);
     let host = registry.host();
@@ -149,9 +149,9 @@ async fn tags_digests_and_folders() {
     assert!(error.contains(&format!("reading manifest v2 in {host}/team/none: ")), "{error}");
 }
 
-/// Several megabytes that do not compress, in several layers.
+/// Several megabytes of incompressible data in several layers.
 #[tokio::test]
-async fn large_layers() {
+async fn large_layers_are_pulled() {
     let site = Site::new();
     let registry = site.start(Kind::Open);
     let noise = |seed: u64| -> Vec<u8> {
@@ -177,7 +177,7 @@ async fn large_layers() {
 
 // Case catalogd-28
 #[tokio::test]
-async fn only_the_right_ca_is_trusted() {
+async fn registry_needs_certificate_of_configured_ca() {
     let (site, stranger) = (Site::new(), Site::new());
     let registry = site.start(Kind::Open);
     site.push(&registry, "team/cat:v1", &catalog("schema: a")).await;
@@ -195,7 +195,7 @@ async fn only_the_right_ca_is_trusted() {
     fs::copy(site.path("cas/ca.crt"), stranger.path("cas/other.crt")).unwrap();
     assert_eq!(pull(&puller, &reference).await.unwrap(), "schema: a");
 
-    // The same from a folder of this registry's own.
+    // The same from a folder for this registry only.
     let certs = site.path("certs.d").join(host);
     let puller = site.puller(|config| {
         config.cas_dir = None;
@@ -209,7 +209,7 @@ async fn only_the_right_ca_is_trusted() {
 
 // Case catalogd-29
 #[tokio::test]
-async fn passwords_are_found_by_path() {
+async fn password_is_found_by_registry_path() {
     let site = Site::new();
     let registry = site.start(Kind::Password);
     let host = registry.host();
@@ -233,7 +233,7 @@ async fn passwords_are_found_by_path() {
 }
 
 #[tokio::test]
-async fn client_certificates_are_shown() {
+async fn trusted_client_certificate_is_presented() {
     let site = Site::new();
     let open = site.start(Kind::Open);
     site.push(&open, "team/cat:v1", &catalog("schema: a")).await;
@@ -241,7 +241,7 @@ async fn client_certificates_are_shown() {
     let reference = format!("{}/team/cat:v1", registry.host());
     let puller = site.puller(|config| config.retry.attempts = 1);
     assert!(resolve(&puller, &reference).await.is_err());
-    // Of two, the one that the registry trusts is taken.
+    // Of two client certificates, the one that the registry trusts is used.
     let stranger = Site::new();
     for (from, name) in [(&stranger, "another"), (&site, "client")] {
         for extension in ["cert", "key"] {
@@ -262,7 +262,7 @@ async fn client_certificates_are_shown() {
 
 // Case catalogd-27
 #[tokio::test]
-async fn mirrors_blocked_and_insecure_registries() {
+async fn mirror_blocked_and_insecure_settings_are_applied() {
     let site = Site::new();
     let (open, locked) = (site.start(Kind::Open), site.start(Kind::Password));
     let plain = site.start(Kind::PlainHttp);

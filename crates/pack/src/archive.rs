@@ -5,8 +5,8 @@ use std::path::Path;
 
 use crate::{Image, PackError, layout};
 
-/// Writes `image` as an OCI archive under `name` (`registry/repository:tag`), the name that a container runtime gives it
-/// on import.
+/// Writes `image` as an OCI archive under `name` (`registry/repository:tag`), the name under which a container
+/// runtime imports it.
 ///
 /// # Errors
 /// Writing to `out` failed.
@@ -33,7 +33,7 @@ mod tests {
     use crate::digest_of;
 
     #[test]
-    fn archive_names_the_image_and_holds_every_blob() {
+    fn archive_names_image_and_contains_every_blob() {
         let image = Image::catalog(&BTreeMap::from([("x".to_owned(), b"y".to_vec())])).unwrap();
         let mut bytes = Vec::new();
         write_archive(&image, "example.com/olm/cat:dev", &mut bytes).unwrap();

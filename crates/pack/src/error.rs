@@ -1,22 +1,22 @@
-//! Why an image cannot be made, written or pushed.
+//! Errors of building, writing and pushing images.
 
 use std::path::PathBuf;
 
-/// Why an image cannot be made, written or pushed. Every text names what it is about.
+/// Failure to build, write or push an image. Every text names the affected object.
 #[derive(Debug, thiserror::Error)]
 pub enum PackError {
-    /// A path that does not lie in the image.
+    /// A path outside of the image.
     #[error("{0:?} is not a path relative to the image root")]
     Path(String),
-    /// A path that tar cannot hold.
+    /// A path that tar cannot store.
     #[error("add {path} to the archive: {cause}")]
     Archive {
         /// Path in the archive.
         path: String,
-        /// What tar says.
+        /// Error of tar.
         cause: std::io::Error,
     },
-    /// The files are no bundle.
+    /// The files are not a bundle.
     #[error("{0}")]
     Bundle(String),
     /// A part of an image cannot be written as JSON.
@@ -29,31 +29,31 @@ pub enum PackError {
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         cause: std::io::Error,
     },
-    /// A folder that should be an OCI image layout is none, or one that we cannot use.
+    /// A folder is not an OCI image layout, or an unsupported one.
     #[error("{}: {why}", path.display())]
     Layout {
         /// The folder or a file in it.
         path: PathBuf,
-        /// What is wrong and what is expected.
+        /// Fault and expectation.
         why: String,
     },
-    /// The text is no image reference with a tag.
+    /// The text is not an image reference with a tag.
     #[error("image reference {text:?}: {why}")]
     Reference {
         /// The text as given.
         text: String,
-        /// The rule that it breaks.
+        /// The violated rule.
         why: String,
     },
-    /// The registry does not take the image.
+    /// The registry does not accept the image.
     #[error("push {reference}: {why}")]
     Push {
-        /// Where to.
+        /// Target of the push.
         reference: String,
-        /// What the registry or the network says.
+        /// Error of the registry or the network.
         why: String,
     },
 }

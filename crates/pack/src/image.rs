@@ -1,4 +1,4 @@
-//! An image in memory: layers, configuration and manifest, with the contents for catalogs, bundles and programs.
+//! In-memory image: layers, configuration and manifest, with constructors for catalogs, bundles and programs.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +11,20 @@ use serde_json::json;
 
 use crate::{Layer, LayerEntry, PackError, digest_of};
 
-/// Image label that names the folder of a catalog's content (docs/design/images.md#layers).
+/// Image label that names the content folder of a catalog (docs/design/images.md#layers).
 pub const CATALOG_LABEL: &str = "operators.operatorframework.io.index.configs.v1";
 /// Image label that names the channels of a bundle (docs/design/bundles.md#image-layout).
 pub const BUNDLE_CHANNELS_LABEL: &str = "operators.operatorframework.io.bundle.channels.v1";
 
-/// How a container runtime starts an image; content images have the default, which starts nothing.
+/// Runtime settings of an image. Content images have the default, which starts nothing.
 #[derive(Debug, Clone)]
 pub struct Runtime {
-    /// Processor in Go's names, such as `amd64`. Images of content have the same one wherever they are made, since it enters
-    /// the digest; pulling a single image does not look at it.
+    /// Processor architecture with Go's name, such as `amd64`. It is part of the digest, so content images have the
+    /// same one on every machine. Pulls of a single image ignore it.
     pub architecture: String,
     /// Program and fixed arguments.
     pub entrypoint: Vec<String>,
-    /// Numeric `uid:gid`, so that `runAsNonRoot` can be decided from the image alone.
+    /// Numeric `uid:gid`, so that `runAsNonRoot` can be checked from the image alone.
     pub user: Option<String>,
     /// Environment as `NAME=value`.
     pub env: Vec<String>,
@@ -36,22 +36,22 @@ impl Default for Runtime {
     }
 }
 
-/// An image for one platform.
+/// Image for one platform.
 #[derive(Debug, Clone)]
 pub struct Image {
-    /// The layers, lowest first.
+    /// Layers, lowest first.
     pub layers: Vec<Layer>,
-    /// The configuration blob (JSON).
+    /// Configuration blob (JSON).
     pub config: Bytes,
-    /// The manifest (JSON); its digest is the image's.
+    /// Manifest (JSON). Its digest is that of the image.
     pub manifest: Bytes,
 }
 
 impl Image {
-    /// A Linux image of `layers` with `labels`.
+    /// Builds a Linux image from `layers` with `labels`.
     ///
     /// # Errors
-    /// None but those of encoding JSON.
+    /// Only those of encoding JSON.
     pub fn new(
         layers: Vec<Layer>,
         labels: &BTreeMap<String, String>,
@@ -83,7 +83,8 @@ impl Image {
         Ok(Self { layers, config: config.into(), manifest: manifest.into() })
     }
 
-    /// A catalog: `files` (path below the catalog's folder → content) in `/configs`, which the image's label names.
+    /// Builds a catalog image: `files` (path below the catalog folder → content) in `/configs`, which a label
+    /// names.
     ///
     /// # Errors
     /// A path that leaves the folder.
@@ -96,8 +97,8 @@ impl Image {
         Self::new(vec![Layer::new(&entries)?], &labels, &Runtime::default())
     }
 
-    /// A bundle: `files` with their paths from the bundle's root (`manifests/…`, `metadata/…`). The labels are the
-    /// annotations of `metadata/annotations.yaml` (docs/design/bundles.md#image-layout).
+    /// Builds a bundle image: `files` with their paths from the bundle root (`manifests/…`, `metadata/…`). The
+    /// labels are the annotations of `metadata/annotations.yaml` (docs/design/bundles.md#image-layout).
     ///
     /// # Errors
     /// `metadata/annotations.yaml` is missing or has no map of strings under `annotations`.
@@ -115,13 +116,13 @@ impl Image {
         Self::new(vec![Layer::new(&entries)?], &labels, &Runtime::default())
     }
 
-    /// Digest of the manifest: what a digest reference to this image ends with.
+    /// Digest of the manifest, as used in a reference by digest.
     #[must_use]
     pub fn digest(&self) -> String {
         digest_of(&self.manifest)
     }
 
-    /// The blobs that a registry needs before the manifest: layers, then configuration.
+    /// Blobs that a registry needs before the manifest: layers, then configuration.
     pub fn blobs(&self) -> impl Iterator<Item = &Bytes> {
         self.layers.iter().map(|layer| &layer.blob).chain([&self.config])
     }
@@ -145,18 +146,18 @@ mod tests {
     }
 
     #[test]
-    fn catalog_has_its_label_and_one_layer() {
+    fn catalog_has_label_and_one_layer_with_stable_digest() {
         let files = BTreeMap::from([("a/index.yaml".to_owned(), b"schema: x".to_vec())]);
         let image = Image::catalog(&files).unwrap();
         assert_eq!(config(&image)["config"], json!({ "Labels": { CATALOG_LABEL: "/configs" } }));
         assert_eq!(config(&image)["rootfs"]["diff_ids"], json!([image.layers[0].diff_id]));
-        // Wherever and whenever it is built; a change here changes the digest of every catalog that is built anew.
+        // Independent of machine and time. A change here changes the digest of every newly built catalog.
         let digest = "sha256:d09b237f1b23350e04ae40a9537b87ec5836a49b6d1a2d116fe2bddbd8bddefa";
         assert_eq!(image.digest(), digest);
     }
 
     #[test]
-    fn bundle_labels_are_the_annotations() {
+    fn bundle_labels_equal_annotations() {
         let annotations = "annotations:\n  operators.operatorframework.io.bundle.channels.v1: \"4.10\"\n";
         let files = BTreeMap::from([("metadata/annotations.yaml".to_owned(), annotations.into())]);
         let image = Image::bundle(&files).unwrap();
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn bundle_without_annotations_is_refused() {
+    fn bundle_without_annotations_is_rejected() {
         let error = |files: &[(&str, &str)]| {
             let files =
                 files.iter().map(|(path, text)| ((*path).to_owned(), text.as_bytes().to_vec())).collect();
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn runtime_is_in_the_configuration() {
+    fn runtime_settings_are_in_image_configuration() {
         let runtime = Runtime {
             architecture: "arm64".to_owned(),
             entrypoint: vec!["/catalogd".to_owned()],

@@ -1,4 +1,4 @@
-//! One image layer: a deterministic tar of files, compressed with gzip.
+//! Image layer: a deterministic tar of files, compressed with gzip.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -8,7 +8,7 @@ use flate2::{Compression, GzBuilder};
 
 use crate::{PackError, digest_of};
 
-/// What stands at one path of a layer.
+/// Entry at a path of a layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LayerEntry {
     /// A directory with its permission bits.
@@ -20,34 +20,34 @@ pub enum LayerEntry {
     File {
         /// Permission bits, e.g. `0o644`.
         mode: u32,
-        /// Its bytes.
+        /// Content.
         content: Vec<u8>,
     },
 }
 
 impl LayerEntry {
-    /// A readable file, mode 0644.
+    /// Creates a readable file with mode 0644.
     #[must_use]
     pub fn file(content: impl Into<Vec<u8>>) -> Self {
         Self::File { mode: 0o644, content: content.into() }
     }
 }
 
-/// A finished layer: the compressed bytes that a registry stores and the digest of what is inside.
+/// Finished layer: the compressed bytes that a registry stores, and the digest of the uncompressed content.
 #[derive(Debug, Clone)]
 pub struct Layer {
-    /// The layer as stored: gzip of a tar.
+    /// Stored form of the layer: gzip of a tar.
     pub blob: Bytes,
-    /// Digest of the uncompressed tar, as the image configuration lists it.
+    /// Digest of the uncompressed tar, as listed in the image configuration.
     pub diff_id: String,
 }
 
 impl Layer {
-    /// Builds a layer of `entries` (path relative to the image root → entry). Parent directories are added with mode 0755;
-    /// owner, times and order are fixed.
+    /// Builds a layer from `entries` (path relative to the image root → entry). Parent directories are added with
+    /// mode 0755. Owner, times and order are fixed.
     ///
     /// # Errors
-    /// A path that is empty, absolute or has `.` or `..` in it.
+    /// A path that is empty, absolute or contains `.` or `..`.
     pub fn new(entries: &BTreeMap<String, LayerEntry>) -> Result<Self, PackError> {
         let mut tar = tar::Builder::new(Vec::new());
         let mut written = BTreeSet::new();
@@ -66,10 +66,10 @@ impl Layer {
         Self::from_tar(&tar.into_inner().map_err(|cause| archive_error("the end", cause))?)
     }
 
-    /// A layer of the given bytes, which tests need not make a tar.
+    /// Builds a layer from the given bytes, which need not be a tar in tests.
     ///
     /// # Errors
-    /// None but those of writing to memory.
+    /// Only those of writing to memory.
     pub fn from_tar(tar: &[u8]) -> Result<Self, PackError> {
         let mut gzip = GzBuilder::new().mtime(0).write(Vec::new(), Compression::default());
         let blob = gzip.write_all(tar).and_then(|()| gzip.finish());
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layer_is_deterministic_and_has_parents() {
+    fn layer_is_deterministic_and_adds_parents() {
         let long = format!("configs/{}/index.yaml", "deep/".repeat(30).trim_end_matches('/'));
         let entries = BTreeMap::from([
             (long.clone(), LayerEntry::file("a: b")),
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_paths_are_refused() {
+    fn invalid_path_is_rejected() {
         for path in ["/etc/passwd", "a//b", "../a", "a/./b", ""] {
             let entries = BTreeMap::from([(path.to_owned(), LayerEntry::file(""))]);
             let error = Layer::new(&entries).unwrap_err().to_string();

@@ -14,26 +14,26 @@ use serde_json::json;
 
 use crate::{Image, Layer, PackError, digest_of};
 
-/// The file that makes a folder an OCI image layout, and its content.
+/// Name and content of the file that identifies an OCI image layout.
 const MARK: (&str, &str) = ("oci-layout", r#"{"imageLayoutVersion":"1.0.0"}"#);
 const INDEX: &str = "index.json";
 const BLOBS: &str = "blobs/sha256";
-/// Largest index, manifest and configuration that is read.
+/// Largest index, manifest or configuration that is read, in bytes.
 const MAX_JSON: u64 = 4 << 20;
-/// Largest layer that is read.
+/// Largest layer that is read, in bytes.
 const MAX_LAYER: u64 = 2 << 30;
 
-/// Whether `folder` is an OCI image layout rather than a catalog.
+/// `true` if `folder` is an OCI image layout rather than a catalog.
 #[must_use]
 pub fn is_layout(folder: &Path) -> bool {
     folder.join(MARK.0).is_file()
 }
 
-/// Everything in a layout that holds `image` under `name`, by path.
+/// All files of a layout that contains `image` under `name`, by path.
 pub(crate) fn files(image: &Image, name: Option<&str>) -> Result<BTreeMap<String, Bytes>, PackError> {
     let mut annotations = BTreeMap::new();
     if let Some(name) = name {
-        // The full name is for containerd's import, the tag is what the specification of the layout knows.
+        // The full name is for imports into containerd. The specification of the layout only knows the tag.
         annotations.insert("io.containerd.image.name", name);
         if let Some((_, tag)) = name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')) {
             annotations.insert("org.opencontainers.image.ref.name", tag);
@@ -62,12 +62,12 @@ pub(crate) fn files(image: &Image, name: Option<&str>) -> Result<BTreeMap<String
     Ok(files)
 }
 
-/// Writes `image` as the only one of the layout in `folder`, which is made where it is missing. `name`
-/// (`registry/repository:tag`) is what tools show it as. The image that a layout held before stays readable until the new
-/// one is complete, then its blobs are removed.
+/// Writes `image` as the only one of the layout in `folder`, which is created if missing. `name`
+/// (`registry/repository:tag`) is the name that tools display. The previous image of the layout remains readable
+/// until the new one is complete. Then its blobs are removed.
 ///
 /// # Errors
-/// `folder` holds something that is no layout or several images, or cannot be written.
+/// `folder` contains something else than a layout or several images, or cannot be written.
 pub fn write_layout(image: &Image, name: Option<&str>, folder: &Path) -> Result<(), PackError> {
     let blobs = folder.join(BLOBS);
     let empty = match fs::read_dir(folder) {
@@ -96,8 +96,8 @@ pub fn write_layout(image: &Image, name: Option<&str>, folder: &Path) -> Result<
     Ok(())
 }
 
-/// Fails where the layout in `folder` holds several images, of which all but the new one would be lost. An index that cannot
-/// be read keeps no image alive.
+/// Fails if the layout in `folder` contains several images, of which all but the new one would be lost. An
+/// unreadable index does not prevent the replacement.
 fn check_replaceable(folder: &Path) -> Result<(), PackError> {
     let path = folder.join(INDEX);
     let index = read(&path, MAX_JSON).and_then(|json| parse::<OciImageIndex>(&path, &json));
@@ -110,14 +110,15 @@ fn check_replaceable(folder: &Path) -> Result<(), PackError> {
     }
 }
 
-/// The mark first: a folder that is left halfway can be written again. The index last: until then the folder is what it was.
+/// Write order. `oci-layout` comes first, so that an incomplete folder can be written again. The index comes last,
+/// so that the folder keeps its previous image until then.
 fn in_order(files: &BTreeMap<String, Bytes>) -> Vec<(&str, &Bytes)> {
     let mut files: Vec<_> = files.iter().map(|(path, content)| (path.as_str(), content)).collect();
     files.sort_by_key(|(path, _)| (*path != MARK.0, *path == INDEX));
     files
 }
 
-/// Writes a file of the layout so that it is there whole or not at all.
+/// Writes a file of the layout atomically.
 fn write_file(folder: &Path, path: &str, content: &[u8]) -> Result<(), PackError> {
     let target = folder.join(path);
     let failed = |cause| file_error("write", &target, cause);
@@ -129,13 +130,13 @@ fn write_file(folder: &Path, path: &str, content: &[u8]) -> Result<(), PackError
     Ok(())
 }
 
-/// Temporary files are their owner's alone; a layout is for everybody.
+/// Makes a file readable for everyone, since temporary files are readable only for their owner.
 fn readable(file: &fs::File) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     file.set_permissions(fs::Permissions::from_mode(0o644))
 }
 
-/// Of an image configuration, what [`Image`] needs.
+/// Fields of an image configuration that [`Image`] needs.
 #[derive(Deserialize)]
 struct Configuration {
     #[serde(default)]
@@ -148,10 +149,11 @@ struct RootFs {
     diff_ids: Vec<String>,
 }
 
-/// Reads the image of the layout in `folder`, every part checked against its digest.
+/// Reads the image of the layout in `folder`. Every part is checked against its digest.
 ///
 /// # Errors
-/// `folder` is no layout, holds several images or one for several platforms, or a part is missing, wrong or too large.
+/// `folder` is not a layout, contains several images or one for several platforms, or a part is missing, invalid or
+/// too large.
 pub fn read_layout(folder: &Path) -> Result<Image, PackError> {
     if !is_layout(folder) {
         return Err(unusable(folder, "not an OCI image layout: the file oci-layout is missing"));
@@ -241,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layout_is_read_back_whole() {
+    fn layout_round_trips() {
         let folder = tempfile::TempDir::new().unwrap();
         let layout = folder.path().join("new/layout");
         write_layout(&image("schema: x"), Some("r.example:5000/a/cat:v1"), &layout).unwrap();
@@ -261,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn writing_again_leaves_only_the_new_image() {
+    fn rewritten_layout_contains_only_new_image() {
         let folder = tempfile::TempDir::new().unwrap();
         write_layout(&image("schema: old"), None, folder.path()).unwrap();
         write_layout(&image("schema: new"), None, folder.path()).unwrap();
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_with_other_things_is_left_alone() {
+    fn folder_with_other_files_is_not_written() {
         let folder = tempfile::TempDir::new().unwrap();
         fs::write(folder.path().join("index.yaml"), "mine").unwrap();
         let error = write_layout(&image("schema: x"), None, folder.path()).unwrap_err().to_string();
@@ -279,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_halfway_is_a_layout_that_can_be_written_again() {
+    fn incomplete_layout_can_be_written_again() {
         let files = files(&image("schema: x"), None).unwrap();
         let order: Vec<_> = in_order(&files).into_iter().map(|(path, _)| path).collect();
         assert_eq!(order.len(), files.len());
@@ -291,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layout_of_several_images_is_left_alone() {
+    fn layout_with_multiple_images_is_not_replaced() {
         let folder = tempfile::TempDir::new().unwrap();
         write_layout(&image("schema: x"), None, folder.path()).unwrap();
         let index = folder.path().join(INDEX);
@@ -305,11 +307,11 @@ mod tests {
         assert_eq!(blobs(folder.path()), digests(&image("schema: x")));
     }
 
-    /// A change to a layout, and how the error ends that it leads to.
+    /// Modification of a layout, and the end of the resulting error.
     type Case = (fn(&Path, &Image), &'static str);
 
     #[test]
-    fn a_damaged_layout_is_refused_by_name() {
+    fn damaged_layout_is_rejected_with_its_path() {
         let cases: [Case; 6] = [
             (|folder, _| fs::remove_file(folder.join(MARK.0)).unwrap(), "the file oci-layout is missing"),
             (

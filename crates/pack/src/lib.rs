@@ -1,4 +1,4 @@
-//! Writing OCI images without a container engine: layers, configuration, manifest, image layouts and pushing.
+//! Builds OCI images without a container engine: layers, configuration, manifest, image layouts and pushes.
 //!
 //! ```text
 //! files ─ Layer ─┐
@@ -6,9 +6,9 @@
 //! labels ────────┘       └ write_archive ► one file
 //! ```
 //!
-//! The same input always gives the same bytes, hence the same digest: entries are sorted, times are zero, owners are root
-//! and nothing depends on the machine (docs/design/additions.md#authoring-commands). Reading images from registries is
-//! the business of another crate, and so is finding the credentials to push with.
+//! The same input always yields the same bytes and thus the same digest: entries are sorted, times are zero, the
+//! owner is root, and nothing depends on the machine (docs/design/additions.md#authoring-commands). Other crates
+//! read images from registries and find the credentials for pushes.
 
 mod archive;
 mod error;

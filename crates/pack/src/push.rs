@@ -1,4 +1,4 @@
-//! Pushing an image to a registry.
+//! Pushes of an image to a registry.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use rustls_pki_types::pem::PemObject;
 
 use crate::{Image, PackError, digest_of};
 
-/// A whole push ends after this time.
+/// Time limit of a whole push.
 const DEADLINE: Duration = Duration::from_secs(600);
-/// Finding the registry ends after this time.
+/// Time limit of connecting to the registry.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest silence of a registry.
+/// Longest pause of a registry within a response.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
-/// Blobs sent at once.
+/// Concurrent blob uploads.
 const PARALLEL: usize = 3;
 
-/// What is shown to the registry.
+/// Login for a registry.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
     /// User name.
@@ -39,31 +39,31 @@ impl fmt::Debug for Login {
     }
 }
 
-/// With what a push reaches its registry.
+/// Options of a push.
 #[derive(Debug, Clone, Default)]
 pub struct Push {
-    /// PEM certificates trusted in addition to the system's, one or more in each.
+    /// PEM certificates trusted in addition to the system roots, one or more in each.
     pub ca_pems: Vec<Vec<u8>>,
-    /// Login for the registry; anonymous without.
+    /// Login for the registry. Anonymous if `None`.
     pub login: Option<Login>,
 }
 
-/// A part of an image that has reached the registry.
+/// Blob that the registry has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pushed {
-    /// Its digest.
+    /// Digest of the blob.
     pub digest: String,
-    /// Its size.
+    /// Size of the blob.
     pub bytes: usize,
-    /// Whether it was sent; the registry may have had it.
+    /// `true` if the blob was sent, `false` if the registry already had it.
     pub sent: bool,
 }
 
-/// Pushes `image` to `reference` (`registry/repository:tag`) over TLS and returns its digest. Blobs that the registry
-/// already has are not sent. `on_blob` hears of each blob when it is there.
+/// Pushes `image` to `reference` (`registry/repository:tag`) over TLS and returns its digest. Blobs that the
+/// registry already has are not sent. Calls `on_blob` for each blob once the registry has it.
 ///
 /// # Errors
-/// `reference` is no such reference, or the registry does not take the image; the text names the reference.
+/// `reference` is invalid, or the registry does not accept the image. The text names the reference.
 pub async fn push(
     reference: &str,
     image: &Image,
@@ -82,7 +82,7 @@ pub async fn push(
         extra_root_certificates: certificates(&options.ca_pems).map_err(&failed)?,
         connect_timeout: Some(CONNECT_TIMEOUT),
         read_timeout: Some(READ_TIMEOUT),
-        // One PUT per blob: chunks cost a round trip per 4 MiB and gain nothing here.
+        // One PUT per blob: chunks cost a round trip per 4 MiB without any benefit here.
         use_monolithic_push: true,
         ..ClientConfig::default()
     };
@@ -127,7 +127,7 @@ async fn push_blob(client: &Client, to: &Reference, blob: Bytes) -> Result<Pushe
     Ok(Pushed { digest, bytes, sent })
 }
 
-/// Every certificate of the PEM texts.
+/// All certificates in the PEM texts.
 fn certificates(pems: &[Vec<u8>]) -> Result<Vec<Certificate>, String> {
     let ders = pems.iter().flat_map(|pem| CertificateDer::pem_slice_iter(pem));
     ders.map(|der| {
@@ -137,7 +137,7 @@ fn certificates(pems: &[Vec<u8>]) -> Result<Vec<Certificate>, String> {
     .collect()
 }
 
-/// The error with its causes, which a network error keeps to itself, on one line.
+/// Error with its causes on one line, since a network error does not include them.
 fn text_of(error: &OciDistributionError) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);

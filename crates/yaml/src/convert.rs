@@ -1,4 +1,4 @@
-//! From the nodes of a YAML document to JSON text.
+//! Conversion of the nodes of a YAML document to JSON text.
 
 use crate::{
     Error, Limits,
@@ -7,11 +7,11 @@ use crate::{
     tree::{Node, Tree},
 };
 
-/// Writes the document as JSON. Members stand in the order of the document, a merge puts the merged members
-/// where it stands, and nothing is removed: the reader's "last of equal keys wins" gives the reference's result,
+/// Writes the document as JSON. Members keep document order, and a merge is replaced in place by the merged
+/// members. Duplicates are kept: since JSON readers use the last of equal keys, the result equals upstream's,
 /// including that a merge overrides explicit keys before it (docs/design/catalogd.md#yaml-scalars).
 pub(crate) fn to_json(tree: &Tree<'_>, limits: &Limits) -> Result<Vec<u8>, Error> {
-    // Most documents need about that much.
+    // Estimate that suits most documents.
     let out = Vec::with_capacity((16 * tree.nodes.len()).min(limits.expanded_bytes));
     let mut writer = Writer { tree, limits, out, frames: Vec::new(), nodes: 1, aliased: 0, alias_depth: 0 };
     if tree.nodes.is_empty() {
@@ -24,7 +24,7 @@ pub(crate) fn to_json(tree: &Tree<'_>, limits: &Limits) -> Result<Vec<u8>, Error
     Ok(writer.out)
 }
 
-/// A collection of which a part is written.
+/// Partially written collection.
 enum Frame {
     List {
         next: usize,
@@ -37,7 +37,7 @@ enum Frame {
         aliased: bool,
         merged: bool,
     },
-    /// Mappings to merge into the one below, written from the last to the first.
+    /// Mappings to merge into the enclosing one, written from last to first.
     Merges(Vec<usize>),
 }
 
@@ -46,7 +46,7 @@ struct Writer<'a> {
     limits: &'a Limits,
     out: Vec<u8>,
     frames: Vec<Frame>,
-    /// Nodes visited, and those of them visited by following an alias.
+    /// Nodes visited, and the part of them reached through an alias.
     nodes: usize,
     aliased: usize,
     alias_depth: usize,
@@ -98,7 +98,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Starts or writes the value at `index`; a merged mapping goes without its braces.
+    /// Starts or writes the value at `index`. A merged mapping is written without braces.
     fn value(&mut self, index: usize, merged: bool) -> Result<(), Error> {
         let (index, aliased) = self.follow(index)?;
         match &self.tree.nodes[index] {
@@ -137,7 +137,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Resolves an alias; the second value says whether there was one. Aliases never point to aliases.
+    /// Resolves an alias. The second value is `true` if there was one. Aliases never point to aliases.
     fn follow(&mut self, index: usize) -> Result<(usize, bool), Error> {
         self.visit()?;
         let Node::Alias { target } = self.tree.nodes[index] else {
@@ -148,8 +148,8 @@ impl Writer<'_> {
         Ok((target, true))
     }
 
-    /// Counts a node and refuses documents that consist of little else than repetitions: the share of
-    /// repeated nodes that is allowed falls from 99 % to 10 % between 400 000 and 4 000 000 nodes.
+    /// Counts a node and rejects documents that consist mostly of repetitions: the allowed share of repeated nodes
+    /// falls from 99 % to 10 % between 400 000 and 4 000 000 nodes.
     fn visit(&mut self) -> Result<(), Error> {
         const SMALL: usize = 400_000;
         const LARGE: usize = 4_000_000;
@@ -234,8 +234,8 @@ impl Writer<'_> {
     }
 }
 
-/// A float as a key: the shortest digits of the nearest single-precision value, with an exponent of at
-/// least two digits below 1e-4 and from 1e6 on (docs/design/catalogd.md#yaml-scalars).
+/// Float as a key: the shortest digits of the nearest single-precision value, with an exponent of at least two
+/// digits below 1e-4 and from 1e6 on (docs/design/catalogd.md#yaml-scalars).
 fn float_key(value: f64) -> String {
     let single = value as f32;
     if value.is_nan() {

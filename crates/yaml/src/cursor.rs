@@ -1,6 +1,6 @@
-//! A place in the text of a document, with its line and column.
+//! Position in the text of a document, with line and column.
 
-/// A remembered place; lines and columns count from 0, in characters.
+/// Position in characters. Index, line and column count from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) index: usize,
@@ -8,10 +8,10 @@ pub(crate) struct Mark {
     pub(crate) column: usize,
 }
 
-/// Reads forward through text whose line breaks are `\n`, U+2028 and U+2029 (see `source`).
+/// Forward reader of text with the line breaks `\n`, U+2028 and U+2029 (see `source`).
 pub(crate) struct Cursor<'a> {
     text: &'a str,
-    /// Where the cursor is, in bytes.
+    /// Byte offset of the cursor.
     pub(crate) at: usize,
     pub(crate) mark: Mark,
 }
@@ -21,7 +21,7 @@ impl<'a> Cursor<'a> {
         Self { text, at: 0, mark: Mark::default() }
     }
 
-    /// The byte `ahead` of the cursor, 0 after the end: the text itself holds no such character.
+    /// Byte at the offset `ahead` from the cursor, or 0 after the end. The text itself contains no 0.
     pub(crate) fn peek(&self, ahead: usize) -> u8 {
         self.text.as_bytes().get(self.at + ahead).copied().unwrap_or(0)
     }
@@ -39,14 +39,14 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Goes one character on.
+    /// Advances by one character.
     pub(crate) fn skip(&mut self) {
         self.at = (self.at + self.width()).min(self.text.len());
         self.mark.index += 1;
         self.mark.column += 1;
     }
 
-    /// Goes on while the bytes are as asked for and gives what was passed. The bytes asked for must be ASCII.
+    /// Advances while bytes satisfy `wanted`, and returns the text passed. `wanted` must accept only ASCII.
     pub(crate) fn skip_while(&mut self, wanted: impl Fn(u8) -> bool) -> &'a str {
         let rest = &self.text.as_bytes()[self.at..];
         let length = rest.iter().position(|b| !wanted(*b)).unwrap_or(rest.len());
@@ -57,7 +57,7 @@ impl<'a> Cursor<'a> {
         passed
     }
 
-    /// Goes to the end of the line, before the break, and gives what was passed.
+    /// Advances to the end of the line, before the break, and returns the text passed.
     pub(crate) fn skip_line(&mut self) -> &'a str {
         let from = self.at;
         while !self.at_end() && !self.is_break(0) {
@@ -67,7 +67,7 @@ impl<'a> Cursor<'a> {
         &self.text[from..self.at]
     }
 
-    /// Goes to the next line and gives the line break that was here.
+    /// Advances past the line break, and returns it.
     pub(crate) fn skip_break(&mut self) -> &'a str {
         let from = self.at;
         self.skip();
@@ -76,7 +76,7 @@ impl<'a> Cursor<'a> {
         &self.text[from..self.at]
     }
 
-    /// What stands between two places that [`Self::at`] was at.
+    /// Text between two earlier values of [`Self::at`].
     pub(crate) fn between(&self, from: usize, to: usize) -> &'a str {
         &self.text[from..to]
     }
@@ -93,17 +93,17 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A blank, a line break or the end of the text.
+    /// `true` for a blank, a line break or the end of the text.
     pub(crate) fn is_space(&self, ahead: usize) -> bool {
         self.is_blank(ahead) || self.is_break(ahead) || self.at + ahead >= self.text.len()
     }
 
-    /// Whether a line begins here with `---` or `...` as a word of its own.
+    /// `true` at the start of a line with `---` or `...` as a separate word.
     pub(crate) fn is_indicator(&self, of: u8) -> bool {
         self.mark.column == 0 && (0..3).all(|ahead| self.peek(ahead) == of) && self.is_space(3)
     }
 
-    /// Whether a line begins here that ends the document.
+    /// `true` at the start of a line that ends the document.
     pub(crate) fn is_document_end(&self) -> bool {
         self.is_indicator(b'-') || self.is_indicator(b'.')
     }

@@ -1,19 +1,19 @@
-//! What can be wrong with a YAML document, in the words of the tools.
+//! Errors of a YAML document, in the words of upstream.
 
-/// Why a document could not be converted. The texts are those of the reference wherever it has one.
+/// Failure to convert a document. The texts match upstream wherever upstream has one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The text is not YAML.
     #[error("error converting YAML to JSON: yaml: {}{problem}", place(*line))]
     Syntax {
-        /// Line in the document near which the problem is, as the reference counts; 0 for the first.
+        /// Line in the document near the fault, counted as upstream does. 0 for the first line.
         line: usize,
-        /// Line in the document of the place where the problem was found, from 1.
+        /// Line in the document at which the fault was found, from 1.
         at: usize,
-        /// What is wrong there.
+        /// The fault.
         problem: String,
     },
-    /// The document is YAML, but has no meaning as a value (unknown anchor, wrong tag, bad merge …).
+    /// The document is YAML, but has no valid value (unknown anchor, wrong tag, bad merge …).
     #[error("error converting YAML to JSON: yaml: {0}")]
     Invalid(String),
     /// A value that JSON cannot express, such as `.nan`.
@@ -25,27 +25,27 @@ pub enum Error {
     /// The document is larger than the limit.
     #[error("error converting YAML to JSON: document is larger than {limit} bytes")]
     TooLarge {
-        /// The limit in bytes.
+        /// Limit in bytes.
         limit: usize,
     },
-    /// The document has more nodes than the limit, aliases followed.
+    /// The document has more nodes than the limit, with aliases expanded.
     #[error("error converting YAML to JSON: document has more than {limit} values")]
     TooMany {
-        /// The limit in scalars, lists and mappings.
+        /// Limit in scalars, lists and mappings.
         limit: usize,
     },
-    /// JSON text that cannot be read as a value.
+    /// Text that cannot be parsed as a JSON value.
     #[error("{message}")]
     Json {
-        /// What is wrong.
+        /// The fault.
         message: String,
-        /// Bytes read when that was found; `None` where the text is JSON.
+        /// Bytes read when the fault was found. `None` if the text is JSON.
         offset: Option<usize>,
     },
 }
 
 impl Error {
-    /// Line in the document where the problem was found, from 1, where the reader knows it.
+    /// Line in the document at which the fault was found, from 1, if known.
     pub fn line(&self) -> Option<usize> {
         match self {
             Self::Syntax { at, .. } => Some(*at),
@@ -54,7 +54,7 @@ impl Error {
     }
 }
 
-/// `line 3: `, or nothing where the line is not known.
+/// Formats `line 3: `, or nothing if the line is unknown.
 fn place(line: usize) -> String {
     if line == 0 { String::new() } else { format!("line {line}: ") }
 }

@@ -1,6 +1,6 @@
-//! From tokens to the nodes of a document: which token may follow which.
+//! Parser from tokens to the nodes of a document.
 //!
-//! A stack of what is expected next takes the place of recursion.
+//! An explicit stack of expectations replaces recursion.
 
 use crate::{
     Error, Limits,
@@ -9,33 +9,33 @@ use crate::{
     tree::{Builder, Decimals, Tree},
 };
 
-/// What is read next, when all above it on the stack is done.
+/// Element to parse next, once everything above it on the stack is done.
 #[derive(Clone, Copy)]
 enum Expect {
     /// `-` or the end of a block list.
     BlockItem,
-    /// `-` of a list at the same column as the mapping that holds it.
+    /// `-` of a list at the same column as the mapping that contains it.
     UnindentedItem,
     BlockKey,
     BlockValue,
-    /// An item or the end; the flag says that it is the first, which has no `,` before it.
+    /// Item or end of a flow list. `true` for the first item, which has no `,` before it.
     FlowItem(bool),
-    /// A mapping with a single member as an item of a flow list: its key, its value, its end.
+    /// Key, value and end of a single-member mapping that is an item of a flow list.
     PairKey,
     PairValue,
     PairEnd,
     FlowKey(bool),
     FlowValue,
-    /// A flow mapping's key without `:` has no value.
+    /// A key of a flow mapping without `:` has no value.
     NoValue,
 }
 
-/// Where a node stands, which tells what kinds it may be of.
+/// Context of a node, which determines its allowed kinds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Flow,
     Block,
-    /// The key or value of a block mapping, where a list needs no indentation.
+    /// Key or value of a block mapping, where a list needs no indentation.
     Member,
 }
 
@@ -48,7 +48,7 @@ struct Grammar<'a> {
     limits: &'a Limits,
 }
 
-/// Parses the first document of `text`. What follows it is not looked at, but the line is told where it begins.
+/// Parses the first document of `text`. Content after it is ignored, but the line at which it starts is returned.
 pub(crate) fn parse<'a>(
     text: &'a str,
     limits: &'a Limits,
@@ -73,13 +73,13 @@ pub(crate) fn parse<'a>(
     Ok((grammar.builder.finish(), unread))
 }
 
-/// An error of the grammar: the reference gives the number of the line before, or none for the first.
+/// Error of the grammar. Upstream names the previous line, or none for the first.
 fn problem(place: Mark, text: &str) -> Error {
     Error::Syntax { line: place.line, at: place.line + 1, problem: text.to_owned() }
 }
 
 impl<'a> Grammar<'a> {
-    /// The line, from 1, where something follows the document that was read.
+    /// Line of content after the parsed document, from 1, if any.
     fn unread(&mut self) -> Option<usize> {
         loop {
             match self.scanner.peek() {
@@ -100,7 +100,7 @@ impl<'a> Grammar<'a> {
         Ok(())
     }
 
-    /// Reads directives and `---`, and the root up to its first token; false for a stream without documents.
+    /// Parses directives, `---`, and the root up to its first token. `false` for a stream without documents.
     fn document_start(&mut self) -> Result<bool, Error> {
         let mut explicit = false;
         let mut version = false;
@@ -235,7 +235,7 @@ impl<'a> Grammar<'a> {
         }
     }
 
-    /// The key or value of a block mapping, which may be absent.
+    /// Parses a key or value of a block mapping, which may be absent.
     fn member(&mut self) -> Result<(), Error> {
         match self.peek()? {
             Token::Key | Token::Value | Token::BlockEnd => self.empty(),
@@ -298,7 +298,7 @@ impl<'a> Grammar<'a> {
         }
     }
 
-    /// The value of a member in a flow collection that ends with `end`.
+    /// Parses the value of a member in a flow collection that ends with `end`.
     fn flow_member_value(&mut self, end: &Token<'_>) -> Result<(), Error> {
         if *self.peek()? != Token::Value {
             return self.empty();
@@ -308,7 +308,7 @@ impl<'a> Grammar<'a> {
         if *next == Token::FlowEntry || next == end { self.empty() } else { self.node(Place::Flow) }
     }
 
-    /// A node, or an empty one if one of `ends` comes instead, which is passed over.
+    /// Parses a node. One of `ends` in its place is consumed and yields an empty node.
     fn flow_part(&mut self, ends: &[Token<'_>]) -> Result<(), Error> {
         let next = self.peek()?;
         if ends.contains(next) {
@@ -342,7 +342,7 @@ impl<'a> Grammar<'a> {
         self.content(place, anchor, tag)
     }
 
-    /// What stands behind the anchor and tag of a node.
+    /// Parses a node after its anchor and tag.
     fn content(&mut self, place: Place, anchor: Option<&'a str>, tag: Option<String>) -> Result<(), Error> {
         let (next, mark) = self.scanner.peek()?;
         let mark = *mark;
@@ -354,7 +354,7 @@ impl<'a> Grammar<'a> {
                 self.builder.scalar(text, plain, anchor, tag.as_deref());
                 return Ok(());
             }
-            // The first `-` is read again as that of an item.
+            // The first `-` is not consumed here: it is parsed as that of an item.
             Token::BlockEntry if place == Place::Member => {
                 self.builder.open(anchor, false);
                 self.expected.push(Expect::UnindentedItem);

@@ -1,7 +1,6 @@
-//! What a YAML 1.1 scalar means: tags, the word list of booleans and nulls, the number notations.
+//! Resolution of YAML 1.1 scalars: tags, the words for booleans and nulls, number notations.
 //!
-//! Source of the rules: docs/design/catalogd.md#yaml-scalars, docs/design/bundles.md#yaml-dialect. Nothing here knows
-//! about documents.
+//! Rules: docs/design/catalogd.md#yaml-scalars, docs/design/bundles.md#yaml-dialect. Independent of documents.
 
 use std::borrow::Cow;
 
@@ -11,7 +10,7 @@ use base64::{
 };
 use olm_version::excerpt;
 
-/// A resolved scalar.
+/// Resolved scalar.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Scalar<'a> {
     Null,
@@ -20,11 +19,11 @@ pub(crate) enum Scalar<'a> {
     /// Above the range of `i64`.
     Uint(u64),
     Float(f64),
-    /// Text; for `!!binary` the decoded bytes, made valid UTF-8.
+    /// Text. For `!!binary` the decoded bytes, made valid UTF-8.
     Text(Cow<'a, str>),
 }
 
-/// Tag of a scalar, as far as it decides about the value.
+/// Tag of a scalar, as far as it affects the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScalarTag {
     /// No tag: plain scalars are resolved, quoted ones are text.
@@ -41,7 +40,7 @@ pub(crate) enum ScalarTag {
 }
 
 impl ScalarTag {
-    /// From the name in the `tag:yaml.org,2002:` namespace, such as `int`.
+    /// Tag for the name in the `tag:yaml.org,2002:` namespace, such as `int`.
     pub(crate) fn from_core_name(name: &str) -> Self {
         match name {
             "str" => Self::Str,
@@ -68,10 +67,10 @@ impl ScalarTag {
     }
 }
 
-/// Resolves a scalar. `plain` says that the text stood without quotes and not as a block.
+/// Resolves a scalar. `plain` is `true` for text without quotes and outside of a block.
 ///
 /// # Errors
-/// The value does not fit an explicit tag.
+/// The value does not match an explicit tag.
 pub(crate) fn resolve(text: Cow<'_, str>, tag: ScalarTag, plain: bool) -> Result<Scalar<'_>, String> {
     match tag {
         ScalarTag::None if !plain => return Ok(Scalar::Text(text)),
@@ -92,7 +91,7 @@ pub(crate) fn resolve(text: Cow<'_, str>, tag: ScalarTag, plain: bool) -> Result
     }
 }
 
-/// The kind and value that untagged plain text has; `None` as the value means the text itself.
+/// Tag and value of untagged plain text. `None` as the value stands for the text itself.
 fn implicit(text: &str, timestamps: bool) -> (ScalarTag, Option<Scalar<'static>>) {
     if let Some(value) = word(text) {
         let tag = match value {
@@ -135,14 +134,14 @@ fn word(text: &str) -> Option<Scalar<'static>> {
     })
 }
 
-/// A number that starts with a digit or a sign; underscores may stand anywhere in it.
+/// Number that starts with a digit or a sign. Underscores are allowed anywhere.
 fn number(text: &str) -> Option<Scalar<'static>> {
     let plain: Cow<'_, str> =
         if text.contains('_') { Cow::Owned(text.replace('_', "")) } else { Cow::Borrowed(text) };
     integer(&plain).or_else(|| finite_float(&plain).map(Scalar::Float))
 }
 
-/// A number that starts with the point; underscores may stand between digits.
+/// Number that starts with the point. Underscores are allowed between digits.
 fn fraction(text: &str) -> Option<f64> {
     let digit_at = |at: usize| text.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
     if text.match_indices('_').all(|(at, _)| digit_at(at - 1) && digit_at(at + 1)) {
@@ -152,7 +151,7 @@ fn fraction(text: &str) -> Option<f64> {
     }
 }
 
-/// Decimal, `0x`, `0o`, `0b` and old octal (`017`); a sign is allowed, but not for values above `i64::MAX`.
+/// Decimal, `0x`, `0o`, `0b` and old octal (`017`). A sign is allowed, but not for values above `i64::MAX`.
 fn integer(text: &str) -> Option<Scalar<'static>> {
     let (sign, digits) = match text.as_bytes().first()? {
         b'-' => ("-", &text[1..]),
@@ -180,7 +179,7 @@ fn integer(text: &str) -> Option<Scalar<'static>> {
     }
 }
 
-/// A decimal float that does not overflow: `[-+]? (\.d+ | d+(\.d*)?) ([eE][-+]?d+)?`.
+/// Decimal float that does not overflow: `[-+]? (\.d+ | d+(\.d*)?) ([eE][-+]?d+)?`.
 fn finite_float(text: &str) -> Option<f64> {
     let digits = |s: &str| s.bytes().take_while(u8::is_ascii_digit).count();
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -206,7 +205,7 @@ fn finite_float(text: &str) -> Option<f64> {
     text.parse().ok().filter(|value: &f64| value.is_finite())
 }
 
-/// A date `2001-1-2`, or a date and a time of day; only asked for values tagged `!!timestamp`.
+/// `true` for a date `2001-1-2`, or a date and a time of day. Used only for values tagged `!!timestamp`.
 fn is_timestamp(text: &str) -> bool {
     let (date, time) = match text.find(['T', 't', ' ']) {
         Some(at) => (&text[..at], Some(&text[at + 1..])),
@@ -238,7 +237,7 @@ fn is_timestamp(text: &str) -> bool {
     date && hours && minutes && numeric(seconds, 1..=2, 59) && parts.next().is_none()
 }
 
-/// Standard base64, padded; line breaks may stand anywhere and the bytes need not be text.
+/// Decodes padded standard base64. Line breaks are allowed anywhere, and the bytes need not be text.
 fn binary(text: &str) -> Result<String, String> {
     const LENIENT: GeneralPurpose =
         GeneralPurpose::new(&alphabet::STANDARD, PAD.with_decode_allow_trailing_bits(true));

@@ -1,7 +1,7 @@
-//! From text to tokens: the block structure becomes brackets, keys are recognised by the `:` behind them.
+//! Scanner from text to tokens: block structure becomes brackets, keys are recognized by the `:` after them.
 //!
-//! YAML 1.1 as the reference's YAML library reads it. A crate for YAML 1.2 does not do: it refuses `[-]`, quoted text
-//! that is continued at the margin, and other things that are in the vectors.
+//! Implements YAML 1.1 as upstream's YAML library does. A crate for YAML 1.2 is not sufficient: it rejects `[-]`,
+//! quoted text that is continued at the margin, and other input in the vectors.
 
 use std::{
     borrow::Cow,
@@ -13,7 +13,6 @@ use crate::{
     cursor::{Cursor, Mark},
 };
 
-/// What a token is.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Token<'a> {
     StreamEnd,
@@ -36,7 +35,7 @@ pub(crate) enum Token<'a> {
     Value,
     Alias(&'a str),
     Anchor(&'a str),
-    /// Handle and suffix; the handle is empty for `!<…>` and for a lone `!`, whose suffix is `!`.
+    /// Handle and suffix. The handle is empty for `!<…>` and for a lone `!`, whose suffix is `!`.
     Tag(&'a str, String),
     Scalar {
         text: Cow<'a, str>,
@@ -44,21 +43,21 @@ pub(crate) enum Token<'a> {
     },
 }
 
-/// A token and the place where it starts.
+/// Token and its start.
 pub(crate) type Placed<'a> = (Token<'a>, Mark);
 
-/// Nesting that is accepted, as in the reference.
+/// Deepest accepted nesting, as upstream.
 const MAX_DEPTH: usize = 10_000;
-/// Characters between the start of a key and its `:`.
+/// Most characters between the start of a key and its `:`.
 const MAX_KEY_LENGTH: usize = 1024;
 
-/// A place where a key may have started that has no `?` before it.
+/// Possible start of a key without `?` before it.
 #[derive(Clone, Copy, Default)]
 struct SimpleKey {
     possible: bool,
-    /// In block context at the margin, nothing else than a key can start.
+    /// In block context at the margin only a key can start.
     required: bool,
-    /// Number of the token that may be the key, counted from the start of the stream.
+    /// Number of the possible key token, counted from the start of the stream.
     token: usize,
     mark: Mark,
 }
@@ -66,20 +65,20 @@ struct SimpleKey {
 pub(crate) struct Scanner<'a> {
     pub(super) cursor: Cursor<'a>,
     queue: VecDeque<Placed<'a>>,
-    /// Number of tokens handed out.
+    /// Number of tokens taken.
     taken: usize,
-    /// Column of the current block collection; -1 outside of any.
+    /// Column of the current block collection, or -1 outside of any.
     pub(super) indent: isize,
     indents: Vec<isize>,
     pub(super) flow_level: usize,
     pub(super) key_allowed: bool,
-    /// The last possible key on each level of flow collections, block context first.
+    /// Last possible key on each level of flow collections, block context first.
     keys: Vec<SimpleKey>,
-    /// Level of the possible key that a token is, for tokens that are not handed out.
+    /// Level of the possible key for each token in the queue that may be one.
     key_levels: BTreeMap<usize, usize>,
 }
 
-/// An error of the scanner: the reference names the line unless it is the first.
+/// Error of the scanner. Upstream names the line unless it is the first.
 pub(super) fn problem(place: Mark, text: &str) -> Error {
     let line = if place.line == 0 { 0 } else { place.line + 1 };
     Error::Syntax { line, at: place.line + 1, problem: text.to_owned() }
@@ -100,7 +99,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The next token, which stays the next.
+    /// Next token, without taking it.
     pub(crate) fn peek(&mut self) -> Result<&Placed<'a>, Error> {
         while self.needs_more()? {
             self.scan_token()?;
@@ -109,7 +108,6 @@ impl<'a> Scanner<'a> {
         self.queue.front().ok_or_else(end)
     }
 
-    /// Takes the next token.
     pub(crate) fn next(&mut self) -> Result<Placed<'a>, Error> {
         self.peek()?;
         self.key_levels.remove(&self.taken);
@@ -118,7 +116,7 @@ impl<'a> Scanner<'a> {
         self.queue.pop_front().ok_or_else(end)
     }
 
-    /// Whether the head of the queue is not known yet: it may turn out to be a key.
+    /// `true` if the head of the queue may still turn out to be a key.
     fn needs_more(&mut self) -> Result<bool, Error> {
         if self.queue.is_empty() {
             return Ok(true);
@@ -192,7 +190,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Reads a token that may be a key, or the beginning of one.
+    /// Scans a token that may be a key, or the start of one.
     fn content(&mut self, read: impl FnOnce(&mut Self) -> Result<Placed<'a>, Error>) -> Result<(), Error> {
         self.note_key()?;
         self.key_allowed = false;
@@ -201,7 +199,8 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// Skips white space, comments and line breaks. A tab does not indent: it may stand where no key can start.
+    /// Skips white space, comments and line breaks. A tab is not indentation: it is allowed only where no key can
+    /// start.
     fn skip_to_token(&mut self) {
         loop {
             let tabs = self.flow_level > 0 || !self.key_allowed;
@@ -219,7 +218,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Whether the possible key of a level still is one: its `:` must follow on the same line.
+    /// `true` if the possible key of a level is still valid: its `:` must follow on the same line.
     fn is_key_possible(&mut self, level: usize) -> Result<bool, Error> {
         let Some(key) = self.keys.get_mut(level).filter(|key| key.possible) else {
             return Ok(false);
@@ -235,7 +234,7 @@ impl<'a> Scanner<'a> {
         Ok(false)
     }
 
-    /// Notes that a key may start here.
+    /// Records that a key may start here.
     fn note_key(&mut self) -> Result<(), Error> {
         if !self.key_allowed {
             return Ok(());
@@ -251,7 +250,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// Gives up the possible key of this level.
+    /// Discards the possible key of this level.
     fn forget_key(&mut self) -> Result<(), Error> {
         let here = self.cursor.mark;
         let Some(key) = self.keys.last_mut().filter(|key| key.possible) else {
@@ -265,7 +264,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// Opens a block collection at `column` unless one is open there; `token` is where it starts in the queue.
+    /// Opens a block collection at `column` unless one is open there. `token` is the number of its first token.
     fn open_block(
         &mut self,
         column: usize,
@@ -285,13 +284,13 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// Inserts a token before the one with that number, or at the end if that is handed out or none is given.
+    /// Inserts a token before the one with that number, or at the end if that is already taken or `None`.
     fn insert(&mut self, before: Option<usize>, token: Placed<'a>) {
         let place = before.and_then(|number| number.checked_sub(self.taken));
         self.queue.insert(place.unwrap_or(self.queue.len()).min(self.queue.len()), token);
     }
 
-    /// Closes the block collections that lie deeper than `column`.
+    /// Closes the block collections that are indented deeper than `column`.
     fn close_blocks(&mut self, column: isize) {
         while self.flow_level == 0 && self.indent > column {
             self.push(Token::BlockEnd, self.cursor.mark);
@@ -309,7 +308,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// Closes what a document has open.
+    /// Closes all open collections of a document.
     fn end_document(&mut self) -> Result<(), Error> {
         self.close_blocks(-1);
         self.forget_key()?;
@@ -339,8 +338,8 @@ impl<'a> Scanner<'a> {
         self.forget_key()?;
         if self.flow_level > 0 {
             self.flow_level -= 1;
-            // An empty collection has no key of its own: then this releases the bracket itself, which from now on is
-            // no key any more.
+            // An empty collection has no key of its own. This then removes the entry of the bracket itself, which
+            // from now on is no key.
             if let Some(key) = self.keys.pop() {
                 self.key_levels.remove(&key.token);
             }

@@ -1,4 +1,4 @@
-//! Anchors, aliases, tags and directives.
+//! Scanner of anchors, aliases, tags and directives.
 
 use crate::{
     Error,
@@ -59,7 +59,7 @@ impl<'a> Scanner<'a> {
         Ok((Token::Tag(handle, suffix), mark))
     }
 
-    /// The characters of a tag, `%xx` resolved.
+    /// Scans the characters of a tag, with `%xx` decoded.
     fn tag_text(&mut self, out: &mut String) -> Result<(), Error> {
         loop {
             out.push_str(self.cursor.skip_while(|b| is_word(b) || b";/?:@&=+$,.!~*'()[]".contains(&b)));
@@ -81,7 +81,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// A line that begins with `%`.
+    /// Scans a line that begins with `%`.
     pub(super) fn directive(&mut self) -> Result<Placed<'a>, Error> {
         let mark = self.cursor.mark;
         self.cursor.skip();

@@ -1,4 +1,4 @@
-//! The text of scalars: folding of lines, escapes, block indentation.
+//! Scanner of scalars: line folding, escapes, block indentation.
 
 use std::borrow::Cow;
 
@@ -7,18 +7,18 @@ use crate::{
     scan::{Placed, Scanner, Token},
 };
 
-/// White space between two pieces of a scalar that may go over several lines.
+/// White space between two parts of a multi-line scalar.
 #[derive(Default)]
 struct Gap<'a> {
-    /// The first line break, and those after it.
+    /// First line break, and those after it.
     first: &'a str,
     further: String,
     broken: bool,
 }
 
 impl Gap<'_> {
-    /// Appends what the line breaks stand for: a blank for one line feed, the further ones for several. Other line
-    /// breaks stay what they are.
+    /// Appends the folded line breaks: a space for one line feed, otherwise all but the first. Other line breaks
+    /// are kept unchanged.
     fn fold(&mut self, out: &mut String) {
         if self.first != "\n" {
             out.extend([self.first, &self.further]);
@@ -31,7 +31,7 @@ impl Gap<'_> {
     }
 }
 
-/// The text of a scalar: what had to be changed, and the rest, as it stands in the document.
+/// Text of a scalar: the already modified part, and the rest as in the document.
 fn joined<'a>(mut folded: String, rest: &'a str) -> Cow<'a, str> {
     if folded.is_empty() {
         return rest.into();
@@ -41,7 +41,7 @@ fn joined<'a>(mut folded: String, rest: &'a str) -> Cow<'a, str> {
 }
 
 impl<'a> Scanner<'a> {
-    /// Reads white space into `gap`. In a plain scalar a tab must not indent a line.
+    /// Scans white space into `gap`. In a plain scalar a tab must not indent a line.
     fn gap(&mut self, gap: &mut Gap<'a>, plain: bool) -> Result<(), Error> {
         loop {
             if self.cursor.is_break(0) {
@@ -101,7 +101,7 @@ impl<'a> Scanner<'a> {
         Ok((Token::Scalar { text, plain: true }, start))
     }
 
-    /// Whether the character here ends a plain scalar without white space before it.
+    /// `true` if the current character ends a plain scalar without white space before it.
     fn ends_plain(&self) -> bool {
         match self.cursor.peek(0) {
             b':' => self.cursor.is_space(1),
@@ -135,7 +135,7 @@ impl<'a> Scanner<'a> {
                         self.cursor.skip();
                         self.cursor.skip_break();
                         from = self.cursor.at;
-                        // The break counts as read: the ones after it are kept.
+                        // The break is already read: later ones are kept.
                         gap.broken = true;
                         break;
                     }
@@ -248,7 +248,7 @@ impl<'a> Scanner<'a> {
         Ok((Token::Scalar { text: text.into(), plain: false }, start))
     }
 
-    /// The indicators behind `|` or `>` and the rest of their line.
+    /// Scans the indicators after `|` or `>` and the rest of their line.
     fn block_header(&mut self) -> Result<(Keep, Option<usize>), Error> {
         let (mut keep, mut increment) = (None, None);
         loop {
@@ -276,8 +276,8 @@ impl<'a> Scanner<'a> {
         Ok((keep.unwrap_or(Keep::One), increment))
     }
 
-    /// Skips indentation and empty lines before a line of a block scalar; the first such line with text tells the
-    /// indentation where the header does not.
+    /// Skips indentation and empty lines before a line of a block scalar. Without an indicator in the header, the
+    /// first line with text determines the indentation.
     fn block_breaks(&mut self, indent: &mut Option<usize>, breaks: &mut String) -> Result<(), Error> {
         let mut deepest = 0;
         loop {
@@ -300,13 +300,13 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Characters without a meaning in any scalar, to be passed in one go.
+/// `true` for characters without a meaning in any scalar, which are skipped together.
 fn is_ordinary(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(byte, b'-' | b'.' | b'/' | b'_' | b'+' | b'=' | b'(' | b')' | b'@')
 }
 
-/// Which line breaks at the end of a block scalar stay.
+/// Line breaks to keep at the end of a block scalar.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Keep {
     None,

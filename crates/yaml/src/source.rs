@@ -1,7 +1,7 @@
-//! From bytes to the text that the scanner reads: encodings, permitted characters, line breaks.
+//! Decoding of bytes to the text for the scanner: encodings, permitted characters, line breaks.
 //!
-//! YAML 1.1 has more line breaks than a line feed: carriage return and next line (U+0085) read like one, line and
-//! paragraph separators (U+2028, U+2029) end a line but stay what they are inside a scalar
+//! YAML 1.1 has more line breaks than a line feed: carriage return and next line (U+0085) are read as a line feed.
+//! Line and paragraph separators (U+2028, U+2029) end a line but are kept inside a scalar
 //! (docs/design/catalogd.md#yaml-scalars).
 
 use std::borrow::Cow;
@@ -25,12 +25,12 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Cow<'_, str>, Error> {
     Ok(text)
 }
 
-/// Whether one of the bytes is as asked for, told in a way that the compiler turns into vector instructions.
+/// `true` if any byte satisfies `asked`. Written so that the compiler vectorizes it.
 fn any(text: &str, asked: impl Fn(u8) -> bool) -> bool {
     text.bytes().fold(false, |any, byte| any | asked(byte))
 }
 
-/// Whether a character that begins with this byte may be forbidden.
+/// `true` if a character with this first byte may be forbidden.
 fn may_be_forbidden(byte: u8) -> bool {
     matches!(byte, 0..=8 | 0x0B | 0x0C | 0x0E..=0x1F | 0x7F | 0xC2 | 0xEF)
 }
@@ -60,9 +60,9 @@ fn utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Result<String, Error> {
         .map_err(|_| Error::Invalid("unexpected low surrogate area".to_owned()))
 }
 
-/// Spells the line breaks that read like a line feed as one.
+/// Replaces the line breaks that are read as a line feed.
 pub(crate) fn with_line_feeds(text: &str) -> Cow<'_, str> {
-    // The last bytes of carriage return and next line; only few other characters have one of them.
+    // The last bytes of carriage return and next line. Few other characters contain them.
     if any(text, |byte| matches!(byte, b'\r' | 0x85)) {
         text.replace("\r\n", "\n").replace(['\r', '\u{85}'], "\n").into()
     } else {

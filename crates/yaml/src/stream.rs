@@ -1,5 +1,5 @@
-//! Streams of documents: JSON values one after the other, YAML documents between `---` lines, or one turning
-//! into the other, one document in memory at a time (docs/design/catalogd.md#documents-of-a-file).
+//! Streams of documents: concatenated JSON values, YAML documents between `---` lines, or the former followed by
+//! the latter. One document at a time is in memory (docs/design/catalogd.md#documents-of-a-file).
 
 use std::io::{self, BufRead as _, Read};
 
@@ -7,16 +7,16 @@ use olm_version::excerpt;
 
 use crate::{Error, Limits, first_to_json, json::SyntaxError, tree::Decimals};
 
-/// How far the start of a stream is looked at to tell JSON from YAML.
+/// Bytes at the start of a stream that are inspected to distinguish JSON from YAML.
 const GUESS_BYTES: usize = 4096;
 const READ_BYTES: usize = 64 << 10;
 
-/// What a caller of [`Stream::next`] found wrong with a document.
+/// Error of the caller's decoder in [`Stream::next`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodeError {
-    /// What is wrong.
+    /// The fault.
     pub message: String,
-    /// For text that is not JSON: bytes of the document read when that was found.
+    /// For text that is not JSON: bytes of the document read when the fault was found.
     pub offset: Option<usize>,
 }
 
@@ -35,73 +35,73 @@ impl From<Error> for DecodeError {
     }
 }
 
-/// Why a stream ended early.
+/// Error that ends a stream.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
     /// The reader failed.
     #[error("{0}")]
     Read(#[from] io::Error),
-    /// A document is not readable.
+    /// A document is invalid.
     #[error("{message}")]
     Document {
-        /// Where the document begins.
+        /// Start of the document.
         position: Position,
-        /// Line of the stream where the problem was found, from 1, where the reader knows it.
+        /// Line of the stream at which the fault was found, from 1, if known.
         at: Option<usize>,
-        /// What is wrong with it.
+        /// The fault.
         message: String,
     },
 }
 
-/// Where a document lies in its stream.
+/// Position of a document in its stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
-    /// Number of the document, from 1; empty ones count.
+    /// Number of the document, from 1, including empty ones.
     pub document: usize,
     /// First line of the document, from 1.
     pub line: usize,
 }
 
-/// The notation that a document was written in.
+/// Notation of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notation {
-    /// The text handed over is that of the stream, not checked yet.
+    /// The text is that of the stream, not yet validated.
     Json,
-    /// The text handed over was converted from YAML.
+    /// The text was converted from YAML.
     Yaml,
 }
 
 enum Mode {
     /// Nothing read yet.
     Start,
-    /// JSON values; the number of good ones so far.
+    /// JSON values, with the number of valid ones so far.
     Json(usize),
     Yaml,
 }
 
-/// A reader of concatenated documents.
+/// Reader of concatenated documents.
 ///
-/// A stream that begins with `{` is read as JSON until something is not: after at most one good value the rest is
-/// read as YAML from there, after two the failure is final. Any other stream is YAML, cut at lines that begin with
-/// `---`; only the first value of each piece is read.
+/// A stream that begins with `{` is read as JSON until a value is invalid: after at most one valid value the rest
+/// is read as YAML from there, after two the error is final. Any other stream is YAML, split at lines that begin
+/// with `---`. Only the first value of each part is read.
 pub struct Stream<R> {
     reader: R,
     limits: Limits,
     mode: Mode,
     buffer: Vec<u8>,
-    /// Bytes of the buffer that are used up.
+    /// Consumed bytes of the buffer.
     used: usize,
     /// Bytes and lines of the stream before `used`.
     offset: usize,
     lines: usize,
     ended: bool,
-    /// The document that was read last, or is being read.
+    /// Position of the current or last document.
     position: Position,
     unread: Option<usize>,
 }
 
 impl<R: Read> Stream<R> {
-    /// Starts reading.
+    /// Creates a stream of documents.
     pub fn new(reader: R, limits: Limits) -> Self {
         let (mode, buffer) = (Mode::Start, Vec::new());
         let position = Position::default();
@@ -119,21 +119,21 @@ impl<R: Read> Stream<R> {
         }
     }
 
-    /// Where the document lies that [`Self::next`] gave last.
+    /// Position of the last document returned by [`Self::next`].
     pub fn position(&self) -> Position {
         self.position
     }
 
-    /// The line, from 1, where something follows the document that [`Self::next`] gave last, before the next `---`, and
-    /// is skipped: of a YAML document only the first value is read.
+    /// Line, from 1, of skipped content between the last document returned by [`Self::next`] and the next `---`:
+    /// only the first value of a YAML document is read.
     pub fn unread(&self) -> Option<usize> {
         self.unread
     }
 
-    /// Reads the next document and hands it to `decode` as JSON text; `None` at the end.
+    /// Reads the next document and passes it to `decode` as JSON text. `None` at the end.
     ///
-    /// `decode` decides whether the document is good, and is called again for the same part of the stream when
-    /// JSON that it refused is read anew as YAML. After an error the stream must not be used again.
+    /// `decode` determines whether the document is valid. It is called again for the same part of the stream when
+    /// rejected JSON is read again as YAML. After an error the stream must not be used again.
     pub fn next<T>(
         &mut self,
         mut decode: impl FnMut(&[u8], Notation) -> Result<T, DecodeError>,
@@ -169,7 +169,7 @@ impl<R: Read> Stream<R> {
         self.skip_line_end()?;
         self.next_yaml(&mut decode).map_err(|error| match error {
             StreamError::Document { .. } => {
-                // That the text ends too early is no error of syntax for the reference.
+                // Upstream does not treat an early end of the text as a syntax error.
                 let message = match refused.offset.filter(|_| refused.message != "unexpected EOF") {
                     Some(at) => format!("json: offset {}: {}", offset + at, refused.message),
                     None => refused.message,
@@ -191,7 +191,7 @@ impl<R: Read> Stream<R> {
         Ok(text.trim_start().starts_with('{'))
     }
 
-    /// Reads more into the buffer; false at the end of the stream.
+    /// Reads more into the buffer. `false` at the end of the stream.
     fn fill(&mut self) -> Result<bool, StreamError> {
         if self.ended {
             return Ok(false);
@@ -217,7 +217,7 @@ impl<R: Read> Stream<R> {
         self.pass(length, newlines(&self.buffer[self.used..self.used + length]));
     }
 
-    /// [`Self::consume`] of a line, which may lack its line feed at the end of the stream.
+    /// [`Self::consume`] for a line, which may lack its line feed at the end of the stream.
     fn consume_line(&mut self, length: usize) {
         self.pass(length, usize::from(self.buffer[..self.used + length].ends_with(b"\n")));
     }
@@ -248,8 +248,8 @@ impl<R: Read> Stream<R> {
         StreamError::Document { position: self.position, at: None, message }
     }
 
-    /// The length of the next JSON value with the white space before it, as far as brackets and quotes tell; all
-    /// the rest if it does not end. `None` when only white space is left.
+    /// Length of the next JSON value with the white space before it, judged by brackets and quotes. The whole rest
+    /// if it does not end. `None` if only white space is left.
     fn json_length(&mut self) -> Result<Option<usize>, StreamError> {
         let (mut boundary, mut nodes) = (Boundary::default(), 0);
         let mut seen = 0;
@@ -282,7 +282,7 @@ impl<R: Read> Stream<R> {
         };
         let position = self.position;
         let (json, unread) = first_to_json(&document, &self.limits, Decimals::Resolved).map_err(|error| {
-            // What is missing at the end is looked for behind the last line.
+            // Faults at the end of the text are located after the last line.
             let at = error.line().map(|line| first + line.min(newlines(&document).max(1)) - 1);
             StreamError::Document { position, at, message: error.to_string() }
         })?;
@@ -294,8 +294,8 @@ impl<R: Read> Stream<R> {
         })
     }
 
-    /// The number of the first line, and the lines up to the next separator, each with one line feed at its end. A
-    /// separator at the start belongs to the document, so that the next one ends it even with nothing between them.
+    /// Number of the first line, and the lines up to the next separator, each with a final line feed. A separator
+    /// at the start belongs to the document, so that the next one ends it even if there is nothing between them.
     fn yaml_document(&mut self) -> Result<Option<(usize, Vec<u8>)>, StreamError> {
         let first = self.line();
         let mut document = Vec::new();
@@ -328,7 +328,7 @@ impl<R: Read> Stream<R> {
         Ok((!document.is_empty()).then_some((first, document)))
     }
 
-    /// The length of the next line with its line feed; `None` at the end of the stream.
+    /// Length of the next line with its line feed. `None` at the end of the stream.
     fn line_length(&mut self) -> Result<Option<usize>, StreamError> {
         let mut seen = 0;
         loop {
@@ -351,7 +351,7 @@ fn newlines(bytes: &[u8]) -> usize {
     bytes.iter().filter(|b| **b == b'\n').count()
 }
 
-/// Finds where a JSON value ends without looking whether it is one.
+/// Finds the end of a JSON value without validating it.
 #[derive(Default)]
 enum Boundary {
     /// In the white space before it.
@@ -359,14 +359,14 @@ enum Boundary {
     Before,
     /// In a number or word.
     Word,
-    /// Inside so many brackets.
+    /// Inside this many brackets.
     Inside(usize),
-    /// In a string inside so many brackets, perhaps after a backslash.
+    /// In a string inside this many brackets. `true` after a backslash.
     Quoted(usize, bool),
 }
 
 impl Boundary {
-    /// Adds to `nodes` what separates or encloses values.
+    /// Counts in `nodes` the characters that separate or enclose values.
     fn scan(&mut self, bytes: &[u8], nodes: &mut usize) -> Option<usize> {
         for (at, &byte) in bytes.iter().enumerate() {
             *self = match (&*self, byte) {

@@ -1,7 +1,7 @@
-//! A YAML document as a flat list of nodes in document order.
+//! YAML document as a flat list of nodes in document order.
 //!
-//! A collection knows where its content ends, an alias where its target starts, so that walking, repeating
-//! and dropping a document needs no recursion whatever its nesting.
+//! A collection stores the end of its content, an alias the start of its target, so that walking, repeating and
+//! dropping a document needs no recursion at any nesting.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -12,15 +12,15 @@ use crate::{
     scalar::{Scalar, ScalarTag, resolve},
 };
 
-/// One node. Indices point into the [`Tree`].
+/// Node. Indices refer to the [`Tree`].
 #[derive(Debug)]
 pub(crate) enum Node<'a> {
     Scalar(Scalar<'a>),
-    /// A scalar that does not fit its tag, and why: an error of its own only in a document that is well formed.
+    /// Scalar that does not match its tag, with the reason. Reported only if the document is well-formed.
     Misfit(String),
-    /// The plain scalar `<<`: a merge when it stands as a key, text otherwise.
+    /// Plain scalar `<<`: a merge if it is a key, otherwise text.
     Merge,
-    /// The items follow; `end` is the index after the last of them.
+    /// The items follow. `end` is the index after the last of them.
     List {
         end: usize,
     },
@@ -28,20 +28,20 @@ pub(crate) enum Node<'a> {
     Mapping {
         end: usize,
     },
-    /// Repeats the node at `target`, which is complete and stands before the alias.
+    /// Repeats the node at `target`, which is complete and precedes the alias.
     Alias {
         target: usize,
     },
 }
 
-/// A parsed document; empty for a stream without documents.
+/// Parsed document. Empty for a stream without documents.
 #[derive(Debug, Default)]
 pub(crate) struct Tree<'a> {
     pub(crate) nodes: Vec<Node<'a>>,
 }
 
 impl Tree<'_> {
-    /// The index after the node at `index`.
+    /// Index after the node at `index`.
     pub(crate) fn after(&self, index: usize) -> usize {
         match self.nodes[index] {
             Node::List { end } | Node::Mapping { end } => end,
@@ -50,26 +50,25 @@ impl Tree<'_> {
     }
 }
 
-/// What becomes of plain scalars that are numbers with a fraction or an exponent.
+/// Treatment of plain scalars that are numbers with a fraction or an exponent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decimals {
-    /// Doubles, as the tools read them.
+    /// Doubles, as upstream.
     Resolved,
     /// Text, spelled as in the document.
     Written,
 }
 
-/// Takes the nodes of a document as they are read.
+/// Builder of a [`Tree`] in document order.
 pub(crate) struct Builder<'a> {
     decimals: Decimals,
     tree: Tree<'a>,
-    /// Collections that have not ended.
     open: Vec<usize>,
     anchors: HashMap<&'a str, usize>,
 }
 
 impl<'a> Builder<'a> {
-    /// For a document of about so many bytes.
+    /// Creates a builder for a document of about this many bytes.
     pub(crate) fn new(decimals: Decimals, bytes: usize) -> Self {
         let tree = Tree { nodes: Vec::with_capacity(bytes / 32) };
         Self { decimals, tree, open: Vec::new(), anchors: HashMap::new() }
@@ -79,12 +78,11 @@ impl<'a> Builder<'a> {
         self.tree
     }
 
-    /// How many nodes there are.
     pub(crate) fn nodes(&self) -> usize {
         self.tree.nodes.len()
     }
 
-    /// How many collections are open.
+    /// Number of open collections.
     pub(crate) fn depth(&self) -> usize {
         self.open.len()
     }
@@ -96,7 +94,7 @@ impl<'a> Builder<'a> {
         self.tree.nodes.push(node);
     }
 
-    /// Adds a scalar; a tag is in its long form.
+    /// Adds a scalar. `tag` is in its long form.
     pub(crate) fn scalar(
         &mut self,
         text: Cow<'a, str>,

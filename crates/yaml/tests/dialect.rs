@@ -1,4 +1,4 @@
-//! The YAML dialect as a table, limits, and properties that hold for any input.
+//! Tables of the YAML dialect, limits, and properties of arbitrary input.
 
 #![allow(clippy::unwrap_used)]
 
@@ -6,7 +6,7 @@ use olm_yaml::{DecodeError, Limits, Stream, StreamError, all_from_slice, from_sl
 use proptest::prelude::*;
 use serde_json::json;
 
-/// The canonical JSON of a document, or the error without its common prefix.
+/// Canonical JSON of a document, or the error without its common prefix.
 fn read(yaml: &str) -> String {
     match to_json(yaml.as_bytes(), &Limits::default()) {
         Ok(text) => String::from_utf8(json::canonicalize(&text).unwrap().text).unwrap(),
@@ -16,7 +16,7 @@ fn read(yaml: &str) -> String {
 
 // docs/design/catalogd.md#yaml-scalars, docs/design/bundles.md#yaml-dialect; case catalogd-11
 #[test]
-fn scalars() {
+fn scalars_resolve_by_yaml_1_1_rules() {
     let cases = [
         ("[y, Yes, ON, True]", "[true,true,true,true]"),
         ("[n, No, OFF, false]", "[false,false,false,false]"),
@@ -51,7 +51,7 @@ fn scalars() {
 }
 
 #[test]
-fn keys_merges_and_anchors() {
+fn keys_merges_and_anchors_resolve_like_upstream() {
     let cases = [
         (
             "{n: 1, y: 2, 010: 3, 1.5: 4, 2001-01-01: 5}",
@@ -76,7 +76,7 @@ fn keys_merges_and_anchors() {
 }
 
 #[test]
-fn layout() {
+fn block_and_flow_layout_is_parsed() {
     let cases = [
         ("", "null"),
         ("# nothing\n", "null"),
@@ -113,7 +113,7 @@ fn check(cases: &[(&str, &str)]) {
 }
 
 #[test]
-fn encodings() {
+fn utf8_and_utf16_are_decoded() {
     let read = |bytes: &[u8]| from_slice(bytes).map_err(|error| error.to_string());
     assert_eq!(read(b"\xEF\xBB\xBFa: 1"), Ok(json!({"a": 1})));
     assert_eq!(read(b"\xFE\xFF\0a\0:\0 \x001"), Ok(json!({"a": 1})));
@@ -130,13 +130,13 @@ fn encodings() {
 }
 
 #[test]
-fn values_have_integers_and_doubles() {
+fn numbers_are_integers_or_doubles() {
     let value = from_slice(b"[0644, 1.0, 1e3, 1.5, 9223372036854775807, 9223372036854775808]").unwrap();
     assert_eq!(value, json!([420, 1, 1000, 1.5, i64::MAX, 9_223_372_036_854_775_808.0]));
 }
 
 #[test]
-fn streams_of_documents() {
+fn stream_splits_documents() {
     let values = |text: &str| all_from_slice(text.as_bytes()).map_err(|error| error.to_string());
     assert_eq!(
         values("---\n# none\n---\na: 1\n--- # b\n~\n---\nb: y\n"),
@@ -157,7 +157,7 @@ fn streams_of_documents() {
 }
 
 #[test]
-fn errors_name_document_and_line() {
+fn stream_error_names_document_and_line() {
     let place = |text: &str| match all_from_slice(text.as_bytes()) {
         Err(StreamError::Document { position, at, .. }) => (position.document, position.line, at),
         other => unreachable!("{other:?}"),
@@ -172,7 +172,7 @@ fn errors_name_document_and_line() {
 }
 
 #[test]
-fn json_stream_goes_on_behind_unicode_white_space() {
+fn json_stream_continues_after_unicode_white_space() {
     let object = |text: &[u8], _| {
         let value = json::canonicalize(text).map_err(DecodeError::from)?;
         let is_object = value.kind == json::Kind::Object;
@@ -205,7 +205,7 @@ fn json_stream_goes_on_behind_unicode_white_space() {
 }
 
 #[test]
-fn streams_tell_what_they_skip() {
+fn stream_reports_line_of_skipped_content() {
     let unread = |text: &str| {
         let mut stream = Stream::new(text.as_bytes(), Limits::default());
         let mut unread = Vec::new();
@@ -221,7 +221,7 @@ fn streams_tell_what_they_skip() {
 }
 
 #[test]
-fn limits() {
+fn document_over_a_limit_is_rejected() {
     let limited = |yaml: &str, limits: Limits| to_json(yaml.as_bytes(), &limits).map_err(|e| e.to_string());
     let small = Limits { document_bytes: 10, ..Limits::default() };
     assert!(limited("a: 1234567", small).is_ok());
@@ -254,7 +254,7 @@ fn limits() {
 }
 
 #[test]
-fn alias_bombs_are_refused() {
+fn alias_bomb_is_rejected() {
     let mut bomb = "a: &a [x, x, x, x, x, x, x, x, x]\n".to_owned();
     for (last, next) in "abcdefgh".chars().zip("bcdefghi".chars()) {
         bomb.push_str(&format!("{next}: &{next} [{}]\n", format!("*{last}, ").repeat(9)));
@@ -266,20 +266,20 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_input_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn any_bytes_convert_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = to_json(&bytes, &Limits::default());
         let _ = json::canonicalize(&bytes);
         let _ = all_from_slice(&bytes);
     }
 
     #[test]
-    fn no_yaml_like_text_panics(text in r#"[-?:,\[\]{}#&*!|>'"%@` \t\n\ray01.\\~<_\u2028\u0085é]{0,60}"#) {
+    fn yaml_like_text_converts_without_panic(text in r#"[-?:,\[\]{}#&*!|>'"%@` \t\n\ray01.\\~<_\u2028\u0085é]{0,60}"#) {
         let _ = to_json(text.as_bytes(), &Limits::default());
         let _ = all_from_slice(text.as_bytes());
     }
 
     #[test]
-    fn what_is_converted_is_json(text in r#"[-?:,\[\]{}#&*! '"\nay01.]{0,40}"#) {
+    fn converted_yaml_is_valid_json(text in r#"[-?:,\[\]{}#&*! '"\nay01.]{0,40}"#) {
         if let Ok(converted) = to_json(text.as_bytes(), &Limits::default()) {
             prop_assert!(json::canonicalize(&converted).is_ok());
         }
@@ -293,9 +293,9 @@ proptest! {
         }
     }
 
-    /// Whatever the reader hands out at a time, the documents are the same.
+    /// Property: the documents are independent of the reader's chunk size.
     #[test]
-    fn chunks_do_not_matter(text in r#"([{}\[\]":, a1'\n#-]|---\n|\{"a":1\}|\r\n){0,40}"#, step in 1usize..5) {
+    fn documents_do_not_depend_on_chunk_size(text in r#"([{}\[\]":, a1'\n#-]|---\n|\{"a":1\}|\r\n){0,40}"#, step in 1usize..5) {
         struct Chunks<'a>(&'a [u8], usize);
         impl std::io::Read for Chunks<'_> {
             fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
@@ -321,7 +321,7 @@ proptest! {
 }
 
 #[test]
-fn written_decimals_are_text() {
+fn written_decimals_become_strings() {
     let text = "[4.20, 5.0, 1e3, -.5, 4.2_0, 4, 0x10, .inf, '4.20', !!float 4.20, {4.20: a}, &x 4.20, *x]";
     let expected = json!([
         "4.20", "5.0", "1e3", "-.5", "4.2_0", 4, 16, ".inf", "4.20", 4.2, {"4.20": "a"}, "4.20", "4.20"

@@ -1,7 +1,7 @@
-//! Values in the shape of manifests: known fields where they belong, and now and then something else instead.
+//! Values shaped like manifests: known fields in their places, and sometimes other content instead.
 //!
-//! Text out of a fuzzer hardly ever is a ClusterServiceVersion. Here its bytes choose between what may stand at a place, so
-//! that what is behind the reader is reached as well.
+//! Text from a fuzzer is rarely a ClusterServiceVersion. Here its bytes choose between possible values of a field,
+//! so that the code after the parser is reached as well.
 
 #![allow(dead_code)]
 
@@ -52,7 +52,7 @@ const FIELDS: [&str; 24] = [
     "b",
 ];
 
-/// Chooses by the fuzzer's bytes; when they have run out, the first of everything.
+/// Generator that chooses by the bytes of the fuzzer. Once they are used up, it chooses the first option.
 pub(crate) struct Shapes<'a, 'b>(pub(crate) &'b mut Unstructured<'a>);
 
 impl Shapes<'_, '_> {
@@ -60,7 +60,7 @@ impl Shapes<'_, '_> {
         self.0.arbitrary()
     }
 
-    /// True once in `among` times.
+    /// `true` once in `among` times.
     fn rarely(&mut self, among: u8) -> Result<bool> {
         Ok(self.0.arbitrary::<u8>()? % among == among - 1)
     }
@@ -77,7 +77,7 @@ impl Shapes<'_, '_> {
         Ok((*self.0.choose(&NAMES)?).to_owned())
     }
 
-    /// Up to `most` of what `item` gives.
+    /// List of up to `most` results of `item`.
     fn list(&mut self, most: usize, mut item: impl FnMut(&mut Self) -> Result<Value>) -> Result<Value> {
         let count = self.0.int_in_range(0..=most)?;
         (0..count).map(|_| item(self)).collect::<Result<Vec<_>>>().map(Value::Array)
@@ -93,7 +93,7 @@ impl Shapes<'_, '_> {
         entries.collect::<Result<Map<_, _>>>().map(Value::Object)
     }
 
-    /// Any JSON.
+    /// Any JSON value.
     pub(crate) fn any(&mut self, depth: usize) -> Result<Value> {
         Ok(match self.0.int_in_range(0..=if depth == 0 { 6 } else { 9 })? {
             0 => Value::Null,
@@ -128,7 +128,7 @@ impl Shapes<'_, '_> {
         entries.collect::<Result<Map<_, _>>>().map(Value::Object)
     }
 
-    /// Sets the field, unless it stays away or is something else.
+    /// Usually sets the field to `value`, sometimes to another value or not at all.
     fn set(&mut self, object: &mut Value, field: &str, value: Value) -> Result<()> {
         match self.0.arbitrary::<u8>()? {
             0..220 => object[field] = value,
@@ -138,7 +138,7 @@ impl Shapes<'_, '_> {
         Ok(())
     }
 
-    /// An object of these fields.
+    /// Object with these fields, some of them possibly missing or changed.
     fn object<const N: usize>(&mut self, fields: [(&str, Value); N]) -> Result<Value> {
         let mut object = json!({});
         for (field, value) in fields {
@@ -282,7 +282,7 @@ impl Shapes<'_, '_> {
                 ("schema", json!({"openAPIV3Schema": schema})),
             ])
         };
-        // No API server takes two of the same name.
+        // API servers accept no two versions with the same name.
         let mut versions = Vec::new();
         for name in ["v1", "v2", "v1beta1", "x"] {
             if self.flag()? {
@@ -320,14 +320,14 @@ impl Shapes<'_, '_> {
         Ok(properties)
     }
 
-    /// A manifest of another kind, often one that is allowed.
+    /// Manifest of another kind, often an allowed one.
     pub(crate) fn other(&mut self) -> Result<Value> {
         let kinds = ["ConfigMap", "Service", "ClusterRole", "PriorityClass", "ConfigMapList", "Pod"];
         let (kind, metadata, items) = (self.one(&kinds)?, self.metadata()?, self.list(2, |s| s.any(2))?);
         Ok(json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "items": items}))
     }
 
-    /// The configuration of a ClusterExtension.
+    /// Configuration of a ClusterExtension.
     pub(crate) fn config(&mut self) -> Result<Value> {
         if self.rarely(16)? {
             return self.any(3);

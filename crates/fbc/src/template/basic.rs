@@ -1,4 +1,4 @@
-//! `olm.template.basic`: a catalog in which every bundle is only named by its image
+//! `olm.template.basic`: a catalog in which every bundle is given only by its image
 //! (docs/design/additions.md#catalog-templates).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ const TEMPLATE: Structure = Structure {
     ],
 };
 
-/// A template that was read.
+/// Parsed template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BasicTemplate {
     entries: Vec<Entry>,
@@ -30,17 +30,17 @@ pub struct BasicTemplate {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Entry {
-    /// Stays as it is.
+    /// Object that is copied unchanged.
     Object(Meta),
     /// Image of a bundle.
     Image(String),
 }
 
 impl BasicTemplate {
-    /// Reads a template from YAML or JSON.
+    /// Parses a template from YAML or JSON.
     ///
     /// # Errors
-    /// What is not such a template, and a bundle that has more than schema and image.
+    /// The text is not such a template, or a bundle has other fields than schema and image.
     pub fn parse(text: &[u8]) -> Result<Self, TemplateError> {
         let refused = |problem: String| TemplateError::Basic(format!("decoding template schema: {problem}"));
         let json = olm_yaml::to_json(text, &olm_yaml::Limits::default())
@@ -61,7 +61,7 @@ impl BasicTemplate {
         Ok(Self { entries })
     }
 
-    /// The images that the template names, sorted, each once.
+    /// Images of the template, sorted and unique.
     pub fn images(&self) -> BTreeSet<&str> {
         let images = self.entries.iter().filter_map(|entry| match entry {
             Entry::Image(image) => Some(image.as_str()),
@@ -70,10 +70,10 @@ impl BasicTemplate {
         images.collect()
     }
 
-    /// The catalog. `bundles` holds the `olm.bundle` object of each image of the template.
+    /// Expands the template to a catalog. `bundles` holds the `olm.bundle` object of each image of the template.
     ///
     /// # Errors
-    /// An image without bundle.
+    /// An image is missing in `bundles`.
     pub fn expand(&self, bundles: &BTreeMap<String, Meta>) -> Result<Vec<Meta>, TemplateError> {
         let expanded = self.entries.iter().map(|entry| match entry {
             Entry::Object(meta) => Ok(meta.clone()),

@@ -1,7 +1,7 @@
-//! Templates of catalogs: short descriptions from which packages, channels and bundles are made
+//! Catalog templates: short descriptions that are expanded to packages, channels and bundles
 //! (docs/design/additions.md#catalog-templates).
 //!
-//! Expansion is pure: the template names the images, the caller renders them and hands in what they hold.
+//! Expansion is pure: the template lists the images, the caller renders them and passes in their content.
 
 mod basic;
 mod semver;
@@ -9,19 +9,19 @@ mod semver;
 pub use basic::BasicTemplate;
 pub use semver::{BundleIdentity, SemverTemplate};
 
-/// Why a template cannot be read or expanded. The texts are the reference's where it has one.
+/// Failure to parse or expand a template. The texts match upstream where upstream has one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// The template itself.
+    /// The template cannot be parsed.
     #[error("render: unable to read file: {0}")]
     Read(String),
-    /// It names no bundle.
+    /// The template names no bundle.
     #[error("render: no bundles specified or no bundles could be rendered")]
     NoBundles,
     /// The bundles do not fit the template.
     #[error("render: unable to post-process bundle info: {0}")]
     Bundles(String),
-    /// A basic template.
+    /// Fault of a basic template.
     #[error("{0}")]
     Basic(String),
 }

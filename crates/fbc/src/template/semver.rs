@@ -1,4 +1,4 @@
-//! `olm.semver`: channels and upgrade edges from nothing but the versions of the bundles
+//! `olm.semver`: channels and upgrade edges derived from the versions of the bundles
 //! (docs/design/additions.md#catalog-templates).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +39,7 @@ const TEMPLATE: Structure = Structure {
     ],
 };
 
-/// What the expansion must know of the bundle in an image.
+/// Properties of the bundle in an image that the expansion needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BundleIdentity {
     /// Package of the bundle.
@@ -50,7 +50,7 @@ pub struct BundleIdentity {
     pub version: String,
 }
 
-/// A list of images that is more or less stable; the order is that of stability.
+/// Stability level of a list of images, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stream {
     Candidate,
@@ -70,7 +70,7 @@ impl Stream {
     }
 }
 
-/// Whether a channel holds a major or a minor version.
+/// Version that a channel covers: major or minor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Major,
@@ -87,18 +87,18 @@ impl Kind {
     }
 }
 
-/// A template that was read.
+/// Parsed template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SemverTemplate {
-    /// The kinds of channels that are made.
+    /// Kinds of channels to generate.
     kinds: Vec<Kind>,
-    /// The kind of the default channel where both would do.
+    /// Kind of the default channel if both are candidates.
     preferred: Kind,
-    /// The images in the order of the template.
+    /// Images in the order of the template.
     streams: BTreeMap<Stream, Vec<String>>,
 }
 
-/// A channel that is being made: its entries with their edges, and the version that it began with.
+/// Channel under construction: its entries with their edges, and the lowest version.
 #[derive(Debug)]
 struct Draft {
     stream: Stream,
@@ -116,10 +116,10 @@ struct DraftEntry {
 }
 
 impl SemverTemplate {
-    /// Reads a template from YAML or JSON. Keys match whatever their case; unknown and repeated ones are refused.
+    /// Parses a template from YAML or JSON. Keys are case-insensitive. Unknown and duplicate keys are rejected.
     ///
     /// # Errors
-    /// What is not such a template, and a preference for channels that are not made.
+    /// The text is not such a template, or prefers channels that are not generated.
     pub fn parse(text: &[u8]) -> Result<Self, TemplateError> {
         let refused = |problem: String| TemplateError::Read(problem);
         let json = olm_yaml::to_json(text, &olm_yaml::Limits::default())
@@ -157,19 +157,20 @@ impl SemverTemplate {
         })
     }
 
-    /// The images that the template names, sorted, each once.
+    /// Images of the template, sorted and unique.
     pub fn images(&self) -> BTreeSet<&str> {
         self.streams.values().flatten().map(String::as_str).collect()
     }
 
-    /// The package and its channels, sorted by name. `bundles` says what is in each image of the template.
+    /// Expands the template to its package and channels, sorted by name. `bundles` holds the identity of the bundle
+    /// in each image of the template.
     ///
-    /// In a channel the highest version of each minor version replaces that of the minor version before it, within the
-    /// same major version, and skips all other lower ones. The default channel is the most stable one, then the one with
-    /// the highest version, then the one of the preferred kind.
+    /// In a channel the highest version of each minor version replaces that of the previous minor version, within
+    /// the same major version, and skips all other lower ones. The default channel is the most stable one, then the
+    /// one with the highest version, then the one of the preferred kind.
     ///
     /// # Errors
-    /// Images without bundle, bundles of several packages, equal names or versions that have no order in one stream.
+    /// Images without bundle, bundles of several packages, equal names or versions without an order in one stream.
     pub fn expand(&self, bundles: &BTreeMap<String, BundleIdentity>) -> Result<Vec<Meta>, TemplateError> {
         if self.images().is_empty() {
             return Err(TemplateError::NoBundles);
@@ -232,7 +233,7 @@ fn preferred(text: &str, major: bool, minor: bool) -> Result<Kind, String> {
     Ok(kind)
 }
 
-/// Names and versions of the bundles of a stream. `package` is that of the bundles before, empty at first.
+/// Names and versions of the bundles of a stream. `package` is that of earlier bundles, or initially empty.
 fn read_stream<'a>(
     images: &[String],
     bundles: &'a BTreeMap<String, BundleIdentity>,
@@ -264,7 +265,7 @@ fn read_stream<'a>(
     unordered(&versions).map_or(Ok(versions), Err)
 }
 
-/// Versions that differ in nothing but their build metadata.
+/// Error about versions that differ only in build metadata.
 fn unordered(versions: &[(&str, Version)]) -> Option<String> {
     let without_build = |version: &Version| {
         let text = version.to_string();
@@ -288,14 +289,15 @@ fn unordered(versions: &[(&str, Version)]) -> Option<String> {
     ))
 }
 
-/// Adds the channels of one kind for the bundles of a stream, which come in ascending order.
+/// Adds the channels of one kind for the bundles of a stream, which must be in ascending order.
 fn add_channels(
     stream: Stream,
     kind: Kind,
     versions: &[(&str, Version)],
     channels: &mut BTreeMap<String, Draft>,
 ) {
-    // What a bundle can follow: all lower versions of its major version, and the highest of the minor version before.
+    // Candidates for the edges of a bundle: all lower versions of its major version, and the highest of the
+    // previous minor version.
     let mut lower: BTreeSet<String> = BTreeSet::new();
     let mut previous_minor = String::new();
     for (index, (name, version)) in versions.iter().enumerate() {

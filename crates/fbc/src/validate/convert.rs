@@ -1,7 +1,7 @@
-//! From the objects of a catalog to the model of its packages (docs/design/catalogd.md#validation, phase 1).
+//! Conversion of catalog objects to the model of their packages (docs/design/catalogd.md#validation, phase 1).
 //!
-//! The reference stops at its first error. Here conversion goes on with what is left, and leaves out what would only
-//! be a consequence of something already found.
+//! Upstream stops at its first error. This conversion continues with the rest, and omits mere consequences of
+//! reported errors.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::{
     SCHEMA_PACKAGE,
 };
 
-/// The packages of a catalog by name.
+/// Packages of a catalog by name.
 #[derive(Debug, Default)]
 pub(super) struct Model {
     pub(super) packages: BTreeMap<String, ModelPackage>,
@@ -36,22 +36,22 @@ pub(super) struct ModelChannel {
     pub(super) deprecation: Option<Notice>,
 }
 
-/// A bundle in a channel.
+/// Bundle in a channel.
 #[derive(Debug)]
 pub(super) struct ModelEntry {
-    /// That of the bundle, of the channel where there is no bundle.
+    /// Origin of the bundle, or of the channel if there is no bundle.
     pub(super) origin: Origin,
     pub(super) edges: ChannelEntry,
     pub(super) bundle: BundleState,
     pub(super) deprecation: Option<Notice>,
 }
 
-/// What is known of the bundle of an entry.
+/// State of the bundle of an entry.
 #[derive(Debug)]
 pub(super) enum BundleState {
-    /// The catalog does not have it.
+    /// The catalog does not have the bundle.
     Missing,
-    /// Something is wrong with it, or its absence, that was reported already.
+    /// The bundle has a fault, or its absence has already been reported.
     Reported,
     Found {
         has_content: bool,
@@ -60,14 +60,14 @@ pub(super) enum BundleState {
     },
 }
 
-/// The message of a deprecation.
+/// Message of a deprecation.
 #[derive(Debug)]
 pub(super) struct Notice {
     pub(super) message: String,
     pub(super) origin: Origin,
 }
 
-/// Builds the model and says what stands in its way, in the order of the reference's checks.
+/// Builds the model. Returns it with the errors in the order of upstream's checks.
 pub(super) fn convert(documents: Documents) -> (Model, Vec<(String, Origin)>) {
     let mut conversion = Conversion { complete: !documents.incomplete, ..Conversion::default() };
     documents.packages.into_iter().for_each(|package| conversion.package(package));
@@ -84,15 +84,14 @@ pub(super) fn convert(documents: Documents) -> (Model, Vec<(String, Origin)>) {
 struct Conversion {
     model: Model,
     problems: Vec<(String, Origin)>,
-    /// Whether every object could be read.
+    /// `true` if every object could be parsed.
     complete: bool,
-    /// Package and name of every entry of every channel, refused channels included.
+    /// Package and name of every entry of every channel, including rejected channels.
     listed: BTreeSet<(String, String)>,
-    /// By package: the entries of its last channel.
+    /// By package: entries of its last channel.
     last_entries: BTreeMap<String, (BTreeSet<String>, Origin)>,
     /// Package and name of every bundle.
     bundles: BTreeSet<(String, String)>,
-    /// Packages that have deprecations.
     deprecated: BTreeSet<String>,
 }
 
@@ -101,7 +100,7 @@ impl Conversion {
         self.problems.push((message, origin.clone()));
     }
 
-    /// A problem that can only be told where every object could be read.
+    /// Reports a missing object. Valid only if every object could be parsed.
     fn absence(&mut self, message: String, origin: &Origin) {
         if self.complete {
             self.problem(message, origin);
@@ -214,7 +213,7 @@ impl Conversion {
         }
     }
 
-    /// A default channel that does not exist becomes an empty one.
+    /// Adds missing default channels as empty ones.
     fn default_channels(&mut self) {
         for package in self.model.packages.values_mut() {
             let name = package.default_channel.clone();
@@ -313,7 +312,7 @@ impl Bundle {
     }
 }
 
-/// A reference as the reference prints it.
+/// Formats a reference as upstream does.
 fn shown(reference: &Reference) -> String {
     format!(
         "declcfg.PackageScopedReference{{Schema:{}, Name:{}}}",

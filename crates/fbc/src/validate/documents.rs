@@ -1,4 +1,4 @@
-//! The typed objects of a catalog and what is wrong with each by itself (docs/design/catalogd.md#property-types,
+//! Typed objects of a catalog and the faults of each single object (docs/design/catalogd.md#property-types,
 //! docs/design/catalogd.md#typed-model, docs/design/catalogd.md#validation).
 
 use olm_version::{Release, ReleaseError, Version, VersionError, quote};
@@ -13,49 +13,48 @@ use crate::{
     shape::{self, Structure, decode_base64},
 };
 
-/// Characters of an object that a message shows.
+/// Most characters of an object shown in a message.
 const SHOWN: usize = 4096;
 
-/// An object with the place where it was written.
+/// Object with its origin.
 #[derive(Debug)]
 pub(super) struct Located<T> {
     pub(super) object: T,
     pub(super) origin: Origin,
 }
 
-/// What the later checks need of an `olm.bundle`.
+/// Fields of an `olm.bundle` that later checks need.
 #[derive(Debug, Default)]
 pub(super) struct Bundle {
     pub(super) name: String,
     pub(super) package: String,
-    /// Whether it names an image.
     pub(super) has_image: bool,
-    /// Whether it carries its manifests in properties.
+    /// `true` if properties contain the manifests of the bundle.
     pub(super) has_objects: bool,
-    /// `None` where it cannot be told.
+    /// `None` if missing or invalid.
     pub(super) version: Option<Version>,
     /// Empty for none.
     pub(super) release: Release,
-    /// What is wrong with it by itself, in the order of the reference's checks.
+    /// Faults of the bundle itself, in the order of upstream's checks.
     pub(super) faults: Vec<String>,
 }
 
-/// The objects of the known schemas in the order of the catalog.
+/// Objects of the known schemas, in catalog order.
 #[derive(Debug, Default)]
 pub(super) struct Documents {
     pub(super) packages: Vec<Located<Package>>,
     pub(super) channels: Vec<Located<Channel>>,
     pub(super) bundles: Vec<Located<Bundle>>,
     pub(super) deprecations: Vec<Located<Deprecation>>,
-    /// Some object could not be read: that another one is missing cannot be told any more.
+    /// `true` if an object could not be parsed, so that the absence of others cannot be reported.
     pub(super) incomplete: bool,
 }
 
 impl Documents {
-    /// Takes in an object.
+    /// Adds an object.
     ///
     /// # Errors
-    /// What the reference's loader refuses it for.
+    /// The fault for which upstream's loader rejects the object.
     pub(super) fn add(&mut self, meta: &Meta) -> Result<(), String> {
         fn located<T: DeserializeOwned>(
             meta: &Meta,
@@ -83,7 +82,7 @@ impl Documents {
             }
             _ => Ok(()),
         };
-        // An empty document stands for nothing.
+        // An empty document is not an object.
         self.incomplete |= added.is_err() && !meta.blob.is_empty();
         added
     }
@@ -163,7 +162,7 @@ impl Bundle {
         }
     }
 
-    /// Reads version and release where there is one `olm.package` property.
+    /// Parses version and release if there is exactly one `olm.package` property.
     fn check_version(&mut self, properties: &[Property<'_>]) {
         let mut packages = properties.iter().filter(|property| property.kind == "olm.package");
         let (Some(property), None) = (packages.next(), packages.next()) else { return };
@@ -199,10 +198,10 @@ enum VersionFault {
     Release(ReleaseError),
 }
 
-/// A property as written.
+/// Property as written.
 struct Property<'a> {
     kind: String,
-    /// `null` where it is written; `None` where there is none.
+    /// `null` if written so, `None` if absent.
     value: Option<&'a RawValue>,
 }
 
@@ -232,7 +231,7 @@ fn parse_properties(properties: &[Property<'_>]) -> Result<(), String> {
     })
 }
 
-/// Checks the manifests that stand in properties and counts them.
+/// Checks the manifests in the properties and counts them.
 fn check_objects(properties: &[Property<'_>]) -> Result<usize, String> {
     let mut count = 0;
     for (index, property) in properties.iter().enumerate() {
@@ -245,7 +244,7 @@ fn check_objects(properties: &[Property<'_>]) -> Result<usize, String> {
         let data = json::field(&property.members(), "data").map(decode_base64).transpose();
         let data = data.ok().flatten().unwrap_or_default();
         count += 1;
-        // What begins as JSON is taken as it is.
+        // Content that starts like JSON is not converted.
         if data.utf8_chunks().next().is_some_and(|chunk| chunk.valid().trim_start().starts_with('{')) {
             continue;
         }
@@ -258,17 +257,17 @@ fn check_objects(properties: &[Property<'_>]) -> Result<usize, String> {
     Ok(count)
 }
 
-/// The line of a meta as JSON.
+/// Line of a meta as JSON.
 pub(super) fn raw(meta: &Meta) -> Result<&RawValue, serde_json::Error> {
     serde_json::from_slice(&meta.blob)
 }
 
-/// A text field; empty where it is absent.
+/// String field. Empty if absent.
 pub(super) fn text(members: &[Member<'_>], name: &str) -> String {
     json::field(members, name).and_then(json::text).unwrap_or_default()
 }
 
-/// The items of a list field.
+/// Items of a list field.
 pub(super) fn list<'a>(members: &[Member<'a>], name: &str) -> impl Iterator<Item = &'a RawValue> {
     json::field(members, name).and_then(json::items).unwrap_or_default().into_iter()
 }

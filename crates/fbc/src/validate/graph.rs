@@ -1,9 +1,9 @@
-//! The upgrade edges of a channel: one head, no cycle, nothing left behind (docs/design/catalogd.md#validation, "Graph
+//! Upgrade edges of a channel: one head, no cycle, no stranded bundle (docs/design/catalogd.md#validation, "Graph
 //! algorithms").
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The edges of an entry that count here; `skipRange` does not.
+/// Edges of an entry that this check uses. `skipRange` is not one of them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Edges<'a> {
     /// Empty for none.
@@ -11,7 +11,7 @@ pub(super) struct Edges<'a> {
     pub(super) skips: &'a [String],
 }
 
-/// What is wrong with the edges of a channel that has entries.
+/// Fault in the edges of a non-empty channel, if any.
 pub(super) fn problem(entries: &BTreeMap<&str, Edges<'_>>) -> Option<String> {
     let skipped: BTreeSet<&str> = entries.values().flat_map(|e| e.skips).map(String::as_str).collect();
     let replaced = || entries.values().map(|edges| edges.replaces).filter(|name| !name.is_empty());
@@ -24,7 +24,7 @@ pub(super) fn problem(entries: &BTreeMap<&str, Edges<'_>>) -> Option<String> {
     };
     let mut chain = vec![head];
     let mut reached = BTreeSet::from([head]);
-    // An entry without name can be followed by one that replaces nothing: the empty name is a name here.
+    // An entry that replaces nothing leads to an entry with an empty name: the empty name is a name here.
     while let Some(edges) = chain.last().and_then(|name| entries.get(name)) {
         if skipped.contains(edges.replaces) {
             break;
@@ -48,7 +48,7 @@ mod tests {
 
     // Cases catalogd-14, catalogd-15, catalogd-16
     #[test]
-    fn edges() {
+    fn channel_graph_faults_are_reported() {
         type Entry = (&'static str, &'static str, &'static [&'static str]);
         let cases: &[(&[Entry], Option<&str>)] = &[
             (&[("a", "", &[])], None),

@@ -1,12 +1,12 @@
-//! What `opm validate` checks: load, conversion to the model, model check (docs/design/catalogd.md#typed-model,
+//! Checks of `opm validate`: load, conversion to the model, model check (docs/design/catalogd.md#typed-model,
 //! docs/design/catalogd.md#validation, docs/design/additions.md#catalog-validation).
 //!
 //! ```text
 //! Meta ─ documents ► typed objects ─ convert ► model ─ model, graph ► tree ► Report
 //! ```
 //!
-//! The reference stops at the first error of the load and of the conversion. A [`Report`] holds that one message, and
-//! all findings besides: after an error validation goes on and leaves out what would only be its consequence.
+//! Upstream stops at the first error of the load and of the conversion. A [`Report`] holds that message and
+//! additionally all findings: after an error validation continues and omits mere consequences of it.
 
 mod convert;
 mod documents;
@@ -25,26 +25,26 @@ use crate::{
 };
 use documents::Documents;
 
-/// Takes the objects of a catalog one by one and judges them in the end. Of each bundle only a few fields are kept.
+/// Incremental validation of a catalog. Only a few fields of each bundle are kept.
 #[derive(Debug, Default)]
 pub struct Validator {
     strict: bool,
     documents: Documents,
     errors: Vec<Finding>,
     warnings: Vec<Finding>,
-    /// The first error of the load as the reference prints it.
+    /// First error of the load as upstream prints it.
     reference_message: Option<String>,
 }
 
 impl Validator {
-    /// Starts a validation; `strict` adds warnings about what the reference does not check: property values that are
-    /// null, the contract of all objects (docs/design/catalogd.md#schemas), unknown schemas with the reserved prefix,
-    /// text that is skipped.
+    /// Starts a validation. `strict` adds warnings about faults that upstream does not check: property values that
+    /// are null, the contract of all objects (docs/design/catalogd.md#schemas), unknown schemas with the reserved
+    /// prefix, skipped text.
     pub fn new(strict: bool) -> Self {
         Self { strict, ..Self::default() }
     }
 
-    /// Takes the next object of the catalog.
+    /// Adds the next object of the catalog.
     pub fn add(&mut self, meta: &Meta) {
         if let Err(message) = self.documents.add(meta) {
             self.error(message.clone(), message, Some(meta.origin.clone()));
@@ -60,7 +60,7 @@ impl Validator {
         }
     }
 
-    /// Takes note that a file, or the rest of one, could not be loaded.
+    /// Records that a file, or the rest of one, could not be loaded.
     pub fn add_failure(&mut self, error: &LoadError) {
         self.documents.incomplete = true;
         match error {
@@ -77,7 +77,7 @@ impl Validator {
         self.errors.push(Finding { severity: Severity::Error, scope: Vec::new(), message, origin });
     }
 
-    /// Checks the objects against each other and gives everything that was found.
+    /// Checks the objects against each other and returns all findings.
     pub fn finish(self) -> Report {
         let Self { documents, errors: mut findings, warnings, mut reference_message, .. } = self;
         let complete = !documents.incomplete;
@@ -91,7 +91,7 @@ impl Validator {
             message,
             origin: Some(origin),
         }));
-        // Where an object is missing, the graph of its package says nothing.
+        // If an object is missing, the graph of its package is inconclusive.
         if complete {
             let tree = model::check(&model);
             if reference_message.is_none() && !tree.is_empty() {
@@ -115,7 +115,7 @@ pub fn validate<'a>(metas: impl IntoIterator<Item = &'a Meta>, strict: bool) -> 
     validator.finish()
 }
 
-/// Validates a catalog folder. A file that cannot be read does not keep the others from being looked at.
+/// Validates a catalog folder. An unreadable file does not prevent checks of the others.
 pub fn validate_folder(folder: &impl Folder, limits: &Limits, strict: bool) -> Report {
     let mut validator = Validator::new(strict);
     match content_files(folder, limits) {

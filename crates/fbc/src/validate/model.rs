@@ -1,4 +1,4 @@
-//! Checks of the model: everything that is wrong, as a tree (docs/design/catalogd.md#validation, phase 2).
+//! Checks of the model, with all faults as a tree (docs/design/catalogd.md#validation, phase 2).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::convert::{BundleState, Model, ModelChannel, ModelEntry, ModelPackage,
 use super::graph::{self, Edges};
 use super::tree::Node;
 
-/// Everything that is wrong with the packages.
+/// Faults of all packages.
 pub(super) fn check(model: &Model) -> Node {
     let mut index = Node::scope("invalid index".to_owned());
     for (name, package) in &model.packages {
@@ -97,7 +97,7 @@ fn check_entry(package: &str, name: &str, entry: &ModelEntry, channel: &ModelCha
     found
 }
 
-/// What is wrong with a range. That nothing stands between two `||` is no error for the reference.
+/// Fault of a range. Upstream accepts an empty group between two `||`.
 fn range_problem(range: &str) -> Option<RangeError> {
     if range.is_empty() {
         return None;
@@ -117,7 +117,7 @@ fn version_text(version: &Version, release: &Release) -> String {
     if release.as_str().is_empty() { version.to_string() } else { format!("{version}-{release}") }
 }
 
-/// The versions that bundles of several names have. An entry without bundle counts as `0.0.0`, as in the reference.
+/// Versions shared by bundles with different names. An entry without bundle has version `0.0.0`, as upstream.
 fn duplicate_versions(package: &ModelPackage) -> Option<String> {
     let mut names: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for (name, entry) in package.channels.values().flat_map(|channel| &channel.entries) {

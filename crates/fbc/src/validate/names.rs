@@ -1,6 +1,6 @@
-//! Names of packages and references of images, as far as validation looks at them (docs/design/catalogd.md#validation).
+//! Validation of package names and image references (docs/design/catalogd.md#validation).
 
-/// What keeps a text from being an RFC 1123 label, in the reference's words.
+/// Faults of an RFC 1123 label, in upstream's words.
 pub(super) fn label_problems(text: &str) -> Vec<&'static str> {
     let inside = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     let is_label = |text: &str| {
@@ -22,7 +22,7 @@ pub(super) fn label_problems(text: &str) -> Vec<&'static str> {
     problems
 }
 
-/// What keeps a text from being an image reference, short names such as `busybox` included.
+/// Fault of an image reference. Short names such as `busybox` are valid.
 pub(super) fn image_problem(text: &str) -> Option<String> {
     const FORMAT: &str = "invalid reference format";
     if text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
@@ -65,7 +65,7 @@ fn is_domain(text: &str) -> bool {
         && port.is_none_or(|port| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Runs of lower-case letters and digits, joined by one of `.`, `_`, `__` or any number of `-`.
+/// Checks for runs of lower-case letters and digits, joined by one of `.`, `_`, `__` or any number of `-`.
 fn is_component(text: &str) -> bool {
     let alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let mut joints = text.split(alphanumeric);
@@ -81,7 +81,7 @@ fn is_tag(text: &str) -> bool {
         && text.bytes().all(|b| word(b) || matches!(b, b'.' | b'-'))
 }
 
-/// The form of digests of any algorithm.
+/// Checks the form of a digest with any algorithm.
 fn is_digest(text: &str) -> bool {
     let Some((algorithm, hex)) = text.split_once(':') else { return false };
     algorithm.split(['+', '.', '_', '-']).all(|part| {
@@ -91,7 +91,7 @@ fn is_digest(text: &str) -> bool {
         && hex.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// What is wrong with a digest of the right form.
+/// Fault of a digest with a valid form.
 fn digest_problem(text: &str) -> Option<&'static str> {
     let (algorithm, hex) = text.split_once(':')?;
     if algorithm.bytes().any(|b| b.is_ascii_uppercase()) {
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images() {
+    fn invalid_image_reference_is_reported() {
         const FORMAT: &str = "invalid reference format";
         const LOWER: &str = "invalid reference format: repository name must be lowercase";
         let digest = format!("a/b@sha256:{}", "0".repeat(64));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn labels() {
+    fn invalid_label_is_reported() {
         assert!(label_problems("a-1").is_empty());
         assert_eq!(label_problems("a.b"), ["must not contain dots"]);
         assert_eq!(label_problems(&"a".repeat(64)), ["must be no more than 63 characters"]);

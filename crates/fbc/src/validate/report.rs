@@ -1,31 +1,31 @@
-//! What a validation has found.
+//! Result of a validation.
 
 use std::fmt;
 
 use crate::Origin;
 
-/// How much a [`Finding`] weighs.
+/// Severity of a [`Finding`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// `opm validate` refuses the catalog for it.
+    /// `opm validate` rejects the catalog.
     Error,
-    /// The reference accepts it; found in strict mode only.
+    /// Upstream accepts it. Reported in strict mode only.
     Warning,
 }
 
-/// One thing that is wrong with a catalog.
+/// Fault of a catalog.
 ///
 /// Printed on one line: the origin if known, the scope, the message, joined by `: `.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// How much it weighs.
+    /// Severity.
     pub severity: Severity,
-    /// What the message is about, from the outside in: `invalid package "foo"`, `invalid channel "a"`. Empty where the
-    /// message names it itself.
+    /// Scope of the message, outermost first: `invalid package "foo"`, `invalid channel "a"`. Empty if the message
+    /// names the object itself.
     pub scope: Vec<String>,
-    /// What is wrong, for errors in the words of the reference.
+    /// Message. For errors in upstream's words.
     pub message: String,
-    /// Where the object was written that must be mended.
+    /// Origin of the object to fix.
     pub origin: Option<Origin>,
 }
 
@@ -41,28 +41,28 @@ impl fmt::Display for Finding {
     }
 }
 
-/// All that a validation has found.
+/// Findings of a validation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Errors in the order of the reference's checks, then warnings in the order of the catalog. Within the model
-    /// check packages, channels and bundles come sorted by name.
+    /// Errors in the order of upstream's checks, then warnings in the order of the catalog. Within the model check
+    /// packages, channels and bundles are sorted by name.
     pub findings: Vec<Finding>,
-    /// The complete message that `opm validate` prints, `None` where it accepts the catalog.
+    /// Complete message of `opm validate`. `None` if it accepts the catalog.
     pub reference_message: Option<String>,
 }
 
 impl Report {
-    /// Whether the reference accepts the catalog; warnings do not count.
+    /// `true` if upstream accepts the catalog. Warnings are ignored.
     pub fn is_valid(&self) -> bool {
         self.reference_message.is_none()
     }
 
-    /// The findings for which the reference refuses the catalog.
+    /// Findings for which upstream rejects the catalog.
     pub fn errors(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| finding.severity == Severity::Error)
     }
 
-    /// The findings of strict mode.
+    /// Findings of strict mode.
     pub fn warnings(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| finding.severity == Severity::Warning)
     }

@@ -1,5 +1,4 @@
-//! What the documented contract of an object asks for and the reference does not check
-//! (docs/design/catalogd.md#schemas; case seeds-s0-5).
+//! Documented rules for objects that upstream does not check (docs/design/catalogd.md#schemas; case seeds-s0-5).
 
 use olm_version::{Range, RangeError, quote};
 use serde_json::value::RawValue;
@@ -10,11 +9,11 @@ use crate::{
     json::{self, Member},
 };
 
-/// The schemas that begin with the reserved prefix and have a meaning.
+/// Known schemas with the reserved prefix.
 const KNOWN: [&str; 5] =
     [SCHEMA_PACKAGE, SCHEMA_CHANNEL, SCHEMA_BUNDLE, SCHEMA_DEPRECATIONS, "olm.csv.metadata"];
 
-/// What is wrong with an object beyond what the reference finds.
+/// Faults of an object that upstream does not report.
 pub(super) fn warnings(meta: &Meta) -> Vec<String> {
     let Some(members) = raw(meta).ok().and_then(json::members) else { return Vec::new() };
     let mut found = Vec::new();
@@ -63,7 +62,7 @@ fn property_warnings(properties: &RawValue, found: &mut Vec<String>) {
     }
 }
 
-/// A range that the reference's loader accepts and its resolver does not survive.
+/// Warns about ranges that upstream's loader accepts but its resolver rejects.
 fn range_warnings(members: &[Member<'_>], found: &mut Vec<String>) {
     for entry in list(members, "entries") {
         let entry = json::members(entry).unwrap_or_default();

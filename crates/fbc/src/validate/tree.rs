@@ -1,9 +1,9 @@
-//! The findings of the model check as a tree, and how the reference prints it (docs/design/catalogd.md#validation).
+//! Findings of the model check as a tree, printed as upstream does (docs/design/catalogd.md#validation).
 
 use super::{Finding, Severity};
 use crate::Origin;
 
-/// A message, or a scope with what was found in it.
+/// Message, or scope with its findings.
 #[derive(Debug, Default)]
 pub(super) struct Node {
     text: String,
@@ -12,17 +12,16 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// A scope in which nothing was found yet.
+    /// Creates an empty scope.
     pub(super) fn scope(text: String) -> Self {
         Self { text, ..Self::default() }
     }
 
-    /// Adds a message.
     pub(super) fn message(&mut self, text: impl Into<String>, origin: &Origin) {
         self.children.push(Self { text: text.into(), origin: Some(origin.clone()), children: Vec::new() });
     }
 
-    /// Adds a scope unless nothing was found in it.
+    /// Adds a scope unless it is empty.
     pub(super) fn adopt(&mut self, scope: Self) {
         if !scope.children.is_empty() {
             self.children.push(scope);
@@ -33,7 +32,7 @@ impl Node {
         self.children.is_empty()
     }
 
-    /// The tree as the reference prints it.
+    /// Text of the tree as upstream prints it.
     pub(super) fn print(&self) -> String {
         let mut text = format!("{}:", self.text);
         self.print_children("", &mut text);
@@ -51,7 +50,7 @@ impl Node {
         }
     }
 
-    /// The messages with the scopes that they stand in, this one left out, in the order of the tree.
+    /// Messages with their scopes, excluding this one, in tree order.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         for child in &self.children {
@@ -81,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trees_are_printed_and_flattened() {
+    fn finding_tree_is_printed_and_flattened() {
         let origin = Origin::default();
         let mut inner = Node::scope("inner".to_owned());
         inner.message("1", &origin);

@@ -1,4 +1,4 @@
-//! A catalog folder in memory.
+//! In-memory catalog folder.
 
 use std::{
     collections::BTreeMap,
@@ -8,7 +8,7 @@ use std::{
 
 use olm_fbc::{Entry, EntryKind, Folder};
 
-/// Path to content; a file with the content `gone` cannot be opened.
+/// Content by path. A file with the content `gone` cannot be opened.
 pub(crate) struct Files(pub(crate) BTreeMap<String, String>);
 
 impl<const N: usize> From<[(&str, &str); N]> for Files {
@@ -29,7 +29,7 @@ impl Folder for Files {
         let mut entries: Vec<Entry> = below.filter_map(entry).collect();
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         entries.dedup();
-        entries.reverse(); // any order will do
+        entries.reverse(); // any order is allowed
         Ok(entries)
     }
 

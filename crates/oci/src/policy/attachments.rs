@@ -1,6 +1,6 @@
-//! `registries.d`: for which images signatures are looked up beside the image (containers-registries.d(5)).
+//! `registries.d`: images whose signatures are stored as attachments beside the image (containers-registries.d(5)).
 //!
-//! Of these files only `use-sigstore-attachments` matters here: the places of other kinds of signatures are passed over.
+//! Only `use-sigstore-attachments` is read. Settings for other kinds of signatures are ignored.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use super::document::Unique;
 use super::scope::scopes;
 use crate::Reference;
 
-/// What all files together say; `None` where a section leaves it to a less specific one.
+/// Merged sections of all files. `None` where a section defers to a less specific one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Attachments {
-    /// Sections by scope, each with the file that it comes from.
+    /// Sections by scope, each with the name of its file.
     docker: BTreeMap<String, (Option<bool>, String)>,
     default: Option<(Option<bool>, String)>,
 }
@@ -33,10 +33,10 @@ struct Section {
 }
 
 impl Attachments {
-    /// Adds the text of the file called `name`.
+    /// Adds the content of the file `name`.
     ///
     /// # Errors
-    /// It is no such YAML, or has a section that another file has too.
+    /// The text is not such YAML, or has a section that another file has too.
     pub(super) fn add(&mut self, name: &str, text: &[u8]) -> Result<(), String> {
         let parsed: Option<File> = serde_saphyr::from_slice(text)
             .map_err(|error| format!("parsing {name}: {}", error.without_snippet()))?;
@@ -59,7 +59,7 @@ impl Attachments {
         Ok(())
     }
 
-    /// Whether signatures of `image` are looked up beside it. The most specific section that says anything counts.
+    /// `true` if signatures of `image` are attached beside it, according to the most specific section with a value.
     pub(super) fn enabled(&self, image: &Reference) -> bool {
         let scoped = scopes(image).into_iter().find_map(|scope| self.docker.get(&scope)?.0);
         scoped.or_else(|| self.default.as_ref()?.0).unwrap_or(false)
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_specific_section_that_speaks_counts() {
+    fn most_specific_section_with_a_value_wins() {
         let mut attachments = Attachments::default();
         attachments
             .add(
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_files() {
+    fn duplicate_or_malformed_section_is_an_error() {
         let mut attachments = Attachments::default();
         attachments.add("a.yaml", b"default-docker: {}\ndocker: {r.io: {}}").unwrap();
         for (text, expected) in [

@@ -1,6 +1,6 @@
-//! `policy.json`: which requirements an image must meet (containers-policy.json(5)).
+//! `policy.json`: requirements that an image must meet (containers-policy.json(5)).
 //!
-//! The reader is strict, as the format demands: a key that is unknown or stands twice makes the whole file malformed.
+//! The parser is strict, as the format demands: an unknown or duplicate key makes the whole file malformed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,34 +16,32 @@ use super::identity::Identity;
 use super::scope::scopes;
 use crate::Reference;
 
-/// What one image must fulfil; all requirements of a list must be met.
+/// Requirement of an image. All requirements of a list must be met.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "RequirementForm")]
 pub(super) enum Requirement {
-    /// Nothing.
+    /// Met by every image.
     AcceptAnything,
-    /// What no image can.
+    /// Met by no image.
     Reject,
     /// A signature by one of the keys.
     Signed { keys: Vec<KeySource>, identity: Identity },
-    /// A kind that this program knows by name only; no image meets it.
+    /// Known kind that is not implemented. No image meets it.
     Unsupported(String),
 }
 
-/// Where a public key comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum KeySource {
-    /// A file.
     Path(PathBuf),
-    /// The policy itself: the PEM text.
+    /// PEM text in the policy itself.
     Data(Vec<u8>),
 }
 
-/// A policy in force.
+/// Parsed `policy.json`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Policy {
     default: Requirements,
-    /// By scope in the transport of registries.
+    /// By scope, for the transport `docker` (registries).
     docker: BTreeMap<String, Requirements>,
 }
 
@@ -51,20 +49,20 @@ impl Policy {
     /// Parses a whole file.
     ///
     /// # Errors
-    /// What is wrong and where.
+    /// The fault and its position.
     pub(super) fn parse(text: &[u8]) -> Result<Self, serde_json::Error> {
         let mut form: PolicyForm = serde_json::from_slice(text)?;
         let docker = form.transports.0.remove("docker").unwrap_or_default();
         Ok(Self { default: form.default, docker: docker.0 })
     }
 
-    /// The list of the most specific scope that names `image`.
+    /// Requirements of the most specific scope that matches `image`.
     pub(super) fn requirements(&self, image: &Reference) -> &[Requirement] {
         let scoped = scopes(image).iter().find_map(|scope| self.docker.get(scope));
         &scoped.or_else(|| self.docker.get("")).unwrap_or(&self.default).0
     }
 
-    /// Every file that a key comes from.
+    /// All key files that the policy names.
     pub(super) fn key_files(&self) -> impl Iterator<Item = &PathBuf> {
         let lists = self.docker.values().chain([&self.default]);
         lists.flat_map(|list| &list.0).flat_map(Requirement::key_files)
@@ -92,7 +90,7 @@ struct PolicyForm {
     transports: Unique<Unique<Requirements>>,
 }
 
-/// A list that is not empty.
+/// Non-empty list.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Vec<Requirement>")]
 struct Requirements(Vec<Requirement>);
@@ -210,7 +208,7 @@ impl SigstoreForm {
     }
 }
 
-/// The lists of keys that are given; at most one should be.
+/// Lists of keys given by the fields. Valid policies have at most one.
 fn sources(
     path: Option<String>,
     paths: Option<Vec<String>>,
@@ -235,7 +233,6 @@ fn exactly_one(given: usize, wanted: &str) -> Result<(), String> {
     if given == 1 { Ok(()) } else { Err(format!("{wanted} must be given, not {given}")) }
 }
 
-/// Bytes in base64.
 #[derive(Deserialize)]
 #[serde(try_from = "String")]
 struct Base64(Vec<u8>);
@@ -248,7 +245,7 @@ impl TryFrom<String> for Base64 {
     }
 }
 
-/// A JSON object without two equal keys.
+/// JSON object without duplicate keys.
 pub(super) struct Unique<V>(pub(super) BTreeMap<String, V>);
 
 impl<V> Default for Unique<V> {
@@ -295,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_specific_scope_alone_counts() {
+    fn only_most_specific_scope_applies() {
         let mark = |name: &str| format!(r#"[{{"type":"sigstoreSigned","keyPath":"/{name}"}}]"#);
         let scopes = [
             "r.example.com:5000/ns/app:v1",
@@ -330,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_requirements() {
+    fn each_requirement_type_is_parsed() {
         let unsupported = |kind: &str| Requirement::Unsupported(kind.to_owned());
         let signed = |keys: Vec<KeySource>| Requirement::Signed { keys, identity: Identity::default() };
         for (json, expected) in [
@@ -383,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_policies() {
+    fn malformed_policy_is_an_error() {
         let reject = r#"[{"type":"reject"}]"#;
         let signed = |rest: &str| format!(r#"{{"default":[{{"type":"sigstoreSigned"{rest}}}]}}"#);
         for (policy, problem) in [
@@ -439,7 +436,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_taken(text in ".{0,80}|[\\[\\]{}:,\"a-z]{0,80}") {
+        fn any_text_parses_without_panic(text in ".{0,80}|[\\[\\]{}:,\"a-z]{0,80}") {
             let _ = Policy::parse(text.as_bytes());
         }
     }

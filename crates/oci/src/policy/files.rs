@@ -1,4 +1,4 @@
-//! Reads what a policy consists of: `policy.json`, the keys that it names, and `registries.d`.
+//! Files of a policy: `policy.json`, the keys that it names, and `registries.d`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,21 +11,21 @@ use super::PolicySource;
 use super::attachments::Attachments;
 use super::document::Policy;
 
-/// Largest of these files.
+/// Largest file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
-/// Files in all folders `registries.d` together that are read.
+/// Most files read from all folders `registries.d` together.
 const MAX_FILES: usize = 1000;
 
-/// The bytes of a file, or why it could not be read.
+/// Content of a file, or the error of reading it.
 type Content = Result<Vec<u8>, String>;
 
-/// All files as they were at one moment.
+/// Snapshot of all files.
 pub(super) struct Files {
-    /// Path and content of the policy; `None` where there is none.
+    /// Path and content of the policy. `None` if no file exists.
     policy: Option<(PathBuf, Content)>,
     parsed: Result<Option<Policy>, String>,
     keys: BTreeMap<PathBuf, Content>,
-    /// Of `registries.d`, by path.
+    /// Files of `registries.d`, by path.
     registries: Result<Vec<(PathBuf, Content)>, String>,
 }
 
@@ -45,15 +45,15 @@ impl Files {
         Self { policy, parsed, keys, registries: read_registries(&source.folders) }
     }
 
-    /// The policy in force.
+    /// Parsed policy, if any.
     ///
     /// # Errors
-    /// It cannot be read or is malformed; the text names the file.
+    /// The file cannot be read or is malformed. The text names the file.
     pub(super) fn policy(&self) -> Result<Option<&Policy>, String> {
         self.parsed.as_ref().map(Option::as_ref).map_err(Clone::clone)
     }
 
-    /// The content of a file that the policy names.
+    /// Content of a key file that the policy names.
     pub(super) fn key(&self, path: &Path) -> Result<&[u8], String> {
         match self.keys.get(path) {
             Some(Ok(content)) => Ok(content),
@@ -62,10 +62,10 @@ impl Files {
         }
     }
 
-    /// What `registries.d` says.
+    /// Merged content of `registries.d`.
     ///
     /// # Errors
-    /// One of its files cannot be read or is malformed; the text names it.
+    /// One of its files cannot be read or is malformed. The text names it.
     pub(super) fn attachments(&self) -> Result<Attachments, String> {
         let mut attachments = Attachments::default();
         for (path, content) in self.registries.as_ref().map_err(Clone::clone)? {
@@ -76,7 +76,7 @@ impl Files {
         Ok(attachments)
     }
 
-    /// A digest of all names and contents.
+    /// Digest of all names and contents.
     pub(super) fn fingerprint(&self) -> String {
         let mut hasher = Sha256::new();
         let mut add = |path: &Path, content: &Content| {
@@ -106,8 +106,9 @@ fn parse(path: &Path, content: &Content) -> Result<Policy, String> {
     Policy::parse(text).map_err(|error| invalid(error.to_string()))
 }
 
-/// Whether there is something, be it closed to this process: reading it will fail, and nothing is pulled. Only the home
-/// folder of the environment may be somebody else's.
+/// `true` if the path exists, even if this process may not read it: then reading fails, and nothing is pulled.
+/// Without permission, a path below the home folder of the environment does not exist, since that home may belong
+/// to another user.
 pub(super) fn exists(path: &Path) -> bool {
     use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
     !fs::metadata(path).is_err_and(|error| match error.kind() {
@@ -122,7 +123,7 @@ fn is_in_own_home(path: &Path) -> bool {
     ["HOME", "XDG_CONFIG_HOME"].into_iter().filter_map(home).any(|home| path.starts_with(home))
 }
 
-/// A whole regular file.
+/// Content of a regular file.
 fn read(path: &Path) -> Content {
     let text = |error: io::Error| error.to_string();
     if !fs::metadata(path).map_err(text)?.is_file() {
@@ -136,7 +137,7 @@ fn read(path: &Path) -> Content {
     Ok(content)
 }
 
-/// The `*.yaml` of every `registries.d`, in order of their names; of equal names the one in the first folder counts.
+/// The `*.yaml` files of every `registries.d`, sorted by name. Of equal names the one in the first folder wins.
 fn read_registries(folders: &[PathBuf]) -> Result<Vec<(PathBuf, Content)>, String> {
     let mut files = BTreeMap::new();
     for folder in folders {

@@ -1,4 +1,4 @@
-//! Doors for the fuzz targets; see [`crate::fuzzing`].
+//! Entry points for the fuzz targets. See [`crate::fuzzing`].
 
 use super::attachments::Attachments;
 use super::document::{Policy, Requirement};
@@ -7,7 +7,8 @@ use super::key::Key;
 use super::signature::Payload;
 use crate::Reference;
 
-/// Reads a policy; how many requirements `image` must meet, and whether signatures that name `signed` could meet one.
+/// Parses a policy. Returns the number of requirements of `image`, and `true` if signatures that name `signed`
+/// could meet one.
 #[must_use]
 pub fn policy(text: &[u8], image: &Reference, signed: &str) -> Option<(usize, bool)> {
     let policy = Policy::parse(text).ok()?;
@@ -19,7 +20,7 @@ pub fn policy(text: &[u8], image: &Reference, signed: &str) -> Option<(usize, bo
     Some((requirements.len(), met))
 }
 
-/// Reads a file of `registries.d`; whether signatures of `image` are looked up.
+/// Parses a file of `registries.d`. Returns `true` if signatures of `image` are looked up.
 #[must_use]
 pub fn registries_d(text: &[u8], image: &Reference) -> Option<bool> {
     let mut attachments = Attachments::default();
@@ -27,7 +28,7 @@ pub fn registries_d(text: &[u8], image: &Reference) -> Option<bool> {
     Some(attachments.enabled(image))
 }
 
-/// Reads a public key, a payload, and the name of the image that a signature is for; whether each could be read.
+/// Parses `text` as a public key, as a payload, and as the image name of a signature. Returns the success of each.
 #[must_use]
 pub fn signature(text: &[u8], image: &Reference) -> [bool; 3] {
     let named = std::str::from_utf8(text).is_ok_and(|text| Identity::MatchRepository {}.accepts(image, text));

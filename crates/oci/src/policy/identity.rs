@@ -1,10 +1,10 @@
-//! Which image a signature must be for: the `signedIdentity` of a requirement in `policy.json`.
+//! Image that a signature must be for: the `signedIdentity` of a requirement in `policy.json`.
 
 use serde::Deserialize;
 
 use crate::{Digest, Reference, Selector};
 
-/// How the image named by a signature relates to the one that is pulled.
+/// Required relation between the image named by a signature and the pulled image.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub(super) enum Identity {
@@ -18,7 +18,7 @@ pub(super) enum Identity {
     ExactReference { docker_reference: Exact },
     /// This repository.
     ExactRepository { docker_repository: Named },
-    /// As `matchRepoDigestOrExact` once `prefix` of the pulled image's name is replaced by `signedPrefix`.
+    /// `matchRepoDigestOrExact`, after `prefix` of the pulled image's name is replaced with `signedPrefix`.
     #[serde(rename = "remapIdentity")]
     Remap { prefix: Prefix, signed_prefix: Prefix },
 }
@@ -30,7 +30,7 @@ impl Default for Identity {
 }
 
 impl Identity {
-    /// Whether a signature that names `signed` is one for `image`.
+    /// `true` if a signature that names `signed` applies to `image`.
     pub(super) fn accepts(&self, image: &Reference, signed: &str) -> bool {
         let Ok(signed) = Named::try_from(signed.to_owned()) else {
             return false;
@@ -54,7 +54,7 @@ impl Identity {
     }
 }
 
-/// A reference as signatures and policies hold it: tag and digest may be missing, and Docker's registry may be left out.
+/// Reference in a signature or policy: tag and digest are optional, and Docker's registry may be omitted.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(super) struct Named {
@@ -76,7 +76,7 @@ impl Named {
     fn covers(&self, name: &str, selector: &Selector) -> bool {
         match selector {
             Selector::Tag(_) => self.is(name, selector),
-            // That the digest is the right one is another rule.
+            // The digest itself is checked elsewhere.
             Selector::Digest(_) => !self.is_bare() && self.name == name,
         }
     }
@@ -108,7 +108,7 @@ impl TryFrom<String> for Named {
     }
 }
 
-/// The name with what everybody may leave out of names in Docker's registry.
+/// Name with the registry `docker.io` and the namespace `library` added if omitted.
 fn full_name(name: &str) -> String {
     const DOCKER: &str = "docker.io";
     let (registry, path) = match name.split_once('/') {
@@ -122,7 +122,7 @@ fn full_name(name: &str) -> String {
     }
 }
 
-/// A [`Named`] with a tag or a digest.
+/// [`Named`] with a tag or a digest.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Named")]
 pub(super) struct Exact(Named);
@@ -138,7 +138,7 @@ impl TryFrom<Named> for Exact {
     }
 }
 
-/// A registry, or the first part of repositories in it.
+/// Registry, or registry with the first segments of a repository.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(super) struct Prefix(String);
@@ -147,7 +147,7 @@ impl TryFrom<String> for Prefix {
     type Error = String;
 
     fn try_from(prefix: String) -> Result<Self, Self::Error> {
-        // With two more folders, which Docker's registry wants, it must be the start of a name.
+        // Valid if it starts a valid name. The two additional segments satisfy Docker's registry.
         match format!("{prefix}/a/a:a").parse::<Reference>() {
             Ok(_) => Ok(Self(prefix)),
             Err(_) => {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_kind_accepts() {
+    fn each_identity_type_accepts_matching_references() {
         let zeros = format!("sha256:{}", "0".repeat(64));
         let by_digest = format!("r.io/ns/app@{zeros}");
         let tag_and_digest = format!("r.io/ns/app:v1@{zeros}");
@@ -224,7 +224,7 @@ mod tests {
             (&host, "r.io/ns/app:v1", "vendor.io:5000/m/ns/app:v1", true),
             (&host, "r.io:5000/ns/app:v1", "vendor.io:5000/m/ns/app:v1", false),
             (&part, "r.io/ns/app:v1", "r.io/ns/app:v1", true),
-            // Names of Docker's registry that are not in full form are no names.
+            // Names in Docker's registry must be in full form.
             (&docker, "r.io/ns/app:v1", "docker.io/app:v1", false),
         ] {
             let accepted = identity(identity_json).accepts(&image.parse().unwrap(), signed);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_identities() {
+    fn malformed_identity_is_an_error() {
         for json in [
             r#"{}"#,
             r#"{"type":"matchAnything"}"#,

@@ -1,4 +1,4 @@
-//! Public keys that signatures are checked with.
+//! Public keys for signature verification.
 
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1, ECDSA_P384_SHA256_ASN1, ECDSA_P384_SHA384_ASN1, ECDSA_P521_SHA256_ASN1,
@@ -7,7 +7,7 @@ use aws_lc_rs::signature::{
 use rustls_pki_types::SubjectPublicKeyInfoDer;
 use rustls_pki_types::pem::PemObject;
 
-/// How signers use each kind of key: always with SHA-256, or with the hash as long as the curve.
+/// Algorithms that signers use with each type of key: SHA-256, or the hash with the length of the curve.
 static ALGORITHMS: [&dyn VerificationAlgorithm; 7] = [
     &ECDSA_P256_SHA256_ASN1,
     &ECDSA_P384_SHA256_ASN1,
@@ -18,15 +18,15 @@ static ALGORITHMS: [&dyn VerificationAlgorithm; 7] = [
     &ED25519,
 ];
 
-/// A public key with every algorithm that it is used with.
+/// Public key with every algorithm that fits it.
 #[derive(Debug)]
 pub(super) struct Key(Vec<ParsedPublicKey>);
 
 impl Key {
-    /// The first PEM block `PUBLIC KEY` of a text.
+    /// Parses the first PEM block `PUBLIC KEY` of a text.
     ///
     /// # Errors
-    /// There is none, or its key is of an unknown kind.
+    /// There is no such block, or its key is of an unknown type.
     pub(super) fn parse(pem: &[u8]) -> Result<Self, &'static str> {
         let key = SubjectPublicKeyInfoDer::from_pem_slice(pem)
             .map_err(|_| "expected a PEM block \"PUBLIC KEY\" and found none")?;
@@ -40,7 +40,7 @@ impl Key {
         Ok(Self(usable))
     }
 
-    /// Whether the owner of this key signed `message`.
+    /// `true` if this key signed `message`.
     pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         self.0.iter().any(|key| key.verify_sig(message, signature).is_ok())
     }
@@ -72,7 +72,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn every_kind_of_key_verifies_its_own_signatures() {
+    fn key_verifies_only_its_own_signatures() {
         let random = SystemRandom::new();
         let mut signed = Vec::new();
         for algorithm in [
@@ -102,9 +102,9 @@ pub(super) mod tests {
         assert!(!Key::parse(public(&pair).as_bytes()).unwrap().verifies(b"message", &signature));
     }
 
-    /// Made with the `openssl` program, as skopeo makes them: SHA-256 with a key on P-384.
+    /// Signature of the `openssl` program, in skopeo's combination: SHA-256 with a P-384 key.
     #[test]
-    fn sha256_with_a_longer_curve() {
+    fn p384_key_verifies_sha256_signature() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = |name: &str| folder.path().join(name);
         let openssl = |arguments: &[&str]| {
@@ -122,7 +122,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_no_key() {
+    fn invalid_key_is_an_error() {
         for (text, expected) in [
             ("", "expected a PEM block \"PUBLIC KEY\" and found none"),
             ("ssh-ed25519 AAAA", "expected a PEM block \"PUBLIC KEY\" and found none"),

@@ -1,9 +1,9 @@
-//! Signature policy: whether an image may be used at all (docs/design/images.md#layers, weakness W15).
+//! Signature policy: decides whether an image may be used (docs/design/images.md#layers, weakness W15).
 //!
-//! `policy.json` says which requirements an image must meet, `registries.d` where signatures are looked up. Images are
-//! accepted, rejected, or accepted if a known key signed them (a sigstore signature attached to the image). Everything else
-//! that the format knows (GPG signatures, certificates, transparency logs) is recognised and refused: what cannot be checked
-//! is not accepted. The same holds for a file that is malformed or cannot be read.
+//! `policy.json` lists the requirements of an image, `registries.d` the registries with attached signatures. Images
+//! are accepted, rejected, or accepted if a known key signed them (a sigstore signature attached to the image). All
+//! other features of the format (GPG signatures, certificates, transparency logs) are recognized and rejected: an
+//! image that cannot be checked is not accepted. The same holds for a malformed or unreadable file.
 //!
 //! ```text
 //! policy.json ─ document ► requirements of an image (scope)
@@ -12,8 +12,8 @@
 //!                          signature ► key, identity ► accepted or a reason
 //! ```
 //!
-//! Nothing is cached: the files are small and read again for every image, so that a change counts at once. Content that is
-//! kept has a [`Verification`] with it, which tells whether the present policy has accepted it under its present name.
+//! Nothing is cached: the files are small and reread for every image, so that a change takes effect at once. Stored
+//! content has a [`Verification`], which shows whether the current policy accepted it under its current name.
 
 mod attachments;
 mod document;
@@ -40,20 +40,20 @@ use identity::Identity;
 use key::Key;
 use signature::Wanted;
 
-/// Where the policy of this process comes from.
+/// Location of the signature policy of this process.
 #[derive(Debug, Clone)]
 pub struct PolicySource {
-    /// Read in place of those in `folders`.
+    /// Replaces those in `folders`.
     file: Option<PathBuf>,
-    /// Each may hold `policy.json` and `registries.d`; the first counts most.
+    /// Folders that may hold `policy.json` and `registries.d`, highest precedence first.
     folders: Vec<PathBuf>,
-    /// Whether nothing may be pulled without a policy.
+    /// `true` if nothing may be pulled without a policy.
     required: bool,
-    /// Whether it has been logged that there is none; shared by all clones.
+    /// `true` once the absence of a policy has been logged. Shared by all clones.
     warned: Arc<AtomicBool>,
 }
 
-/// Record of a signature policy that accepted an image; kept with the image's content.
+/// Record of a signature policy that accepted an image, stored with the content of the image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verification {
     /// Fingerprint of the policy, see [`PolicySource::fingerprint`].
@@ -61,49 +61,49 @@ pub struct Verification {
     /// Docker reference under which the image was verified.
     reference: String,
     digest: String,
-    /// Whether the policy demands signatures.
+    /// `true` if the policy requires signatures.
     signed: bool,
 }
 
 impl Verification {
-    /// The verified image.
+    /// Verified image.
     #[must_use]
     pub fn image(&self) -> Option<CanonicalRef> {
         Some(CanonicalRef { reference: self.reference.parse().ok()?, digest: self.digest.parse().ok()? })
     }
 
-    /// Whether both are of one policy.
+    /// `true` if both records are of the same policy.
     #[must_use]
     pub fn is_of_same_policy(&self, other: &Self) -> bool {
         self.policy == other.policy
     }
 
-    /// Whether the policy demands signatures of the image.
+    /// `true` if the policy requires signatures of the image.
     #[must_use]
     pub fn is_signed(&self) -> bool {
         self.signed
     }
 }
 
-/// The policy and the signatures were read, and refuse the image.
+/// Rejection: policy and signatures were readable.
 fn refused(reason: impl Display) -> PullError {
     unread(reason).rejected()
 }
 
-/// The policy or signatures cannot be read: no verdict.
+/// No verdict: the policy or the signatures cannot be read.
 fn unread(reason: impl Display) -> PullError {
     PullError::copying(format!("Source image rejected: {reason}"))
 }
 
 impl PolicySource {
-    /// The policy in `file`, or where that is `None` in the first of `folders` that has a `policy.json`. Where there is no
-    /// such file, everything is accepted, and a warning logged once; or nothing if a policy is `required`.
+    /// Policy in `file`, or if that is `None` in the first of `folders` with a `policy.json`. If no such file
+    /// exists, every image is accepted and a warning is logged once, unless a policy is `required`.
     #[must_use]
     pub fn new(file: Option<PathBuf>, folders: Vec<PathBuf>, required: bool) -> Self {
         Self { file, folders, required, warned: Arc::default() }
     }
 
-    /// As the environment says: the file of `CONTAINERS_POLICY_JSON`, and [`Places::containers`].
+    /// Policy source of the environment: the file in `CONTAINERS_POLICY_JSON`, and [`Places::containers`].
     #[must_use]
     pub fn from_env(required: bool) -> Self {
         Self::of(std::env::var_os("CONTAINERS_POLICY_JSON"), Places::from_env(), required)
@@ -114,26 +114,27 @@ impl PolicySource {
         Self::new(file, places.containers, required)
     }
 
-    /// Changes whenever a file changes that bears on the verdict about any image: the policy, the keys that it names, and
-    /// `registries.d`. Costs reading these files. Who keeps what was pulled can compare it to know when to check again.
+    /// Digest that changes with every relevant file: the policy, the keys that it names, and `registries.d`. Reads
+    /// these files. Caches of pulled content compare it to decide when to check again.
     #[must_use]
     pub fn fingerprint(&self) -> String {
         Files::read(self).fingerprint()
     }
 
-    /// Whether there is a policy, be it right or not; without one every image is accepted, unless one is required.
+    /// `true` if a policy exists, whether valid or not. Without one every image is accepted, unless a policy is
+    /// required.
     #[must_use]
     pub fn exists(&self) -> bool {
         self.candidates().any(|path| files::exists(&path))
     }
 
-    /// Whether `image` may be used. `own` is the digest of its manifest, which is another than the image is named by where that
-    /// is an index; either may be signed. `source` is what the image is called where `session` leads to: for a mirror, another
-    /// name. Both manifests have been verified. The verification is of the very policy that accepted the image, also where it
-    /// changes meanwhile.
+    /// Checks whether the policy accepts `image`. `own` is the digest of its manifest, which differs from the
+    /// digest of `image` if that is an index. Either may be signed. `source` is the name of the image at the
+    /// registry of `session`, which differs for a mirror. Both manifests have been verified. The verification is of
+    /// the policy that accepted the image, even if the files change meanwhile.
     ///
     /// # Errors
-    /// It may not, or that could not be found out; worth a retry, as policies and signatures come and go.
+    /// A rejection, or a failure to decide. Both are worth a retry, since policies and signatures change.
     pub(crate) async fn check(
         &self,
         session: &Session,
@@ -148,10 +149,10 @@ impl PolicySource {
         self.verification_by(&files, image)
     }
 
-    /// The verification of `image`, valid where the signatures are good that it may say are demanded.
+    /// Verification of `image`. If it requires signatures, it is valid only after they have been checked.
     ///
     /// # Errors
-    /// The policy accepts no signature of the image, or cannot be read.
+    /// The policy rejects the image regardless of signatures, or cannot be read.
     pub(crate) fn verification(&self, image: &CanonicalRef) -> Result<Verification, PullError> {
         self.verification_by(&Files::read(self), image)
     }
@@ -165,7 +166,7 @@ impl PolicySource {
         })
     }
 
-    /// The keys and identities of all signatures that `image` needs.
+    /// Keys and identity of each signature that `image` needs.
     fn signed<'a>(
         &self,
         files: &'a Files,
@@ -219,7 +220,7 @@ impl PolicySource {
                 None => attached.insert(signature::fetch(session, digests).await.map_err(unread)?),
             };
             let accepted = Wanted { keys: &keys, identity, image, digests }.among(attached);
-            // A mirror may lack what the registry itself has.
+            // A mirror may lack signatures that the registry itself has.
             let is_unknown = attached.is_empty() && source.name() != image.name();
             accepted.map_err(|reason| if is_unknown { unread(reason) } else { refused(reason) })?;
         }
@@ -237,7 +238,7 @@ impl PolicySource {
         Ok(())
     }
 
-    /// The files that may be the policy; the first that exists is.
+    /// Candidate paths of the policy. The first that exists is used.
     fn candidates(&self) -> impl Iterator<Item = PathBuf> {
         let in_folders = self.folders.iter().map(|folder| folder.join("policy.json"));
         self.file.clone().into_iter().chain(in_folders.filter(|_| self.file.is_none()))

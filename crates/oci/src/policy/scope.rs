@@ -1,9 +1,9 @@
-//! The names under which a configuration file can speak of an image, in `policy.json` and in `registries.d` alike.
+//! Scopes under which `policy.json` and `registries.d` can refer to an image.
 
 use crate::Reference;
 
-/// Most specific first: the image, its repository, every folder above it, the registry, then `*.` and each domain above the
-/// registry's host. A port counts as part of the registry but not of the domains.
+/// Scopes of `image`, most specific first: the image, its repository, every parent path, the registry, then `*.`
+/// with each parent domain of the registry's host. The port is part of the registry but not of the domains.
 pub(super) fn scopes(image: &Reference) -> Vec<String> {
     let mut scopes = vec![image.to_string(), image.name()];
     let mut name = image.name();
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn from_the_image_to_the_widest_domain() {
+    fn scopes_range_from_image_to_top_level_domain() {
         let digest = format!("sha256:{}", "0".repeat(64));
         for (image, expected) in [
             (

@@ -1,7 +1,7 @@
-//! Sigstore signatures of an image: what they are attached to, and whether one of them counts.
+//! Sigstore signatures of an image: lookup and verification.
 //!
-//! They lie in the image's repository under a tag made of the image's digest. Each layer of that artifact is a payload that
-//! names an image, and an annotation of the layer is the signature of the payload's bytes.
+//! They are stored in the repository of the image, under a tag derived from its digest. Each layer of that artifact
+//! is a payload that names an image. An annotation of the layer is the signature of the payload.
 
 use std::collections::BTreeMap;
 
@@ -17,24 +17,24 @@ use crate::refusal::RequestError;
 use crate::session::Session;
 use crate::{Digest, Reference};
 
-/// Media type of the layers that are signatures.
+/// Media type of signature layers.
 const MEDIA_TYPE: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
-/// Annotation that holds a layer's signature, in base64.
+/// Annotation with the signature of a layer, in base64.
 const ANNOTATION: &str = "dev.cosignproject.cosign/signature";
 /// Type of image signatures in the payload.
 const PAYLOAD_TYPE: &str = "cosign container image signature";
-/// Layers of one artifact that are read.
+/// Most layers read from one artifact.
 const MAX_LAYERS: usize = 128;
-/// Largest payload; real ones have a few hundred bytes.
+/// Largest payload. Real ones have a few hundred bytes.
 const MAX_PAYLOAD: u64 = 64 << 10;
-/// Reasons that a refusal tells.
+/// Most reasons listed in a rejection.
 const MAX_REASONS: usize = 5;
 
-/// What is attached to an image, unverified.
+/// Attachments of an image, unverified.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Attached {
     pub(super) signatures: Vec<Signature>,
-    /// Layers of other media types.
+    /// Number of layers with other media types.
     pub(super) others: usize,
 }
 
@@ -44,15 +44,15 @@ impl Attached {
     }
 }
 
-/// One signature, unverified.
+/// Signature, unverified.
 #[derive(Debug, Clone)]
 pub(super) struct Signature {
     pub(super) payload: Bytes,
-    /// The annotation.
+    /// Value of the annotation.
     pub(super) encoded: Option<String>,
 }
 
-/// Reads what is attached to any of these manifests.
+/// Reads the attachments of all `digests`.
 pub(super) async fn fetch(session: &Session, digests: &[Digest]) -> Result<Attached, RequestError> {
     let mut attached = Attached::default();
     for digest in digests {
@@ -72,7 +72,7 @@ async fn fetch_artifact(session: &Session, tag: &str, attached: &mut Attached) -
     if manifest.layers.len() > MAX_LAYERS {
         return Err(RequestError::fatal(format!("there are more than {MAX_LAYERS} layers")));
     }
-    // Whoever signs again and again signs the same bytes.
+    // Repeated signatures share one payload.
     let mut payloads = BTreeMap::new();
     for layer in manifest.layers {
         if layer.media_type != MEDIA_TYPE {
@@ -96,7 +96,7 @@ async fn fetch_artifact(session: &Session, tag: &str, attached: &mut Attached) -
     Ok(())
 }
 
-/// `None` where the registry has no such manifest.
+/// Maps a missing manifest to `None`.
 fn found<T>(answer: Result<T, RequestError>) -> Result<Option<T>, RequestError> {
     match answer {
         Ok(value) => Ok(Some(value)),
@@ -105,22 +105,22 @@ fn found<T>(answer: Result<T, RequestError>) -> Result<Option<T>, RequestError> 
     }
 }
 
-/// What a signature must fulfil.
+/// Requirements of a signature.
 pub(super) struct Wanted<'a> {
-    /// Keys of which one must have signed.
+    /// One of these keys must have signed.
     pub(super) keys: &'a [Key],
     pub(super) identity: &'a Identity,
-    /// The image as the user named it.
+    /// Image as named by the user.
     pub(super) image: &'a Reference,
-    /// The manifests of which one must be signed: the image's own and, above it, that of the index.
+    /// Manifests of which one must be signed: that of the image and, above it, that of the index.
     pub(super) digests: &'a [Digest],
 }
 
 impl Wanted<'_> {
-    /// Whether one of the signatures counts.
+    /// Checks that one of the signatures is accepted.
     ///
     /// # Errors
-    /// Why none does.
+    /// The reasons against each signature.
     pub(super) fn among(&self, attached: &Attached) -> Result<(), String> {
         let mut reasons: Vec<String> = Vec::new();
         for signature in &attached.signatures {
@@ -145,7 +145,7 @@ impl Wanted<'_> {
         })
     }
 
-    /// Nothing of a payload is believed, nor parsed, before its signature is known to be good.
+    /// Verifies the signature before the payload is parsed or trusted.
     fn verify(&self, signature: &Signature) -> Result<(), String> {
         let encoded = signature.encoded.as_ref().ok_or_else(|| format!("missing {ANNOTATION} annotation"))?;
         let bytes = BASE64_STANDARD.decode(encoded).map_err(|_| "the signature is not base64".to_owned())?;
@@ -165,12 +165,12 @@ impl Wanted<'_> {
     }
 }
 
-/// What is signed.
+/// Signed content.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Payload {
     critical: Critical,
-    /// Remarks of the signer, possibly `null`; the key must be there.
+    /// Comments of the signer, possibly `null`. The key is required.
     #[serde(rename = "optional", deserialize_with = "Option::deserialize")]
     _optional: Option<serde_json::Map<String, serde_json::Value>>,
 }
@@ -197,7 +197,7 @@ struct SignedIdentity {
 }
 
 impl Payload {
-    /// Parses a payload; keys that are unknown or stand twice are refused.
+    /// Parses a payload. Unknown and duplicate keys are rejected.
     pub(super) fn parse(text: &[u8]) -> Result<Self, String> {
         let payload: Self =
             serde_json::from_slice(text).map_err(|error| format!("invalid signature payload: {error}"))?;

@@ -1,4 +1,4 @@
-//! Verdicts about signatures, and the files of a policy, without a registry.
+//! Tests of signature verdicts and policy files, without a registry.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -48,7 +48,7 @@ fn payload(reference: &str, digest: &Digest) -> String {
 }
 
 #[test]
-fn one_good_signature_is_enough_and_every_other_has_its_reason() {
+fn one_valid_signature_suffices_otherwise_reasons_are_listed() {
     let (ours, theirs) = (Signer::new(), Signer::new());
     let image: Reference = "r.io/app:v1".parse().unwrap();
     let (index, own, other) = (digest("1"), digest("2"), digest("3"));
@@ -107,7 +107,7 @@ fn one_good_signature_is_enough_and_every_other_has_its_reason() {
 }
 
 #[test]
-fn payloads_are_read_strictly() {
+fn signature_payload_is_parsed_strictly() {
     let signer = Signer::new();
     let good = payload("r.io/app:v1", &digest("1"));
     let image: Reference = "r.io/app:v1".parse().unwrap();
@@ -167,7 +167,7 @@ fn policy_of(source: &PolicySource) -> Result<Option<bool>, String> {
 }
 
 #[test]
-fn the_first_policy_that_exists_counts() {
+fn first_existing_policy_file_wins() {
     const ACCEPT: &str = r#"{"default":[{"type":"insecureAcceptAnything"}]}"#;
     let folders = Folders::new();
     assert_eq!(policy_of(&folders.source(None)), Ok(None));
@@ -178,12 +178,12 @@ fn the_first_policy_that_exists_counts() {
     assert_eq!(policy_of(&folders.source(None)), Ok(Some(false)));
     folders.write("named.json", REJECT);
     assert_eq!(policy_of(&folders.source(Some("named.json"))), Ok(Some(true)));
-    // A file that is named stands for all others, even if it is not there.
+    // A configured file replaces all others, even if it does not exist.
     assert_eq!(policy_of(&folders.source(Some("other.json"))), Ok(None));
 }
 
 #[test]
-fn a_policy_that_cannot_be_used_is_an_error() {
+fn unreadable_or_malformed_policy_is_an_error() {
     let folders = Folders::new();
     folders.write("etc/policy.json", REJECT);
     let path = folders.path("own/policy.json").display().to_string();
@@ -200,9 +200,9 @@ fn a_policy_that_cannot_be_used_is_an_error() {
     refused("not a regular file");
 }
 
-/// Root may read everything, so this test runs itself again as a user who may not.
+/// Root can read everything, so this test runs itself again as another user.
 #[test]
-fn closed_folder_of_the_system_is_an_error_but_not_one_in_the_home() {
+fn unreadable_system_folder_is_an_error_but_one_in_home_is_skipped() {
     const FOLDERS: &str = "OLM_TEST_CLOSED_FOLDERS";
     if let Some(folders) = std::env::var_os(FOLDERS).map(PathBuf::from) {
         let source = |names: &[&str]| {
@@ -226,7 +226,7 @@ fn closed_folder_of_the_system_is_an_error_but_not_one_in_the_home() {
     }
     let program = folders.path("program");
     std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-    let name = "policy::tests::closed_folder_of_the_system_is_an_error_but_not_one_in_the_home";
+    let name = "policy::tests::unreadable_system_folder_is_an_error_but_one_in_home_is_skipped";
     let mut again = Command::new(program);
     again.args(["--exact", name]).env(FOLDERS, folders.0.path()).env("HOME", folders.path("home"));
     let output = again.env_remove("XDG_CONFIG_HOME").uid(65534).gid(65534).output().unwrap();
@@ -235,7 +235,7 @@ fn closed_folder_of_the_system_is_an_error_but_not_one_in_the_home() {
 }
 
 #[test]
-fn keys_and_registries_are_read_with_their_names() {
+fn key_and_registries_files_are_read_and_named_in_errors() {
     let folders = Folders::new();
     let key = folders.path("key.pub");
     folders.write(
@@ -270,7 +270,7 @@ fn keys_and_registries_are_read_with_their_names() {
 }
 
 #[test]
-fn the_fingerprint_follows_every_file_that_matters() {
+fn fingerprint_changes_with_every_relevant_file() {
     let folders = Folders::new();
     let source = folders.source(None);
     let mut seen = vec![source.fingerprint()];
@@ -285,23 +285,23 @@ fn the_fingerprint_follows_every_file_that_matters() {
         "etc/policy.json",
         &format!(r#"{{"default":[{{"type":"sigstoreSigned","keyPath":{key:?}}}]}}"#),
     );
-    changed("a policy");
+    changed("new policy");
     folders.write("key.pub", "key");
-    changed("its key");
+    changed("new key");
     folders.write("key.pub", "kez");
-    changed("another key");
+    changed("changed key");
     folders.write("own/registries.d/a.yaml", "docker: {}");
-    changed("a place of signatures");
+    changed("new registries.d file");
     folders.write("own/policy.json", REJECT);
-    changed("another policy");
+    changed("policy of higher precedence");
     folders.write("own/policy.json", "{");
-    changed("a malformed one");
+    changed("malformed policy");
     folders.write("key.pub", "a key that is not used any more");
     assert_eq!(Some(&source.fingerprint()), seen.last());
 }
 
 #[test]
-fn the_environment_names_the_policy() {
+fn environment_variable_replaces_policy_folders() {
     let places = || Places { containers: vec!["/a".into(), "/b".into()], ..Places::default() };
     let candidates = |file: Option<&str>| {
         let source = PolicySource::of(file.map(Into::into), places(), false);
@@ -314,7 +314,7 @@ fn the_environment_names_the_policy() {
 }
 
 #[test]
-fn verification_holds_for_one_policy_name_and_digest() {
+fn verification_is_specific_to_policy_name_and_digest() {
     let folder = TempDir::new().unwrap();
     let source = PolicySource::new(None, vec![folder.path().to_owned()], false);
     let of = |reference: &str, digit: &str| {

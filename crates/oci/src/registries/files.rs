@@ -1,5 +1,5 @@
-//! Finding and reading `registries.conf` and its drop-ins. They are read at every pull, so that a change counts at once and a
-//! broken file fails pulls until it is mended.
+//! Lookup of `registries.conf` and its drop-ins. They are read for every pull, so that a change takes effect at
+//! once and a broken file fails pulls until it is fixed.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,10 +15,10 @@ use crate::registries::Registries;
 const MAX_FILE: u64 = 4 << 20;
 
 impl Registries {
-    /// Reads the files of `places`. None at all is fine. Blocks for a moment: small local files.
+    /// Reads the files of `places`. All are optional. Blocks briefly on small local files.
     ///
     /// # Errors
-    /// A file cannot be read or understood; the text names it.
+    /// A file cannot be read or parsed. The text names it.
     pub(crate) fn load(places: &Places) -> Result<Self, String> {
         let mut registries = Self::default();
         for path in paths(places)? {
@@ -46,7 +46,7 @@ fn paths(places: &Places) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-/// The drop-ins by name; of several files of one name that of the most important folder.
+/// Drop-ins sorted by name. Of equal names the one in the folder of highest precedence wins.
 fn drop_ins(places: &Places) -> Result<Vec<PathBuf>, String> {
     let own = match places.uid {
         0 => vec!["registries.rootful.conf.d".to_owned()],
@@ -67,7 +67,7 @@ fn drop_ins(places: &Places) -> Result<Vec<PathBuf>, String> {
     Ok(by_name.into_values().collect())
 }
 
-/// The `*.conf` files of a folder, none if there is no such folder.
+/// The `*.conf` files of a folder. Empty if the folder does not exist.
 fn list(folder: &Path) -> io::Result<Vec<(OsString, PathBuf)>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -86,7 +86,7 @@ fn list(folder: &Path) -> io::Result<Vec<(OsString, PathBuf)>> {
 
 fn read(path: &Path) -> io::Result<String> {
     let metadata = fs::metadata(path)?;
-    // A pipe would block whoever reads it.
+    // Reading a pipe would block.
     if metadata.file_type().is_fifo() {
         return Err(io::Error::other("a pipe, not a file"));
     }
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_found_in_their_order() {
+    fn registries_files_are_found_in_order_of_precedence() {
         let root = TempDir::new().unwrap();
         let folders = ["own", "etc"].map(|name| root.path().join(name));
         let mut places = Places { containers: folders.to_vec(), uid: 7, ..Places::default() };

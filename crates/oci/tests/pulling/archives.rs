@@ -1,4 +1,4 @@
-//! Layers that mean harm, or more than they should.
+//! Hostile, broken and oversized layers.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use olm_oci::{Class, Limits};
 
 // Cases catalogd-31, catalogd-32, catalogd-33, operations-a54
 #[tokio::test]
-async fn hostile_entries() {
+async fn hostile_entries_are_confined_or_rejected() {
     let a = || file("configs/a.yaml", "a");
     for (entries, expected) in [
         (
@@ -92,13 +92,13 @@ async fn hostile_entries() {
 }
 
 #[tokio::test]
-async fn broken_archives() {
+async fn broken_archive_is_a_terminal_error() {
     let tar = tar(&[file("configs/x", &"x".repeat(2000))]);
     let mut checksum = tar.clone();
     checksum[0] ^= 1;
     let gzip = tar_layer(&[file("configs/x", "x")]).blob;
     let twice = Layer::from_tar(&gzip).unwrap().blob.to_vec();
-    // A header outside the folder that promises 8 EiB.
+    // A header outside the folder that claims 8 EiB.
     let mut huge = tar::Header::new_gnu();
     huge.set_path("bin/x").unwrap();
     huge.set_size(u64::MAX >> 1);
@@ -136,7 +136,7 @@ async fn broken_archives() {
 }
 
 #[tokio::test]
-async fn a_size_that_is_only_promised_is_refused_at_once() {
+async fn claimed_size_over_limit_is_rejected_at_once() {
     let setting = Setting::new().await;
     let mut header = tar::Header::new_gnu();
     header.set_path("configs/x").unwrap();
@@ -151,7 +151,7 @@ async fn a_size_that_is_only_promised_is_refused_at_once() {
 
 // Case operations-a54
 #[tokio::test]
-async fn limits_hold() {
+async fn each_limit_rejects_larger_image() {
     let limits = Limits {
         layers: 2,
         blob_bytes: 100_000,
@@ -178,7 +178,7 @@ async fn limits_hold() {
         .into_iter()
         .chain((0..3).map(|n| link(&format!("configs/l{n}"), "a")))
         .collect();
-    // What a layer replaces or hides is no part of the tree.
+    // Replaced or hidden content does not count against the tree limits.
     let long = format!("configs/{}", text(30));
     let hidden = [file(&format!("configs/.wh.{}", text(30)), "")];
     let setting = Setting::with(|config| config.limits = Limits { layers: 9, ..limits.clone() }).await;
@@ -197,9 +197,9 @@ async fn limits_hold() {
         ),
         (vec![tar_layer(&links)], "kept-bytes: 4000 > 3000"),
         (vec![tar_layer(&many)], "files: 9 > 8"),
-        // Each has cost a file of its own, though only the last one stays.
+        // Each was stored as a file, although only the last one remains.
         (vec![tar_layer(&vec![file("configs/same", ""); 9])], "files: 9 > 8"),
-        // With the implied folder.
+        // Including the implied folder.
         (vec![tar_layer(&folders)], "files: 9 > 8"),
         (vec![tar_layer(&[link("configs/l", &text(41))])], "path-bytes: 41 > 40"),
         (vec![tar_layer(&[file("configs/a/b/c/d", "")])], "path-depth: 5 > 4"),
@@ -213,7 +213,7 @@ async fn limits_hold() {
             "tree-path-bytes: 157 > 150",
         ),
         (vec![stored(&window(21, &tar(&[file("configs/x", "")])))], "zstd-window: 1048577 > 1048576"),
-        // The first frame is fine, the second one is not.
+        // The first frame is within the limit, the second one is not.
         (
             vec![stored(
                 &[window(20, &tar(&[file("configs/x", "")])[..512]), window(27, &[0; 512])].concat(),
@@ -233,7 +233,7 @@ async fn limits_hold() {
 }
 
 #[tokio::test]
-async fn bombs_are_defused() {
+async fn decompression_bombs_and_long_names_are_rejected() {
     // 128 MiB of zeros in 128 KiB of gzip, outside the folder.
     let size = 128 << 20;
     let mut header = tar::Header::new_gnu();
@@ -247,12 +247,12 @@ async fn bombs_are_defused() {
     let error = setting.pull_layers(&[stored(&gzip.finish().unwrap())]).await.unwrap_err();
     assert!(error.starts_with("error applying image: image exceeds limit ratio: "), "{error}");
 
-    // A name of half a million folders, none of them wanted.
+    // A name of half a million unwanted folders.
     let long = [Entry { content: b"a/".repeat(500_000), ..entry("././@LongLink", b'L', "") }, file("a", "")];
     let error = setting.pull_layers(&[tar_layer(&long)]).await.unwrap_err();
     assert_eq!(error, "error applying image: image exceeds limit path-bytes: 999999 > 4096");
 
-    // Long names are read into memory by the archive reader, so they have a limit of their own.
+    // The archive reader keeps long names in memory, so they have a separate limit.
     let mut long_name = tar(&[Entry { content: vec![b'x'; 3 << 20], ..entry("././@LongLink", b'L', "") }]);
     long_name.truncate(long_name.len() - 1024);
     let error = setting.pull_layers(&[stored(&long_name)]).await.unwrap_err();

@@ -1,10 +1,10 @@
-//! Bundle images that mean harm: nothing of them reaches anything but the memory that [`Limits::BUNDLE`] allows.
+//! Hostile bundle images. Their content stays in memory, within [`Limits::BUNDLE`].
 
 use crate::setting::*;
 use olm_image::Layer;
 use olm_oci::{BUNDLE_FOLDERS, Limits};
 
-/// Pulls the bundle of these layers; a file is `path=content`.
+/// Pulls a bundle with these layers. Returns each file as `path=content`.
 async fn pull(layers: &[Layer]) -> Result<Vec<String>, String> {
     let setting = Setting::with(|config| config.limits = Limits::BUNDLE).await;
     setting.registry.add_image("a/bundle", "v1", &image(layers, "unused"));
@@ -19,7 +19,7 @@ fn csv() -> Entry {
     file("manifests/csv.yaml", "csv")
 }
 
-/// An entry whose name is no text.
+/// Layer with an entry whose name is not UTF-8.
 fn unnamed(bytes: &[u8]) -> Layer {
     let mut header = tar::Header::new_ustar();
     header.as_mut_bytes()[..bytes.len()].copy_from_slice(bytes);
@@ -29,7 +29,7 @@ fn unnamed(bytes: &[u8]) -> Layer {
 }
 
 #[tokio::test]
-async fn folders_that_are_links() {
+async fn links_are_accepted_only_to_files_of_the_bundle() {
     for (entries, expected) in [
         (&[file("other/a.yaml", "a"), link("manifests", "other")][..], Err("link manifests to \"other\"")),
         (&[link("manifests", "/etc"), csv()], Err("link manifests to \"/etc\"")),
@@ -40,7 +40,7 @@ async fn folders_that_are_links() {
             Err("link manifests to \"metadata\""),
         ),
         (&[csv(), link("metadata", "manifests")], Err("link metadata to \"manifests\"")),
-        // Later entries decide what stands there.
+        // Later entries replace earlier ones.
         (&[csv(), link("manifests", "/etc"), csv()], Err("link manifests to \"/etc\"")),
         (
             &[csv(), link("manifests/loop.yaml", "loop.yaml")],
@@ -69,12 +69,12 @@ async fn folders_that_are_links() {
 }
 
 #[tokio::test]
-async fn what_is_no_file() {
+async fn devices_and_fifos_are_rejected() {
     for (kind, name) in [(b'3', "character device"), (b'4', "block device"), (b'6', "FIFO")] {
         let error = pull(&[tar_layer(&[csv(), entry("manifests/x", kind, "")])]).await.unwrap_err();
         assert!(error.contains(&format!("entry \"manifests/x\" is a {name}")), "{error}");
     }
-    // The same beside the bundle is nobody's business.
+    // Outside the bundle folders such entries are ignored.
     let elsewhere = tar_layer(&[csv(), entry("dev/x", b'3', ""), entry("run/x", b'6', "")]);
     assert_eq!(pull(&[elsewhere]).await.unwrap(), ["manifests/csv.yaml=csv"]);
     let hard_links = tar_layer(&[csv(), hard_link("manifests/h.yaml", "manifests/csv.yaml")]);
@@ -83,7 +83,7 @@ async fn what_is_no_file() {
 }
 
 #[tokio::test]
-async fn whiteouts_take_away_what_was_below() {
+async fn whiteouts_hide_files_of_lower_layers() {
     let lower = || tar_layer(&[csv(), file("manifests/old.yaml", "old"), file("metadata/a.yaml", "a")]);
     for (upper, expected) in [
         (&[file("manifests/.wh.old.yaml", "")][..], &["manifests/csv.yaml=csv", "metadata/a.yaml=a"][..]),
@@ -99,31 +99,31 @@ async fn whiteouts_take_away_what_was_below() {
 }
 
 #[tokio::test]
-async fn names_that_are_no_text_or_odd() {
+async fn file_names_must_be_utf8_within_the_bundle() {
     let error = pull(&[unnamed(b"manifests/\xff\xfe.yaml")]).await.unwrap_err();
     assert!(error.ends_with("names must be UTF-8"), "{error}");
     assert_eq!(pull(&[unnamed(b"bin/\xff\xfe")]).await.unwrap(), [""; 0]);
     let odd = "manifests/\u{1b}[2J\u{7}\n.yaml";
     assert_eq!(pull(&[tar_layer(&[file(odd, "x")])]).await.unwrap(), [format!("{odd}=x")]);
-    // `..` means nothing outside the tree.
+    // `..` cannot leave the tree.
     let climbing = tar_layer(&[csv(), file("manifests/../../../etc/passwd", "root")]);
     assert_eq!(pull(&[climbing]).await.unwrap(), ["manifests/csv.yaml=csv"]);
 }
 
 #[tokio::test]
-async fn a_bundle_has_its_limits() {
+async fn bundle_over_a_limit_is_rejected() {
     let many: Vec<Entry> = (0..100_000).map(|n| file(&format!("manifests/{n}.yaml"), "")).collect();
     let large =
         |name: &str, mebibytes: usize| file(&format!("manifests/{name}"), &"x".repeat(mebibytes << 20));
     for (layers, expected) in [
         (vec![tar_layer(&many)], "files: 20001 > 20000"),
         (vec![tar_layer(&[large("a", 33)])], "file-bytes: 34603008 > 33554432"),
-        // Each layer by itself would do.
+        // Each single layer is within the limit.
         (
             vec![tar_layer(&[large("a", 30)]), tar_layer(&[large("b", 30)]), tar_layer(&[large("c", 30)])],
             "kept-bytes: 94371840 > 67108864",
         ),
-        // What later layers replace has been kept as well.
+        // Replaced content counts against the limit too.
         (vec![tar_layer(&[large("a", 30)]); 3], "kept-bytes: 94371840 > 67108864"),
         (vec![tar_layer(&[]); 129], "layers: 129 > 128"),
     ] {

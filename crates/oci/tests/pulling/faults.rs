@@ -1,4 +1,4 @@
-//! Registries that fail, and manifests that cannot be used.
+//! Failing registries and unusable manifests.
 
 use std::io::Write;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use olm_oci::{CanonicalRef, Class, Reference};
 const HANG: Duration = Duration::from_millis(200);
 
 #[tokio::test]
-async fn messages_name_registry_and_cause() {
+async fn registry_error_names_registry_and_cause() {
     let setting = Setting::new().await;
     setting.registry.add_image("a/cat", "v1", &catalog());
     let host = setting.registry.host();
@@ -53,7 +53,7 @@ async fn messages_name_registry_and_cause() {
         );
         let error = setting.try_resolve(&format!("a/cat:{tag}")).await.unwrap_err();
         assert_eq!((error.to_string(), error.class()), (source(&expected), Class::Retry));
-        // Use up what is left of the fault.
+        // Consume the remaining faults.
         while setting.try_resolve("a/cat:v1").await.is_err() {}
     }
 
@@ -80,7 +80,7 @@ async fn messages_name_registry_and_cause() {
 }
 
 #[tokio::test]
-async fn no_registry_at_all() {
+async fn unreachable_or_plain_server_is_reported_like_go() {
     let setting = Setting::new().await;
     let Setting { registry, puller, .. } = &setting;
     // A port that was free a moment ago.
@@ -110,7 +110,7 @@ async fn no_registry_at_all() {
 }
 
 #[tokio::test]
-async fn a_busy_registry_is_asked_again() {
+async fn busy_registry_is_retried_until_limit_or_deadline() {
     let setting = Setting::new().await;
     setting.registry.add_image("a/cat", "v1", &catalog());
     let busy = || Fault::Status(429, vec![("retry-after", "0".to_owned())], "slow down".to_owned());
@@ -120,13 +120,13 @@ async fn a_busy_registry_is_asked_again() {
     setting.registry.add_fault("/manifests/", 5, busy());
     let error = setting.try_resolve("a/cat:v1").await.unwrap_err().to_string();
     let host = setting.registry.host();
-    // HEAD has no body.
+    // A HEAD response has no body.
     assert_eq!(
         error,
         format!("error creating image source: reading manifest v1 in {host}/a/cat: StatusCode: 429, \"\"")
     );
 
-    // A wait that would end after the deadline is not begun.
+    // No delay starts that would end after the deadline.
     setting.registry.add_fault(
         "/manifests/",
         1,
@@ -137,7 +137,7 @@ async fn a_busy_registry_is_asked_again() {
 }
 
 #[tokio::test]
-async fn a_manifest_without_digest_header_is_read() {
+async fn tag_without_digest_header_resolves_by_manifest() {
     let setting = Setting::new().await;
     let digest = setting.registry.add_image("a/cat", "v1", &catalog());
     setting.registry.add_fault("HEAD", 1, Fault::NoDigestHeader);
@@ -147,9 +147,9 @@ async fn a_manifest_without_digest_header_is_read() {
 }
 
 #[tokio::test]
-async fn a_broken_stream_goes_on_where_it_broke() {
+async fn broken_blob_stream_resumes_at_its_offset() {
     let setting = Setting::new().await;
-    // Text that does not compress away: several chunks on the wire.
+    // Incompressible text: several chunks on the wire.
     let text: String =
         (0..200_000_u64).map(|n| (n.wrapping_mul(n).wrapping_mul(2_654_435_761) % 10).to_string()).collect();
     let layer = tar_layer(&[file("configs/x", &text)]);
@@ -158,7 +158,7 @@ async fn a_broken_stream_goes_on_where_it_broke() {
     for (cut, ranges) in [(0, true), (1, true), (length / 2, true), (length - 1, true), (length / 2, false)] {
         setting.registry.add_fault(&blob, 1, Fault::Cut(cut));
         if !ranges {
-            // Such a registry sends everything again.
+            // A registry without range support sends everything again.
             setting.registry.add_fault(&blob, 1, Fault::Whole);
         }
         setting.pull_layers(std::slice::from_ref(&layer)).await.unwrap();
@@ -167,11 +167,11 @@ async fn a_broken_stream_goes_on_where_it_broke() {
         let requests = setting.registry.take_requests();
         assert_eq!(requests.iter().filter(|request| **request == blob).count(), 2);
     }
-    // All bytes came, only the end of the answer did not.
+    // All bytes arrived, only the end of the response is missing.
     setting.registry.add_fault(&blob, 1, Fault::Cut(length));
     setting.pull_layers(std::slice::from_ref(&layer)).await.unwrap();
     olm_oci::remove_folder(&setting.destination()).unwrap();
-    // Without progress there is an end to patience.
+    // Attempts without progress are limited.
     setting.registry.add_fault(&blob, 5, Fault::Cut(0));
     let error = setting.pull_layers(std::slice::from_ref(&layer)).await.unwrap_err();
     assert!(error.contains(&format!("reading blob {}", olm_image::digest_of(&layer.blob))), "{error}");
@@ -179,7 +179,7 @@ async fn a_broken_stream_goes_on_where_it_broke() {
 }
 
 #[tokio::test]
-async fn wrong_bytes_are_noticed_and_may_be_right_next_time() {
+async fn digest_mismatch_is_retryable() {
     let setting = Setting::new().await;
     let layer = tar_layer(&[file("configs/x", "content")]);
     let digest = olm_image::digest_of(&layer.blob);
@@ -211,7 +211,7 @@ async fn wrong_bytes_are_noticed_and_may_be_right_next_time() {
 }
 
 #[tokio::test]
-async fn endless_answers_end() {
+async fn endless_response_is_cut_off() {
     let setting = Setting::new().await;
     let layer = tar_layer(&[file("configs/x", "content")]);
     let (digest, length) = (olm_image::digest_of(&layer.blob), layer.blob.len());
@@ -230,7 +230,7 @@ async fn endless_answers_end() {
 }
 
 #[tokio::test]
-async fn silence_has_a_deadline() {
+async fn hanging_request_times_out() {
     let setting = Setting::with(|config| {
         config.read_timeout = HANG;
         config.retry.attempts = 1;
@@ -259,9 +259,9 @@ async fn silence_has_a_deadline() {
     }
 }
 
-/// A registry that hangs holds up its own pulls and nobody else's.
+/// A hanging registry delays only its own pulls.
 #[tokio::test]
-async fn a_slow_registry_does_not_take_every_place() {
+async fn hanging_registry_does_not_block_other_registries() {
     let setting = Setting::with(|config| {
         config.concurrency = 2;
         config.concurrency_per_registry = 1;
@@ -286,9 +286,9 @@ async fn a_slow_registry_does_not_take_every_place() {
     }
 }
 
-/// Requests without an answer give their turns back, also those for blobs.
+/// Requests without a response release their permits, including those for blobs.
 #[tokio::test]
-async fn silent_registries_keep_no_turn() {
+async fn hanging_blob_requests_release_permits() {
     let setting = Setting::with(|config| {
         config.concurrency = 2;
         config.concurrency_per_registry = 1;
@@ -324,9 +324,9 @@ async fn silent_registries_keep_no_turn() {
     }
 }
 
-/// A registry that answers for some images only: those are neither resolved nor pulled last.
+/// The registry responds for some images only. Those must be neither resolved nor pulled last.
 #[tokio::test]
-async fn images_without_answer_hold_up_no_other_one_of_their_registry() {
+async fn hanging_images_do_not_block_others_of_same_registry() {
     let setting = Setting::new().await;
     setting.registry.add_fault("/v2/a/silent/", usize::MAX, Fault::Hang);
     let digest = setting.registry.add_image("a/cat", "v1", &catalog());
@@ -344,7 +344,7 @@ async fn images_without_answer_hold_up_no_other_one_of_their_registry() {
 }
 
 #[tokio::test]
-async fn manifests_of_other_kinds_are_named() {
+async fn unsupported_or_invalid_manifest_is_named() {
     let setting = Setting::new().await;
     let add = |text: String| setting.registry.add_manifest("a/cat", "v1", "", text.into());
     let digest = format!("sha256:{}", "0".repeat(64));

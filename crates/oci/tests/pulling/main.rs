@@ -1,4 +1,4 @@
-//! Resolving and pulling against a registry in this process, over TLS, with faults on demand.
+//! Tests of resolving and pulling against an in-process TLS registry with fault injection.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed step of a test ends it")]
 
 mod archives;

@@ -1,4 +1,4 @@
-//! Tokens, redirects, proxies and certificates: what happens between a pull and its registry.
+//! Tokens, redirects, proxies and certificates between a pull and its registry.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use crate::setting::*;
 use olm_image::registry::{Access, Fault, Registry, Seen};
 use olm_oci::{Class, Config, CredentialSource, Credentials, Limits, Places, Proxies, Puller};
 
-/// A registry that wants tokens, with the login in place.
+/// Registry that requires tokens, with a configured login.
 async fn with_tokens() -> Setting {
     let setting = Setting::new().await;
     setting.registry.add_image("a/cat", "v1", &catalog());
@@ -26,7 +26,7 @@ fn unauthorized(host: &str, further: &str) -> Fault {
 }
 
 #[tokio::test]
-async fn a_refusal_in_the_middle_of_a_pull_is_answered_once() {
+async fn unauthorized_blob_request_is_authorized_once_more() {
     let setting = with_tokens().await;
     let host = setting.registry.host();
     let canonical = setting.resolve("a/cat:v1").await;
@@ -44,7 +44,7 @@ async fn a_refusal_in_the_middle_of_a_pull_is_answered_once() {
 }
 
 #[tokio::test]
-async fn a_token_that_allows_too_little_is_exchanged_once() {
+async fn insufficient_scope_requests_wider_token_once() {
     let setting = with_tokens().await;
     let host = setting.registry.host();
     let challenge = ",scope=\"repository:base/layers:pull\",error=\"insufficient_scope\"";
@@ -63,7 +63,7 @@ async fn a_token_that_allows_too_little_is_exchanged_once() {
 }
 
 #[tokio::test]
-async fn default_credentials_count_while_there_are_none_of_our_own() {
+async fn default_credentials_are_used_without_own_file() {
     let folder = tempfile::TempDir::new().unwrap();
     let files = ["first.json", "second.json"].map(|name| folder.path().join(name));
     let setting =
@@ -84,7 +84,7 @@ async fn default_credentials_count_while_there_are_none_of_our_own() {
 }
 
 #[tokio::test]
-async fn published_credentials_are_used_by_the_next_request() {
+async fn updated_credentials_apply_to_next_request() {
     let (publish, published) = tokio::sync::watch::channel(Credentials::default());
     let setting = Setting::with(|config| config.credentials = CredentialSource::Memory(published)).await;
     setting.registry.add_image("a/cat", "v1", &catalog());
@@ -101,7 +101,7 @@ async fn published_credentials_are_used_by_the_next_request() {
 
 // Case operations-a56
 #[tokio::test]
-async fn a_redirect_takes_no_authorization_along() {
+async fn redirect_to_other_host_drops_authorization() {
     let setting = with_tokens().await;
     let storage = Registry::start().await.unwrap();
     setting.trust(&storage);
@@ -122,7 +122,7 @@ async fn a_redirect_takes_no_authorization_along() {
     assert_eq!(seen.len(), 2);
     assert!(seen.iter().all(|seen| seen.authorization.is_none()), "{seen:?}");
 
-    // Not along a redirect that stays at the storage either.
+    // Nor at a redirect within the storage server.
     let blob = olm_image::digest_of(catalog().blobs().next().unwrap());
     let to = vec![("location", format!("/v2/x/blobs/{blob}?once=more"))];
     storage.add_fault(&format!("blobs/{blob}"), 1, Fault::Status(307, to, String::new()));
@@ -132,7 +132,7 @@ async fn a_redirect_takes_no_authorization_along() {
     assert_eq!(seen.len(), 3);
     assert!(seen.iter().all(|seen| seen.authorization.is_none()), "{seen:?}");
 
-    // What the storage asks for is not answered, and what it says is not shown.
+    // Challenges of the storage server are ignored, and its error text is hidden.
     let body = "<Error><StringToSign>s3cret</StringToSign></Error>".to_owned();
     storage.add_fault("", 1, Fault::Status(403, Vec::new(), body));
     let error = setting.pull_to("second", &canonical).await.unwrap_err().to_string();
@@ -148,9 +148,9 @@ async fn a_redirect_takes_no_authorization_along() {
     assert!(!error.contains("s3cret") && !error.contains("signature"), "{error}");
 }
 
-/// The form holds the identity token, so it goes nowhere else.
+/// The form holds the identity token, so it must not reach another server.
 #[tokio::test]
-async fn a_token_request_with_a_secret_in_it_is_not_redirected() {
+async fn token_request_with_secret_is_not_redirected() {
     let setting = with_tokens().await;
     let host = setting.registry.host();
     setting.write_auth(&format!(r#"{{"auths":{{"{host}":{{"identitytoken":"s3cret"}}}}}}"#));
@@ -164,7 +164,7 @@ async fn a_token_request_with_a_secret_in_it_is_not_redirected() {
 }
 
 #[tokio::test]
-async fn redirects_end() {
+async fn redirects_are_limited_to_ten() {
     let setting = with_tokens().await;
     let canonical = setting.resolve("a/cat:v1").await;
     let to = vec![("location", "?more".to_owned())];
@@ -177,7 +177,7 @@ async fn redirects_end() {
 }
 
 #[tokio::test]
-async fn a_redirect_to_plain_http_is_not_followed() {
+async fn redirect_to_plain_http_is_not_followed() {
     let setting = with_tokens().await;
     let canonical = setting.resolve("a/cat:v1").await;
     let plain = Registry::start_plain().await.unwrap();
@@ -190,7 +190,7 @@ async fn a_redirect_to_plain_http_is_not_followed() {
 
 // Case operations-a55
 #[tokio::test]
-async fn denied_networks_are_not_connected_to() {
+async fn denied_networks_receive_no_connection() {
     let denied = |cidrs: &str| {
         let cidrs = cidrs.parse().unwrap();
         Setting::with(move |config| config.denied = cidrs)
@@ -202,7 +202,7 @@ async fn denied_networks_are_not_connected_to() {
     assert!(error.ends_with(guard), "{error}");
     assert_eq!(setting.registry.take_requests(), [""; 0]);
 
-    // Nor is it where a name, or a registry that may be asked, leads there.
+    // The same for a host name, and for a redirect from an allowed registry.
     let host = setting.registry.host().replace("127.0.0.1", "localhost");
     let reference = format!("{host}/a/cat:v1").parse().unwrap();
     let error = setting.puller.resolve(&reference).await.unwrap_err().to_string();
@@ -221,7 +221,7 @@ async fn denied_networks_are_not_connected_to() {
     );
 }
 
-/// A proxy that leads every tunnel to `target`, and the requests that it saw.
+/// Starts a proxy that connects every tunnel to `target`. Returns its address and the requests it received.
 async fn proxy(target: SocketAddr, answer: &'static str) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -248,7 +248,7 @@ async fn proxy(target: SocketAddr, answer: &'static str) -> (SocketAddr, Arc<Mut
 }
 
 #[tokio::test]
-async fn registries_are_reached_through_a_proxy() {
+async fn registry_is_reached_through_proxy() {
     let registry = Registry::start().await.unwrap();
     registry.add_image("a/cat", "v1", &catalog());
     let target = registry.host().parse().unwrap();
@@ -293,7 +293,7 @@ async fn registries_are_reached_through_a_proxy() {
 
 // docs/design/operations.md#proxies
 #[tokio::test]
-async fn other_clients_choose_proxies_alike() {
+async fn other_clients_use_same_proxy_choice() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let proxies =
@@ -310,9 +310,9 @@ async fn other_clients_choose_proxies_alike() {
     assert!(exempt.starts_with("dial tcp: lookup catalogd.exempt.test: "), "{exempt}");
 }
 
-/// A registry's certificate in the CA folder is trusted, whether it is a CA or not.
+/// A registry certificate in the CA folder is trusted, whether it is a CA or not.
 #[tokio::test]
-async fn a_certificate_that_signed_itself_is_trusted_by_itself() {
+async fn self_signed_certificate_in_ca_folder_is_trusted() {
     for is_ca in [true, false] {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let mut certificate = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
@@ -328,7 +328,7 @@ async fn a_certificate_that_signed_itself_is_trusted_by_itself() {
         registry.add_image("a/cat", "v1", &catalog());
         let reference = format!("{}/a/cat:v1", registry.host()).parse().unwrap();
         setting.puller.resolve(&reference).await.unwrap();
-        // It is no CA for others, and not for other names.
+        // It is not trusted for other certificates or other names.
         let port = registry.host().rsplit_once(':').unwrap().1.to_owned();
         let error = setting.puller.resolve(&format!("localhost:{port}/a/cat:v1").parse().unwrap()).await;
         let error = error.unwrap_err().to_string();
@@ -336,9 +336,9 @@ async fn a_certificate_that_signed_itself_is_trusted_by_itself() {
     }
 }
 
-/// As a registry shows it whose certificate was requested as a CA's: no subject, and signed by the CA of the folder.
+/// A server certificate that was requested as a CA certificate: without subject, signed by the CA of the folder.
 #[tokio::test]
-async fn a_server_may_show_the_certificate_of_a_ca() {
+async fn server_certificate_may_be_ca_certificate() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let authority = || rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let (mut ca, ca_key) =
@@ -370,7 +370,7 @@ async fn a_server_may_show_the_certificate_of_a_ca() {
 
 const REFERENCE: &str = "OLM_TEST_REFERENCE";
 
-/// `SSL_CERT_FILE` and `SSL_CERT_DIR` count; tried in a process of its own, since the environment is the process's.
+/// `SSL_CERT_FILE` and `SSL_CERT_DIR` are used. Runs in a child process, since the environment is per process.
 #[tokio::test]
 async fn system_roots_follow_the_environment() {
     if let Ok(reference) = std::env::var(REFERENCE) {

@@ -4,7 +4,7 @@ use crate::setting::*;
 use olm_image::registry::{Access, Fault, Registry};
 use olm_oci::{Class, Places};
 
-/// `registry` under the name `r.test/team`, after `mirrors`.
+/// Configuration with `registry` as the location of `r.test/team`, after `mirrors`.
 fn config(registry: &Registry, mirrors: &[&str]) -> String {
     let mirrors = mirrors.iter().map(|mirror| format!("[[registry.mirror]]\nlocation = \"{mirror}\"\n"));
     format!(
@@ -14,7 +14,7 @@ fn config(registry: &Registry, mirrors: &[&str]) -> String {
     )
 }
 
-/// An address where nobody listens.
+/// Address without a listener.
 fn nowhere() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
@@ -22,7 +22,7 @@ fn nowhere() -> String {
 
 // Case catalogd-27
 #[tokio::test]
-async fn a_mirror_gives_the_content_and_not_the_name() {
+async fn mirror_serves_content_under_original_name() {
     let setting = Setting::new().await;
     let mirror = Registry::start().await.unwrap();
     setting.trust(&mirror);
@@ -40,7 +40,7 @@ async fn a_mirror_gives_the_content_and_not_the_name() {
 }
 
 #[tokio::test]
-async fn sources_are_tried_in_order() {
+async fn sources_are_tried_in_order_and_failures_listed() {
     let setting = Setting::new().await;
     let mirror = Registry::start().await.unwrap();
     setting.trust(&mirror);
@@ -53,7 +53,7 @@ async fn sources_are_tried_in_order() {
     assert_eq!(mirror.take_requests()[..2], ["GET /v2/", "HEAD /v2/cat/manifests/v1"]);
     setting.pull(&canonical).await.unwrap();
 
-    // One attempt is enough for a mirror, and what it serves must be right.
+    // A mirror has one attempt, and its content is verified.
     mirror.add_image("cat", "v1", &catalog());
     mirror.add_fault("GET /v2/cat/manifests/", 1, Fault::Corrupt);
     let _ = mirror.take_requests();
@@ -77,9 +77,9 @@ async fn sources_are_tried_in_order() {
     assert_eq!(error.class(), Class::Retry);
 }
 
-/// A mirror that hangs leaves time for the original.
+/// A hanging mirror leaves time for the original.
 #[tokio::test]
-async fn a_hanging_mirror_has_its_share_of_the_time() {
+async fn hanging_mirror_uses_only_its_share_of_time() {
     let setting =
         Setting::with(|config| config.resolve_timeout = std::time::Duration::from_millis(1500)).await;
     let mirror = Registry::start().await.unwrap();
@@ -93,7 +93,7 @@ async fn a_hanging_mirror_has_its_share_of_the_time() {
 
 // docs/design/images.md#pull-errors
 #[tokio::test]
-async fn a_blocked_registry_gets_no_request() {
+async fn blocked_registry_receives_no_request() {
     let setting = Setting::new().await;
     let digest = setting.registry.add_image("a/cat", "v1", &catalog());
     let host = setting.registry.host();
@@ -110,14 +110,14 @@ async fn a_blocked_registry_gets_no_request() {
     );
     assert_eq!(setting.registry.take_requests(), [""; 0]);
 
-    // A change counts at once.
+    // A change takes effect at once.
     setting.write_registries("");
     setting.pull(&pinned).await.unwrap();
 }
 
 // docs/design/images.md#pull-errors
 #[tokio::test]
-async fn a_broken_configuration_fails_pulls_until_it_is_mended() {
+async fn broken_configuration_fails_pulls_until_fixed() {
     let setting = Setting::new().await;
     setting.registry.add_image("a/cat", "v1", &catalog());
     let file = setting.registries_conf();
@@ -140,7 +140,7 @@ async fn a_broken_configuration_fails_pulls_until_it_is_mended() {
 }
 
 #[tokio::test]
-async fn insecure_registries_may_be_plain_or_show_any_certificate() {
+async fn insecure_registry_may_use_http_or_any_certificate() {
     let setting = Setting::new().await;
     let plain = Registry::start_plain().await.unwrap();
     let untrusted = Registry::start().await.unwrap();
@@ -163,9 +163,9 @@ async fn insecure_registries_may_be_plain_or_show_any_certificate() {
     }
 }
 
-/// Without a CA folder each registry has its own.
+/// Without a CA folder each registry has its own certificates.
 #[tokio::test]
-async fn certificates_of_one_registry_are_not_for_others() {
+async fn certificates_of_one_registry_do_not_apply_to_others() {
     let folder = tempfile::TempDir::new().unwrap();
     let certs = folder.path().join("certs.d");
     let registries_conf = folder.path().join("registries.conf");

@@ -1,4 +1,4 @@
-//! A registry, a puller that trusts it, and images made entry by entry.
+//! Test fixture: a registry, a puller that trusts it, and images built from single entries.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ impl Setting {
         std::fs::write(self.registries_conf(), text).unwrap();
     }
 
-    /// Lets the puller trust another registry too.
+    /// Makes the puller trust another registry too.
     pub(crate) fn trust(&self, registry: &Registry) {
         std::fs::write(self.cas_dir().join(registry.host()), registry.ca_pem()).unwrap();
     }
@@ -92,13 +92,13 @@ impl Setting {
         self.puller.pull_folder(image, catalog_folder, &destination).await.map(|(folder, _)| folder)
     }
 
-    /// Stores an image of `layers` with content in `configs` and pulls it by tag; the error's text.
+    /// Stores an image of `layers` with content in `configs` and pulls it by tag. Fails with the text of the error.
     pub(crate) async fn pull_layers(&self, layers: &[Layer]) -> Result<PulledFolder, String> {
         self.registry.add_image("a/cat", "v1", &image(layers, "/configs"));
         self.pull(&self.resolve("a/cat:v1").await).await.map_err(|error| error.to_string())
     }
 
-    /// What is in the folder of destinations: nothing else may remain there.
+    /// Names in the folder of destinations, where nothing else may remain.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let listing = std::fs::read_dir(self.folder.path().join("work")).unwrap();
         let mut names: Vec<_> =
@@ -107,7 +107,7 @@ impl Setting {
         names
     }
 
-    /// `path=content` of each pulled file and `path/` of each empty folder, in order.
+    /// `path=content` of each pulled file and `path/` of each empty folder, sorted.
     pub(crate) fn listing(&self) -> Vec<String> {
         let root = self.destination();
         let mut lines = Vec::new();
@@ -143,7 +143,7 @@ fn list(root: &Path, folder: &Path, lines: &mut Vec<String>) {
     }
 }
 
-/// An entry of an archive, as hostile as wanted.
+/// Archive entry with arbitrary content.
 #[derive(Clone)]
 pub(crate) struct Entry {
     pub(crate) name: String,
@@ -172,7 +172,7 @@ pub(crate) fn hard_link(name: &str, target: &str) -> Entry {
     entry(name, b'1', target)
 }
 
-/// A tar with names and targets exactly as given.
+/// Tar with names and targets exactly as given.
 pub(crate) fn tar(entries: &[Entry]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for entry in entries {
@@ -196,7 +196,7 @@ pub(crate) fn tar_layer(entries: &[Entry]) -> Layer {
     Layer::from_tar(&tar(entries)).unwrap()
 }
 
-/// A layer of these bytes, not compressed again.
+/// Layer with these bytes, not compressed again.
 pub(crate) fn stored(blob: &[u8]) -> Layer {
     Layer { blob: blob.to_vec().into(), diff_id: olm_image::digest_of(blob) }
 }

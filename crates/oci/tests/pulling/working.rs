@@ -1,4 +1,4 @@
-//! Resolving and pulling against a registry that works.
+//! Resolving and pulling against a healthy registry.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -9,7 +9,7 @@ use olm_oci::{BUNDLE_FOLDERS, CanonicalRef, Class, Platform, catalog_folder, rem
 
 // Case catalogd-19
 #[tokio::test]
-async fn only_the_labelled_folder_reaches_the_disk() {
+async fn only_labeled_folder_is_written_to_disk() {
     let setting = Setting::new().await;
     let layer = tar_layer(&[
         file("configs/a/index.yaml", "schema: a"),
@@ -38,7 +38,7 @@ async fn only_the_labelled_folder_reaches_the_disk() {
 
 // Cases catalogd-20, catalogd-21
 #[tokio::test]
-async fn resolving_costs_two_requests_and_a_digest_none() {
+async fn resolving_tag_costs_two_requests_and_digest_none() {
     let setting = Setting::new().await;
     let digest = setting.registry.add_image("a/cat", "v1", &catalog());
     let canonical = setting.resolve("a/cat:v1").await;
@@ -53,7 +53,7 @@ async fn resolving_costs_two_requests_and_a_digest_none() {
 
 // Cases catalogd-22, catalogd-23
 #[tokio::test]
-async fn an_index_keeps_its_digest_and_gives_our_platform() {
+async fn index_resolves_to_its_digest_and_pulls_own_platform() {
     let setting = Setting::new().await;
     let wanted = setting.registry.add_image("a/cat", "wanted", &catalog());
     let other = setting.registry.add_image("a/cat", "other", &image(&[], "/other"));
@@ -91,7 +91,7 @@ async fn an_index_keeps_its_digest_and_gives_our_platform() {
 
 // Case catalogd-24
 #[tokio::test]
-async fn a_missing_label_is_final_for_digests_only() {
+async fn missing_label_is_terminal_for_digests_only() {
     let setting = Setting::new().await;
     let unlabelled = Image::new(Vec::new(), &Default::default(), &Runtime::default()).unwrap();
     let digest = setting.registry.add_image("a/cat", "v1", &unlabelled);
@@ -107,9 +107,9 @@ async fn a_missing_label_is_final_for_digests_only() {
     );
 }
 
-// Case catalogd-28; every file of the folder counts, also one that comes later
+// Case catalogd-28. All files of the folder are used, including new ones.
 #[tokio::test]
-async fn certificates_come_from_the_folder_as_it_is_now() {
+async fn ca_folder_is_reread_for_each_request() {
     let setting = Setting::new().await;
     setting.registry.add_image("a/cat", "v1", &catalog());
     std::fs::remove_dir_all(setting.cas_dir()).unwrap();
@@ -123,7 +123,7 @@ async fn certificates_come_from_the_folder_as_it_is_now() {
              Get \"https://{host}/v2/\": tls: failed to verify certificate: x509: certificate signed by unknown authority"
         )
     );
-    // As a ConfigMap is mounted: links to a hidden folder, and other files beside.
+    // Layout of a mounted ConfigMap: links to a hidden folder, and unrelated files.
     let mounted = setting.cas_dir().join("..data");
     std::fs::create_dir(&mounted).unwrap();
     std::fs::write(setting.cas_dir().join("README"), "no certificate here").unwrap();
@@ -139,7 +139,7 @@ async fn certificates_come_from_the_folder_as_it_is_now() {
 
 // Case catalogd-29
 #[tokio::test]
-async fn credentials_count_from_when_they_are_there() {
+async fn credentials_apply_once_file_exists() {
     for access in [
         Access::Basic("user".to_owned(), "secret".to_owned()),
         Access::Bearer(Some(("user".to_owned(), "secret".to_owned()))),
@@ -172,7 +172,7 @@ async fn anonymous_tokens_are_fetched() {
 }
 
 #[tokio::test]
-async fn an_identity_token_is_exchanged() {
+async fn identity_token_is_exchanged() {
     let setting = Setting::new().await;
     setting.registry.add_image("a/cat", "v1", &catalog());
     setting.registry.set_access(Access::Bearer(None));
@@ -185,7 +185,7 @@ async fn an_identity_token_is_exchanged() {
 }
 
 #[tokio::test]
-async fn a_corrupt_credentials_file_is_named() {
+async fn corrupt_credentials_file_is_named() {
     let setting = Setting::new().await;
     setting.write_auth("{\"auths\": \"s3cret\"}");
     let file = setting.auth_file();
@@ -202,13 +202,13 @@ async fn a_corrupt_credentials_file_is_named() {
 
 // Case catalogd-30
 #[tokio::test]
-async fn upper_layers_hide_lower_ones() {
+async fn upper_layers_hide_lower_layers() {
     let lower = || tar_layer(&[file("configs/a.yaml", "a"), file("configs/d/c.yaml", "c")]);
     for (upper, expected) in [
         (&[file("configs/.wh.a.yaml", "")][..], &["configs/d/c.yaml=c"][..]),
         (&[file("configs/.wh..wh..opq", ""), file("configs/b.yaml", "b")], &["configs/b.yaml=b"]),
         (&[file("configs/d/.wh..wh..opq", "")], &["configs/a.yaml=a", "configs/d/"]),
-        // Above the folder too, unlike the reference.
+        // Above the folder too, unlike upstream.
         (&[file(".wh.configs", ""), file("configs/n", "n")], &["configs/n=n"]),
         (&[file(".wh..wh..opq", ""), file("configs/n", "n")], &["configs/n=n"]),
         (&[file("configs/.wh..wh.plnk", "")], &["configs/a.yaml=a", "configs/d/c.yaml=c"]),
@@ -221,7 +221,7 @@ async fn upper_layers_hide_lower_ones() {
 }
 
 #[tokio::test]
-async fn the_folder_must_exist() {
+async fn labeled_folder_must_exist_within_image() {
     let setting = Setting::new().await;
     let layer = || tar_layer(&[file("bin/opm", "x")]);
     for (label, expected) in [
@@ -243,7 +243,7 @@ async fn the_folder_must_exist() {
 
 // Case catalogd-34
 #[tokio::test]
-async fn a_tag_that_moves_between_resolve_and_pull_changes_nothing() {
+async fn tag_moved_after_resolve_does_not_affect_pull() {
     let setting = Setting::new().await;
     setting.registry.add_image("a/cat", "v1", &image(&[tar_layer(&[file("configs/x", "old")])], "/configs"));
     let canonical = setting.resolve("a/cat:v1").await;
@@ -253,7 +253,7 @@ async fn a_tag_that_moves_between_resolve_and_pull_changes_nothing() {
 }
 
 #[tokio::test]
-async fn every_compression_is_recognised() {
+async fn each_supported_compression_is_detected() {
     let tar = tar(&[file("configs/x", "content")]);
     let zstd: Vec<u8> = zstd::encode_all(&tar[..], 0).unwrap();
     let mut two_frames = zstd::encode_all(&tar[..512], 0).unwrap();
@@ -276,7 +276,7 @@ async fn every_compression_is_recognised() {
 }
 
 #[tokio::test]
-async fn a_zero_byte_layer_is_empty() {
+async fn zero_byte_layer_is_empty() {
     let setting = Setting::new().await;
     setting.registry.add_image(
         "a/cat",
@@ -288,7 +288,7 @@ async fn a_zero_byte_layer_is_empty() {
 }
 
 #[tokio::test]
-async fn a_bundle_comes_into_memory() {
+async fn bundle_is_pulled_into_memory() {
     let setting = Setting::new().await;
     let layer = tar_layer(&[
         file("manifests/csv.yaml", "kind: ClusterServiceVersion"),
@@ -310,9 +310,9 @@ async fn a_bundle_comes_into_memory() {
     );
 }
 
-/// The servers run these in tasks.
+/// The servers spawn these futures as tasks.
 #[tokio::test]
-async fn futures_can_be_spawned() {
+async fn pull_futures_are_send() {
     fn sendable(_: &(impl Future + Send)) {}
     let setting = Setting::new().await;
     let digest = setting.registry.add_image("a/cat", "v1", &catalog());
@@ -324,9 +324,9 @@ async fn futures_can_be_spawned() {
     sendable(&setting.puller.pull_folder(&canonical, catalog_folder, &destination));
 }
 
-/// Two registries with their own CAs do not get in each other's way.
+/// Two registries with different CAs.
 #[tokio::test]
-async fn one_folder_serves_several_registries() {
+async fn ca_folder_serves_multiple_registries() {
     let setting = Setting::new().await;
     let other = Registry::start().await.unwrap();
     std::fs::write(setting.cas_dir().join("other.pem"), other.ca_pem()).unwrap();

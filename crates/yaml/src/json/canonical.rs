@@ -1,7 +1,7 @@
-//! One pass over JSON text that checks it and rewrites it in canonical form.
+//! Validation of JSON text and conversion to canonical form in one pass.
 //!
-//! Text is written in the order of the input; objects whose keys are not in order are only noted, and put in
-//! order by one final copy. Memory is thus a small multiple of the input, and no nesting can exhaust the stack.
+//! Text is written in input order. Objects with unsorted keys are recorded, and sorted by one final copy. Memory is
+//! thus a small multiple of the input, and nesting cannot exhaust the stack.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -13,18 +13,18 @@ use super::{
 };
 
 /// JSON text in canonical form: compact, keys sorted by bytes at every level, the last of equal keys kept, numbers
-/// through a double, one spelling of strings (docs/design/catalogd.md#canonical-line).
+/// converted through a double, one spelling of strings (docs/design/catalogd.md#canonical-line).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Canonical {
-    /// The text, without a final newline.
+    /// Text without a final newline.
     pub text: Vec<u8>,
-    /// What the value is.
+    /// Kind of the value.
     pub kind: Kind,
-    /// The members of the outermost object, sorted by key.
+    /// Members of the outermost object, sorted by key.
     pub members: Vec<Member>,
 }
 
-/// Kind of a JSON value, named as in the decoder's messages.
+/// Kind of a JSON value, named as in the messages of Go's decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `null`
@@ -54,7 +54,8 @@ impl Kind {
         }
     }
 
-    /// The kind of the value that begins the JSON text, without white space before it; `Null` for an empty text.
+    /// Kind of the value at the start of the JSON text, which must not start with white space. `Null` for an empty
+    /// text.
     pub fn of(json: &[u8]) -> Self {
         match json.first() {
             Some(b'{') => Self::Object,
@@ -80,45 +81,45 @@ impl From<&Value> for Kind {
     }
 }
 
-/// A member of the outermost object: byte ranges of the canonical text.
+/// Member of the outermost object, as byte ranges of the canonical text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// The key with its quotes.
+    /// Key with its quotes.
     pub key: Range<usize>,
-    /// The value.
+    /// Value.
     pub value: Range<usize>,
 }
 
 impl Canonical {
-    /// The key of a member.
+    /// Key of a member.
     pub fn key(&self, member: &Member) -> Cow<'_, str> {
         unquote(&self.text[member.key.clone()])
     }
 
-    /// The value of a member if it is a string.
+    /// Value of a member if it is a string.
     pub fn string(&self, member: &Member) -> Option<Cow<'_, str>> {
         let text = &self.text[member.value.clone()];
         text.starts_with(b"\"").then(|| unquote(text))
     }
 }
 
-/// Why text is not JSON, in the words of the Go decoder.
+/// Syntax error of JSON text, in the words of Go's decoder.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct SyntaxError {
-    /// What is wrong.
+    /// The fault.
     pub message: String,
-    /// Bytes read when the error was found; `None` where the text is JSON, but a value is out of range.
+    /// Bytes read when the fault was found. `None` if the text is JSON, but a value is out of range.
     pub offset: Option<usize>,
 }
 
-/// Checks one JSON value, with white space around it, and gives its canonical form.
+/// Validates one JSON value, with white space around it, and returns its canonical form.
 pub fn canonicalize(json: &[u8]) -> Result<Canonical, SyntaxError> {
     scan(json).map(Draft::finish)
 }
 
 impl Draft {
-    /// Copies the text with the members of every noted object in order.
+    /// Copies the text, sorting the members of every recorded object.
     fn finish(mut self) -> Canonical {
         let kind = Kind::of(&self.out);
         let outermost = if kind == Kind::Object { self.reordered.pop() } else { None };
@@ -178,7 +179,7 @@ impl Draft {
     }
 }
 
-/// The content of a string in canonical spelling.
+/// Content of a string in canonical spelling.
 pub(super) fn unquote(quoted: &[u8]) -> Cow<'_, str> {
     let inner = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default();
     if !inner.contains(&b'\\') {

@@ -1,7 +1,7 @@
-//! JSON text in the form that the Go encoder gives it, and the reading of it.
+//! JSON text as Go's encoder writes it, and its parser.
 //!
-//! Object keys are sorted by bytes, numbers and escapes have one spelling (docs/design/catalogd.md#canonical-line), so
-//! that equal content has equal bytes.
+//! Object keys are sorted by bytes, numbers and escapes have one spelling (docs/design/catalogd.md#canonical-line),
+//! so that equal content has equal bytes.
 
 mod canonical;
 mod number;
@@ -18,8 +18,8 @@ use serde_json::Value;
 
 use crate::Error;
 
-/// Writes a finite double: shortest digits that read back the same, plain between 1e-6 and 1e21, an exponent
-/// such as `1e+21` or `1e-7` outside. Minus zero stays.
+/// Writes a finite double: the shortest digits that parse to the same value, plain between 1e-6 and 1e21, otherwise
+/// with an exponent such as `1e+21` or `1e-7`. Minus zero is preserved.
 pub fn write_number(value: f64, out: &mut Vec<u8>) {
     let decimal = Decimal::from(value);
     let plain = (-6..21).contains(&decimal.exponent());
@@ -27,7 +27,7 @@ pub fn write_number(value: f64, out: &mut Vec<u8>) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Writes a string with its quotes. Only what must be escaped is, and U+2028 and U+2029; `<`, `>` and `&` stay.
+/// Writes a string with its quotes. Escapes only required characters, U+2028 and U+2029, but not `<`, `>` and `&`.
 pub fn write_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
     let bytes = text.as_bytes();
@@ -60,7 +60,7 @@ fn write_escape(character: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// Text from bytes: every byte that is not part of valid UTF-8 becomes one U+FFFD.
+/// Text from bytes. Every byte that is not part of valid UTF-8 becomes one U+FFFD.
 pub fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(bytes) {
         return Cow::Borrowed(text);
@@ -73,11 +73,11 @@ pub fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// Levels of lists and objects in a value, which is walked and dropped recursively.
+/// Deepest nesting of lists and objects in a value, which is walked and dropped recursively.
 pub const VALUE_DEPTH: usize = 500;
 
-/// Reads JSON text as a value: the last of equal keys wins; a number is a 64-bit integer where it is spelled as one
-/// and fits, a double otherwise; bytes that are not UTF-8 become U+FFFD.
+/// Parses JSON text as a value. The last of equal keys wins. A number is a 64-bit integer if it is spelled as one
+/// and fits, otherwise a double. Bytes that are not UTF-8 become U+FFFD.
 ///
 /// # Errors
 /// Text that is not one JSON value, or is nested deeper than 500.
@@ -97,7 +97,7 @@ pub fn to_value(json: &[u8]) -> Result<Value, Error> {
     Ok(value)
 }
 
-/// The deepest nesting of brackets, if the text is JSON.
+/// Deepest nesting of brackets, if the text is JSON.
 pub fn nesting(json: &[u8]) -> usize {
     let (mut depth, mut deepest) = (0usize, 0);
     for byte in outside_strings(json) {
@@ -113,7 +113,7 @@ pub fn nesting(json: &[u8]) -> usize {
     deepest
 }
 
-/// The bytes of JSON text that are not inside of strings, opening quotes included.
+/// Bytes of JSON text outside of strings, including opening quotes.
 pub fn outside_strings(json: &[u8]) -> impl Iterator<Item = u8> {
     let mut bytes = json.iter().copied();
     std::iter::from_fn(move || {
@@ -131,7 +131,7 @@ pub fn outside_strings(json: &[u8]) -> impl Iterator<Item = u8> {
     })
 }
 
-/// Turns integers above `i64::MAX` into doubles.
+/// Converts integers above `i64::MAX` to doubles.
 fn widen(value: &mut Value) {
     match value {
         Value::Number(number) => {

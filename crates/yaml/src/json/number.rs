@@ -1,6 +1,6 @@
-//! The decimal spelling of floats.
+//! Decimal spelling of floats.
 
-/// The shortest decimal that reads back as a float: `d.ddd × 10^exponent`.
+/// Shortest decimal that parses to the same float: `d.ddd × 10^exponent`.
 pub(crate) struct Decimal {
     negative: bool,
     digits: String,
@@ -20,7 +20,7 @@ impl From<f32> for Decimal {
 }
 
 impl Decimal {
-    /// From any decimal notation.
+    /// Parses any decimal notation.
     fn parse(text: &str) -> Self {
         let (negative, text) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
         let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
@@ -39,12 +39,12 @@ impl Decimal {
         }
     }
 
-    /// The power of ten of the first digit.
+    /// Power of ten of the first digit.
     pub(crate) fn exponent(&self) -> i32 {
         self.exponent
     }
 
-    /// Without an exponent, such as `-0.025` or `1200`.
+    /// Formats without an exponent, such as `-0.025` or `1200`.
     pub(crate) fn plain(&self) -> String {
         let sign = if self.negative { "-" } else { "" };
         let digits = &self.digits;
@@ -59,7 +59,7 @@ impl Decimal {
         }
     }
 
-    /// With an exponent of at least `width` digits and its sign, such as `1.5e+21`.
+    /// Formats with a signed exponent of at least `width` digits, such as `1.5e+21`.
     pub(crate) fn scientific(&self, width: usize) -> String {
         let sign = if self.negative { "-" } else { "" };
         let (first, rest) = self.digits.split_at(1);
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spellings() {
+    fn floats_format_plain_and_scientific() {
         let cases = [
             (0.0, "0", "0e+0"),
             (-0.0, "-0", "-0e+0"),
@@ -85,7 +85,7 @@ mod tests {
             (1e-6, "0.000001", "1e-6"),
             (1e20, "100000000000000000000", "1e+20"),
             (123_456.75, "123456.75", "1.2345675e+5"),
-            // Two decimals of that length are equally near: the even one.
+            // Two decimals of that length are equally near: the even one is used.
             (4_938_271_560_493_801.0 / 4.0, "1234567890123450.2", "1.2345678901234502e+15"),
         ];
         for (value, plain, scientific) in cases {

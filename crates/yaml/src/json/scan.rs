@@ -1,4 +1,4 @@
-//! Checking JSON text and writing it anew in the order of the input.
+//! Validation of JSON text, rewritten in input order.
 
 use std::{cmp::Ordering, ops::Range};
 
@@ -6,10 +6,10 @@ use olm_version::excerpt;
 
 use super::{SyntaxError, canonical::unquote, lossy, write_escape, write_number};
 
-/// Nesting that the reference's decoder accepts.
+/// Nesting accepted by Go's decoder.
 const MAX_DEPTH: usize = 10_000;
 
-/// A member as written: where its key starts and ends and where its value ends.
+/// Offsets of a written member: start and end of its key, end of its value.
 #[derive(Clone, Copy)]
 pub(super) struct Written {
     pub(super) start: usize,
@@ -17,21 +17,20 @@ pub(super) struct Written {
     pub(super) end: usize,
 }
 
-/// An object whose members must be put in order.
+/// Object whose members must be sorted.
 pub(super) struct Reordered {
     pub(super) range: Range<usize>,
     pub(super) members: Vec<Written>,
 }
 
-/// Checked text in canonical spelling, but in the order of the input.
+/// Validated text in canonical spelling, but in input order.
 pub(super) struct Draft {
     pub(super) out: Vec<u8>,
-    /// The objects that are not in order yet, in the order of their ends; the outermost object always, with all its
-    /// members.
+    /// Unsorted objects in the order of their ends. Always includes the outermost object with all its members.
     pub(super) reordered: Vec<Reordered>,
 }
 
-/// Reads one JSON value with white space around it.
+/// Parses one JSON value with white space around it.
 pub(super) fn scan(json: &[u8]) -> Result<Draft, SyntaxError> {
     let mut scan = Scan {
         json,
@@ -54,7 +53,7 @@ pub(super) fn scan(json: &[u8]) -> Result<Draft, SyntaxError> {
 
 enum Open {
     Array,
-    /// Start of the text, and of the object's own members in `Scan::members`.
+    /// Start of the object in the text, and index of its first member in `Scan::members`.
     Object(usize, usize),
 }
 
@@ -75,7 +74,7 @@ impl Scan<'_> {
         }
     }
 
-    /// The next byte that is not white space; it is read.
+    /// Consumes the next byte that is not white space.
     fn token(&mut self) -> Result<u8, SyntaxError> {
         self.white_space();
         let byte = *self.json.get(self.at).ok_or_else(|| self.end())?;
@@ -87,7 +86,7 @@ impl Scan<'_> {
         SyntaxError { message: "unexpected EOF".to_owned(), offset: Some(self.json.len()) }
     }
 
-    /// `byte` stands where it must not; `at` is its position or the one after it.
+    /// Error about an unexpected `byte`. `at` is its position or the one after it.
     fn unexpected(&self, byte: u8, place: &str) -> SyntaxError {
         let shown = match byte {
             b'\'' => r"'\''".to_owned(),
@@ -142,8 +141,8 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Goes on to where the next value starts, closing what ends before it; false when nothing is open any more.
-    /// `first` says that a list or object has just been opened.
+    /// Advances to the start of the next value, closing collections that end before it. `false` when none is open
+    /// any more. `first` is `true` if a list or object has just been opened.
     fn next_value(&mut self, mut first: bool) -> Result<bool, SyntaxError> {
         while let Some(open) = self.open.last() {
             let object = matches!(open, Open::Object(..));
@@ -213,7 +212,7 @@ impl Scan<'_> {
         if !sorted || outermost {
             let mut members = own.to_vec();
             members.sort_by(|a, b| self.compare(a, b));
-            // Equal keys stand in the order of the input now: the last one is kept.
+            // Equal keys are in input order now: the last one is kept.
             members.reverse();
             members.dedup_by(|a, b| self.compare(a, b) == Ordering::Equal);
             members.reverse();
@@ -228,7 +227,7 @@ impl Scan<'_> {
         if a.contains(&b'\\') || b.contains(&b'\\') {
             unquote(a).as_bytes().cmp(unquote(b).as_bytes())
         } else {
-            // Without the closing quote, which would rank above `!`.
+            // Without the closing quote, which would sort above `!`.
             a[..a.len() - 1].cmp(&b[..b.len() - 1])
         }
     }
@@ -288,7 +287,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// The rest of a string after its opening quote.
+    /// Parses the rest of a string after its opening quote.
     fn string(&mut self) -> Result<(), SyntaxError> {
         self.out.push(b'"');
         loop {
@@ -349,7 +348,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// A surrogate pair is one character; a lone surrogate becomes U+FFFD.
+    /// Parses the digits after `\u`. A surrogate pair is one character. A lone surrogate becomes U+FFFD.
     fn unicode_escape(&mut self) -> Result<(), SyntaxError> {
         let unit = self.hex()?;
         let mut character = char::from_u32(unit);
