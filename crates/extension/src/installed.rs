@@ -1,5 +1,5 @@
-//! What the revisions say about what is installed: for each extension its newest revision that is active and has
-//! succeeded once, and the properties of the bundle behind it (docs/design/additions.md#dependency-modes).
+//! Installed bundle of each extension, read from its newest active revision that has succeeded once, with the
+//! properties of that bundle (docs/design/additions.md#dependency-modes).
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -12,25 +12,25 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
-/// Property that says which bundle it is.
+/// Property with package and version of a bundle.
 const PACKAGE: &str = "olm.package";
 
-/// What one extension has installed.
+/// Installed bundle of one extension.
 #[derive(Clone, Debug)]
 pub struct Installed {
     /// Name of the ClusterExtension.
     pub extension: String,
-    /// Name, version and release of the bundle; the first two are empty where nothing says them.
+    /// Name, version and release of the bundle. Name and version are empty without their annotations.
     pub bundle: BundleMetadata,
-    /// Package of the bundle; empty where nothing says it.
+    /// Package of the bundle. Empty without its annotation.
     pub package: String,
-    /// All that is known about the bundle, without the APIs that only the cluster knows of; nothing twice.
+    /// Distinct properties of the bundle, without the APIs that only the cluster's CRDs define.
     pub properties: Vec<Property>,
-    /// What the bundle requires of others.
+    /// Requirements of the bundle.
     pub requirements: Vec<Requirement>,
 }
 
-/// An annotation that is no list of properties; it counts as absent.
+/// Annotation that is not a list of properties and is treated as absent.
 #[derive(Debug, thiserror::Error)]
 #[error("annotation {annotation}: not a JSON list of properties with type and value: {source}")]
 pub struct Unreadable {
@@ -38,21 +38,22 @@ pub struct Unreadable {
     source: serde_json::Error,
 }
 
-/// The extension that owns the revision.
+/// Extension that owns the revision, by its labels.
 pub fn owner(set: &ClusterObjectSet) -> Option<&str> {
     let label = |key: &str| set.metadata.labels.as_ref()?.get(key).map(String::as_str);
     let of_extension = label(labels::OWNER_KIND) == Some(labels::OWNER_KIND_EXTENSION);
     label(labels::OWNER_NAME).filter(|name| of_extension && !name.is_empty())
 }
 
-/// The extension whose installed bundle this revision may be: it has succeeded, is not archived, and stays.
+/// Extension that owns the revision, if its bundle may be the installed one: the revision has succeeded, is not
+/// archived and is not being deleted.
 pub fn installs(set: &ClusterObjectSet) -> Option<&str> {
     let active = set.spec.is_some() && !set.is_archived();
     owner(set)
         .filter(|_| active && set.is_true(types::SUCCEEDED) && set.metadata.deletion_timestamp.is_none())
 }
 
-/// The revision of each extension that its installed bundle is read from.
+/// Newest revision of each extension among those that [`installs`] accepts.
 pub fn newest<'a>(
     sets: impl IntoIterator<Item = &'a ClusterObjectSet>,
 ) -> BTreeMap<&'a str, &'a ClusterObjectSet> {
@@ -70,7 +71,7 @@ pub fn newest<'a>(
 }
 
 impl Installed {
-    /// Reads the labels and annotations of a revision; what cannot be read is left out and returned.
+    /// Reads the labels and annotations of a revision. Unreadable annotations are skipped and returned.
     pub fn read(set: &ClusterObjectSet) -> (Self, Vec<Unreadable>) {
         let annotation = |key: &str| set.metadata.annotations.as_ref()?.get(key);
         let text = |key: &str| annotation(key).cloned().unwrap_or_default();
@@ -92,8 +93,8 @@ impl Installed {
         (Self::new(extension, text(annotations::PACKAGE_NAME), bundle, properties), faults)
     }
 
-    /// An extension that has a bundle with these properties. One that says which bundle it is is added where there is
-    /// none, and nothing is kept twice.
+    /// Creates an entry from the properties of the bundle. Adds an `olm.package` property if there is none, and
+    /// removes duplicates.
     pub fn new(
         extension: String,
         package: String,
@@ -123,7 +124,7 @@ fn read_properties(text: &str) -> Result<Vec<Property>, serde_json::Error> {
     Ok(entries.into_iter().map(property).collect())
 }
 
-/// The `olm.package` property of a bundle that is known by its metadata.
+/// Derives the `olm.package` property from the metadata of a bundle.
 fn identity(package: &str, bundle: &BundleMetadata) -> Option<Property> {
     if package.is_empty() || bundle.version.is_empty() {
         return None;
@@ -135,7 +136,7 @@ fn identity(package: &str, bundle: &BundleMetadata) -> Option<Property> {
     Some(Property { kind: PACKAGE.to_owned(), value: to_raw_value(&value).ok()? })
 }
 
-/// The same for values that differ in spelling only. A value that is nested too deep stands for itself.
+/// Normalizes the spelling of a value. A value that is nested too deep is returned unchanged.
 fn normal_form(value: &RawValue) -> String {
     let parsed: Result<serde_json::Value, _> = serde_json::from_str(value.get());
     parsed.map_or_else(|_| value.get().to_owned(), |value| value.to_string())
@@ -147,7 +148,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// An active revision of `extension` that has succeeded, of the bundle `<extension>.v<number>`.
+    /// Active and succeeded revision of `extension` with the bundle `<extension>.v<number>`.
     pub(crate) fn set(extension: &str, number: i64, annotations: &[(&str, &str)]) -> ClusterObjectSet {
         let mut set: ClusterObjectSet = serde_json::from_value(json!({
             "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
@@ -192,7 +193,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_newest_revision_in_force_that_has_succeeded_counts() {
+    fn newest_active_succeeded_revision_is_the_installed_one() {
         let by_hand = labelled(set("a", 9, &[]), labels::OWNER_KIND, "Deployment");
         let rows: [(Vec<ClusterObjectSet>, &[&str]); 7] = [
             (vec![], &[]),
@@ -220,7 +221,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn properties_come_from_both_annotations_each_once() {
+    fn properties_merge_both_annotations_without_duplicates() {
         let identity = r#"olm.package {"packageName":"a","version":"1.0.0"}"#;
         let said = r#"[{"type":"olm.package","value":{"packageName":"a","version":"1.0.0-rc.1"}}]"#;
         let bundle =
@@ -250,7 +251,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_left_out_and_told() {
+    fn unreadable_annotation_is_skipped_and_reported() {
         let deep = format!(r#"[{{"type":"x","value":{}{}}}]"#, "[".repeat(5000), "]".repeat(5000));
         assert_eq!(read(&[(annotations::PROPERTIES, &deep)]).0.len(), 2);
         for wrong in

@@ -1,17 +1,17 @@
-//! What a ClusterExtension asks of the resolver, and what installed extensions offer to others: operator-controller and
-//! the command line read both here, so that they say the same (docs/design/apply.md#choice-of-the-bundle,
-//! docs/design/additions.md#annotations, docs/design/additions.md#dependency-modes,
-//! docs/design/additions.md#best-effort-resolution).
+//! Resolver request of a ClusterExtension, and the properties that installed extensions provide to others.
+//! operator-controller and the command line both use this crate, so that they give the same answers
+//! (docs/design/apply.md#choice-of-the-bundle, docs/design/additions.md#annotations,
+//! docs/design/additions.md#dependency-modes, docs/design/additions.md#best-effort-resolution).
 //!
 //! ```text
 //! annotations, Settings ─ rules ► ExtensionRules ─────────────────────────────┐
-//! spec.source.catalog ─ request ► which ClusterCatalogs are asked, for what ──┼ request ► olm_resolve::Request
+//! spec.source.catalog ─ request ► ClusterCatalogs to query, package filter ───┼ request ► olm_resolve::Request
 //! revisions ─ installed ► Installed ─┐                                        │
-//! definitions, discovery ► Served ───┴ surroundings ► providers, dependents ──┘ (Around)
+//! CRDs, discovery ► Served ──────────┴ surroundings ► providers, dependents ──┘ (Around)
 //! ```
 //!
-//! Nothing here reads a cluster, logs or chooses: objects are handed in, and what cannot be read is handed back as a
-//! fault to be told.
+//! Nothing here reads a cluster, logs or chooses. Callers pass objects in and get unreadable input back as faults to
+//! report.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 

@@ -1,4 +1,4 @@
-//! Which ClusterCatalogs an extension asks, and for what (docs/design/resolution.md#fetch-errors,
+//! Resolver request of an extension and the ClusterCatalogs that it queries (docs/design/resolution.md#fetch-errors,
 //! docs/design/resolution.md#served-catalogs, docs/design/apply.md#choice-of-the-bundle).
 
 use olm_api::cluster_catalog::AvailabilityMode;
@@ -12,19 +12,18 @@ use olm_resolve::{
 
 use super::rules::ExtensionRules;
 
-/// What else is on the cluster, as far as the rules of an extension look at it. The default is nothing, for rules that
-/// do not.
+/// State of the cluster that the rules of an extension depend on. The default is empty, for rules that ignore it.
 #[derive(Debug, Default)]
 pub struct Around {
-    /// What can meet requirements; absent unless dependencies are judged.
+    /// Providers that can meet requirements. `None` unless dependencies are judged.
     pub surroundings: Option<Surroundings>,
-    /// Other extensions that need something.
+    /// Other extensions with requirements on this one.
     pub dependents: Vec<Dependent>,
-    /// What bundles may demand; absent unless such demands count.
+    /// Facts for cluster constraints of bundles. `None` unless these are evaluated.
     pub cluster: Option<ClusterFacts>,
 }
 
-/// What an extension with this `spec.source.catalog` and this installed bundle asks of the resolver.
+/// Builds the resolver request for this `spec.source.catalog` and this installed bundle.
 pub fn request<'a>(
     filter: &'a CatalogFilter,
     installed: Option<&'a BundleMetadata>,
@@ -55,7 +54,7 @@ pub fn request<'a>(
     }
 }
 
-/// Which upgrades the extension allows; a policy that is not known is the default one.
+/// Upgrade policy of the extension. An unknown policy means the default one.
 pub fn policy(filter: &CatalogFilter) -> UpgradePolicy {
     match filter.upgrade_constraint_policy {
         Some(UpgradeConstraintPolicy::SelfCertified) => UpgradePolicy::SelfCertified,
@@ -63,10 +62,10 @@ pub fn policy(filter: &CatalogFilter) -> UpgradePolicy {
     }
 }
 
-/// The labels of the catalogs that the extension selects: all catalogs where it has no selector.
+/// Label selector of the extension's catalogs. Without one, all catalogs are selected.
 ///
 /// # Errors
-/// An operator, key or value that is not allowed.
+/// An operator, key or value is not allowed.
 pub fn selector(selector: Option<&LabelSelector>) -> Result<CatalogSelector, SelectorError> {
     let Some(selector) = selector else {
         return Ok(CatalogSelector::default());
@@ -79,20 +78,20 @@ pub fn selector(selector: Option<&LabelSelector>) -> Result<CatalogSelector, Sel
     CatalogSelector::new(selector.match_labels.iter().flatten(), expressions)
 }
 
-/// Whether the catalog takes part at all. One that is switched off counts as selected, but is not asked.
+/// `true` unless `availabilityMode` is `Unavailable`. A disabled catalog counts as selected, but is not queried.
 pub fn is_switched_on(catalog: &ClusterCatalog) -> bool {
     catalog.spec.availability_mode != Some(AvailabilityMode::Unavailable)
 }
 
-/// The catalog's priority; higher is preferred.
+/// Priority of the catalog. Higher is preferred.
 pub fn priority(catalog: &ClusterCatalog) -> i32 {
     catalog.spec.priority.unwrap_or(0)
 }
 
-/// The image whose content the catalog serves.
+/// Resolved image whose content the catalog serves.
 ///
 /// # Errors
-/// It serves none: the text of docs/design/resolution.md#fetch-errors.
+/// The catalog serves no content. The texts are those of docs/design/resolution.md#fetch-errors.
 pub fn served_image(catalog: &ClusterCatalog) -> Result<&str, CatalogError> {
     let name = || catalog.metadata.name.clone().unwrap_or_default();
     let status = catalog.status.as_ref().filter(|_| catalog.is_true(types::SERVING));
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_becomes_a_request() {
+    fn catalog_filter_becomes_a_request() {
         let (rules, around) = (ExtensionRules::default(), Around::default());
         let plain = filter(&json!({}));
         let asked = request(&plain, None, &rules, &around);
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ignores_dependents_has_none() {
+    fn ignore_dependents_empties_the_dependents() {
         let dependent =
             Dependent { extension: "a".to_owned(), bundle: "a.v1".to_owned(), requirements: Vec::new() };
         let around = Around { dependents: vec![dependent], ..Around::default() };
@@ -168,7 +167,7 @@ mod tests {
 
     // Cases resolution-26, resolution-28
     #[test]
-    fn catalogs_are_switched_off_by_mode_and_preferred_by_priority() {
+    fn catalogs_are_disabled_by_mode_and_ordered_by_priority() {
         for (more, on, number) in [
             (json!({}), true, 0),
             (json!({"availabilityMode": "Available", "priority": -3}), true, -3),
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_catalog_that_serves_nothing_says_so() {
+    fn catalog_without_content_returns_an_error() {
         let serving = |status: &str| {
             json!([{"type": "Serving", "status": status, "reason": "R", "message": "",
                 "lastTransitionTime": "2026-01-01T00:00:00Z"}])

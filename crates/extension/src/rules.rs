@@ -1,8 +1,8 @@
-//! Which rules beyond the reference an extension is under: flags and gates of the server, annotations of the extension
-//! (docs/design/additions.md#annotations, docs/design/additions.md#dependency-modes,
+//! Rules of an extension beyond the reference, from flags and feature gates of the server and annotations of the
+//! extension (docs/design/additions.md#annotations, docs/design/additions.md#dependency-modes,
 //! docs/design/additions.md#best-effort-resolution).
 //!
-//! An annotation with a value that is not allowed never blocks and never takes effect; it is listed to be told.
+//! An annotation with an invalid value never blocks and never takes effect. It is listed for the status.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,28 +11,28 @@ use std::str::FromStr;
 use olm_api::{ClusterExtension, annotations};
 use olm_resolve::{DEPENDENCY_PROPERTIES, DependencyMode, Indexing, UnknownValue, UpgradeScope};
 
-/// What the server's flags and gates say.
+/// Flags and feature gates of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// Flag `--dependency-mode`.
     pub dependencies: DependencyMode,
-    /// Gate `BestEffortResolution`.
+    /// Feature gate `BestEffortResolution`.
     pub best_effort: bool,
-    /// Gate `ClusterConstraints`.
+    /// Feature gate `ClusterConstraints`.
     pub cluster_constraints: bool,
-    /// Gate `BundleReleaseSupport`, which is the reference's.
+    /// Feature gate `BundleReleaseSupport` of the reference.
     pub releases: bool,
 }
 
-/// What becomes of an upgrade whose CustomResourceDefinitions may endanger what exists
+/// Handling of upgrades with CRD changes that may break existing custom resources
 /// (docs/design/additions.md#crd-checks).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrdCheck {
-    /// It is held back, as in the reference.
+    /// Blocks the upgrade, as in the reference.
     Strict,
-    /// It is held back where custom resources exist that do not fit.
+    /// Blocks the upgrade if custom resources exist that do not match the new schema.
     Live,
-    /// It goes on, and is told of.
+    /// Continues the upgrade with a warning.
     Warn,
 }
 
@@ -53,21 +53,21 @@ impl FromStr for CrdCheck {
     }
 }
 
-/// What an uninstallation does to definitions and their custom resources (docs/design/additions.md#uninstall-policy).
+/// Handling of CRDs and their custom resources at uninstallation (docs/design/additions.md#uninstall-policy).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UninstallPolicy {
-    /// They go, as in the reference.
+    /// Deletes them, as in the reference.
     Delete,
-    /// They stay.
+    /// Retains them.
     KeepCrds,
-    /// While custom resources exist, nothing goes.
+    /// Blocks the deletion of all objects while custom resources exist.
     BlockIfInUse,
 }
 
 impl UninstallPolicy {
     const NAMES: [&str; 3] = ["Delete", "KeepCRDs", "BlockIfInUse"];
 
-    /// The value of the annotation.
+    /// Value of the annotation.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Delete => "Delete",
@@ -90,30 +90,30 @@ impl FromStr for UninstallPolicy {
     }
 }
 
-/// The rules that one extension is under.
+/// Rules of one extension.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtensionRules {
-    /// What the server's flags and gates say, with the extension's own dependency mode.
+    /// Settings of the server, with the extension's own dependency mode.
     pub settings: Settings,
-    /// Types of requirements that do not count.
+    /// Types of requirements that are ignored.
     pub ignored_requirements: Vec<String>,
-    /// Whether it may change or go though others need it.
+    /// `true` if the extension may be upgraded or deleted although others require it.
     pub ignore_dependents: bool,
-    /// How far one upgrade may go.
+    /// Largest version step of one upgrade.
     pub upgrade_scope: Option<UpgradeScope>,
-    /// Versions that their channel skips do not count.
+    /// `true` if versions that their channel skips are excluded.
     pub exclude_skipped: bool,
-    /// How the check of CustomResourceDefinitions counts, where the extension says so.
+    /// CRD check of the extension, if annotated.
     pub crd_check: Option<CrdCheck>,
-    /// Nothing is applied or upgraded.
+    /// `true` if nothing is applied or upgraded.
     pub paused: bool,
-    /// What an uninstallation does to definitions, where the extension says so.
+    /// Uninstall policy of the extension, if annotated.
     pub uninstall_policy: Option<UninstallPolicy>,
     /// Annotations without effect, in the order of their keys.
     pub invalid: Vec<InvalidAnnotation>,
 }
 
-/// An annotation whose value is not allowed.
+/// Annotation with an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidAnnotation {
     key: &'static str,
@@ -133,7 +133,7 @@ impl ExtensionRules {
     pub fn of(annotations: Option<&BTreeMap<String, String>>, settings: Settings) -> Self {
         let none = BTreeMap::new();
         let mut read = Reader { annotations: annotations.unwrap_or(&none), invalid: Vec::new() };
-        // In the order of the keys, which is that of `invalid`.
+        // In the order of the keys, which is the order of `invalid`.
         let crd_check = read.choice(annotations::EXT_CRD_CHECK);
         let dependencies = read.choice(annotations::EXT_DEPENDENCY_MODE);
         let exclude_skipped = read.switch(annotations::EXT_EXCLUDE_SKIPPED);
@@ -155,30 +155,31 @@ impl ExtensionRules {
         }
     }
 
-    /// Whether requirements of this property type count.
+    /// `true` unless requirements of this property type are ignored.
     pub fn counts(&self, property_type: &str) -> bool {
         !self.ignored_requirements.iter().any(|ignored| ignored == property_type)
     }
 
-    /// Whether `extension`, which is under these rules, must not lose what meets its requirements. One that is going
-    /// needs nothing any more, so that two which need each other can both go.
+    /// `true` if the providers of `extension`, which has these rules, must be kept. An extension that is being
+    /// deleted has no requirements any more, so that two that require each other can both be deleted.
     pub fn protect(&self, extension: &ClusterExtension) -> bool {
         let stays = extension.metadata.deletion_timestamp.is_none();
         stays && self.settings.dependencies == DependencyMode::Check
     }
 
-    /// Whether dependencies are looked at, instead of refused as in the reference.
+    /// `true` if dependencies are evaluated instead of rejected as in the reference.
     pub fn judges_dependencies(&self) -> bool {
         self.settings.dependencies != DependencyMode::Reject
     }
 
-    /// The same rules, but no catalog is left out `while_awaited`: content that is on its way is not unavailable.
+    /// Same rules, but no unavailable catalog is skipped `while_awaited`: content that is being fetched is not
+    /// unavailable.
     pub fn patient(&self, while_awaited: bool) -> Self {
         let best_effort = self.settings.best_effort && !while_awaited;
         Self { settings: Settings { best_effort, ..self.settings }, ..self.clone() }
     }
 
-    /// Whether a rule is in force that can hold back a newer version.
+    /// `true` if an active rule can block a newer version.
     pub fn can_hold(&self) -> bool {
         self.upgrade_scope.is_some()
             || self.exclude_skipped
@@ -187,18 +188,18 @@ impl ExtensionRules {
             || self.settings.cluster_constraints
     }
 
-    /// Whether the choice depends on what else is on the cluster.
+    /// `true` if the choice depends on the state of the cluster.
     pub fn looks_around(&self) -> bool {
         self.judges_dependencies() || self.settings.cluster_constraints
     }
 
-    /// What has to be kept of a package for these rules.
+    /// Parts of a package that the index must keep for these rules.
     pub fn indexing(&self) -> Indexing {
         Indexing { release_support: self.settings.releases, properties: self.looks_around() }
     }
 }
 
-/// Reads annotations and remembers those that are wrong.
+/// Reader of annotations that collects invalid ones.
 struct Reader<'a> {
     annotations: &'a BTreeMap<String, String>,
     invalid: Vec<InvalidAnnotation>,
@@ -255,7 +256,7 @@ mod tests {
 
     // Case additions-a01
     #[test]
-    fn without_keys_there_are_no_rules() {
+    fn extension_without_annotations_has_default_rules() {
         let none = ExtensionRules::of(None, Settings::default());
         assert_eq!(none, ExtensionRules::default());
         assert!(!none.can_hold() && !none.looks_around());
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_flags() {
+    fn annotations_and_flags_set_rules() {
         let all = rules(
             &[
                 ("dependency-mode", "Check"),
@@ -312,9 +313,9 @@ mod tests {
         assert!(!rules(&[], Settings { best_effort: true, ..Settings::default() }).can_hold());
     }
 
-    // docs/design/additions.md#annotations: an invalid value never blocks and never takes effect
+    // docs/design/additions.md#annotations: an invalid value never blocks and never takes effect.
     #[test]
-    fn invalid_values_have_no_effect_and_are_told() {
+    fn invalid_values_have_no_effect_and_are_reported() {
         let report = Settings { dependencies: DependencyMode::Report, ..Settings::default() };
         let wrong = rules(
             &[
@@ -356,7 +357,7 @@ mod tests {
 
     // docs/design/additions.md#dependency-modes; case additions-e20
     #[test]
-    fn only_extensions_that_stay_and_are_checked_hold_others_up() {
+    fn only_checked_extensions_not_being_deleted_are_protected() {
         let extension = |mode: Option<&str>, going: bool| -> ClusterExtension {
             let mut extension = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
                 "metadata": {"name": "app", "annotations": {}}});

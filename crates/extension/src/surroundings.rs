@@ -1,5 +1,6 @@
-//! Who can meet what: installed bundles with the APIs that they define, APIs without a bundle, and the extensions that
-//! rely on others (docs/design/resolution.md#judged-dependencies, docs/design/additions.md#dependency-modes).
+//! Providers that can meet requirements: installed bundles with the APIs that they define, and APIs without a bundle.
+//! Also the extensions with requirements on others (docs/design/resolution.md#judged-dependencies,
+//! docs/design/additions.md#dependency-modes).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,24 +12,24 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::installed::Installed;
 
-/// What the cluster serves.
+/// APIs that the cluster serves.
 #[derive(Clone, Debug, Default)]
 pub struct Served {
-    /// All APIs that discovery shows.
+    /// All APIs in discovery.
     pub gvks: BTreeSet<Gvk>,
-    /// The APIs whose definitions are objects of extensions, by name of the extension.
+    /// APIs whose CRDs are objects of extensions, by name of the extension.
     pub owned: BTreeMap<String, BTreeSet<Gvk>>,
-    /// Version of Kubernetes as the API server says it, such as `v1.36.3`.
+    /// Kubernetes version as reported by the API server, such as `v1.36.3`.
     pub kubernetes: String,
 }
 
 impl Served {
-    /// What bundles may demand of the cluster.
+    /// Facts for the cluster constraints of bundles.
     pub fn facts(&self) -> ClusterFacts {
         ClusterFacts::new(&self.kubernetes, self.gvks.clone())
     }
 
-    /// The APIs that no extension defines which is `managed`.
+    /// APIs that no `managed` extension defines.
     pub fn external(&self, managed: impl Fn(&str) -> bool) -> BTreeSet<Gvk> {
         let defined: BTreeSet<&Gvk> =
             self.owned.iter().filter(|(owner, _)| managed(owner)).flat_map(|(_, gvks)| gvks).collect();
@@ -36,7 +37,7 @@ impl Served {
     }
 }
 
-/// What matters of the `spec` of a CustomResourceDefinition: its schemas are large.
+/// Used fields of the `spec` of a CustomResourceDefinition. The rest, with its large schemas, is not read.
 #[derive(Clone, Debug, Deserialize)]
 pub struct DefinitionSpec {
     group: String,
@@ -66,7 +67,7 @@ impl DefinitionSpec {
     }
 }
 
-/// The APIs that extensions define, by name of the extension, from their CustomResourceDefinitions.
+/// APIs that extensions define with their CustomResourceDefinitions, by name of the extension.
 pub fn owned<'a>(
     definitions: impl IntoIterator<Item = (&'a ObjectMeta, &'a DefinitionSpec)>,
 ) -> BTreeMap<String, BTreeSet<Gvk>> {
@@ -80,15 +81,15 @@ pub fn owned<'a>(
     owned
 }
 
-/// What surrounds the extension `except`, and who relies on whom.
+/// Providers around the extension `except`, and the dependents among the other extensions.
 ///
-/// `owners` are the extensions that have any revision. An API that one of them defines is met by the bundle that it has
-/// installed; while it has none, by nothing (case additions-e19). Every other API is served by other means (E-18),
-/// unless it is defined by `except`, which must not hold itself up. What `except` itself has installed is no part of
-/// the surroundings.
+/// `owners` are the extensions that have any revision. An API that one of them defines is met by its installed
+/// bundle. Without an installed bundle, it is unmet (case additions-e19). Every other API is external
+/// (case additions-e18), unless `except` defines it, because an extension must not meet its own requirements. The
+/// installed bundle of `except` is not part of the result.
 ///
-/// `insists(extension, property_type)` says whether the extension may not be broken: it is protected by its rules
-/// ([`protect`](crate::ExtensionRules::protect)), and requirements of this type count for it.
+/// `insists(extension, property_type)` returns `true` if the extension must not be broken: its rules protect it
+/// ([`protect`](crate::ExtensionRules::protect)), and it does not ignore requirements of this type.
 pub fn surroundings<'a>(
     installed: impl Iterator<Item = &'a Installed> + Clone,
     owners: &BTreeSet<&str>,
@@ -105,7 +106,7 @@ pub fn surroundings<'a>(
 }
 
 impl Installed {
-    /// The bundle with what it offers: what its properties say, and the APIs that its extension defines.
+    /// Provider of the installed bundle: its properties, and the APIs that its extension defines.
     pub fn provider(&self, served: &Served) -> Provider {
         let mut properties = self.properties.clone();
         properties.extend(served.owned.get(&self.extension).into_iter().flatten().map(api));
@@ -113,7 +114,7 @@ impl Installed {
     }
 }
 
-/// The other extensions whose requirements hold now and must go on holding.
+/// Other extensions whose requirements are met now and must stay met.
 fn dependents<'a>(
     installed: impl Iterator<Item = &'a Installed>,
     all: &Surroundings,
@@ -140,7 +141,7 @@ fn dependents<'a>(
         .collect()
 }
 
-/// The property of a bundle that provides this API.
+/// Property of a bundle that provides this API.
 fn api(gvk: &Gvk) -> Property {
     let value = to_raw_value(gvk).unwrap_or_else(|_| RawValue::NULL.to_owned());
     Property { kind: "olm.gvk".to_owned(), value }
@@ -163,7 +164,7 @@ mod tests {
         Gvk { group: "g".into(), version: "v1".into(), kind: kind.into() }
     }
 
-    /// Extensions with what they say, the definitions that they own, and what else is served.
+    /// Installed extensions with their properties, the CRDs that they own, and other served APIs.
     struct Scene {
         installed: Vec<Installed>,
         served: Served,
@@ -213,7 +214,7 @@ mod tests {
     const UNMET: Verdict = Verdict::Unmet { wide: false };
 
     #[test]
-    fn definitions_that_are_served_belong_to_their_owner() {
+    fn served_crd_versions_belong_to_the_labeled_owner() {
         let definition = |kind: &str| -> DefinitionSpec {
             let versions = json!([{"name": "v1", "served": true}, {"name": "v1alpha1", "served": false}]);
             let spec = json!({"group": "g", "names": {"kind": kind, "plural": "x"}, "versions": versions});
@@ -237,25 +238,25 @@ mod tests {
     }
 
     #[test]
-    fn an_api_is_of_the_extension_that_defines_it_or_external() {
+    fn api_is_met_by_the_defining_extension_or_external() {
         // Cases additions-a24, additions-e18
         let external = || met("group: g, version: v1, kind: G", true);
         assert_eq!(scene(&[], &[], &["G"]).verdict("x", G), external());
         assert_eq!(scene(&[], &[], &["H"]).verdict("x", G), UNMET);
         let owned = scene(&[("a", "[]")], &[("a", "G")], &[]);
         assert_eq!(owned.verdict("x", G), met("a", false));
-        // What the extension itself has installed may go with the upgrade.
+        // The upgrade may remove the APIs of the extension's own bundle.
         assert_eq!(owned.verdict("a", G), UNMET);
-        // Case additions-e19: the revisions of b have not succeeded yet, so nothing of it is installed.
+        // Case additions-e19: the revisions of b have not succeeded yet, so b has no installed bundle.
         let mut pending = scene(&[("a", "[]")], &[("b", "G")], &[]);
         pending.owners.push("b");
         assert_eq!(pending.verdict("x", G), UNMET);
-        // What an extension that is gone has left behind is managed by nobody.
+        // An API of a deleted extension without revisions is external.
         assert_eq!(scene(&[("a", "[]")], &[("gone", "G")], &[]).verdict("x", G), external());
     }
 
     #[test]
-    fn any_and_all_ask_one_bundle_at_a_time() {
+    fn any_and_all_constraints_match_a_single_bundle() {
         let package =
             |range: &str| format!(r#"{{"package":{{"packageName":"a","versionRange":"{range}"}}}}"#);
         // Case additions-a25
@@ -271,7 +272,7 @@ mod tests {
 
     // Case additions-a31
     #[test]
-    fn dependents_are_those_whose_requirements_hold_and_count() {
+    fn dependents_have_met_requirements_that_count() {
         let apps = [("a", "[]"), ("y", REQUIRES_G), ("z", REQUIRES_A)];
         let scene = scene(&apps, &[("a", "G")], &[]);
         let names = |except: &str, insists: &dyn Fn(&str, &str) -> bool| -> Vec<String> {
@@ -286,13 +287,13 @@ mod tests {
         assert_eq!(names("a", &|extension, _| extension == "y"), ["y y.v1 1"]);
         assert_eq!(names("a", &|_, kind| kind == "olm.package.required"), ["z z.v1 1"]);
         assert_eq!(names("a", &|_, _| false), Vec::<String>::new());
-        // Nothing breaks for who lacks it already.
+        // An extension whose requirement is unmet already cannot break.
         let lacking = super::tests::scene(&[("a", "[]"), ("y", REQUIRES_G)], &[], &[]);
         assert!(lacking.around("a", |_, _| true).1.is_empty());
     }
 
     #[test]
-    fn providers_are_the_others_in_order_of_their_names() {
+    fn providers_exclude_the_extension_and_are_sorted_by_name() {
         let (around, _) =
             scene(&[("c", "[]"), ("a", "[]"), ("b", "[]")], &[("c", "G")], &["H"]).around("b", |_, _| true);
         let names: Vec<_> = around.providers.iter().filter_map(|one| one.extension()).collect();

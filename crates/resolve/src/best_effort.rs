@@ -1,8 +1,8 @@
-//! Which catalogs that cannot answer may be left out (gate `BestEffortResolution`,
+//! Unavailable catalogs that a resolution can skip (feature gate `BestEffortResolution`,
 //! docs/design/additions.md#best-effort-resolution).
 //!
-//! Leaving one out must not change the source of an extension behind the user's back: neither is the catalog of the
-//! installed bundle left out, nor one that could have been preferred to the catalog that is chosen.
+//! A skipped catalog must not silently change the source of an extension. So neither the catalog of the installed
+//! bundle is skipped, nor one that could have been preferred to the chosen catalog.
 
 use std::fmt;
 
@@ -14,33 +14,33 @@ use crate::judge::Judge;
 use crate::package::Offer;
 use crate::request::Request;
 
-/// A catalog that was left out.
+/// Skipped catalog.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
-    /// The catalog's name.
+    /// Name of the catalog.
     pub catalog: String,
-    /// Why it cannot be asked.
+    /// Error of the catalog.
     pub fault: CatalogError,
 }
 
-/// Why a catalog that cannot answer is not left out. Displayed as the end of the error.
+/// Reason against skipping an unavailable catalog. Displayed as the end of the error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Needed {
-    /// No other catalog offers the installed bundle, so it may have come from this one.
+    /// No other catalog offers the installed bundle, so it can be from this one.
     OffersInstalled(String),
     /// No other catalog has a matching bundle.
     OnlyOne,
-    /// Its priority is higher than that of the catalog that would be chosen.
+    /// The priority of the catalog is higher than that of the catalog that would be chosen.
     Preferred {
-        /// Its priority.
+        /// Priority of the catalog.
         priority: i32,
-        /// The catalog that would be chosen.
+        /// Name of the catalog that would be chosen.
         over: String,
     },
-    /// Something is installed, and what would replace it is deprecated: a bundle of this catalog that is not would have
-    /// been preferred whatever the priorities, so the installed one may have come from it.
+    /// An extension is installed, and the new bundle would be deprecated. A non-deprecated bundle of this catalog
+    /// would have been preferred whatever the priorities, so the installed bundle can be from this catalog.
     Deprecated {
-        /// The bundle that would be chosen.
+        /// Name of the bundle that would be chosen.
         bundle: String,
     },
 }
@@ -63,7 +63,7 @@ impl fmt::Display for Needed {
     }
 }
 
-/// The end of a message after a resolution that left catalogs out; empty if it left out none.
+/// Suffix of the message after a resolution that skipped catalogs. Empty without any.
 pub fn left_out_text(left_out: &[LeftOut]) -> String {
     if left_out.is_empty() {
         return String::new();
@@ -72,11 +72,11 @@ pub fn left_out_text(left_out: &[LeftOut]) -> String {
     format!("; skipped unavailable catalogs: [{}]", names.join(" "))
 }
 
-/// Leaves out the catalogs that cannot answer, in descending order of priority, if `best`, the best catalog with its
-/// candidate, is good enough without them.
+/// Skips the unavailable catalogs, in descending order of priority, if none of them could have been preferred to
+/// `best`, the best available catalog with its candidate.
 ///
 /// # Errors
-/// The first that must not be left out.
+/// The first catalog that must not be skipped.
 pub(crate) fn leave_out(
     judge: &Judge<'_>,
     catalogs: &[&Catalog],

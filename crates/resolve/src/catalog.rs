@@ -1,4 +1,4 @@
-//! What the resolver is told about one catalog.
+//! Input of the resolver from one catalog.
 
 use std::sync::Arc;
 
@@ -6,18 +6,18 @@ use olm_version::quote;
 
 use crate::package::PackageIndex;
 
-/// One selected catalog with its answer to the question for the wanted package.
+/// Selected catalog with its content for the wanted package.
 #[derive(Debug, Clone)]
 pub struct Catalog {
     /// Name of the ClusterCatalog.
     pub name: String,
-    /// `spec.priority`; higher is preferred.
+    /// `spec.priority`. Higher is preferred.
     pub priority: i32,
-    /// The package, `None` if the catalog does not have it.
+    /// Index of the package. `None` if the catalog does not contain it.
     pub package: Result<Option<Arc<PackageIndex>>, CatalogError>,
 }
 
-/// Why a catalog cannot be asked. The texts are part of the API (docs/design/resolution.md#fetch-errors).
+/// Reason why a catalog is unavailable. The texts are part of the API (docs/design/resolution.md#fetch-errors).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CatalogError {
     /// Condition `Serving` is not `True`.
@@ -29,23 +29,23 @@ pub enum CatalogError {
     /// No `status.resolvedSource.image`.
     #[error("error: catalog {} has a nil status.resolvedSource.image value", quote(.0))]
     NoResolvedImage(String),
-    /// The content of the resolved reference is not here yet.
+    /// The content of the resolved reference is not cached yet.
     #[error("cache for catalog {} not found", quote(.0))]
     NotCached(String),
     /// The content of the resolved reference could not be fetched or read.
     #[error("error retrieving cache for catalog {}: {fault}", quote(catalog))]
     Cache {
-        /// The catalog's name.
+        /// Name of the catalog.
         catalog: String,
-        /// The remembered failure.
+        /// Recorded error of the fetch.
         fault: String,
     },
-    /// The package's content cannot be decoded.
+    /// The content of the package cannot be decoded.
     #[error("error loading package {}: {fault}", quote(package))]
     Package {
-        /// The package's name.
+        /// Name of the package.
         package: String,
-        /// What is wrong with it.
+        /// Error of the decoder.
         fault: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What a bundle demands of the cluster, and whether the cluster has it (gate `ClusterConstraints`).
+//! Demands of a bundle on the cluster, and their evaluation (feature gate `ClusterConstraints`).
 
 use std::collections::BTreeSet;
 
@@ -11,12 +11,12 @@ use serde_json::Value;
 
 use crate::constraint::Gvk;
 
-/// Property with the fields of a ClusterServiceVersion that say what a bundle is.
+/// Property with the descriptive fields of a ClusterServiceVersion.
 pub(crate) const PROPERTY_CSV_METADATA: &str = "olm.csv.metadata";
-/// Property with a whole object of a bundle, encoded.
+/// Property with an encoded object of a bundle.
 pub(crate) const PROPERTY_BUNDLE_OBJECT: &str = "olm.bundle.object";
 
-/// What is known of the cluster.
+/// Kubernetes version and served kinds of the cluster.
 #[derive(Debug, Clone, Default)]
 pub struct ClusterFacts {
     kubernetes: Option<Version>,
@@ -24,16 +24,16 @@ pub struct ClusterFacts {
 }
 
 impl ClusterFacts {
-    /// The facts of a cluster whose API server calls itself `git_version` (such as `v1.31.4+k3s1`) and serves these
-    /// kinds. A pre-release part of the version does not count: vendors put their build there. With a version
-    /// that cannot be read no bundle is too new.
+    /// Creates the facts from the API server's `gitVersion` (such as `v1.31.4+k3s1`) and the served kinds. A
+    /// pre-release part of the version is ignored: vendors put their build there. With an unreadable version every
+    /// `minKubeVersion` is met.
     pub fn new(git_version: &str, served: BTreeSet<Gvk>) -> Self {
         let release = git_version.split(['-', '+']).next().unwrap_or_default();
         Self { kubernetes: Version::parse_tolerant(release).ok(), served }
     }
 }
 
-/// `minKubeVersion` and `nativeAPIs` of a bundle. The default demands nothing.
+/// `minKubeVersion` and `nativeAPIs` of a bundle. The default has no demands.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ClusterDemands {
     /// `None` if absent or unreadable.
@@ -41,7 +41,7 @@ pub(crate) struct ClusterDemands {
     native_apis: Vec<Gvk>,
 }
 
-/// The fields of a ClusterServiceVersion's spec that count here; what is of another type reads as absent.
+/// Used fields of a ClusterServiceVersion's spec. A field of another type is treated as absent.
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
 struct Metadata {
@@ -63,7 +63,7 @@ struct BundleObject {
 }
 
 impl ClusterDemands {
-    /// Reads them from the metadata of the ClusterServiceVersion, or else from the object itself.
+    /// Reads the demands from the metadata of the ClusterServiceVersion, or else from the object itself.
     pub(crate) fn of(properties: &[Property]) -> Self {
         let metadata = properties.iter().find(|property| property.kind == PROPERTY_CSV_METADATA);
         let metadata = match metadata {
@@ -91,7 +91,7 @@ impl ClusterDemands {
         }
     }
 
-    /// The first demand that the cluster does not meet, in words.
+    /// Text of the first demand that the cluster does not meet.
     pub(crate) fn unmet(&self, facts: &ClusterFacts) -> Option<String> {
         if let (Some(least), Some(server)) = (&self.min_kube_version, &facts.kubernetes)
             && least > server
@@ -105,7 +105,7 @@ impl ClusterDemands {
     }
 }
 
-/// The spec of the ClusterServiceVersion, if this object of a bundle is one.
+/// Spec of the ClusterServiceVersion, if this object of a bundle is one.
 fn csv_spec(property: &Property) -> Option<Metadata> {
     let object: BundleObject = property.parse().ok()?;
     let text = BASE64.decode(object.data).ok()?;
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_must_not_be_older_than_the_bundle_demands() {
+    fn older_server_does_not_meet_min_kube_version() {
         let older = |least: &str, server: &str| {
             metadata(&json!({"minKubeVersion": least})).unmet(&facts(server, &[])).is_some()
         };
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn native_apis_must_be_served() {
+    fn unserved_native_api_is_unmet() {
         let demands =
             metadata(&json!({"nativeAPIs": [{"group": "g", "version": "v1", "kind": "A"}, {"kind": "B"}]}));
         assert_eq!(
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_with_its_objects_is_read_like_one_with_metadata() {
+    fn demands_are_read_from_metadata_or_bundle_object() {
         let object = |manifest: Value| {
             property(PROPERTY_BUNDLE_OBJECT, &json!({"data": BASE64.encode(manifest.to_string())}))
         };
@@ -184,6 +184,6 @@ mod tests {
         let demands = ClusterDemands::of(&[broken, other, csv.clone()]);
         assert_eq!(demands, metadata(&json!({"minKubeVersion": "1.30.0"})));
         let both = ClusterDemands::of(&[csv, property(PROPERTY_CSV_METADATA, &json!({}))]);
-        assert_eq!(both, ClusterDemands::default(), "the metadata alone counts where there is any");
+        assert_eq!(both, ClusterDemands::default(), "metadata takes precedence over objects");
     }
 }

@@ -1,4 +1,4 @@
-//! Declared dependencies against what is installed (docs/design/additions.md#dependency-modes,
+//! Evaluation of declared dependencies against installed bundles (docs/design/additions.md#dependency-modes,
 //! docs/design/resolution.md#judged-dependencies).
 
 use std::collections::BTreeSet;
@@ -10,38 +10,38 @@ use crate::constraint::{Provider, Requirement, RuleFailure, Surroundings, Verdic
 use crate::package::{Offer, PackageIndex};
 use crate::rules::{Dependent, Rules};
 
-/// Most failures of rules that are told of one bundle.
+/// Maximum number of reported rule errors of one bundle.
 const TOLD_FAILURES: usize = 8;
 
-/// A requirement of a bundle and what is to be said of it.
+/// Requirement of a bundle with its verdict.
 ///
-/// Displayed in one line: what is required, who meets it, else the author's `failureMessage`.
+/// Displayed in one line: the requirement and its provider, or the author's `failureMessage`.
 #[derive(Debug, Clone)]
 pub struct AssessedRequirement {
-    /// What is required.
+    /// The requirement.
     pub requirement: Requirement,
-    /// Whether something installed meets it.
+    /// Verdict for the installed bundles.
     pub verdict: Verdict,
 }
 
-/// A bundle of a catalog that would meet a requirement if it were installed. Displayed as `base@1.4.0 (main)`.
+/// Bundle of a catalog that would meet a requirement if installed. Displayed as `base@1.4.0 (main)`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Satisfier {
-    /// The bundle's package.
+    /// Package of the bundle.
     pub package: String,
-    /// The bundle's version.
+    /// Version of the bundle.
     pub version: String,
-    /// The catalog that offers it.
+    /// Catalog of the bundle.
     pub catalog: String,
 }
 
 impl AssessedRequirement {
-    /// True if something meets it.
+    /// `true` if a provider meets it.
     pub fn is_met(&self) -> bool {
         matches!(self.verdict, Verdict::Met { .. })
     }
 
-    /// What the bundle asks for, as the rest of a sentence about it, with all that helps where nothing meets it.
+    /// Clause about the requirement, for use after the name of the bundle.
     pub(crate) fn clause(&self) -> String {
         if let Verdict::Invalid(fault) = &self.verdict {
             return format!("has an invalid dependency: {fault}");
@@ -53,7 +53,7 @@ impl AssessedRequirement {
         text
     }
 
-    /// The requirement, with the author's words where it is not met and does not show them itself.
+    /// Text of the requirement. Appends the author's message to an unmet one unless the text contains it.
     fn sought(&self) -> String {
         let text = sought(&self.requirement);
         match self.requirement.failure_message() {
@@ -63,7 +63,7 @@ impl AssessedRequirement {
     }
 }
 
-/// A requirement as the object of a sentence.
+/// Requirement as the object of a sentence.
 fn sought(requirement: &Requirement) -> String {
     format!("an operator {requirement}")
 }
@@ -90,7 +90,7 @@ impl fmt::Display for Satisfier {
     }
 }
 
-/// The requirements of a bundle that count, in the order of its properties. The bundle itself is among those that may
+/// Evaluates the requirements of a bundle that are not ignored, in the order of its properties. The bundle itself can
 /// meet them, after other bundles and before APIs without one.
 pub(crate) fn assess(offer: &Offer, rules: &Rules<'_>) -> Vec<AssessedRequirement> {
     if offer.requirements().is_empty() {
@@ -117,13 +117,12 @@ pub(crate) fn assess(offer: &Offer, rules: &Rules<'_>) -> Vec<AssessedRequiremen
         .collect()
 }
 
-/// What the bundle would offer if it were installed.
+/// Provider that the bundle would be if installed.
 fn as_provider(offer: &Offer) -> Provider {
     Provider::new(None, offer.name().to_owned(), offer.properties().to_vec())
 }
 
-/// Why rules of these requirements yielded nothing for installed bundles, one line for each, the first few (case
-/// additions-e17).
+/// Errors of rules of these requirements for installed bundles, one line each, the first eight (case additions-e17).
 pub(crate) fn rule_failures(requirements: &[AssessedRequirement], rules: &Rules<'_>) -> Vec<String> {
     let providers = rules.surroundings.map_or(&[][..], |surroundings| &surroundings.providers);
     let pairs =
@@ -138,7 +137,7 @@ pub(crate) fn rule_failures(requirements: &[AssessedRequirement], rules: &Rules<
     failures.take(TOLD_FAILURES).map(line).collect()
 }
 
-/// The first installed extension that the bundle would leave without something it requires, in words.
+/// Text about the first installed extension whose requirement the bundle would break.
 pub(crate) fn broken_dependent(offer: &Offer, rules: &Rules<'_>) -> Option<String> {
     if rules.dependents.is_empty() {
         return None;
@@ -162,14 +161,14 @@ pub(crate) fn broken_dependent(offer: &Offer, rules: &Rules<'_>) -> Option<Strin
     ))
 }
 
-/// The packages in which something that meets the unmet ones of these requirements may be found.
+/// Packages that the unmet ones of these requirements name.
 pub fn missing_packages(requirements: &[AssessedRequirement]) -> BTreeSet<&str> {
     let unmet = requirements.iter().filter(|assessed| !assessed.is_met());
     unmet.flat_map(|assessed| assessed.requirement.mentioned_packages()).collect()
 }
 
-/// The best bundle of each of these packages, given with the names of their catalogs, that meets one of the
-/// requirements that are unmet. The packages must have been indexed with their properties.
+/// Best bundle of each of these packages that meets an unmet requirement. Packages are given with the names of their
+/// catalogs and must have been indexed with their properties.
 pub fn satisfiers(
     requirements: &[AssessedRequirement],
     packages: &[(&str, &PackageIndex)],

@@ -1,7 +1,7 @@
-//! Deprecation: what a catalog says about a package, and what an extension's conditions say about it
+//! Deprecations in a catalog, and the deprecation conditions of an extension
 //! (docs/design/resolution.md#choice-of-a-bundle, docs/design/api.md#clusterextension-conditions).
 
-/// What the `olm.deprecations` of one package say. The default says nothing.
+/// Content of the `olm.deprecations` of one package. The default is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Deprecations {
     /// Messages about the package itself.
@@ -15,15 +15,15 @@ pub struct Deprecations {
 /// Status, reason and message of one condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConditionState {
-    /// `None` is `Unknown`.
+    /// Condition status: `None` is `Unknown`.
     pub status: Option<bool>,
-    /// The condition's reason.
+    /// Condition reason.
     pub reason: &'static str,
-    /// The condition's message.
+    /// Condition message.
     pub message: String,
 }
 
-/// The four deprecation conditions of an extension, always written together.
+/// Four deprecation conditions of an extension, always written together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeprecationConditions {
     /// Condition `Deprecated`: any of the other three.
@@ -37,11 +37,11 @@ pub struct DeprecationConditions {
 }
 
 impl DeprecationConditions {
-    /// The conditions of an extension with these `channels` in its spec and this bundle installed.
+    /// Computes the conditions of an extension with these `channels` in its spec and this installed bundle.
     ///
-    /// `data` is what the chosen catalog says, `None` where no catalog was consulted or the resolution
-    /// failed. A channel counts if it is selected or if none is; the bundle that counts is the installed
-    /// one, not the chosen one; empty messages are dropped.
+    /// `data` is the content of the chosen catalog, `None` where no catalog was consulted or the resolution failed. A
+    /// channel is considered if it is selected or none is. The considered bundle is the installed one, not the chosen
+    /// one. Empty messages are dropped.
     pub fn new(data: Option<&Deprecations>, channels: &[String], installed: Option<&str>) -> Self {
         let absent = || ConditionState {
             status: None,
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn without_data_nothing_is_known() {
+    fn conditions_without_catalog_data_are_unknown() {
         let unknown = "Unknown/DeprecationStatusUnknown deprecation status unknown: catalog data unavailable";
         assert_eq!(texts(None, &[], Some("b")), [unknown; 4]);
         let absent = "Unknown/Absent no bundle installed yet";
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_deprecated_is_said_for_each() {
+    fn conditions_without_deprecations_are_false() {
         let none = Deprecations::default();
         let expected = [
             "false/NotDeprecated not deprecated",

@@ -1,4 +1,4 @@
-//! Why no bundle is chosen. The texts are part of the API (docs/design/resolution.md#resolution-errors; ours:
+//! Errors of the resolution. The texts are part of the API (docs/design/resolution.md#resolution-errors, additions:
 //! docs/design/additions.md#dependency-modes, docs/design/additions.md#best-effort-resolution).
 
 use olm_version::{ConstraintError, VersionReleaseError, quote};
@@ -11,10 +11,10 @@ use crate::request::Wanted;
 use crate::resolver::Held;
 use crate::selector::SelectorError;
 
-/// How many of the bundles that rules hold back an error names.
+/// Maximum number of held bundles that an error names.
 const NAMED_HELD: usize = 3;
 
-/// Why no bundle is chosen.
+/// Error of [`resolve`](crate::resolve).
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ResolveError {
     /// `spec.source.catalog.selector` is invalid.
@@ -25,13 +25,13 @@ pub enum ResolveError {
     Version {
         /// The constraint as written.
         range: String,
-        /// What is wrong with it.
+        /// Parse error.
         fault: ConstraintError,
     },
     /// The ClusterCatalogs could not be listed.
     #[error("error walking catalogs: error listing catalogs: {0}")]
     List(String),
-    /// A selected catalog cannot be asked; which others could answer does not matter, or is not enough.
+    /// A selected catalog is unavailable, and cannot be skipped.
     #[error(
         "error walking catalogs: error getting package {} from catalog {}: {fault}{}",
         quote(package),
@@ -39,30 +39,30 @@ pub enum ResolveError {
         needed.as_deref().map(Needed::to_string).unwrap_or_default()
     )]
     Catalog {
-        /// The wanted package.
+        /// Name of the wanted package.
         package: String,
-        /// The catalog's name.
+        /// Name of the catalog.
         catalog: String,
-        /// Why it cannot be asked.
+        /// Reason why it is unavailable.
         fault: CatalogError,
-        /// Under best effort: why it is not left out.
+        /// Reason against skipping it, with best effort.
         needed: Option<Box<Needed>>,
     },
-    /// The version or release of the installed bundle cannot be read.
+    /// The version or release of the installed bundle is unreadable.
     #[error("error walking catalogs: error finding upgrade edges: {}: {fault}", installed_step(*.explicit_release))]
     Installed {
-        /// A release was recorded apart from the version.
+        /// `true` if a release was recorded apart from the version.
         explicit_release: bool,
-        /// What cannot be read.
+        /// Parse error.
         fault: VersionReleaseError,
     },
     /// No catalog has a matching bundle.
     #[error("{0}")]
     NoBundle(Wanted),
-    /// The best catalogs with a matching bundle have equal priority.
+    /// The best catalogs with a matching bundle have the same priority.
     #[error("{wanted} in multiple catalogs with the same priority [{}]", names(catalogs))]
     Ambiguous {
-        /// What was looked for.
+        /// Description of the request.
         wanted: Wanted,
         /// Name and priority of every catalog with a candidate, whatever its priority, sorted by name.
         catalogs: Vec<(String, i32)>,
@@ -70,58 +70,58 @@ pub enum ResolveError {
     /// The best bundle has no readable version.
     #[error("error getting resolved bundle version for bundle {}: {fault}", quote(bundle))]
     BundleVersion {
-        /// The bundle's name.
+        /// Name of the bundle.
         bundle: String,
-        /// What cannot be read.
+        /// Parse error.
         fault: String,
     },
-    /// The best bundle declares a dependency. No lower bundle is tried: the user narrows the request.
+    /// The best bundle declares a dependency. No lower bundle is tried: the user must narrow the request.
     #[error(
         "validating bundle {0}: bundle {0} has a dependency declared via property {1} which is currently not supported",
         quote(bundle),
         quote(property)
     )]
     Dependency {
-        /// The bundle's name.
+        /// Name of the bundle.
         bundle: String,
-        /// The type of the first property that declares one.
+        /// Type of the first property that declares a dependency.
         property: String,
     },
-    /// Every matching bundle is held back, the best of them by what it requires.
+    /// Every matching bundle is held back, the best of them because of unmet requirements.
     #[error("dependencies not satisfied: bundle {bundle} {}{}", clauses(unmet), dependency_hints(satisfiers, instead.as_deref()))]
     DependenciesNotSatisfied {
-        /// The best bundle that is held back.
+        /// Name of the best bundle that is held back.
         bundle: String,
-        /// What it requires and nothing meets.
+        /// Its unmet requirements.
         unmet: Vec<AssessedRequirement>,
-        /// Bundles of catalogs that would meet it. Empty as it comes from the resolver, which does not know other
-        /// packages; filled by a caller who looks them up.
+        /// Bundles of catalogs that would meet them. The resolver leaves this empty, because it does not know other
+        /// packages. A caller with access to them fills it.
         satisfiers: Vec<Satisfier>,
-        /// The highest version that would be chosen if the version constraint admitted it.
+        /// Highest version that would be chosen without the version constraint.
         instead: Option<String>,
-        /// Every bundle that is held back, best first.
+        /// All bundles that are held back, best first.
         held: Vec<Held>,
     },
     /// Every matching bundle is held back, the best of them by another rule.
     #[error("{wanted}: {}", held_text(held))]
     HeldBack {
-        /// What was looked for.
+        /// Description of the request.
         wanted: Wanted,
-        /// Every bundle that is held back, best first.
+        /// All bundles that are held back, best first.
         held: Vec<Held>,
     },
-    /// No bundle is chosen after catalogs that cannot answer were left out.
+    /// No bundle is chosen after unavailable catalogs were skipped.
     #[error("{error}{}", left_out_text(left_out))]
     BestEffort {
-        /// What went wrong among the others.
+        /// Error of the resolution with the other catalogs.
         error: Box<Self>,
-        /// The catalogs that were left out, sorted by name.
+        /// Skipped catalogs, sorted by name.
         left_out: Vec<LeftOut>,
     },
 }
 
 impl ResolveError {
-    /// The error without the note that catalogs were left out.
+    /// Error without the note about skipped catalogs.
     pub fn cause(&self) -> &Self {
         match self {
             Self::BestEffort { error, .. } => error.cause(),
@@ -129,7 +129,7 @@ impl ResolveError {
         }
     }
 
-    /// The bundles that rules beyond the reference hold back, best first.
+    /// Bundles that rules beyond the reference hold back, best first.
     pub fn held(&self) -> &[Held] {
         match self.cause() {
             Self::DependenciesNotSatisfied { held, .. } | Self::HeldBack { held, .. } => held,

@@ -1,7 +1,7 @@
-//! Why a resolution ends as it does: every bundle of every catalog, kept or dropped and by which rule.
+//! Explanation of a resolution: every bundle of every catalog, with the rule that rejects it.
 //!
-//! The judgement of each bundle and the contest between catalogs are those of [`resolve`], which stops at the first
-//! bundle that may be chosen; here all are judged.
+//! Bundles are judged and catalogs compared as in [`resolve`]. That function stops at the first acceptable bundle,
+//! this module judges all of them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,136 +18,136 @@ use crate::package::{Edge, EdgeRule, Offer};
 use crate::request::Request;
 use crate::resolver::{Remark, Resolved, Standing, by_preference, contest, resolve};
 
-/// A resolution with its reasons. Displayed as one line for each catalog and bundle, and one for the result.
+/// Resolution with reasons. Displayed as one line for each catalog and bundle, and one for the result.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
-    /// The wanted package.
+    /// Name of the wanted package.
     pub package: String,
-    /// The name of the installed bundle.
+    /// Name of the installed bundle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub installed: Option<String>,
-    /// What is chosen; absent where `error` is present.
+    /// Chosen bundle. Absent where `error` is present.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chosen: Option<Choice>,
-    /// The text of the resolver's error.
+    /// Text of the resolver's error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The catalogs in descending order of priority, then by name.
+    /// Catalogs in descending order of priority, then by name.
     pub catalogs: Vec<CatalogExplanation>,
-    /// What somebody should know about the choice.
+    /// Notes about the choice.
     pub remarks: Vec<String>,
 }
 
-/// The chosen bundle.
+/// Chosen bundle.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Choice {
-    /// The catalog that offers it.
+    /// Catalog of the bundle.
     pub catalog: String,
-    /// The bundle's name.
+    /// Name of the bundle.
     pub bundle: String,
-    /// The bundle's version with its release.
+    /// Version of the bundle with its release.
     pub version: String,
-    /// The reference of the bundle's image.
+    /// Image reference of the bundle.
     pub image: String,
-    /// True if it is the installed version.
+    /// `true` if it is the installed version.
     pub stays: bool,
-    /// The edges by which it follows the installed bundle, sorted by channel.
+    /// Upgrade edges from the installed bundle, sorted by channel.
     pub edges: Vec<FollowedEdge>,
-    /// The package's default channel in the chosen catalog, where no channel is named and the bundle is not in it
-    /// (docs/design/additions.md#default-channel).
+    /// Default channel of the package in the chosen catalog, if the request names no channel and that channel does
+    /// not contain the bundle (docs/design/additions.md#default-channel).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed_default_channel: Option<String>,
-    /// What the bundle requires and who meets it, under the modes Report and Check.
+    /// Requirements of the bundle with their providers, under the modes Report and Check.
     pub requirements: Vec<String>,
 }
 
-/// An edge from the installed bundle.
+/// Upgrade edge from the installed bundle.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct FollowedEdge {
-    /// The channel whose entry makes the edge.
+    /// Channel whose entry makes the edge.
     pub channel: String,
-    /// The field of the entry that makes it.
+    /// Field of the entry that makes it.
     pub rule: EdgeRule,
 }
 
-/// One catalog in an [`Explanation`].
+/// Catalog in an [`Explanation`].
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CatalogExplanation {
-    /// The catalog's name.
+    /// Name of the catalog.
     pub name: String,
-    /// The catalog's priority.
+    /// Priority of the catalog.
     pub priority: i32,
-    /// Why it cannot be asked.
+    /// Reason why it is unavailable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
-    /// True if it was left out because it cannot be asked.
+    /// `true` if it was skipped because it is unavailable.
     pub skipped: bool,
-    /// The bundles of the package, best first; none where the catalog does not have it.
+    /// Bundles of the package, best first. Empty if the catalog does not contain it.
     pub bundles: Vec<OfferExplanation>,
 }
 
-/// One bundle in an [`Explanation`]. Displayed as a sentence without its end.
+/// Bundle in an [`Explanation`]. Displayed as a sentence without its final period.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OfferExplanation {
-    /// The bundle's name.
+    /// Name of the bundle.
     pub bundle: String,
-    /// The bundle's version with its release, if it can be read.
+    /// Version of the bundle with its release, if readable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// True if the catalog deprecates the bundle.
+    /// `true` if the catalog deprecates the bundle.
     pub deprecated: bool,
-    /// What became of it.
+    /// Result for the bundle.
     pub fate: Fate,
-    /// Why, as the rest of a sentence about it.
+    /// Reason, as the rest of a sentence about the bundle.
     pub why: String,
-    /// What else may help to understand it: where the rules of its requirements fail.
+    /// Further details: errors of the rules of its requirements.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<String>,
 }
 
-/// What becomes of a bundle: chosen, or the rule by which it is not.
+/// Result for a bundle: chosen, or the rule that rejects it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Fate {
-    /// It is the result.
+    /// It is the chosen bundle.
     Chosen,
-    /// In none of the wanted channels.
+    /// It is in none of the wanted channels.
     Channel,
-    /// Outside of the wanted range.
+    /// Its version is outside of the wanted range.
     Version,
-    /// Its version or release cannot be read.
+    /// Its version or release is unreadable.
     Unreadable,
-    /// Neither a successor of the installed bundle nor the same version.
+    /// It is neither a successor of the installed bundle nor the same version.
     NoEdge,
-    /// Beyond the upgrade scope.
+    /// It is beyond the upgrade scope.
     UpgradeScope,
-    /// Skipped by another bundle's entry, and skipped bundles are excluded.
+    /// An entry of another bundle skips it, and skipped bundles are excluded.
     Skipped,
-    /// The cluster lacks what it demands.
+    /// The cluster does not meet its demands.
     Cluster,
-    /// A requirement of it is not met.
+    /// One of its requirements is unmet.
     Dependencies,
     /// It would break an installed extension.
     Dependent,
     /// Another bundle of the catalog is preferred.
     Preference,
-    /// The best of its catalog, but deprecated, which the best of another catalog is not.
+    /// It is the best of its catalog, but deprecated, and the best of another catalog is not.
     Deprecated,
-    /// The best of its catalog, but another catalog has a higher priority.
+    /// It is the best of its catalog, but another catalog has a higher priority.
     Priority,
-    /// The best of its catalog, and another catalog has the same priority.
+    /// It is the best of its catalog, and another catalog has the same priority.
     Tie,
     /// It would be chosen, but declares dependencies under the mode Reject.
     DependencyProperty,
-    /// The resolution ended with an error before it came to this bundle's turn.
+    /// The resolution failed before it compared this bundle.
     Undecided,
 }
 
-/// Explains what [`resolve`] answers to the same question.
+/// Explains the result of [`resolve`] for the same input.
 pub fn explain(request: &Request<'_>, catalogs: &[Catalog]) -> Explanation {
     let result = resolve(request, catalogs);
     let judge = Judge::new(request).ok().filter(|judge| judge.check_origin().is_ok());
@@ -198,7 +198,7 @@ fn choice(judge: &Judge<'_>, resolved: &Resolved) -> Choice {
     }
 }
 
-/// Judges every bundle of a catalog; the best of those that may be chosen stays undecided, and without a judge all do.
+/// Judges every bundle of a catalog. The best acceptable bundle remains undecided. Without a judge, all bundles do.
 fn survey(judge: Option<&Judge<'_>>, catalog: &Catalog) -> CatalogExplanation {
     let package = catalog.package.as_ref().ok().and_then(Option::as_ref);
     let mut best: Option<&Offer> = None;
@@ -235,7 +235,7 @@ fn survey(judge: Option<&Judge<'_>>, catalog: &Catalog) -> CatalogExplanation {
     }
 }
 
-/// What is said of a bundle to which a resolution did not come.
+/// Reason for a bundle that the resolution did not compare.
 const UNDECIDED: &str = "the resolution ended with an error before it was compared";
 
 fn preferred(offer: &Offer, best: &Offer) -> String {
@@ -274,7 +274,7 @@ fn dropped_by(judge: &Judge<'_>, offer: &Offer, dropped: Dropped) -> (Fate, Stri
     }
 }
 
-/// Decides on the best bundles of the catalogs, unless the resolution ended before they were compared.
+/// Decides between the best bundles of the catalogs, unless the resolution failed before.
 fn compare(
     catalogs: &mut [CatalogExplanation],
     result: &Result<Resolved, ResolveError>,
@@ -317,7 +317,7 @@ fn compare(
     }
 }
 
-/// A catalog with the bundle that it would choose.
+/// Catalog with the bundle that it would choose.
 struct Contender<'a> {
     catalog: &'a str,
     priority: i32,
@@ -332,7 +332,8 @@ impl<'a> Contender<'a> {
 }
 
 impl Choice {
-    /// Why this bundle may follow the installed one, as the rest of a sentence; empty where nothing is installed.
+    /// Reason why this bundle can follow the installed one, as the rest of a sentence. Empty without an installed
+    /// bundle.
     fn because(&self) -> String {
         if self.stays {
             return "the installed version".to_owned();

@@ -6,13 +6,13 @@ use olm_version::{VersionRelease, quote};
 use olm_yaml::json::Kind;
 use serde_json::{Map, Value};
 
-/// Property that identifies a bundle's package and version.
+/// Property with the package and version of a bundle.
 const PROPERTY_PACKAGE: &str = "olm.package";
 
-/// Version and release by the first `olm.package` property; further ones do not count.
+/// Version and release from the first `olm.package` property. Further ones are ignored.
 ///
 /// # Errors
-/// The text of what cannot be read; it reaches users.
+/// Text of the parse error, which is shown to users.
 pub(crate) fn version(bundle: &Bundle, release_support: bool) -> Result<VersionRelease, String> {
     let property = bundle
         .properties
@@ -25,7 +25,7 @@ pub(crate) fn version(bundle: &Bundle, release_support: bool) -> Result<VersionR
     VersionRelease::parse(&version, release.as_deref()).map_err(|fault| fault.to_string())
 }
 
-/// `version` and `release` of an `olm.package` property; a missing version reads as empty.
+/// `version` and `release` of an `olm.package` property. A missing version is read as empty.
 fn version_fields(property: &Property) -> Result<(String, Option<String>), String> {
     let fields: Option<Map<String, Value>> = match property.parse().map_err(|fault| fault.to_string())? {
         Value::Object(fields) => Some(fields),
@@ -38,7 +38,7 @@ fn version_fields(property: &Property) -> Result<(String, Option<String>), Strin
     Ok((version, text_field(&fields, "release")?))
 }
 
-/// A text field, whatever the case of its name; `null` is absent.
+/// Text field with a case-insensitive name. `null` is treated as absent.
 fn text_field(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, String> {
     let any_case = || fields.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value);
     match fields.get(name).or_else(any_case) {
@@ -48,7 +48,7 @@ fn text_field(fields: &Map<String, Value>, name: &str) -> Result<Option<String>,
     }
 }
 
-/// The wording of Go's JSON decoder, which reaches users.
+/// Error text of Go's JSON decoder, which is shown to users.
 fn wrong_type(value: &Value, target: &str) -> String {
     format!("json: cannot unmarshal {} into Go {target}", Kind::from(value).name())
 }

@@ -1,5 +1,4 @@
-//! The one decision about a single bundle: may it be chosen, and if not, by which rule
-//! (docs/design/resolution.md#algorithm).
+//! Decision about a single bundle: acceptable, or rejected by a rule (docs/design/resolution.md#algorithm).
 
 use olm_version::{Constraint, VersionRelease};
 
@@ -9,15 +8,15 @@ use crate::package::{Offer, considered};
 use crate::request::{Origin, Request, UpgradePolicy};
 use crate::rules::{DependencyMode, UpgradeScope};
 
-/// Judges the bundles of all catalogs for one request.
+/// Judge of the bundles of all catalogs for one request.
 pub(crate) struct Judge<'a> {
     pub(crate) request: &'a Request<'a>,
     constraint: Option<Constraint>,
-    /// The installed bundle, if there is one; the error matters only where upgrades must start from it.
+    /// Installed bundle, if any. Its error matters only for upgrades that must start from it.
     origin: Result<Option<Origin<'a>>, ResolveError>,
 }
 
-/// Why a bundle may not be chosen.
+/// Reason for the rejection of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Dropped {
     /// It is in none of the wanted channels.
@@ -32,26 +31,26 @@ pub(crate) enum Dropped {
     Held(HeldReason),
 }
 
-/// The rule beyond the reference that holds a bundle back.
+/// Rule beyond the reference that holds a bundle back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HeldReason {
-    /// The upgrade would go too far.
+    /// The upgrade is beyond the scope.
     OutsideScope {
-        /// How far it may go.
+        /// Largest allowed step.
         scope: UpgradeScope,
-        /// The installed version.
+        /// Installed version.
         installed: String,
     },
-    /// Channels that count skip the bundle.
+    /// Considered channels skip the bundle.
     Skipped {
-        /// Their names.
+        /// Names of these channels.
         channels: Vec<String>,
     },
-    /// What the bundle requires and nothing meets.
+    /// Unmet requirements of the bundle.
     Dependencies(String),
-    /// The installed extension that the bundle would break.
+    /// Installed extension that the bundle would break.
     Dependent(String),
-    /// What the bundle demands of the cluster and the cluster does not have.
+    /// Unmet demand of the bundle on the cluster.
     Cluster(String),
 }
 
@@ -79,10 +78,10 @@ impl<'a> Judge<'a> {
         Ok(Self { request, constraint, origin: origin.transpose() })
     }
 
-    /// Must hold before a bundle is judged; without a bundle to judge it does not matter.
+    /// Checks that upgrades can start from the installed bundle. Call it before `judge`.
     ///
     /// # Errors
-    /// Upgrades must start from an installed bundle whose version cannot be read.
+    /// The policy requires upgrade edges, and the version of the installed bundle is unreadable.
     pub(crate) fn check_origin(&self) -> Result<(), ResolveError> {
         match &self.origin {
             Err(fault) if self.request.policy == UpgradePolicy::CatalogProvided => Err(fault.clone()),
@@ -90,17 +89,17 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// The installed bundle, if its version can be read.
+    /// Installed bundle, if its version is readable.
     pub(crate) fn origin(&self) -> Option<&Origin<'a>> {
         self.origin.as_ref().ok()?.as_ref()
     }
 
-    /// Whether the bundle has the installed version and release.
+    /// `true` if the bundle has the installed version and release.
     pub(crate) fn is_installed(&self, offer: &Offer) -> bool {
         self.origin().is_some_and(|origin| offer.version().ok() == Some(&origin.version))
     }
 
-    /// Whether the bundle may be chosen.
+    /// Accepts or rejects the bundle.
     pub(crate) fn judge(&self, offer: &Offer) -> Result<(), Dropped> {
         let request = self.request;
         if !request.channels.is_empty()
@@ -126,7 +125,7 @@ impl<'a> Judge<'a> {
         self.held_back(offer).map_or(Ok(()), |reason| Err(Dropped::Held(reason)))
     }
 
-    /// The rule beyond the reference that holds back a bundle which is not the installed one.
+    /// Rule beyond the reference that holds back a bundle other than the installed one.
     fn held_back(&self, offer: &Offer) -> Option<HeldReason> {
         let rules = &self.request.rules;
         if let (Some(scope), Some(origin), Ok(version)) =
@@ -155,13 +154,13 @@ impl<'a> Judge<'a> {
         broken_dependent(offer, rules).map(HeldReason::Dependent)
     }
 
-    /// The channels that count and skip the bundle.
+    /// Considered channels that skip the bundle.
     pub(crate) fn skipped_in(&self, offer: &Offer) -> Vec<String> {
         let channels = offer.skipped_in().filter(|channel| considered(channel, self.request.channels));
         channels.map(str::to_owned).collect()
     }
 
-    /// The requirements of a bundle that count and that nothing meets.
+    /// Unmet requirements of a bundle, without ignored ones.
     pub(crate) fn unmet(&self, offer: &Offer) -> Vec<AssessedRequirement> {
         let mut assessed = assess(offer, &self.request.rules);
         assessed.retain(|assessed| !assessed.is_met());
@@ -169,12 +168,12 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// What a bundle asks for, as the rest of a sentence about it.
+/// Unmet requirements, as the rest of a sentence about the bundle.
 pub(crate) fn clauses(unmet: &[AssessedRequirement]) -> String {
     unmet.iter().map(AssessedRequirement::clause).collect::<Vec<_>>().join(", ")
 }
 
-/// A version with its release as one text, which reads back whatever the gates say.
+/// Version with its release as one text, which parses back with any feature gates.
 pub(crate) fn shown(version: &VersionRelease) -> String {
     version.shown(false).0
 }

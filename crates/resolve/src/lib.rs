@@ -1,19 +1,18 @@
-//! Resolution: from the content of catalogs to the one bundle of an extension
+//! Resolution: choice of the bundle of an extension from the content of catalogs
 //! (docs/design/resolution.md#served-catalogs).
 //!
-//! A caller, be it a controller or a command line, checks the selector ([`CatalogSelector`]), asks each
-//! selected catalog that is not switched off for its [`PackageIndex`], and hands the answers to [`resolve`], or to
-//! [`explain`] where the reasons are wanted. [`target`] adds what follows from an installed bundle,
-//! [`DeprecationConditions`] what the user is told about deprecation.
+//! A caller (controller or command line) validates the selector ([`CatalogSelector`]), gets the [`PackageIndex`] of
+//! each selected and enabled catalog, and passes them to [`resolve`], or to [`explain`] for the reasons. [`target`]
+//! adds the fallback to the installed bundle, [`DeprecationConditions`] the deprecation conditions.
 //!
 //! ```text
 //! Request ─┐   judge (each bundle: kept or dropped by one rule)   contest (best bundle of each catalog, by priority)
 //! Catalogs ┴──────────────────────────────────────────────────► Resolved | ResolveError      Explanation
 //! ```
 //!
-//! A request with default [`Rules`] is answered as the reference answers it; whatever goes beyond is a rule.
-//! Everything here is a pure function of its inputs: no clock, no cluster, no files. A [`PackageIndex`] is built
-//! once per generation of a catalog; a resolution only reads it.
+//! With default [`Rules`] the answer equals the reference's. Everything beyond it is a rule. All functions are pure:
+//! no clock, no cluster, no files. A [`PackageIndex`] is built once per generation of a catalog. A resolution only
+//! reads it.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 

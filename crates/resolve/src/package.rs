@@ -1,4 +1,4 @@
-//! One package of one catalog, prepared for resolving (docs/design/resolution.md#algorithm,
+//! Index of one package of one catalog (docs/design/resolution.md#algorithm,
 //! docs/design/resolution.md#choice-of-a-bundle).
 
 use std::cmp::Ordering;
@@ -17,17 +17,17 @@ use crate::deprecation::Deprecations;
 use crate::identity;
 use crate::request::Origin;
 
-/// How a package is read and what is kept of it.
+/// Options for building a package index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Indexing {
-    /// The `release` of an `olm.package` property counts (gate `BundleReleaseSupport`).
+    /// `true` to read the `release` of an `olm.package` property (feature gate `BundleReleaseSupport`).
     pub release_support: bool,
-    /// Keep what is needed to judge dependencies and demands on the cluster. Off, the index is small enough to
-    /// stay in memory for every package of a catalog.
+    /// `true` to keep the properties for the evaluation of dependencies and cluster demands. Without them, the index
+    /// of every package of a catalog fits in memory.
     pub properties: bool,
 }
 
-/// The bundles of a package, best first, with the edges that lead to them, and what is deprecated.
+/// Bundles of a package, best first, with their upgrade edges and deprecations.
 #[derive(Debug, Clone, Default)]
 pub struct PackageIndex {
     offers: Vec<Arc<Offer>>,
@@ -35,7 +35,7 @@ pub struct PackageIndex {
     deprecations: Deprecations,
 }
 
-/// A bundle that a catalog offers.
+/// Bundle that a catalog offers.
 #[derive(Debug, Clone)]
 pub struct Offer {
     name: Arc<str>,
@@ -45,11 +45,11 @@ pub struct Offer {
     dependencies: Vec<&'static str>,
     entries: Vec<Entry>,
     skipped_in: Vec<Arc<str>>,
-    /// Absent unless properties are kept.
+    /// `None` unless properties are kept.
     details: Option<Box<Details>>,
 }
 
-/// What only the rules beyond the reference look at.
+/// Data for rules beyond the reference only.
 #[derive(Debug, Clone)]
 struct Details {
     properties: Vec<Property>,
@@ -57,16 +57,16 @@ struct Details {
     demands: ClusterDemands,
 }
 
-/// Leads from an installed bundle to one that may follow it.
+/// Upgrade edge from an installed bundle to a possible successor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Edge<'a> {
-    /// The channel whose entry makes the edge.
+    /// Channel whose entry makes the edge.
     pub channel: &'a str,
-    /// The field of the entry that makes it.
+    /// Field of the entry that makes it.
     pub rule: EdgeRule,
 }
 
-/// The field of a channel entry that makes an edge. Where several do, the first of these.
+/// Field of a channel entry that makes an edge. Of several, the first in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum EdgeRule {
@@ -78,13 +78,13 @@ pub enum EdgeRule {
     SkipRange,
 }
 
-/// A bundle's place in one channel and what it may follow there.
+/// Entry of a bundle in one channel, with its predecessors there.
 #[derive(Debug, Clone)]
 struct Entry {
     channel: Arc<str>,
     replaces: Arc<str>,
     skips: Vec<Arc<str>>,
-    /// `None` if absent or invalid: both are no edge.
+    /// `None` if absent or invalid. Both make no edge.
     skip_range: Option<Range>,
 }
 
@@ -99,10 +99,10 @@ impl std::fmt::Display for EdgeRule {
 }
 
 impl PackageIndex {
-    /// Prepares the content of a package.
+    /// Builds the index from the content of a package.
     ///
-    /// Faulty versions and skip ranges are kept as such: they are no error until chosen. Without an `olm.package`
-    /// object there is no default channel.
+    /// Invalid versions and skip ranges are kept: they are errors only if chosen. Without an `olm.package` object
+    /// there is no default channel.
     pub fn new(content: &PackageContent, indexing: Indexing) -> Self {
         let deprecations = content.deprecations.last().map(deprecations).unwrap_or_default();
         let deprecated: BTreeSet<&str> = deprecations.bundles.iter().map(|(name, _)| name.as_str()).collect();
@@ -131,12 +131,12 @@ impl PackageIndex {
         Self { offers, default_channel, deprecations }
     }
 
-    /// The bundles in the order in which they are preferred.
+    /// Bundles in the order of preference.
     pub fn offers(&self) -> impl Iterator<Item = &Offer> {
         self.offers.iter().map(|offer| &**offer)
     }
 
-    /// As [`PackageIndex::offers`], to be kept beyond the package.
+    /// Like [`PackageIndex::offers`], with shared ownership.
     pub(crate) fn shared_offers(&self) -> impl Iterator<Item = &Arc<Offer>> {
         self.offers.iter()
     }
@@ -145,58 +145,58 @@ impl PackageIndex {
         self.offers().find(|offer| *offer.name == *name)
     }
 
-    /// The channel that is meant where none is named; empty if the package names none.
+    /// Default channel. Empty if the package has none.
     pub fn default_channel(&self) -> &str {
         &self.default_channel
     }
 
-    /// What the catalog deprecates of this package.
+    /// Deprecations of this package in the catalog.
     pub fn deprecations(&self) -> &Deprecations {
         &self.deprecations
     }
 }
 
 impl Offer {
-    /// The bundle's name.
+    /// Name of the bundle.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The reference of the bundle's image.
+    /// Image reference of the bundle.
     pub fn image(&self) -> &str {
         &self.image
     }
 
-    /// Version and release, or why they cannot be read.
+    /// Version and release.
     ///
     /// # Errors
-    /// The text of the fault; it is part of the API (docs/design/resolution.md#releases).
+    /// Text of the parse error, which is part of the API (docs/design/resolution.md#releases).
     pub fn version(&self) -> Result<&VersionRelease, &str> {
         self.version.as_ref().map_err(String::as_str)
     }
 
-    /// True if the catalog deprecates this bundle.
+    /// `true` if the catalog deprecates this bundle.
     pub fn deprecated(&self) -> bool {
         self.deprecated
     }
 
-    /// The type of the first property that declares a dependency.
+    /// Type of the first property that declares a dependency.
     pub fn dependency(&self) -> Option<&str> {
         self.dependencies.first().copied()
     }
 
-    /// The types of properties that declare a dependency, each once, in the order of the catalog.
+    /// Distinct types of properties that declare a dependency, in the order of the catalog.
     pub(crate) fn dependencies(&self) -> impl Iterator<Item = &'static str> {
         self.dependencies.iter().copied()
     }
 
-    /// The bundle's properties without the objects of its content and their metadata; empty unless they were to
-    /// be kept.
+    /// Properties of the bundle without the objects of its content and their metadata. Empty unless properties are
+    /// kept.
     pub fn properties(&self) -> &[Property] {
         self.details.as_deref().map_or(&[], |details| &details.properties)
     }
 
-    /// What the bundle requires, in the order of its properties; empty unless properties were to be kept.
+    /// Requirements of the bundle, in the order of its properties. Empty unless properties are kept.
     pub fn requirements(&self) -> &[Requirement] {
         self.details.as_deref().map_or(&[], |details| &details.requirements)
     }
@@ -205,18 +205,18 @@ impl Offer {
         self.details.as_deref().map(|details| &details.demands)
     }
 
-    /// The channels that have the bundle.
+    /// Channels that contain the bundle.
     pub fn channels(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().map(|entry| &*entry.channel)
     }
 
-    /// The channels in which the entry of another bundle skips this one, sorted.
+    /// Channels in which the entry of another bundle skips this one, sorted.
     pub fn skipped_in(&self) -> impl Iterator<Item = &str> {
         self.skipped_in.iter().map(|channel| &**channel)
     }
 
-    /// Best first: not deprecated, higher version and release, unreadable versions last; equals by name and
-    /// image, so that the order does not depend on how the catalog was read.
+    /// Best first: not deprecated, higher version and release, unreadable versions last. Ties are sorted by name and
+    /// image, so that the order does not depend on the order in the catalog.
     fn preference(&self, other: &Self) -> Ordering {
         self.deprecated
             .cmp(&other.deprecated)
@@ -225,8 +225,8 @@ impl Offer {
             .then_with(|| other.image.cmp(&self.image))
     }
 
-    /// The edges by which this bundle may follow `origin` (docs/design/resolution.md#successors), one for each of the
-    /// `channels` that has one; no channels means all.
+    /// Upgrade edges from `origin` to this bundle (docs/design/resolution.md#successors), at most one for each of the
+    /// `channels`. No channels means all.
     pub fn edges_from<'a>(
         &'a self,
         origin: &'a Origin<'_>,
@@ -237,13 +237,13 @@ impl Offer {
     }
 }
 
-/// Whether a channel counts for a request that names `channels`; where it names none, all do.
+/// `true` if a request that names `channels` considers this channel. Without named channels, all are considered.
 pub(crate) fn considered(channel: &str, channels: &[String]) -> bool {
     channels.is_empty() || channels.iter().any(|named| named == channel)
 }
 
 impl Entry {
-    /// The first rule by which the entry's bundle may follow `origin`.
+    /// First rule that makes the entry's bundle a successor of `origin`.
     fn rule(&self, origin: &Origin<'_>) -> Option<EdgeRule> {
         if *self.replaces == *origin.name {
             Some(EdgeRule::Replaces)
@@ -269,12 +269,12 @@ impl Details {
     }
 }
 
-/// The channels by the names of their bundles. Each name is kept once: those of bundles recur in many entries.
+/// Channel entries by bundle name. Names are interned, because they recur in many entries.
 #[derive(Default)]
 struct Graph {
     names: BTreeSet<Arc<str>>,
     entries: BTreeMap<Arc<str>, Vec<Entry>>,
-    /// The channels in which another bundle's entry skips a bundle.
+    /// Channels in which another bundle's entry skips a bundle.
     skipped: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
 }
 

@@ -1,58 +1,58 @@
-//! What is wanted, and what is installed (docs/design/resolution.md#resolver-inputs).
+//! Request: wanted package and installed bundle (docs/design/resolution.md#resolver-inputs).
 
 use olm_version::{Constraint, VersionRelease, VersionReleaseError, quote};
 
 use crate::error::ResolveError;
 use crate::rules::Rules;
 
-/// What is wanted: `spec.source.catalog` without its selector, what is installed, and the rules that apply.
+/// Request of an extension: `spec.source.catalog` without its selector, the installed bundle, and the rules.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// The package's name.
+    /// Name of the package.
     pub package: &'a str,
-    /// Channels to choose from; empty means all.
+    /// Wanted channels. Empty means all.
     pub channels: &'a [String],
-    /// The version constraint as written; absent or empty admits every version.
+    /// Version constraint as written. Absent or empty admits every version.
     pub version: Option<&'a str>,
-    /// Which upgrades are allowed.
+    /// Policy for allowed upgrades.
     pub policy: UpgradePolicy,
-    /// The installed bundle, if there is one.
+    /// Installed bundle, if any.
     pub installed: Option<Installed<'a>>,
-    /// What applies beyond the reference; nothing by default.
+    /// Rules beyond the reference. None by default.
     pub rules: Rules<'a>,
 }
 
-/// Which bundles may follow the installed one.
+/// Policy for successors of the installed bundle.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum UpgradePolicy {
-    /// Its successors according to the catalog, and the installed version itself.
+    /// Successors according to the catalog, and the installed version itself.
     #[default]
     CatalogProvided,
-    /// Any.
+    /// Any bundle.
     SelfCertified,
 }
 
-/// The installed bundle as its metadata was recorded.
+/// Installed bundle as recorded in its metadata.
 #[derive(Debug, Clone, Copy)]
 pub struct Installed<'a> {
-    /// The bundle's name, which `replaces` and `skips` refer to.
+    /// Name of the bundle, to which `replaces` and `skips` refer.
     pub name: &'a str,
-    /// The bundle's version.
+    /// Version of the bundle.
     pub version: &'a str,
-    /// The bundle's release, where one was recorded apart from the version.
+    /// Release of the bundle, if recorded apart from the version.
     pub release: Option<&'a str>,
 }
 
-/// The installed bundle as the start of an upgrade.
+/// Installed bundle as the origin of an upgrade.
 #[derive(Debug, Clone)]
 pub struct Origin<'a> {
-    /// The bundle's name.
+    /// Name of the bundle.
     pub name: &'a str,
-    /// The bundle's version and release.
+    /// Version and release of the bundle.
     pub version: VersionRelease,
 }
 
-/// The sentence about what was looked for, up to the catalogs (docs/design/resolution.md#resolution-errors).
+/// Sentence about the request, up to the catalogs (docs/design/resolution.md#resolution-errors).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted(String);
 
@@ -80,7 +80,7 @@ impl std::fmt::Display for Wanted {
 }
 
 impl<'a> Request<'a> {
-    /// The version constraint, if there is any.
+    /// Version constraint, if any.
     pub(crate) fn range(&self) -> Option<&'a str> {
         self.version.filter(|text| !text.is_empty())
     }
@@ -94,10 +94,10 @@ impl<'a> Request<'a> {
 }
 
 impl<'a> Installed<'a> {
-    /// The bundle as the start of an upgrade.
+    /// Converts it to the origin of an upgrade.
     ///
     /// # Errors
-    /// Its version or release cannot be read.
+    /// Its version or release is unreadable.
     pub fn origin(&self) -> Result<Origin<'a>, VersionReleaseError> {
         Ok(Origin { name: self.name, version: VersionRelease::parse(self.version, self.release)? })
     }

@@ -1,4 +1,4 @@
-//! The choice of one bundle (docs/design/resolution.md#served-catalogs): judge, order, compare catalogs by priority,
+//! Choice of one bundle (docs/design/resolution.md#served-catalogs): judge, order, compare catalogs by priority,
 //! check dependencies.
 
 use std::cmp::Reverse;
@@ -18,79 +18,79 @@ use crate::package::{Offer, PackageIndex};
 use crate::request::{Request, Wanted};
 use crate::rules::DependencyMode;
 
-/// The chosen bundle.
+/// Chosen bundle.
 #[derive(Debug, Clone)]
 pub struct Resolved {
-    /// Name of the catalog that offers it.
+    /// Name of its catalog.
     pub catalog: String,
-    /// The bundle's name.
+    /// Name of the bundle.
     pub bundle: String,
-    /// The reference of the bundle's image.
+    /// Image reference of the bundle.
     pub image: String,
     /// Version and release of the bundle.
     pub version: VersionRelease,
-    /// True if the catalog deprecates this bundle.
+    /// `true` if the catalog deprecates this bundle.
     pub deprecated: bool,
-    /// Better candidates of this catalog and of catalogs with a higher priority that rules beyond the reference
-    /// passed over, best first.
+    /// Better candidates of this catalog and of catalogs with a higher priority that rules beyond the reference held
+    /// back, best first.
     pub held: Vec<Held>,
-    /// Catalogs that best effort left out, sorted by name.
+    /// Catalogs that best effort skipped, sorted by name.
     pub left_out: Vec<LeftOut>,
-    /// What the bundle requires, in the order of its properties; empty under [`DependencyMode::Reject`].
+    /// Requirements of the bundle, in the order of its properties. Empty under [`DependencyMode::Reject`].
     pub requirements: Vec<AssessedRequirement>,
-    /// What somebody should know about this choice.
+    /// Notes about the choice.
     pub remarks: Vec<Remark>,
     offer: Arc<Offer>,
     package: Arc<PackageIndex>,
 }
 
-/// A candidate that a rule beyond the reference passed over. Displayed as one sentence without its end.
+/// Candidate that a rule beyond the reference held back. Displayed as one sentence without its final period.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// The bundle's name.
+    /// Name of the bundle.
     pub bundle: String,
-    /// The bundle's version, empty if it cannot be read.
+    /// Version of the bundle. Empty if unreadable.
     pub version: String,
-    /// The catalog that offers it.
+    /// Catalog of the bundle.
     pub catalog: String,
-    /// The rule.
+    /// Rule that holds it back.
     pub reason: HeldReason,
 }
 
-/// What somebody should know about a choice that is made as the reference makes it.
+/// Note about a choice that equals the reference's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remark {
-    /// A bundle is being installed that channels skip (docs/design/additions.md#skipped-versions).
+    /// Channels skip the new bundle (docs/design/additions.md#skipped-versions).
     Skipped {
-        /// The bundle's name.
+        /// Name of the bundle.
         bundle: String,
-        /// The channels that count and skip it.
+        /// Considered channels that skip it.
         channels: Vec<String>,
     },
-    /// The best bundle of a catalog with a higher priority is deprecated, so that another catalog is chosen
+    /// The best bundle of a catalog with a higher priority is deprecated, so another catalog is chosen
     /// (docs/design/resolution.md#complete-answers).
     SteppedBack {
-        /// The catalog with the higher priority.
+        /// Catalog with the higher priority.
         catalog: String,
         /// Its deprecated bundle.
         bundle: String,
-        /// The catalog that is chosen.
+        /// Chosen catalog.
         chosen: String,
     },
 }
 
 impl Resolved {
-    /// What the chosen catalog says about deprecation of the package, its channels and bundles.
+    /// Deprecations of the package, its channels and bundles in the chosen catalog.
     pub fn deprecations(&self) -> &Deprecations {
         self.package.deprecations()
     }
 
-    /// The bundle's properties, as [`Offer::properties`].
+    /// Properties of the bundle, as in [`Offer::properties`].
     pub fn properties(&self) -> &[Property] {
         self.offer.properties()
     }
 
-    /// The package's default channel in the chosen catalog, empty if it names none.
+    /// Default channel of the package in the chosen catalog. Empty if it has none.
     pub fn default_channel(&self) -> &str {
         self.package.default_channel()
     }
@@ -125,7 +125,7 @@ impl fmt::Display for Remark {
     }
 }
 
-/// A catalog that has the package, with its best bundle and what rules passed over on the way to it.
+/// Catalog with the package, its best bundle, and the better ones that rules held back.
 struct Contender<'a> {
     catalog: &'a Catalog,
     package: &'a Arc<PackageIndex>,
@@ -133,11 +133,11 @@ struct Contender<'a> {
     held: Vec<Held>,
 }
 
-/// Where a catalog's best bundle stands among those of the others.
+/// Standing of a catalog's best bundle among those of the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
     Chosen,
-    /// Deprecated, while another catalog's is not.
+    /// It is deprecated, and the best of another catalog is not.
     SteppedBack,
     /// Another catalog has a higher priority.
     LowerPriority,
@@ -145,15 +145,15 @@ pub(crate) enum Standing {
     Tie,
 }
 
-/// Chooses the bundle for a request from the selected catalogs, whose order does not matter.
+/// Chooses the bundle for a request from the selected catalogs. Their order does not matter.
 ///
-/// In each catalog the best bundle is the first of those that pass channels, version and successor test and that no
-/// rule holds back, not deprecated before deprecated, higher versions first. Catalogs whose best bundle is deprecated
-/// step back behind those where it is not. Then priority alone decides: versions are never compared across catalogs.
+/// The best bundle of a catalog is the first that passes channels, version and successor test and that no rule holds
+/// back: not deprecated before deprecated, higher versions first. Catalogs with a deprecated best bundle rank after
+/// those without. Then priority alone decides: versions are never compared across catalogs.
 ///
 /// # Errors
-/// See [`ResolveError`]. A bad version constraint is reported before any fault of a catalog, and of several
-/// faulty catalogs the one with the highest priority, then the first by name.
+/// See [`ResolveError`]. An invalid version constraint is reported before any error of a catalog. Of several
+/// unavailable catalogs, the one with the highest priority, then the first by name is reported.
 pub fn resolve(request: &Request<'_>, catalogs: &[Catalog]) -> Result<Resolved, ResolveError> {
     let judge = Judge::new(request)?;
     let catalogs = by_preference(catalogs);
@@ -185,7 +185,7 @@ pub(crate) fn by_preference(catalogs: &[Catalog]) -> Vec<&Catalog> {
     sorted
 }
 
-/// Compares the best bundles of catalogs, each given as priority and whether it is deprecated.
+/// Compares the best bundles of catalogs, each given as priority and deprecation.
 pub(crate) fn contest(candidates: &[(i32, bool)]) -> Vec<Standing> {
     let all_deprecated = candidates.iter().all(|(_, deprecated)| *deprecated);
     let stands = |deprecated: bool| all_deprecated || !deprecated;
@@ -207,8 +207,8 @@ pub(crate) fn contest(candidates: &[(i32, bool)]) -> Vec<Standing> {
     candidates.iter().map(place).collect()
 }
 
-/// The choice among the contenders, which are in descending order of priority, and the best catalog with its candidate
-/// even where the candidate is refused.
+/// Choice among the contenders, which are in descending order of priority. Also returns the best catalog with its
+/// candidate, even if the candidate is rejected.
 fn choose<'a>(
     judge: &Judge<'_>,
     contenders: &[Contender<'a>],
@@ -235,7 +235,7 @@ fn choose<'a>(
     let Some((tied, offer)) = standing(Standing::Tie).next() else {
         return (None, Err(nothing(judge, contenders)));
     };
-    // Those that stepped back are no candidates any more; the rest is named whatever its priority.
+    // Deprecated ones are not candidates any more. All others are named whatever their priority.
     let mut names: Vec<_> = [Standing::Tie, Standing::LowerPriority]
         .into_iter()
         .flat_map(standing)
@@ -246,7 +246,7 @@ fn choose<'a>(
     (Some((tied.catalog, offer)), Err(ResolveError::Ambiguous { wanted, catalogs: names }))
 }
 
-/// What rules passed over in catalogs with a higher priority than the chosen one, and in that one.
+/// Bundles that rules held back in the chosen catalog and in catalogs with a higher priority.
 fn held_above(contenders: &[Contender<'_>], chosen: &Catalog) -> Vec<Held> {
     let preferred = |contender: &&Contender<'_>| {
         contender.catalog.priority > chosen.priority || contender.catalog.name == chosen.name
@@ -273,7 +273,7 @@ fn remarks<'a: 'b, 'b>(
     skipped.into_iter().chain(stepped_back).collect()
 }
 
-/// Why there is no candidate at all.
+/// Error for a request without any candidate.
 fn nothing(judge: &Judge<'_>, contenders: &[Contender<'_>]) -> ResolveError {
     let request = judge.request;
     let wanted = || Wanted::new(request, "no bundles found");
@@ -293,7 +293,7 @@ fn nothing(judge: &Judge<'_>, contenders: &[Contender<'_>]) -> ResolveError {
     }
 }
 
-/// The version that would be chosen without the version constraint.
+/// Version that would be chosen without the version constraint.
 fn instead(request: &Request<'_>, contenders: &[Contender<'_>]) -> Option<String> {
     request.range()?;
     let request = Request { version: None, ..*request };
@@ -322,7 +322,7 @@ impl<'a> Contender<'a> {
         Self { catalog, package, best, held }
     }
 
-    /// The candidate as the choice, unless it must be refused (docs/design/resolution.md#algorithm).
+    /// Converts the candidate to the choice, unless it must be rejected (docs/design/resolution.md#algorithm).
     fn resolved(&self, judge: &Judge<'_>, offer: &Arc<Offer>) -> Result<Resolved, ResolveError> {
         let rules = &judge.request.rules;
         let version = offer.version().map_err(|fault| ResolveError::BundleVersion {

@@ -1,7 +1,7 @@
-//! What an extension or a gate asks for beyond the reference (docs/design/additions.md#annotations,
-//! docs/design/additions.md#dependency-modes, docs/design/additions.md#best-effort-resolution,
-//! docs/design/additions.md#upgrade-scope, docs/design/additions.md#unsatisfied-candidates,
-//! docs/design/additions.md#skipped-versions).
+//! Rules beyond the reference, set by annotations of an extension or by feature gates
+//! (docs/design/additions.md#annotations, docs/design/additions.md#dependency-modes,
+//! docs/design/additions.md#best-effort-resolution, docs/design/additions.md#upgrade-scope,
+//! docs/design/additions.md#unsatisfied-candidates, docs/design/additions.md#skipped-versions).
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,77 +11,77 @@ use olm_version::{Version, quote};
 use crate::cluster::ClusterFacts;
 use crate::constraint::{Requirement, Surroundings};
 
-/// Everything beyond the reference. The default is the reference.
+/// Rules beyond the reference. The default is the reference's behavior.
 ///
-/// No rule ever drops a bundle of the installed version: rules decide what may come, not what may stay.
+/// No rule ever rejects a bundle of the installed version: rules restrict changes, not the installed bundle.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Rules<'a> {
-    /// What a declared dependency means.
+    /// Handling of declared dependencies.
     pub dependencies: DependencyMode,
-    /// Property types whose requirements do not count (annotation `ext/ignore-dependencies`).
+    /// Property types whose requirements are ignored (annotation `ext/ignore-dependencies`).
     pub ignored_requirements: &'a [String],
-    /// What is installed and served besides this extension. Under [`DependencyMode::Report`] and
-    /// [`DependencyMode::Check`] a bundle meets its requirements by itself or not at all where this is absent.
+    /// Installed bundles and served APIs besides this extension. If absent under [`DependencyMode::Report`] and
+    /// [`DependencyMode::Check`], only the bundle itself can meet its requirements.
     pub surroundings: Option<&'a Surroundings>,
-    /// What upgrades must not break, under [`DependencyMode::Check`].
+    /// Extensions that upgrades must not break, under [`DependencyMode::Check`].
     pub dependents: &'a [Dependent],
-    /// How far an upgrade may go.
+    /// Largest version step of an upgrade.
     pub upgrade_scope: Option<UpgradeScope>,
-    /// Bundles that an entry of a considered channel skips are not installed anew.
+    /// `true` if bundles that an entry of a considered channel skips are not newly installed.
     pub exclude_skipped: bool,
-    /// What bundles may demand of the cluster; absent where nobody looks (gate `ClusterConstraints`).
+    /// Facts for cluster demands of bundles. `None` if these are ignored (feature gate `ClusterConstraints`).
     pub cluster: Option<&'a ClusterFacts>,
-    /// Catalogs that cannot answer are left out where that is safe (gate `BestEffortResolution`,
+    /// `true` if unavailable catalogs are skipped where that is safe (feature gate `BestEffortResolution`,
     /// docs/design/additions.md#best-effort-resolution).
     pub best_effort: bool,
 }
 
-/// An installed extension that needs something of the one that is resolved.
+/// Installed extension with requirements on the one to resolve.
 #[derive(Debug, Clone)]
 pub struct Dependent {
-    /// The extension's name.
+    /// Name of the extension.
     pub extension: String,
-    /// Its installed bundle.
+    /// Name of its installed bundle.
     pub bundle: String,
-    /// Its requirements that hold now. One that neither the candidate nor the surroundings meet would break.
+    /// Its requirements that are met now. One that neither the candidate nor the surroundings meet would break.
     pub requirements: Vec<Requirement>,
 }
 
-/// What is done about declared dependencies (docs/design/additions.md#dependency-modes).
+/// Handling of declared dependencies (docs/design/additions.md#dependency-modes).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DependencyMode {
-    /// The chosen bundle is refused if it declares any.
+    /// A chosen bundle with declared dependencies is rejected.
     #[default]
     Reject,
-    /// They are judged and reported.
+    /// Dependencies are evaluated and reported.
     Report,
-    /// Bundles whose dependencies are not met are passed over.
+    /// Bundles with unmet dependencies are held back.
     Check,
 }
 
-/// How far an upgrade may go. Downgrades and the installed version are not held back.
+/// Largest version step of an upgrade. Downgrades and the installed version are always allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UpgradeScope {
     /// Within the installed major and minor version.
     Patch,
     /// Within the installed major version.
     Minor,
-    /// Anywhere.
+    /// Any version.
     Major,
 }
 
-/// A text that is none of the values that exist.
+/// Unknown value of an enumeration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown value {}, allowed are {}", quote(value), allowed.join(", "))]
 pub struct UnknownValue {
-    /// The text.
+    /// The unknown text.
     pub value: String,
-    /// The values that exist.
+    /// Allowed values.
     pub allowed: &'static [&'static str],
 }
 
 impl Rules<'_> {
-    /// Whether requirements of this property type count.
+    /// `true` unless requirements of this property type are ignored.
     pub(crate) fn counts(&self, property_type: &str) -> bool {
         !self.ignored_requirements.iter().any(|ignored| ignored == property_type)
     }
@@ -107,7 +107,7 @@ impl FromStr for DependencyMode {
 impl UpgradeScope {
     const NAMES: &'static [&'static str] = &["patch", "minor", "major"];
 
-    /// Whether an upgrade between these versions stays within the scope.
+    /// `true` if an upgrade between these versions is within the scope.
     pub fn admits(self, from: &Version, to: &Version) -> bool {
         to <= from
             || match self {
@@ -148,7 +148,7 @@ mod tests {
     use super::{DependencyMode, UpgradeScope};
 
     #[test]
-    fn a_scope_ends_where_its_number_changes() {
+    fn scope_admits_changes_below_its_number() {
         use UpgradeScope::{Major, Minor, Patch};
         for (from, to, within) in [
             ("1.2.3", "1.2.4", &[Patch, Minor, Major][..]),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_read_letter_by_letter() {
+    fn values_are_case_sensitive() {
         assert_eq!("Check".parse(), Ok(DependencyMode::Check));
         assert_eq!("minor".parse(), Ok(UpgradeScope::Minor));
         let text = |fault: super::UnknownValue| fault.to_string();

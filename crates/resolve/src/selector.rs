@@ -1,11 +1,10 @@
-//! Which ClusterCatalogs an extension chooses from: `spec.source.catalog.selector`
-//! (docs/design/resolution.md#algorithm).
+//! Selection of ClusterCatalogs by `spec.source.catalog.selector` (docs/design/resolution.md#algorithm).
 
 use std::collections::BTreeMap;
 
 use olm_version::quote;
 
-/// A label selector that was checked and can be applied.
+/// Validated label selector.
 ///
 /// The default selects every catalog, as does a selector without any requirement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -13,25 +12,25 @@ pub struct CatalogSelector {
     requirements: Vec<Requirement>,
 }
 
-/// One element of `matchExpressions` as written.
+/// Element of `matchExpressions` as written.
 #[derive(Debug, Clone, Copy)]
 pub struct Expression<'a> {
-    /// The label's key.
+    /// Label key.
     pub key: &'a str,
     /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
     pub operator: &'a str,
-    /// The values of `In` and `NotIn`.
+    /// Values of `In` and `NotIn`.
     pub values: &'a [String],
 }
 
-/// Why a selector is refused, in the words of the Kubernetes API machinery
+/// Validation error of a selector, with the texts of the Kubernetes API machinery
 /// (docs/design/resolution.md#resolution-errors).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
-    /// None of the four operators.
+    /// The operator is none of the four.
     #[error("{} is not a valid label selector operator", quote(.0))]
     UnknownOperator(String),
-    /// Every fault of the first faulty requirement.
+    /// All errors of the first invalid requirement.
     #[error("{}", aggregate(.0))]
     Invalid(Vec<String>),
 }
@@ -58,11 +57,11 @@ enum Test {
 }
 
 impl CatalogSelector {
-    /// Checks a selector given as `matchLabels` and `matchExpressions`.
+    /// Validates a selector given as `matchLabels` and `matchExpressions`.
     ///
     /// # Errors
-    /// The first requirement with an unknown operator, a malformed key or value, or values that do not
-    /// suit the operator.
+    /// The first requirement with an unknown operator, a malformed key or value, or values that do not suit the
+    /// operator.
     pub fn new<'a>(
         match_labels: impl IntoIterator<Item = (&'a String, &'a String)>,
         match_expressions: impl IntoIterator<Item = Expression<'a>>,
@@ -74,7 +73,7 @@ impl CatalogSelector {
         Ok(Self { requirements: labels.chain(expressions).collect::<Result<_, _>>()? })
     }
 
-    /// True if `labels` meet every requirement.
+    /// `true` if `labels` meet every requirement.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.requirements.iter().all(|requirement| {
             let value = labels.get(&requirement.key);
@@ -140,7 +139,7 @@ const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of low
     or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
-/// All faults of a key in one text, if it has any.
+/// Joins all errors of a key, if there are any.
 fn key_fault(key: &str) -> Vec<String> {
     let (prefix, name) = match key.split('/').collect::<Vec<_>>()[..] {
         [name] => (None, name),
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn requirements_are_all_met_or_the_catalog_is_left_out() {
+    fn selector_matches_if_all_requirements_are_met() {
         let gold = map(&[("tier", "gold"), ("zone", "eu")]);
         let none = map(&[]);
         for (labels, expressions, on_gold, on_none) in [
@@ -252,7 +251,7 @@ mod tests {
 
     // docs/design/resolution.md#resolution-errors; case resolution-27
     #[test]
-    fn faults_are_worded_as_by_the_api_machinery() {
+    fn selector_errors_are_worded_like_the_api_machinery() {
         let long = "a".repeat(64);
         for (labels, expressions, message) in [
             (

@@ -1,25 +1,25 @@
-//! What to do with the resolver's answer when something may be installed already (docs/design/resolution.md#fallback).
+//! Target of a reconcile, from the resolver's answer and the installed bundle (docs/design/resolution.md#fallback).
 
 use crate::error::ResolveError;
 use crate::request::Request;
 use crate::resolver::Resolved;
 
-/// The target that the rest of a reconcile works towards.
+/// Target for the rest of a reconcile.
 #[derive(Debug, Clone)]
 pub enum Target {
-    /// Roll out this bundle; it may be the installed one.
+    /// Roll out this bundle, which can be the installed one.
     Bundle(Resolved),
-    /// Keep the installed bundle in shape: the catalogs it could be compared with are gone.
+    /// Maintain the installed bundle, because the catalogs for a comparison are gone.
     Installed(ResolveError),
-    /// There is none; report the error and try again.
+    /// No target: report the error and retry.
     Retry(ResolveError),
 }
 
-/// Decides on the target of an extension.
+/// Chooses the target of an extension.
 ///
-/// Only if no ClusterCatalog matches the selector any more, and the request names no version but the
-/// installed one, letter by letter, is the installed bundle kept. `catalog_exists` says that some
-/// ClusterCatalog matches, whatever its state; a caller who cannot tell passes `true`.
+/// The installed bundle is kept only if no ClusterCatalog matches the selector any more and the request names either
+/// no version or exactly the installed one, compared as text. `catalog_exists` is `true` if any ClusterCatalog
+/// matches, whatever its state. A caller without this information passes `true`.
 pub fn target(
     request: &Request<'_>,
     resolution: Result<Resolved, ResolveError>,

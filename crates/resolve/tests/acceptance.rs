@@ -1,4 +1,4 @@
-//! Cases of docs/design/cases.md#resolution about the choice of a bundle, and the worked examples of
+//! Choice of a bundle: cases of docs/design/cases.md#resolution, and the worked examples of
 //! docs/design/resolution.md#successors.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
@@ -20,7 +20,7 @@ fn chain() -> Content {
 
 // Cases resolution-12, resolution-13, resolution-14, resolution-15, resolution-16
 #[test]
-fn an_install_takes_the_highest_version_that_passes_the_filters() {
+fn install_chooses_the_highest_version_that_passes_the_filters() {
     let content = Content::default()
         .channel("stable", &[entry("1.0.0"), entry("1.1.0")])
         .channel("candidate", &[entry("2.0.0")]);
@@ -38,7 +38,7 @@ fn an_install_takes_the_highest_version_that_passes_the_filters() {
 
 // Cases seeds-s2-2, additions-a17, additions-a18, additions-a19
 #[test]
-fn the_versions_that_the_product_documents_choose_as_it_says() {
+fn documented_version_ranges_choose_the_documented_versions() {
     let versions = [
         "0.2.3", "0.2.9", "0.3.0", "1.11.0", "1.11.1", "1.11.9", "1.12.0", "1.13.4", "1.14.2", "1.16.0",
         "2.0.0",
@@ -61,7 +61,7 @@ fn the_versions_that_the_product_documents_choose_as_it_says() {
         assert_eq!(wish().channels(&["latest"]).version(version).from(&content), expected, "{version}");
     }
     assert_eq!(wish().channels(&["pipelines-1.14"]).from(&content), "1.14.2");
-    // A pinned version stays whatever the catalog adds.
+    // A pinned version is kept whatever the catalog adds.
     let pinned = wish().installed("1.11.1").version("1.11.1");
     let grown = content.object(json!({"schema": "olm.channel", "package": "demo", "name": "more",
         "entries": [{"name": "demo.v1.12.0", "replaces": "demo.v1.11.1"}]}));
@@ -70,19 +70,19 @@ fn the_versions_that_the_product_documents_choose_as_it_says() {
 
 // Case seeds-s2-3
 #[test]
-fn channels_a_range_and_self_certified_go_together() {
+fn self_certified_upgrade_obeys_channels_and_range() {
     let content = Content::default()
         .channel("latest", &[entry("1.11.0"), entry("1.12.0"), entry("1.13.0")])
         .channel("preview", &[entry("1.12.5")]);
     let range = wish().channels(&["latest"]).version(">=1.11, <1.13").installed("1.11.0");
     assert_eq!(range.clone().self_certified().from(&content), "1.12.0");
-    // Without a policy the catalog's edges count, and there are none.
+    // Without a policy, upgrades need edges in the catalog, and there are none.
     assert_eq!(range.from(&content), "1.11.0");
 }
 
 // Case resolution-62
 #[test]
-fn an_explicit_release_counts_with_its_gate_only() {
+fn explicit_release_requires_the_feature_gate() {
     let bundle = |name: &str, value: Value| json!({"schema": "olm.bundle", "package": "demo", "name": name, "properties": [{"type": "olm.package", "value": value}]});
     let content = Content::default()
         .object(bundle("explicit", json!({"version": "1.0.0", "release": "5"})))
@@ -100,7 +100,7 @@ fn an_explicit_release_counts_with_its_gate_only() {
 
 // Cases resolution-17, resolution-18
 #[test]
-fn pre_releases_and_releases_order_as_versions_do() {
+fn pre_releases_and_releases_are_ordered_as_versions() {
     let content = one("1.0.0").bundle("2.0.0-rc.1", &[]);
     assert_eq!(wish().from(&content), "2.0.0-rc.1");
     assert_eq!(wish().version(">=1.0.0").from(&content), "1.0.0");
@@ -110,7 +110,7 @@ fn pre_releases_and_releases_order_as_versions_do() {
 
 // Case resolution-19
 #[test]
-fn an_invalid_range_is_reported_before_any_catalog() {
+fn invalid_range_is_reported_before_catalog_errors() {
     assert_eq!(
         wish().version("foobar").of(&[down("main", 0)]),
         r#"desired version range "foobar" is invalid: improper constraint: "foobar""#
@@ -119,7 +119,7 @@ fn an_invalid_range_is_reported_before_any_catalog() {
 
 // docs/design/resolution.md#releases; case resolution-20
 #[test]
-fn unreadable_versions_come_last_and_fail_when_chosen() {
+fn unreadable_version_is_the_last_choice_and_an_error_if_chosen() {
     let bundle = |properties: Value| {
         let object =
             json!({"schema": "olm.bundle", "package": "demo", "name": "demo.odd", "properties": properties});
@@ -182,9 +182,9 @@ fn priority_alone_decides_between_catalogs() {
     assert_eq!(wish().version(">=1.5").of(&[low.at("alpha", 100), high.at("beta", 0)]), "1.5.0 from beta");
 }
 
-// Case resolution-26; the catalog that is named does not depend on the order
+// Case resolution-26. The named catalog does not depend on the order.
 #[test]
-fn one_catalog_that_cannot_answer_stops_the_resolution() {
+fn unavailable_catalog_fails_the_resolution() {
     let failed = |name| {
         format!(
             "error walking catalogs: error getting package \"demo\" from catalog \"{name}\": catalog \"{name}\" is \
@@ -197,9 +197,10 @@ fn one_catalog_that_cannot_answer_stops_the_resolution() {
     assert_eq!(wish().of(&[one("1.0.0").at("alpha", 0)]), "1.0.0 from alpha");
 }
 
-// Cases resolution-29, resolution-31, resolution-32, resolution-33, resolution-38, resolution-39, additions-a15, additions-a20
+// Cases resolution-29, resolution-31, resolution-32, resolution-33, resolution-38, resolution-39, additions-a15,
+// additions-a20
 #[test]
-fn upgrades_go_one_hop_unless_self_certified() {
+fn upgrade_follows_one_edge_unless_self_certified() {
     let content = chain();
     let nothing = |version: &str, rest: &str| {
         format!(
@@ -224,7 +225,7 @@ fn upgrades_go_one_hop_unless_self_certified() {
 
 // Cases resolution-30, seeds-s0-1, additions-a14
 #[test]
-fn a_skipped_bundle_is_still_a_successor() {
+fn skipped_bundle_is_a_successor() {
     let content = Content::default().channel(
         "stable",
         &[
@@ -239,7 +240,7 @@ fn a_skipped_bundle_is_still_a_successor() {
 
 // Cases resolution-34, resolution-35, resolution-36
 #[test]
-fn skip_ranges_speak_their_own_language() {
+fn skip_range_uses_the_blang_language() {
     for (range, installed, expected) in [
         (">=1.0.0 <2.0.0", "1.0.0", "2.0.0"),
         (">=1.0.0, <2.0.0", "1.0.0", "1.0.0"),
@@ -256,7 +257,7 @@ fn skip_ranges_speak_their_own_language() {
 
 // Case resolution-37
 #[test]
-fn edges_of_channels_that_are_not_selected_do_not_count() {
+fn edges_of_unselected_channels_are_ignored() {
     let content = Content::default()
         .channel("stable", &[entry("1.0.0"), entry("1.1.0")])
         .channel("fast", &[replacing("1.1.0", "1.0.0")]);
@@ -264,9 +265,9 @@ fn edges_of_channels_that_are_not_selected_do_not_count() {
     assert_eq!(wish().installed("1.0.0").from(&content), "1.1.0");
 }
 
-// docs/design/resolution.md#successors: what lets a bundle follow another one is told channel by channel
+// docs/design/resolution.md#successors: upgrade edges are listed by channel.
 #[test]
-fn edges_name_their_channel_and_their_rule() {
+fn edges_report_channel_and_rule() {
     let all = json!({"name": "demo.v1.1.0", "replaces": "demo.v0.9.0", "skips": ["demo.v1.0.0"], "skipRange": ">=1.0.0 <1.1.0"});
     let index = Content::default()
         .channel("fast", &[all])
@@ -310,13 +311,13 @@ fn deprecated_bundles_are_the_last_choice() {
     assert_eq!(
         wish().of(&[preferred.at("alpha", 100), preferred.at("beta", 0)]),
         "2.0.0 from alpha",
-        "with nothing but deprecated candidates priority decides"
+        "among deprecated candidates only, priority decides"
     );
 }
 
 // docs/design/resolution.md#successors; case resolution-42
 #[test]
-fn releases_count_for_sameness_and_need_an_edge() {
+fn another_release_needs_an_edge_but_other_build_metadata_does_not() {
     let content = one("1.0.0+1").bundle("1.0.0+2", &[]).channel("stable", &[replacing("1.1.0", "1.0.0")]);
     assert_eq!(wish().installed("1.0.0+1").from(&content), "1.0.0+1");
     assert_eq!(wish().installed("1.0.0+007").from(&one("1.0.0+008")), "1.0.0+008");
@@ -324,7 +325,7 @@ fn releases_count_for_sameness_and_need_an_edge() {
 
 // docs/design/resolution.md#successors; cases resolution-45, resolution-46 edges 1, 2, 15
 #[test]
-fn declared_dependencies_are_refused_on_the_chosen_bundle_only() {
+fn declared_dependency_rejects_only_the_chosen_bundle() {
     let content = one("1.0.0").bundle("2.0.0", &["other", "olm.constraint", "olm.gvk.required"]);
     assert_eq!(
         wish().from(&content),
@@ -340,7 +341,7 @@ fn declared_dependencies_are_refused_on_the_chosen_bundle_only() {
 
 // docs/design/resolution.md#fallback; cases resolution-47, resolution-48, resolution-49
 #[test]
-fn the_installed_bundle_is_kept_only_when_the_catalogs_are_gone() {
+fn installed_bundle_is_kept_only_without_any_catalog() {
     let outcome = |wish: &Wish<'_>, catalogs: &[Catalog], exists: bool| {
         wish.on(|request| match target(request, resolve(request, catalogs), exists) {
             Target::Bundle(resolved) => resolved.bundle,
@@ -361,7 +362,7 @@ fn the_installed_bundle_is_kept_only_when_the_catalogs_are_gone() {
 
 // docs/design/resolution.md#algorithm
 #[test]
-fn an_unreadable_installed_version_matters_where_the_package_is() {
+fn unreadable_installed_version_fails_only_if_the_package_exists() {
     let content = one("1.0.0");
     let fault = "error walking catalogs: error finding upgrade edges: failed to get version and release of \
                  installed bundle: No Major.Minor.Patch elements found";
@@ -389,7 +390,7 @@ fn an_unreadable_installed_version_matters_where_the_package_is() {
 
 // docs/design/resolution.md#successors
 #[test]
-fn the_worked_examples_hold() {
+fn worked_examples_of_successors_hold() {
     let content = Content::default()
         .channel(
             "fast",

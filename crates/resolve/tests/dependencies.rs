@@ -24,7 +24,7 @@ fn gvk(kind: &str) -> Value {
     json!({"group": "g.example", "version": "v1", "kind": kind})
 }
 
-/// An installed extension with its package and the kinds that it provides.
+/// Installed extension with its package and provided kinds.
 fn installed(package: &str, version: &str, kinds: &[&str]) -> Provider {
     let identity = property("olm.package", &json!({"packageName": package, "version": version}));
     let kinds = kinds.iter().map(|kind| property("olm.gvk", &gvk(kind)));
@@ -40,7 +40,7 @@ fn under(mode: DependencyMode, surroundings: &Surroundings) -> Rules<'_> {
     Rules { dependencies: mode, surroundings: Some(surroundings), ..Rules::default() }
 }
 
-/// 1.0.0 without dependencies, followed by 2.0.0 which requires package `base`.
+/// Bundle 1.0.0 without dependencies, and its successor 2.0.0 that requires package `base`.
 fn dependent() -> Content {
     Content::default().channel("stable", &[entry("1.0.0"), replacing("2.0.0", "1.0.0")]).bundle_with(
         "2.0.0",
@@ -54,15 +54,15 @@ fn error(wish: &Wish<'_>, content: &Content) -> ResolveError {
     wish.resolve(&[content.at("main", 0)]).unwrap_err()
 }
 
-// Cases additions-a21, seeds-s0-6: exact text
+// Cases additions-a21, seeds-s0-6: exact text.
 #[test]
-fn reject_refuses_what_the_reference_refuses() {
+fn reject_mode_returns_the_reference_error() {
     let refused = r#"validating bundle "demo.v2.0.0": bundle "demo.v2.0.0" has a dependency declared via property "olm.package.required" which is currently not supported"#;
     let met = around([installed("base", "1.4.0", &[])]);
     assert_eq!(wish().from(&dependent()), refused);
     assert_eq!(wish().rules(under(DependencyMode::Reject, &met)).from(&dependent()), refused);
     assert_eq!(wish().installed("1.0.0").from(&dependent()), refused);
-    // The properties need not be kept for that.
+    // This does not require indexed properties.
     let catalog = olm_resolve::Catalog {
         name: "main".to_owned(),
         priority: 0,
@@ -73,7 +73,7 @@ fn reject_refuses_what_the_reference_refuses() {
 
 // Cases additions-a22, seeds-s0-6
 #[test]
-fn report_installs_and_tells() {
+fn report_mode_installs_and_reports_requirements() {
     let told = |surroundings: &Surroundings| {
         let resolved = wish()
             .rules(under(DependencyMode::Report, surroundings))
@@ -87,16 +87,16 @@ fn report_installs_and_tells() {
         told(&around([installed("base", "1.4.0", &[])])),
         ("demo.v2.0.0".to_owned(), vec![format!("{BASE}: satisfied by my-base")])
     );
-    // Without knowledge of what is around nothing is met.
+    // Without surroundings every requirement is unmet.
     let blind = Rules { dependencies: DependencyMode::Report, ..Rules::default() };
     let resolved = wish().rules(blind).resolve(&[dependent().at("main", 0)]).unwrap();
     assert!(!resolved.requirements[0].is_met());
 }
 
-// docs/design/additions.md#unsatisfied-candidates, docs/design/resolution.md#judged-dependencies; cases additions-a23,
-// seeds-s0-6
+// docs/design/additions.md#unsatisfied-candidates, docs/design/resolution.md#judged-dependencies.
+// Cases additions-a23, seeds-s0-6
 #[test]
-fn check_passes_over_what_is_not_met_and_takes_the_best_of_the_rest() {
+fn check_mode_chooses_the_best_bundle_with_met_requirements() {
     let (nothing, met) = (around([]), around([installed("base", "1.4.0", &[])]));
     let check = |surroundings| wish().rules(under(DependencyMode::Check, surroundings));
     assert_eq!(check(&met).from(&dependent()), "2.0.0");
@@ -108,13 +108,13 @@ fn check_passes_over_what_is_not_met_and_takes_the_best_of_the_rest() {
     assert!(
         matches!(&resolved.held[0].reason, HeldReason::Dependencies(text) if *text == format!("requires {BASE}"))
     );
-    // docs/design/resolution.md#judged-dependencies worked example: 1.4.0-rc.1 is lower than 1.4.0
+    // Worked example of docs/design/resolution.md#judged-dependencies: 1.4.0-rc.1 is lower than 1.4.0.
     let almost = around([installed("base", "1.4.0-rc.1", &[])]);
     assert_eq!(check(&almost).from(&dependent()), "1.0.0");
 }
 
 #[test]
-fn check_keeps_what_is_installed_even_if_its_requirements_are_lost() {
+fn check_mode_keeps_the_installed_bundle_with_unmet_requirements() {
     let nothing = around([]);
     let wish = wish().installed("2.0.0").rules(under(DependencyMode::Check, &nothing));
     let resolved = wish.resolve(&[dependent().at("main", 0)]).unwrap();
@@ -124,7 +124,7 @@ fn check_keeps_what_is_installed_even_if_its_requirements_are_lost() {
 
 // docs/design/additions.md#dependency-modes
 #[test]
-fn check_says_what_is_missing_and_where_it_can_be_had() {
+fn check_mode_error_names_missing_packages_and_satisfiers() {
     let nothing = around([]);
     let check = wish().rules(under(DependencyMode::Check, &nothing));
     let error = error(&check.clone().version("2.0.0"), &dependent());
@@ -161,9 +161,9 @@ fn check_says_what_is_missing_and_where_it_can_be_had() {
     );
 }
 
-// docs/design/additions.md#requirement-texts: a bundle is among the candidates of its own requirements
+// docs/design/additions.md#requirement-texts: a bundle is among the candidates of its own requirements.
 #[test]
-fn a_bundle_may_meet_its_own_requirements() {
+fn bundle_can_meet_its_own_requirements() {
     let content =
         Content::default().channel("stable", &[entry("1.0.0"), replacing("2.0.0", "1.0.0")]).bundle_with(
             "2.0.0",
@@ -190,7 +190,8 @@ fn a_bundle_may_meet_its_own_requirements() {
             }
         }
     }
-    // What is installed comes first, and only the bundle itself counts, not what it follows.
+    // An installed bundle precedes. Of the extension itself only the candidate is considered, not the bundle that it
+    // replaces.
     let other = around([installed("other", "1.0.0", &["Widget"])]);
     let resolved =
         wish().rules(under(DependencyMode::Check, &other)).resolve(&[content.at("main", 0)]).unwrap();
@@ -203,7 +204,7 @@ fn a_bundle_may_meet_its_own_requirements() {
 }
 
 #[test]
-fn every_unmet_requirement_is_named_with_the_authors_words() {
+fn error_lists_unmet_requirements_with_failure_messages() {
     let all = json!({"failureMessage": "need certified store", "all": {"constraints": [
         {"gvk": gvk("Bucket")}, {"package": {"packageName": "store", "versionRange": ">=1.0.0"}},
     ]}});
@@ -216,8 +217,8 @@ fn every_unmet_requirement_is_named_with_the_authors_words() {
             ("olm.label.required", json!({"label": "x"})),
         ],
     );
-    // Case additions-a26: one bundle must be both; docs/design/resolution.md#judged-dependencies: the wide reading is
-    // said
+    // Case additions-a26: a single bundle must be both. docs/design/resolution.md#judged-dependencies: the wide
+    // reading is mentioned.
     let apart = around([installed("store", "1.0.0", &[]), installed("bucket", "1.0.0", &["Bucket"])]);
     let error = error(&wish().rules(under(DependencyMode::Check, &apart)), &content).to_string();
     let rest =
@@ -230,12 +231,12 @@ fn every_unmet_requirement_is_named_with_the_authors_words() {
         rest.contains("has an invalid dependency: convert olm.constraint to resolver predicate: "),
         "{rest}"
     );
-    assert!(!rest.contains("kind: Bucket, requires"), "what is met is not named: {rest}");
+    assert!(!rest.contains("kind: Bucket, requires"), "lists a met requirement: {rest}");
 }
 
 // Case additions-e17
 #[test]
-fn the_explanation_says_where_a_rule_fails() {
+fn explanation_reports_rule_errors() {
     let rule = json!({"cel": {"rule": "properties.exists_one(p, p.value.certified == true)"}});
     let content = Content::default().bundle_with("2.0.0", [("olm.constraint", rule)]);
     let around = around([installed("base", "1.0.0", &[])]);
@@ -247,9 +248,9 @@ fn the_explanation_says_where_a_rule_fails() {
     assert!(explanation.to_string().contains(&format!("\n    {start}")), "{explanation}");
 }
 
-// However long a rule, its failure and the list of what is installed.
+// The rule, its error and the list of installed bundles can have any length.
 #[test]
-fn what_the_explanation_says_of_failing_rules_is_bounded() {
+fn explanation_of_rule_errors_is_bounded() {
     let rule = format!("properties.all(p, p.value.{} == '{}')", "x".repeat(5_000), "y".repeat(50_000));
     let content =
         Content::default().bundle_with("2.0.0", [("olm.constraint", json!({"cel": {"rule": rule}}))]);
@@ -262,9 +263,9 @@ fn what_the_explanation_says_of_failing_rules_is_bounded() {
     assert!(details[0].contains(r#"xxx..." fails on bundle b0: no such key: xxx"#), "{}", details[0]);
 }
 
-// docs/design/additions.md#annotations: the annotation that ignores dependencies
+// docs/design/additions.md#annotations: annotation `ext/ignore-dependencies`.
 #[test]
-fn ignored_requirements_do_not_count_in_any_mode() {
+fn ignored_requirements_are_ignored_in_every_mode() {
     let nothing = around([]);
     let ignored = ["olm.package.required".to_owned()];
     for mode in [DependencyMode::Reject, DependencyMode::Report, DependencyMode::Check] {
@@ -280,7 +281,7 @@ fn ignored_requirements_do_not_count_in_any_mode() {
 
 // Case additions-a31
 #[test]
-fn check_does_not_break_what_depends_on_the_installed_bundle() {
+fn check_mode_does_not_break_dependents_of_the_installed_bundle() {
     let requirement = |value: &Value| Requirement::all(&[property("olm.gvk.required", value)]);
     let dependents = [
         Dependent {
@@ -314,7 +315,7 @@ fn check_does_not_break_what_depends_on_the_installed_bundle() {
          g.example, version: v1, kind: Widget"
     );
     assert!(matches!(resolved.held[0].reason, HeldReason::Dependent(_)));
-    // Nothing is held back where somebody else provides it, where it was switched off, and in other modes.
+    // Nothing is held back if another extension provides the kind, if the check is disabled, or in other modes.
     let other = around([installed("other", "1.0.0", &["Widget"])]);
     let served = Surroundings {
         providers: Vec::new(),

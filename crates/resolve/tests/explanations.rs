@@ -1,4 +1,4 @@
-//! What is said about a resolution: one sentence for each bundle, the same as data.
+//! Explanations of resolutions: one sentence for each bundle, and the same as data.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use scenario::{Content, Wish, down, entry, one, replacing, skipping, wish};
 
-/// The explanation line by line, after the usual checks.
+/// Lines of the explanation. Also runs the usual checks.
 fn lines(wish: &Wish<'_>, catalogs: &[Catalog]) -> Vec<String> {
     let _ = wish.resolve(catalogs);
     wish.explain(catalogs).to_string().lines().map(str::to_owned).collect()
@@ -23,7 +23,7 @@ fn graph() -> Content {
 }
 
 #[test]
-fn every_bundle_has_its_sentence() {
+fn explanation_has_one_sentence_per_bundle() {
     let minor = Rules { upgrade_scope: Some(UpgradeScope::Minor), ..Rules::default() };
     let content = graph().bundle("1.0.5", &[]).bundle("0.9.0", &[]).deprecated(&["0.9.0"]);
     assert_eq!(
@@ -66,7 +66,7 @@ fn every_bundle_has_its_sentence() {
 }
 
 #[test]
-fn edges_of_other_channels_are_hinted_at() {
+fn explanation_hints_at_edges_of_other_channels() {
     let content = Content::default()
         .channel("stable", &[entry("1.0.0"), entry("1.1.0")])
         .channel("fast", &[replacing("1.1.0", "1.0.0")]);
@@ -78,14 +78,14 @@ fn edges_of_other_channels_are_hinted_at() {
 
 // docs/design/additions.md#default-channel
 #[test]
-fn a_choice_outside_of_the_default_channel_is_shown() {
+fn explanation_notes_a_choice_outside_of_the_default_channel() {
     let outside = |wish: Wish<'_>, content: &Content| {
         let explanation = wish.explain(&[content.at("main", 0)]);
         explanation.chosen.unwrap().missed_default_channel
     };
     assert_eq!(outside(wish(), &graph()), Some("stable".to_owned()));
     assert_eq!(outside(wish().version("<2"), &graph()), None);
-    assert_eq!(outside(wish().channels(&["fast"]), &graph()), None, "asked for");
+    assert_eq!(outside(wish().channels(&["fast"]), &graph()), None, "channel requested");
     assert_eq!(outside(wish(), &one("1.0.0")), None, "no default channel");
     assert_eq!(
         lines(&wish(), &[graph().at("main", 0)])[5..],
@@ -98,7 +98,7 @@ fn a_choice_outside_of_the_default_channel_is_shown() {
 
 // docs/design/resolution.md#complete-answers, docs/design/additions.md#skipped-versions
 #[test]
-fn catalogs_that_lose_say_to_whom() {
+fn explanation_names_the_catalogs_that_win() {
     let all = |catalogs: &[Catalog]| lines(&wish(), catalogs);
     assert_eq!(
         all(&[one("1.0.0").at("b", 7), one("1.0.0").at("a", 7), one("2.0.0").at("c", -1)]),
@@ -130,7 +130,7 @@ fn catalogs_that_lose_say_to_whom() {
 }
 
 #[test]
-fn what_ends_a_resolution_is_told_beside_what_it_did_not_come_to() {
+fn explanation_shows_the_error_and_undecided_bundles() {
     let refused = one("1.0.0").bundle("2.0.0", &["olm.gvk.required"]);
     let told = lines(&wish(), &[refused.at("main", 0)]);
     assert_eq!(
@@ -166,7 +166,7 @@ fn what_ends_a_resolution_is_told_beside_what_it_did_not_come_to() {
 }
 
 #[test]
-fn the_data_has_the_names_of_the_api() {
+fn explanation_serializes_with_api_names() {
     let content = Content::default().default_channel("a").channel("b", &[replacing("1.1.0", "1.0.0")]);
     let explanation: Explanation = wish().installed("1.0.0").explain(&[content.at("main", 3)]);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Resolution over real catalogs: every package, every bundle as the installed one.
+//! Resolution over catalogs from the field: every package, with every bundle as the installed one.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -15,9 +15,9 @@ use olm_resolve::{
 };
 
 #[test]
-fn real_packages_resolve_and_never_go_down() {
+fn field_packages_resolve_without_downgrades() {
     let Some(data) = std::env::var_os("OLM_FIELD_DATA") else {
-        say("SKIPPED real_packages_resolve_and_never_go_down: OLM_FIELD_DATA is unset");
+        say("SKIPPED field_packages_resolve_without_downgrades: OLM_FIELD_DATA is unset");
         return;
     };
     let packages = packages(&PathBuf::from(data).join("catalogs"));
@@ -33,7 +33,7 @@ fn real_packages_resolve_and_never_go_down() {
                     // docs/design/additions.md#downgrades
                     assert!(
                         chosen >= *version || offer.deprecated(),
-                        "{} goes down to {chosen:?}",
+                        "{} is downgraded to {chosen:?}",
                         offer.name()
                     );
                 }
@@ -48,11 +48,12 @@ fn real_packages_resolve_and_never_go_down() {
     say(&format!("{} packages, {bundles} bundles, {upgrades} of them have an upgrade", packages.len()));
 }
 
-// docs/design/additions.md#dependency-modes: with nothing else installed, Check chooses only what requires nothing
+// docs/design/additions.md#dependency-modes: with nothing else installed, Check chooses only bundles without
+// requirements.
 #[test]
-fn real_packages_are_checked() {
+fn field_packages_are_checked_without_other_extensions() {
     let Some(data) = std::env::var_os("OLM_FIELD_DATA") else {
-        say("SKIPPED real_packages_are_checked: OLM_FIELD_DATA is unset");
+        say("SKIPPED field_packages_are_checked_without_other_extensions: OLM_FIELD_DATA is unset");
         return;
     };
     let (mut chosen, mut lower, mut refused) = (0, 0, 0);
@@ -88,9 +89,9 @@ fn real_packages_are_checked() {
 }
 
 #[test]
-fn an_answer_is_quick() {
+fn field_package_resolution_time_is_printed() {
     let Some(data) = std::env::var_os("OLM_FIELD_DATA") else {
-        say("SKIPPED an_answer_is_quick: OLM_FIELD_DATA is unset");
+        say("SKIPPED field_package_resolution_time_is_printed: OLM_FIELD_DATA is unset");
         return;
     };
     let packages = packages(&PathBuf::from(data).join("catalogs"));
@@ -157,9 +158,9 @@ fn read_objects(folder: &Path, objects: &mut Vec<serde_json::Value>) {
     }
 }
 
-/// Prints past the test runner's capture: the line is for whoever runs the tests.
+/// Prints to standard output, past the capture of the test runner.
 fn say(line: &str) {
     use std::io::Write;
-    // Nothing can be said where standard output is closed.
+    // Ignore a closed standard output.
     let _ = writeln!(std::io::stdout(), "{line}");
 }

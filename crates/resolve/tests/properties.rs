@@ -1,4 +1,4 @@
-//! Properties of the resolver over arbitrary small packages and under all rules.
+//! Properties of the resolver for arbitrary small packages and all rules.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -45,7 +45,7 @@ fn widget(kind: &str) -> Property {
     property(kind, &json!({"group": "g", "version": "v1", "kind": "Widget"}))
 }
 
-/// What a bundle says beyond its version: it requires `base`, it provides `Widget`, it demands a new cluster.
+/// Properties of a bundle beyond its version: requires `base`, provides `Widget`, demands a new cluster.
 fn bundle() -> impl Strategy<Value = (bool, bool, bool)> {
     (prop::bool::weighted(0.3), prop::bool::weighted(0.6), prop::bool::weighted(0.3))
 }
@@ -143,7 +143,7 @@ impl Settings {
     }
 }
 
-/// A question about package `p`.
+/// Request for package `p`.
 #[derive(Debug, Clone, Default)]
 struct Ask<'a> {
     installed: Option<&'a str>,
@@ -166,7 +166,7 @@ fn ask() -> impl Strategy<Value = Ask<'static>> {
     )
 }
 
-/// Asks, with the explanation checked.
+/// Resolves the request and checks the explanation.
 fn answer(catalogs: &[Catalog], ask: &Ask<'_>, rules: &Settings) -> Result<Resolved, ResolveError> {
     let base = property("olm.package", &json!({"packageName": "base", "version": "1.0.0"}));
     let base = rules
@@ -223,7 +223,7 @@ fn catalog(name: &str, priority: i32, content: &PackageContent) -> Catalog {
     }
 }
 
-/// Three catalogs, of which the last may be down.
+/// Three catalogs, of which the last can be unavailable.
 fn catalogs(contents: &[PackageContent; 3], priorities: [i32; 3], down: bool) -> Vec<Catalog> {
     let mut all: Vec<_> = ["c0", "c1", "c2"]
         .iter()
@@ -241,8 +241,7 @@ fn short(result: Result<Resolved, ResolveError>) -> Result<(String, String), Str
     result.map(|resolved| (resolved.catalog, resolved.bundle)).map_err(|error| error.to_string())
 }
 
-/// The bundles of a package that a request admits by channels, version and edges, read off
-/// docs/design/resolution.md#algorithm.
+/// Bundles of a package that channels, version and edges of a request admit, by docs/design/resolution.md#algorithm.
 fn admitted<'a>(content: &'a PackageContent, ask: &Ask<'_>) -> Vec<&'a str> {
     let entries = |bundle: &str| {
         let bundle = bundle.to_owned();
@@ -272,7 +271,7 @@ fn is_deprecated(content: &PackageContent, bundle: &str) -> bool {
     content.deprecations[0].entries.iter().any(|entry| entry.reference.name == bundle)
 }
 
-/// Catalog and bundle that the reference chooses, `None` where it chooses nothing, read off
+/// Catalog and bundle that the reference chooses, `None` if it chooses nothing, by
 /// docs/design/resolution.md#algorithm.
 fn reference(
     contents: &[PackageContent; 3],
@@ -299,7 +298,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1024, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn default_rules_choose_as_the_reference(
+    fn default_rules_choose_like_the_reference(
         contents in [package(), package(), package()], priorities in [-1..2, -1..2, -1..2_i32], ask in ask(),
     ) {
         let got = answer(&catalogs(&contents, priorities, false), &ask, &Settings::reference());
@@ -308,7 +307,7 @@ proptest! {
 
     // docs/design/additions.md#downgrades
     #[test]
-    fn what_is_offered_and_not_deprecated_is_never_left_downwards(
+    fn offered_and_not_deprecated_bundle_is_never_downgraded(
         content in package(), installed in prop::sample::select(&VERSIONS[..]), rules in rules(),
     ) {
         let kept = format!("p.v{installed}");
@@ -317,7 +316,7 @@ proptest! {
             let ask = Ask { installed: Some(installed), ..Ask::default() };
             match answer(&[catalog("c", 0, &content)], &ask, &rules) {
                 Ok(chosen) => prop_assert!(chosen.version >= version(&kept), "{} to {}", kept, chosen.bundle),
-                // Only the reference's refusal can be in the way of staying.
+                // Only the reference's rejection of dependencies can prevent that the bundle is kept.
                 Err(ResolveError::Dependency { bundle, .. }) => {
                     prop_assert!(rules.mode == DependencyMode::Reject);
                     prop_assert!(version(&bundle) >= version(&kept));
@@ -327,13 +326,13 @@ proptest! {
         }
     }
 
-    // docs/design/resolution.md#successors, under every rule
+    // docs/design/resolution.md#successors, with every rule.
     #[test]
-    fn every_choice_is_admitted_by_the_reference_too(content in package(), ask in ask(), rules in rules()) {
+    fn rules_choose_only_bundles_that_the_reference_admits(content in package(), ask in ask(), rules in rules()) {
         let Ok(chosen) = answer(&[catalog("c", 0, &content)], &ask, &rules) else { return Ok(()) };
         let admitted = admitted(&content, &ask);
         prop_assert!(admitted.contains(&chosen.bundle.as_str()), "{:?} of {:?}", chosen.bundle, admitted);
-        // What rules passed over on the way is better, admitted and not the same version as what is installed.
+        // Held bundles are better than the chosen one, admitted, and not the installed version.
         for held in &chosen.held {
             prop_assert!(admitted.contains(&held.bundle.as_str()));
             let better = |bundle: &str| (!is_deprecated(&content, bundle), version(bundle));
@@ -344,7 +343,7 @@ proptest! {
     }
 
     #[test]
-    fn neither_the_order_of_catalogs_nor_that_of_documents_matters(
+    fn order_of_catalogs_and_documents_does_not_change_the_choice(
         contents in [package(), package(), package()], priorities in [-1..2, -1..2, -1..2_i32],
         ask in ask(), rules in rules(), down in any::<bool>(),
     ) {
@@ -362,7 +361,7 @@ proptest! {
 
     // docs/design/additions.md#best-effort-resolution
     #[test]
-    fn best_effort_never_turns_to_a_catalog_of_lower_priority(
+    fn best_effort_never_chooses_a_catalog_of_lower_priority(
         contents in [package(), package(), package()], priorities in [-1..2, -1..2, -1..2_i32], ask in ask(),
     ) {
         let rules = Settings { best_effort: true, ..Settings::reference() };

@@ -1,5 +1,5 @@
-//! Rules beyond the reference that hold bundles back or leave catalogs out: upgrade scope, skipped bundles, demands on
-//! the cluster, best effort (docs/design/additions.md#annotations, docs/design/additions.md#best-effort-resolution,
+//! Rules beyond the reference that hold bundles back or skip catalogs: upgrade scope, skipped bundles, cluster
+//! demands, best effort (docs/design/additions.md#annotations, docs/design/additions.md#best-effort-resolution,
 //! docs/design/additions.md#upgrade-scope, docs/design/additions.md#skipped-versions).
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
@@ -27,7 +27,7 @@ fn best_effort() -> Rules<'static> {
     Rules { best_effort: true, ..Rules::default() }
 }
 
-/// The S2 example: 3.0.0 skips 2.0.0, which follows every 1.x.
+/// The S2 example: 3.0.0 skips 2.0.0, which is a successor of every 1.x.
 fn skipped() -> Content {
     Content::default().channel(
         "stable",
@@ -39,7 +39,7 @@ fn skipped() -> Content {
     )
 }
 
-/// What was passed over on the way to the choice.
+/// Texts of the held bundles of a choice.
 fn held(wish: &Wish<'_>, content: &Content) -> Vec<String> {
     let resolved = wish.resolve(&[content.at("main", 0)]).unwrap();
     resolved.held.iter().map(ToString::to_string).collect()
@@ -47,7 +47,7 @@ fn held(wish: &Wish<'_>, content: &Content) -> Vec<String> {
 
 // docs/design/additions.md#upgrade-scope; cases additions-a13, additions-e09
 #[test]
-fn an_upgrade_scope_holds_back_what_lies_beyond() {
+fn upgrade_scope_holds_back_larger_steps() {
     use UpgradeScope::{Major, Minor, Patch};
     let content = Content::default().channel(
         "stable",
@@ -81,23 +81,23 @@ fn an_upgrade_scope_holds_back_what_lies_beyond() {
 }
 
 #[test]
-fn an_upgrade_scope_holds_back_nothing_else() {
+fn upgrade_scope_allows_installs_downgrades_and_kept_versions() {
     let patch = scope(UpgradeScope::Patch);
-    // A first install, a downgrade, the installed version itself.
+    // An installation, a downgrade, the installed version itself.
     assert_eq!(wish().rules(patch).from(&one("9.0.0")), "9.0.0");
     let back = wish().installed("2.0.0").version("1.0.0").self_certified().rules(patch);
     assert_eq!(back.from(&one("1.0.0")), "1.0.0");
     assert_eq!(wish().installed("1.0.0").rules(patch).from(&one("1.0.0")), "1.0.0");
-    // Also where the catalog's edges do not matter.
+    // The scope also applies without upgrade edges.
     let free = wish().installed("1.0.0").self_certified().rules(patch);
     assert_eq!(free.from(&one("1.0.4").bundle("1.1.0", &[])), "1.0.4");
-    // What cannot be compared is not held back.
+    // Without a readable installed version nothing is held back.
     let unreadable = wish().installed("junk").self_certified().rules(patch);
     assert_eq!(unreadable.from(&one("1.1.0")), "1.1.0");
 }
 
 #[test]
-fn the_error_says_which_rule_held_back_what() {
+fn error_lists_held_bundles_with_their_rules() {
     let vanished = Content::default()
         .channel("stable", &[2, 3, 4, 5].map(|major| replacing(&format!("{major}.0.0"), "1.0.0")));
     assert_eq!(
@@ -127,7 +127,7 @@ fn skipped_bundles_are_installed_with_a_remark_or_excluded() {
     let excluding = wish().installed("1.0.0").rules(exclude_skipped());
     assert_eq!(excluding.from(&skipped()), "1.0.0");
     assert_eq!(held(&excluding, &skipped()), ["passed over demo.v2.0.0: skipped in channels [stable]"]);
-    // Who has it already keeps it without a remark, and gets out.
+    // An extension with a skipped bundle keeps it without a remark, and can be upgraded.
     let on_it = wish().installed("2.0.0").rules(exclude_skipped());
     assert_eq!(on_it.from(&skipped()), "3.0.0");
     let stays = wish().installed("2.0.0").version("2.0.0");
@@ -143,7 +143,7 @@ fn skipped_bundles_are_installed_with_a_remark_or_excluded() {
 }
 
 #[test]
-fn only_channels_that_count_and_other_entries_skip() {
+fn bundles_are_skipped_only_by_other_entries_of_considered_channels() {
     let elsewhere = Content::default()
         .channel("stable", &[entry("1.0.0"), replacing("2.0.0", "1.0.0")])
         .channel("fast", &[json!({"name": "demo.v3.0.0", "skips": ["demo.v2.0.0"]})]);
@@ -163,7 +163,7 @@ fn demanding(version: &str, metadata: Value) -> Content {
 
 // docs/design/additions.md#cluster-constraints
 #[test]
-fn bundles_that_demand_more_than_the_cluster_has_are_passed_over() {
+fn bundles_with_unmet_cluster_demands_are_held_back() {
     let gvk =
         |kind: &str| Gvk { group: "g.example".to_owned(), version: "v1".to_owned(), kind: kind.to_owned() };
     let facts = ClusterFacts::new("v1.29.3", BTreeSet::from([gvk("Served")]));
@@ -192,7 +192,7 @@ fn bundles_that_demand_more_than_the_cluster_has_are_passed_over() {
             "passed over demo.v2.0.0: the cluster does not serve the native API group: g.example, version: v1, kind: Missing"
         ]
     );
-    // What is installed stays, whatever it demands.
+    // An installed bundle is kept, whatever its demands.
     let content = demanding("2.0.0", json!({"minKubeVersion": "1.30.0"}));
     assert_eq!(on_cluster.clone().installed("2.0.0").from(&content), "2.0.0");
 }
@@ -207,7 +207,7 @@ fn effort(wish: &Wish<'_>, catalogs: &[olm_resolve::Catalog]) -> String {
 
 // docs/design/additions.md#best-effort-resolution; cases additions-a34, additions-a35
 #[test]
-fn best_effort_leaves_out_catalogs_that_could_not_have_been_preferred() {
+fn best_effort_skips_catalogs_that_cannot_be_preferred() {
     let failed = |name: &str, rest: &str| {
         format!(
             "error walking catalogs: error getting package \"demo\" from catalog \"{name}\": catalog \"{name}\" is not \
@@ -232,7 +232,7 @@ fn best_effort_leaves_out_catalogs_that_could_not_have_been_preferred() {
         effort(&wish(), &[down("a", 0), down("b", 1)]),
         failed("b", "; it is not skipped because no available catalog has a matching bundle")
     );
-    // A catalog of the same priority that has nothing to offer does not make the other one dispensable.
+    // A catalog of the same priority without a bundle does not allow skipping the other one.
     assert_eq!(
         effort(&wish(), &[main(), Content::default().at("empty", 10), down("other", 10)]),
         failed(
@@ -243,7 +243,7 @@ fn best_effort_leaves_out_catalogs_that_could_not_have_been_preferred() {
 }
 
 #[test]
-fn best_effort_never_leaves_the_installed_bundles_catalog_out() {
+fn best_effort_never_skips_the_catalog_of_the_installed_bundle() {
     let newer = Content::default().channel("stable", &[replacing("1.1.0", "1.0.0")]);
     let reason = "no available catalog offers the installed bundle \"demo.v1.0.0\"";
     let error = effort(&wish().installed("1.0.0"), &[newer.at("main", 0), down("other", -1)]);
@@ -260,7 +260,7 @@ fn best_effort_does_not_change_to_a_deprecated_bundle() {
     let down = || down("other", 0);
     let chain = Content::default().channel("stable", &[entry("1.0.0"), replacing("1.1.0", "1.0.0")]);
     let retired = || chain.clone().deprecated(&["1.0.0", "1.1.0"]).at("main", 5);
-    // With "other" answering, its bundle would stay if it is not deprecated there, whatever the priorities.
+    // If "other" were available, its bundle would be kept unless deprecated there, whatever the priorities.
     let live = [retired(), one("1.0.0").at("other", 0)];
     assert_eq!(wish().installed("1.0.0").of(&live), "1.0.0 from other");
     let error = effort(&wish().installed("1.0.0"), &[retired(), down()]);
@@ -268,14 +268,14 @@ fn best_effort_does_not_change_to_a_deprecated_bundle() {
         "it is not skipped because bundle \"demo.v1.1.0\", which would be chosen without it, is deprecated";
     assert!(error.ends_with(&format!("\"other\" is not being served; {reason}")), "{error}");
     let left_out = |version| format!("demo.v{version}; skipped unavailable catalogs: [other]");
-    assert_eq!(effort(&wish().installed("1.1.0"), &[retired(), down()]), left_out("1.1.0"), "stays");
-    assert_eq!(effort(&wish(), &[retired(), down()]), left_out("1.1.0"), "nothing to lose");
+    assert_eq!(effort(&wish().installed("1.1.0"), &[retired(), down()]), left_out("1.1.0"), "kept");
+    assert_eq!(effort(&wish(), &[retired(), down()]), left_out("1.1.0"), "nothing installed");
     let sound = chain.clone().deprecated(&["1.0.0"]).at("main", 5);
     assert_eq!(effort(&wish().installed("1.0.0"), &[sound, down()]), left_out("1.1.0"), "not deprecated");
 }
 
 #[test]
-fn errors_after_best_effort_name_what_was_left_out() {
+fn errors_with_best_effort_name_skipped_catalogs() {
     let catalogs = [one("1.0.0").at("a", 0), one("1.0.0").at("b", 0), down("c", 0)];
     assert_eq!(
         effort(&wish(), &catalogs),
@@ -292,7 +292,7 @@ fn errors_after_best_effort_name_what_was_left_out() {
 
 // docs/design/resolution.md#complete-answers
 #[test]
-fn a_preferred_catalog_that_steps_back_is_remarked() {
+fn deprecated_bundle_of_a_preferred_catalog_is_remarked() {
     let preferred = one("2.0.0").deprecated(&["2.0.0"]);
     let catalogs = [preferred.at("alpha", 100), one("1.0.0").at("beta", 0)];
     let resolved = wish().resolve(&catalogs).unwrap();
@@ -307,7 +307,7 @@ fn a_preferred_catalog_that_steps_back_is_remarked() {
 }
 
 #[test]
-fn what_a_preferred_catalog_holds_back_is_reported_too() {
+fn held_bundles_of_a_preferred_catalog_are_reported() {
     let wish = wish().installed("1.0.0").rules(scope(UpgradeScope::Minor));
     let preferred = Content::default().channel("stable", &[replacing("2.0.0", "1.0.0")]);
     let low = Content::default().channel("stable", &[replacing("3.0.0", "1.0.0")]);
@@ -322,9 +322,9 @@ fn chain() -> Content {
     Content::default().channel("stable", &[entry("1.0.0"), replacing("1.1.0", "1.0.0")])
 }
 
-// Case additions-a01: without a rule of ours every text is the reference's
+// Case additions-a01: without rules every text equals the reference's.
 #[test]
-fn default_rules_are_the_reference() {
+fn default_rules_behave_like_the_reference() {
     let content = skipped().bundle_with("4.0.0", [("olm.csv.metadata", json!({"minKubeVersion": "99.0.0"}))]);
     let resolved = wish().resolve(&[content.at("main", 0)]).unwrap();
     assert_eq!(resolved.bundle, "demo.v4.0.0");

@@ -1,6 +1,6 @@
-//! The vector file `resolver_cases.yaml` (format: docs/design/resolution.md#test-vectors).
+//! Vector file `resolver_cases.yaml` (format: docs/design/resolution.md#test-vectors).
 //!
-//! Every case runs with its catalogs in the order of the file and in reverse: the order must not matter.
+//! Every case runs with its catalogs in the order of the file and in reverse. The result must be the same.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -18,14 +18,14 @@ use olm_resolve::{
 use serde_json::{Value, json};
 
 #[test]
-fn resolver_cases() {
+fn resolver_cases_match_vectors() {
     let directory = std::env::var_os("OLM_VECTORS_DIR").map_or_else(
         || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/vectors")),
         PathBuf::from,
     );
     let path = directory.join("resolver_cases.yaml");
     if std::env::var_os("OLM_VECTORS_DIR").is_some() && !path.exists() {
-        return say("resolver_cases.yaml: 0 passed, 0 failed"); // another set need not have every file
+        return say("resolver_cases.yaml: 0 passed, 0 failed"); // other sets of vectors may lack files
     }
     let text = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let file = olm_yaml::from_slice(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -63,7 +63,7 @@ fn pairs(value: &Value) -> BTreeMap<String, String> {
     map.map(|(key, value)| (key.clone(), value.as_str().unwrap().to_owned())).collect()
 }
 
-/// What differs between the expectation, of which every member counts, and the outcome.
+/// Differences between the expectation, of which every member is compared, and the outcome.
 fn differences(expected: &Value, got: &Value) -> Option<String> {
     let faults = |expected: &Value, got: &Value| -> Vec<String> {
         let members = expected.as_object().unwrap().iter().filter(|(key, _)| *key != "conditions");
@@ -79,7 +79,7 @@ fn differences(expected: &Value, got: &Value) -> Option<String> {
     (!all.is_empty()).then(|| all.join(" "))
 }
 
-/// Resolves a case as a controller does and describes the outcome like an expectation.
+/// Resolves a case like a controller and converts the outcome to the format of the expectation.
 fn run(case: &Value, catalogs: &[&Value]) -> Value {
     let spec = &case["spec"];
     let installed = &case["installed"];
@@ -139,7 +139,7 @@ fn run(case: &Value, catalogs: &[&Value]) -> Value {
     got
 }
 
-/// The conditions after the step; those that are not about deprecation follow from the outcome
+/// Conditions after the step. Those other than deprecation follow from the outcome
 /// (docs/design/api.md#clusterextension-conditions).
 fn shown_conditions(deprecation: DeprecationConditions, installed: &Value, got: &Value) -> Value {
     let state = |state: ConditionState| {
@@ -170,7 +170,7 @@ fn shown_conditions(deprecation: DeprecationConditions, installed: &Value, got: 
     shown
 }
 
-/// The catalogs that match the selector, whatever their state.
+/// Catalogs that match the selector, whatever their state.
 fn select<'a>(selector: &Value, catalogs: &[&'a Value]) -> Result<Vec<&'a Value>, ResolveError> {
     let labels = pairs(&selector["matchLabels"]);
     let values: Vec<_> = list(selector, "matchExpressions").map(|e| texts(e, "values")).collect();
@@ -221,9 +221,9 @@ fn content<'a>(
     }))
 }
 
-/// Prints past the test runner's capture: the line is for whoever runs the tests.
+/// Prints to standard output, past the capture of the test runner.
 fn say(line: &str) {
     use std::io::Write;
-    // Nothing can be said where standard output is closed.
+    // Ignore a closed standard output.
     let _ = writeln!(std::io::stdout(), "{line}");
 }

@@ -1,25 +1,24 @@
-//! JSON exactly as Go's encoder writes it (docs/design/apply.md#existing-revisions): sorted keys, no spaces, HTML-safe
-//! escapes.
+//! Canonical JSON, byte for byte as Go's encoder writes it (docs/design/apply.md#existing-revisions): sorted keys, no
+//! spaces, HTML-safe escapes.
 //!
-//! Digests and Secret keys are hashes over this text; one different byte blocks every revision that the
-//! reference made. Nothing but encoding happens here.
+//! Digests and Secret keys are hashes of this text. A single different byte blocks every revision that the reference
+//! created. This module only encodes.
 
 use std::fmt::Write;
 
 use serde_json::{Number, Value};
 
-/// How numbers are read before they are written.
+/// Number conversion before encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Numbers {
-    /// Integers that fit 64 signed bits stay exact, everything else is a 64-bit float: content that
-    /// stands in the ClusterObjectSet itself.
+    /// Integers that fit 64 signed bits stay exact, everything else is a 64-bit float: for content inline in the
+    /// ClusterObjectSet.
     Exact,
-    /// Every number is a 64-bit float: content read from a Secret.
+    /// Every number is a 64-bit float: for content from a Secret.
     Float,
 }
 
-/// The canonical text of `value`. A number beyond the range of a 64-bit float cannot occur: the JSON
-/// parser has refused it before.
+/// Canonical text of `value`. Numbers beyond the range of a 64-bit float cannot occur: the JSON parser rejects them.
 pub fn canonical_json(value: &Value, numbers: Numbers) -> String {
     let mut out = String::new();
     write_value(&mut out, value, numbers);
@@ -117,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers() {
+    fn numbers_are_written_like_go() {
         for (json, exact, float) in [
             ("1", "1", "1"),
             ("1.0", "1", "1"),
@@ -146,7 +145,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reads_back_as_the_same_value(text in any::<String>(), integer in any::<i64>(), float in -1e300..1e300f64) {
+        fn canonical_json_parses_back_to_the_same_value(text in any::<String>(), integer in any::<i64>(), float in -1e300..1e300f64) {
             let value = serde_json::json!({"t": text, "i": integer, "f": [float, null, true]});
             let again: Value = serde_json::from_str(&canonical_json(&value, Numbers::Exact)).unwrap();
             prop_assert_eq!(&again["t"], &value["t"]);

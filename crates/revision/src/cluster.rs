@@ -1,6 +1,6 @@
-//! What the engine needs of a cluster.
+//! Cluster access of the engine.
 //!
-//! The trait exists so that order and stop rules can be tested without an API server; the real one is
+//! The trait allows tests of order and stop rules without an API server. The real implementation is
 //! [`crate::kube_cluster::KubeCluster`]. Every call ends within a deadline of the implementation.
 
 use std::collections::BTreeSet;
@@ -10,30 +10,31 @@ use serde_json::Value;
 
 use crate::object::ObjectKey;
 
-/// Access to objects of any kind, always live: an answer from a cache would make writes conflict.
+/// Access to objects of any kind. Reads are always live: an answer from a cache would cause write conflicts.
 pub trait Cluster: Send + Sync {
-    /// The object, `None` if it does not exist.
+    /// Reads the object. `None` if it does not exist.
     fn get(&self, key: &ObjectKey) -> impl Future<Output = Result<Option<Value>, ClusterError>> + Send;
 
-    /// Creates the object with a plain POST, never touching one that exists; answers what was stored.
+    /// Creates the object with a plain POST and never changes an existing one. Returns the stored object.
     fn create(&self, object: &Value) -> impl Future<Output = Result<Value, ClusterError>> + Send;
 
-    /// Forced server-side apply with our field manager; answers what is, or with `dry_run` would be,
-    /// stored.
+    /// Server-side applies the object with our field manager and force. Returns the stored object, or with `dry_run`
+    /// the one that would be stored.
     fn apply(
         &self,
         object: &Value,
         dry_run: bool,
     ) -> impl Future<Output = Result<Value, ClusterError>> + Send;
 
-    /// JSON merge patch; answers what was stored.
+    /// Applies a JSON merge patch. Returns the stored object.
     fn merge(
         &self,
         key: &ObjectKey,
         patch: &Value,
     ) -> impl Future<Output = Result<Value, ClusterError>> + Send;
 
-    /// Deletes exactly the object with this UID and resource version: `true` if it is gone, `false` if finalizers hold it.
+    /// Deletes exactly the object with this UID and resource version. Returns `true` if it is deleted, `false` if
+    /// finalizers block the deletion.
     fn delete(
         &self,
         key: &ObjectKey,
@@ -41,26 +42,26 @@ pub trait Cluster: Send + Sync {
         resource_version: &str,
     ) -> impl Future<Output = Result<bool, ClusterError>> + Send;
 
-    /// The objects of the kind in all namespaces; `None` if there are none.
+    /// Summary of the objects of the kind in all namespaces. `None` if there are none.
     fn instances(
         &self,
         gvk: &GroupVersionKind,
     ) -> impl Future<Output = Result<Option<Instances>, ClusterError>> + Send;
 }
 
-/// Objects of one kind.
+/// Summary of the objects of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instances {
-    /// How many exist, at least 1.
+    /// Number of objects, at least 1.
     pub count: u64,
-    /// One of them.
+    /// Key of one of them.
     pub first: ObjectKey,
     /// Finalizers of the first page.
     pub finalizers: BTreeSet<String>,
 }
 
 impl Instances {
-    /// `<count> <definition> (first: <namespace>/<name>): finalizer <name>, <name>`.
+    /// Formats `<count> <definition> (first: <namespace>/<name>): finalizer <name>, <name>`.
     pub fn summary(&self, definition: &str) -> String {
         let ObjectKey { namespace, name, .. } = &self.first;
         let slash = if namespace.is_empty() { "" } else { "/" };
@@ -73,13 +74,13 @@ impl Instances {
     }
 }
 
-/// A refused or failed call. The message is for users and the same for the same cause.
+/// Failed or rejected call. The message is for users, and equal for equal causes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ClusterError {
-    /// What to do about it.
+    /// Error class, which decides the reaction.
     pub reason: Reason,
-    /// The API server's text, or ours.
+    /// Error text of the API server or of this crate.
     pub message: String,
 }
 
@@ -88,28 +89,28 @@ pub struct ClusterError {
 pub enum Reason {
     /// The API server does not serve the kind.
     UnknownKind,
-    /// The object, or something that it needs, does not exist.
+    /// The object, or something that it depends on, does not exist.
     NotFound,
-    /// An object of that name exists.
+    /// An object of the same name exists.
     AlreadyExists,
-    /// Somebody else was faster.
+    /// 409 Conflict: stale resourceVersion.
     Conflict,
-    /// The server wants fewer requests.
+    /// 429: the API server limits requests.
     TooManyRequests,
-    /// The server will not have this object as it is.
+    /// The API server rejects the object.
     Rejected,
-    /// Whoever asks lacks a right.
+    /// The user or service account lacks a permission.
     NotPermitted,
-    /// A webhook in the way cannot do dry runs, so nothing is known about the object.
+    /// A webhook does not support dry runs, so the object was not checked.
     NoDryRun,
-    /// There was no answer in time.
+    /// Timeout without an answer.
     Unanswered,
-    /// Everything else that may be gone next time: network, server errors.
+    /// Any other error that can be transient: network or server errors.
     Unavailable,
 }
 
 impl Reason {
-    /// Whether the answer to a dry run is a verdict on the object, not a failure to get one
+    /// `true` if the answer to a dry run is a verdict on the object, not a failed request
     /// (docs/design/apply.md#dry-run).
     pub(crate) fn is_verdict(self) -> bool {
         matches!(

@@ -1,7 +1,7 @@
-//! The content of a revision: its phases with every object resolved, wherever it is stored
+//! Content of a revision: its phases with every object resolved, whatever its storage
 //! (docs/design/apply.md#content-and-digests).
 //!
-//! Pure: the caller reads the Secrets that [`secrets`] names and hands them to [`resolve`].
+//! Pure. The caller reads the Secrets that [`secrets`] names and passes them to [`resolve`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ impl std::fmt::Display for SecretKey {
     }
 }
 
-/// A phase with its objects as they are to be applied.
+/// Phase with its objects to apply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContentPhase {
     /// Name.
@@ -38,19 +38,19 @@ pub struct ContentPhase {
     pub objects: Vec<ContentObject>,
 }
 
-/// An object of a phase.
+/// Object of a phase.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContentObject {
-    /// The object as stored.
+    /// Object as stored.
     pub object: Value,
-    /// How its numbers enter the digest.
+    /// Number conversion for the digest.
     pub numbers: Numbers,
-    /// What happens if it exists already: that of the object, else of the phase, else of the revision.
+    /// Collision protection for an existing object: that of the object, else of the phase, else of the revision.
     pub collision_protection: CollisionProtection,
 }
 
 impl ContentPhase {
-    /// A phase whose objects stand in the revision itself, with collision protection Prevent.
+    /// Creates a phase with inline objects and collision protection Prevent.
     pub fn inline(name: &str, objects: Vec<Value>) -> Self {
         let object = |object| ContentObject {
             object,
@@ -61,42 +61,42 @@ impl ContentPhase {
     }
 }
 
-/// Content that cannot be had.
+/// Error of the resolution of content.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ContentError {
-    /// Secrets that could change under us. Blocks the revision.
+    /// Referenced Secrets are mutable. Blocks the revision.
     #[error(
         "the following secrets are not immutable (referenced secrets must have immutable set to true): {}",
         join(.0)
     )]
     Mutable(Vec<SecretKey>),
-    /// The Secret does not exist, or not yet.
+    /// The Secret does not exist (yet).
     #[error("resolving ref in phase \"{phase}\": getting Secret {secret}: Secret \"{}\" not found", secret.name)]
     SecretNotFound {
         /// Name of the phase.
         phase: String,
-        /// The missing Secret.
+        /// Missing Secret.
         secret: SecretKey,
     },
-    /// The Secret has no such key.
+    /// The Secret lacks the key.
     #[error("resolving ref in phase \"{phase}\": key {key:?} not found in Secret {secret}")]
     KeyNotFound {
         /// Name of the phase.
         phase: String,
-        /// The Secret.
+        /// Secret.
         secret: SecretKey,
-        /// The missing key.
+        /// Missing key.
         key: String,
     },
-    /// The stored bytes are not an object.
+    /// The stored bytes are not an encoded object.
     #[error("resolving ref in phase \"{phase}\": {source}")]
     Unpack {
         /// Name of the phase.
         phase: String,
-        /// What is wrong with them.
+        /// Error of the decoder.
         source: UnpackError,
     },
-    /// Neither an object nor a reference.
+    /// The entry has neither an object nor a reference.
     #[error("object in phase \"{phase}\" has neither object nor ref")]
     Empty {
         /// Name of the phase.
@@ -108,7 +108,7 @@ fn join(secrets: &[SecretKey]) -> String {
     secrets.iter().map(SecretKey::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The Secrets that `spec` refers to. A reference without namespace means `system_namespace`.
+/// Secrets that `spec` references. A reference without namespace means `system_namespace`.
 pub fn secrets(spec: &ClusterObjectSetSpec, system_namespace: &str) -> BTreeSet<SecretKey> {
     let objects = spec.phases.iter().flat_map(|phase| &phase.objects);
     objects.filter_map(|object| Some(stored(object, system_namespace)?.0)).collect()
@@ -124,7 +124,7 @@ fn stored<'a>(object: &'a PhaseObject, system_namespace: &str) -> Option<(Secret
     Some((key, &reference.key))
 }
 
-/// Resolves every object of `spec` from Secrets that cannot change. `found` holds those of [`secrets`] that exist.
+/// Resolves every object of `spec` from immutable Secrets. `found` holds the existing ones of [`secrets`].
 pub fn resolve(
     spec: &ClusterObjectSetSpec,
     system_namespace: &str,
@@ -140,8 +140,8 @@ pub fn resolve(
     resolve_as_is(spec, system_namespace, found)
 }
 
-/// Like [`resolve`], from Secrets that may have changed: good enough to know what to remove, since a removal touches
-/// only what the revision controls.
+/// Like [`resolve`], from Secrets that can be mutable. This is sufficient for removals, which only touch objects that
+/// the revision controls.
 pub fn resolve_as_is(
     spec: &ClusterObjectSetSpec,
     system_namespace: &str,
@@ -184,7 +184,7 @@ fn read(
     }
 }
 
-/// The digest of each phase, to be recorded in, or compared with, `status.observedPhases`.
+/// Digest of each phase, for `status.observedPhases`.
 pub fn digests(phases: &[ContentPhase]) -> Vec<ObservedPhase> {
     let digest = |phase: &ContentPhase| ObservedPhase {
         name: phase.name.clone(),
@@ -193,9 +193,9 @@ pub fn digests(phases: &[ContentPhase]) -> Vec<ObservedPhase> {
     phases.iter().map(digest).collect()
 }
 
-/// Whether two contents mean the same (docs/design/apply.md#existing-revisions): equal phases, names and objects, where
-/// a field that is null or an empty map counts as absent and numbers are compared by value. Content that another
-/// program packed differs in just these points.
+/// `true` if two contents are equivalent (docs/design/apply.md#existing-revisions): equal phases, names and objects,
+/// where a null field or empty map equals an absent one and numbers compare by value. Content packed by another
+/// program differs only in these points.
 pub fn same_content(a: &[ContentPhase], b: &[ContentPhase]) -> bool {
     a.len() == b.len()
         && a.iter().zip(b).all(|(a, b)| {
@@ -247,14 +247,14 @@ mod tests {
 
     // docs/design/apply.md#content-and-digests
     #[test]
-    fn a_reference_without_namespace_means_the_system_namespace() {
+    fn reference_without_namespace_uses_the_system_namespace() {
         let phases = resolve(&spec(reference("k")), "system", &secret("system", true)).unwrap();
         assert_eq!(phases[0].objects[0].object, json!({"kind": "K"}));
     }
 
     // Cases apply-39, apply-41
     #[test]
-    fn errors() {
+    fn unresolvable_content_returns_reference_errors() {
         let found = secret("system", true);
         for (phases, found, message) in [
             (
@@ -280,7 +280,7 @@ mod tests {
 
     // Case apply-29
     #[test]
-    fn the_narrowest_collision_protection_counts() {
+    fn narrowest_collision_protection_wins() {
         let phases = json!([
             {"name": "a", "collisionProtection": "IfNoController", "objects": [
                 {"object": {}, "collisionProtection": "None"}, {"object": {}}]},

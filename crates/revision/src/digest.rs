@@ -1,6 +1,6 @@
-//! Digests of phases and their comparison with the recorded ones (docs/design/apply.md#content-and-digests).
+//! Digests of phases, and their comparison with the recorded ones (docs/design/apply.md#content-and-digests).
 //!
-//! Pure. A revision whose content has changed since its digests were recorded must not be applied.
+//! Pure. A revision whose content differs from its recorded digests must not be applied.
 
 use olm_api::cluster_object_set::ObservedPhase;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::canonical::{Numbers, canonical_json, write_text};
 
-/// The text that the digest of a phase is made of: `{"name":…,"objects":[…]}`.
+/// Input of the digest of a phase: `{"name":…,"objects":[…]}`.
 pub fn phase_text<'a>(name: &str, objects: impl IntoIterator<Item = (&'a Value, Numbers)>) -> String {
     let mut text = String::from("{\"name\":");
     write_text(&mut text, name);
@@ -23,7 +23,7 @@ pub fn phase_text<'a>(name: &str, objects: impl IntoIterator<Item = (&'a Value, 
     text
 }
 
-/// `sha256:` and 64 hex digits over [`phase_text`].
+/// Digest of [`phase_text`]: `sha256:` and 64 hex digits.
 pub fn phase_digest<'a>(name: &str, objects: impl IntoIterator<Item = (&'a Value, Numbers)>) -> String {
     sha256(&phase_text(name, objects))
 }
@@ -32,8 +32,7 @@ pub(crate) fn sha256(text: &str) -> String {
     format!("sha256:{}", hex::encode(Sha256::digest(text)))
 }
 
-/// The text of the Blocked condition if `current` is not what was `stored`, else `None`. Phases are
-/// matched by name.
+/// Message of the Blocked condition if `current` differs from `stored`, else `None`. Phases are matched by name.
 pub fn changed_content(stored: &[ObservedPhase], current: &[ObservedPhase]) -> Option<String> {
     if stored.len() != current.len() {
         return Some(format!(

@@ -1,10 +1,9 @@
-//! Applying a revision: phases in order, each checked as a whole before anything of it is written
+//! Application of a revision: phases in order, each checked as a whole before any write to it
 //! (docs/design/apply.md#engine).
 //!
-//! The engine decides nothing about one object itself ([`crate::plan`] does) and sets no conditions; it
-//! executes and reports. What was found right is remembered by hashes ([`crate::memory`]): a steady state costs
-//! one read for each object that changed, none for those that a watch vouches for, and no write. A restarted
-//! process asks with dry runs.
+//! [`crate::plan`] decides about single objects and the controller sets conditions. The engine executes and reports.
+//! It remembers verified states by hashes ([`crate::memory`]): the steady state costs one read for each changed
+//! object, none for unchanged objects under a watch, and no write. After a restart it checks objects with dry runs.
 
 mod glance;
 mod look;
@@ -29,31 +28,31 @@ use crate::validation::{phase_error, validate};
 use look::Look;
 use settle::collided;
 
-/// A revision to apply.
+/// Revision to apply.
 #[derive(Clone, Debug)]
 pub struct Revision {
-    /// On whose behalf.
+    /// Owner of the objects.
     pub owner: Owner,
     /// UIDs of the other revisions of the extension that are neither archived nor being deleted.
     pub siblings: Vec<String>,
-    /// The resolved content.
+    /// Resolved content.
     pub phases: Vec<ContentPhase>,
-    /// When an object counts as ready.
+    /// Readiness probes of the objects.
     pub probes: Probes,
 }
 
-/// Applies and removes the objects of revisions. One engine serves all revisions of a process; no two passes over
-/// the same revision run at once.
+/// Applies and removes the objects of revisions. One engine serves all revisions of a process. No two passes over the
+/// same revision run concurrently.
 pub struct Engine<C> {
     cluster: C,
     sightings: Arc<Sightings>,
-    /// By UID of the owner.
+    /// Memories by UID of the owner.
     pub(crate) memories: Arc<Mutex<HashMap<String, Memory>>>,
-    /// UID of the keeper that CustomResourceDefinitions get as a second owner.
+    /// UID of the keeper, which becomes a second owner of CustomResourceDefinitions.
     keeper: Option<String>,
 }
 
-/// Whether anything may be written.
+/// Write mode of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Apply,
@@ -61,40 +60,39 @@ enum Mode {
 }
 
 impl<C: Cluster> Engine<C> {
-    /// An engine on `cluster`.
+    /// Creates an engine on `cluster`.
     pub fn new(cluster: C) -> Self {
         Self { cluster, sightings: Arc::default(), memories: Arc::default(), keeper: None }
     }
 
-    /// This engine with another way to the same cluster. What is known of revisions is shared.
+    /// Engine with another client of the same cluster, which shares the memories of revisions.
     pub fn on(&self, cluster: C) -> Self {
         Self { cluster, sightings: self.sightings(), memories: Arc::clone(&self.memories), keeper: None }
     }
 
-    /// This engine, which makes the Namespace [`olm_api::names::KEEPER`] with this UID a second owner of
-    /// CustomResourceDefinitions, or takes it off.
+    /// Sets the UID of the Namespace [`olm_api::names::KEEPER`], which becomes a second owner of
+    /// CustomResourceDefinitions. `None` removes that owner.
     pub fn with_keeper(self, keeper: Option<String>) -> Self {
         Self { keeper, ..self }
     }
 
-    /// The cluster that the engine works on.
+    /// Cluster of the engine.
     pub fn cluster(&self) -> &C {
         &self.cluster
     }
 
-    /// Where watches tell what they see. An engine that is told nothing reads every object on every pass.
+    /// Observed versions, to be updated by watches. Without updates, the engine reads every object on every pass.
     pub fn sightings(&self) -> Arc<Sightings> {
         Arc::clone(&self.sightings)
     }
 
-    /// Brings the cluster as near to `revision` as it lets us: phase after phase, up to the first that is
-    /// not complete.
+    /// Applies `revision` as far as possible: phase after phase, up to the first incomplete one.
     pub async fn reconcile(&self, revision: &Revision) -> RevisionResult {
         self.pass(revision, Mode::Apply).await
     }
 
-    /// Looks and writes nothing: for a revision that is paused. What would be written is [`Action::Held`] and not
-    /// complete. Dry runs are made as always.
+    /// Reads without writing, for a paused revision. An object with pending changes gets [`Action::Held`] and is not
+    /// complete. Dry runs are made as usual.
     pub async fn observe(&self, revision: &Revision) -> RevisionResult {
         self.pass(revision, Mode::Observe).await
     }
@@ -131,7 +129,7 @@ impl<C: Cluster> Engine<C> {
         result
     }
 
-    /// `known` has a place for each object of the phase.
+    /// Applies one phase. `known` has an entry for each object of the phase.
     async fn phase(
         &self,
         revision: &Revision,
@@ -144,7 +142,7 @@ impl<C: Cluster> Engine<C> {
         if !checked.findings.is_empty() {
             result.validation_error = Some(phase_error(&phase.name, &checked.findings));
             result.denials = checked.denials;
-            // Whose objects are in the way is worth more than what the server says about the others.
+            // Collisions are more useful than the API server's verdict on the other objects.
             let read = checked.looks.into_iter().flatten();
             result.objects = read.filter_map(|look| collided(look, &revision.probes)).collect();
             return Ok(result);
@@ -176,13 +174,13 @@ impl<C: Cluster> Engine<C> {
         if failures.is_empty() { Ok(result) } else { Err(EngineError::Objects(failures)) }
     }
 
-    /// Forgets what was found of a revision; for revisions that are archived or gone.
+    /// Forgets the memory of an archived or deleted revision.
     pub fn forget(&self, owner_uid: &str) {
         self.memories.lock().remove(owner_uid);
     }
 }
 
-/// The kinds of a phase, for watches.
+/// Kinds of a phase, for watches.
 pub(crate) fn kinds(phase: &ContentPhase) -> impl Iterator<Item = GroupVersionKind> + '_ {
     phase.objects.iter().map(|content| ObjectKey::of(&content.object).gvk)
 }

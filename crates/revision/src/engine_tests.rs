@@ -1,4 +1,4 @@
-//! Order, stop rules and error texts. What the API server decides is tested against a real one in
+//! Order, stop rules and error texts of the engine. Behavior of the API server is tested against a real one in
 //! `tests/apply`.
 
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use crate::result::Action;
 #[path = "quiet_tests.rs"]
 mod quiet;
 
-/// Objects by key; answers of failing calls, each given once, by `<verb> <name>`.
+/// In-memory cluster: objects by key, and failures by `<verb> <name>`, each returned once.
 #[derive(Default)]
 struct Fake(Mutex<State>);
 
@@ -116,7 +116,7 @@ fn writes(engine: &Engine<Fake>) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn phases_in_order_and_idle_afterwards() {
+async fn phases_apply_in_order_and_are_idle_afterwards() {
     let phases: &[(&str, &[&str])] = &[("a", &["x", "y"]), ("b", &["z"])];
     let (engine, result, calls) = run(&[], phases).await;
     assert!(result.is_complete() && !result.is_in_transition(), "{result:?}");
@@ -126,14 +126,14 @@ async fn phases_in_order_and_idle_afterwards() {
 }
 
 #[tokio::test]
-async fn a_revision_without_phases_is_complete() {
+async fn revision_without_phases_is_complete() {
     let (_, result, calls) = run(&[], &[]).await;
     assert!(result.is_complete() && !result.is_in_transition());
     assert_eq!(calls, [""; 0]);
 }
 
 #[tokio::test]
-async fn an_invalid_revision_is_not_touched() {
+async fn invalid_revision_makes_no_calls() {
     let (_, result, calls) = run(&[], &[("a", &["x"]), ("1b", &[])]).await;
     assert!(
         result
@@ -146,7 +146,7 @@ async fn an_invalid_revision_is_not_touched() {
 }
 
 #[tokio::test]
-async fn errors_are_collected_and_end_the_rollout() {
+async fn write_errors_are_collected_and_end_the_rollout() {
     let failures = [("create x", Reason::Unavailable), ("create z", Reason::Rejected)];
     let (_, result, calls) = run(&failures, &[("a", &["x", "y", "z"]), ("b", &["later"])]).await;
     assert_eq!(calls, ["create x", "create y", "create z"]);
@@ -158,7 +158,7 @@ async fn errors_are_collected_and_end_the_rollout() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_overloaded_or_silent_gets_no_more() {
+async fn overloaded_or_silent_server_ends_the_phase() {
     for reason in [Reason::TooManyRequests, Reason::Unanswered] {
         let (_, result, calls) = run(&[("create x", reason)], &[("a", &["x", "y"])]).await;
         assert_eq!(calls, ["create x"]);
@@ -173,7 +173,7 @@ async fn a_server_that_is_overloaded_or_silent_gets_no_more() {
 }
 
 #[tokio::test]
-async fn objections_stop_the_phase_before_any_write() {
+async fn dry_run_rejections_block_the_phase_before_any_write() {
     let failures = [("dry-run y", Reason::Rejected), ("dry-run z", Reason::NotFound)];
     let (_, result, calls) = run(&failures, &[("a", &["x", "y", "z"])]).await;
     assert_eq!(calls, [""; 0]);
@@ -185,22 +185,22 @@ async fn objections_stop_the_phase_before_any_write() {
 }
 
 #[tokio::test]
-async fn without_a_verdict_nothing_is_written() {
+async fn failed_dry_run_blocks_all_writes() {
     let (_, result, calls) = run(&[("dry-run y", Reason::Unavailable)], &[("a", &["x", "y"])]).await;
     assert_eq!(calls, [""; 0]);
     assert_eq!(result.failure.unwrap().to_string(), "reconciling object: validating: no dry-run y");
 }
 
-// docs/design/apply.md#writing-a-revision: a webhook that cannot do dry runs
+// docs/design/apply.md#writing-a-revision: a webhook without support for dry runs.
 #[tokio::test]
-async fn an_object_that_cannot_be_checked_is_written() {
+async fn object_without_dry_run_support_is_written() {
     let (_, result, calls) = run(&[("dry-run x", Reason::NoDryRun)], &[("a", &["x"])]).await;
     assert_eq!(calls, ["create x"]);
     assert!(result.is_complete());
 }
 
 #[tokio::test]
-async fn a_lost_race_is_run_again() {
+async fn conflict_is_retried_up_to_the_limit() {
     let (_, result, calls) = run(&[("create x", Reason::AlreadyExists)], &[("a", &["x"])]).await;
     assert_eq!(calls, ["create x", "create x"]);
     assert!(result.is_complete());

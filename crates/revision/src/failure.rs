@@ -1,26 +1,26 @@
-//! Why a pass of the engine broke off, in the words of the reference (docs/design/apply.md#engine).
+//! Errors of an engine pass, with the texts of the reference (docs/design/apply.md#engine).
 //!
 //! Pure. One line for each object, in the order of the phase.
 
 use crate::cluster::{ClusterError, Reason};
 use crate::object::ObjectKey;
 
-/// A revision that could not be applied as far as possible; the same attempt may succeed later.
+/// Error that ended a pass early. A retry can succeed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
-    /// A check could not be made.
+    /// A dry run failed without a verdict.
     #[error("reconciling object: validating: {0}")]
     Validating(ClusterError),
-    /// Objects could not be read or written; one line each.
+    /// Reads or writes of objects failed, one line each.
     #[error("reconciling object: {}", lines(.0))]
     Objects(Vec<ObjectError>),
-    /// Removing objects failed.
+    /// The removal of an object failed.
     #[error("teardown phase: teardown {0}")]
     Teardown(ObjectError),
 }
 
 impl EngineError {
-    /// What the API server says about rights that are missing.
+    /// Messages of the API server about missing permissions.
     pub(crate) fn denials(&self) -> impl Iterator<Item = &str> {
         let objects = match self {
             Self::Validating(_) => &[],
@@ -36,15 +36,15 @@ fn lines(errors: &[ObjectError]) -> String {
     errors.iter().map(|error| format!("reconciling {error}")).collect::<Vec<_>>().join("\n")
 }
 
-/// A failed step on one object.
+/// Failed step on an object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {step}{cause}")]
 pub struct ObjectError {
     /// The object.
     pub key: ObjectKey,
-    /// What was tried, such as `creating resource: `.
+    /// Failed step, such as `creating resource: `.
     pub step: &'static str,
-    /// Why it failed.
+    /// Error of the step.
     pub cause: ClusterError,
 }
 
@@ -53,8 +53,8 @@ impl ObjectError {
         Self { key: key.clone(), step, cause }
     }
 
-    /// Whether it is of no use to go on with the phase: the server wants fewer requests, or does not answer, which would
-    /// take as long for every other object.
+    /// `true` if the rest of the phase must be skipped: the API server limits requests, or does not answer, which
+    /// would delay every other object as long.
     pub(crate) fn ends_phase(&self) -> bool {
         self.is(Reason::TooManyRequests) || self.is(Reason::Unanswered)
     }

@@ -1,8 +1,8 @@
-//! From a rendered bundle to the next revision of its extension (docs/design/apply.md#revision-metadata,
+//! Generation of the next revision of an extension from a rendered bundle (docs/design/apply.md#revision-metadata,
 //! docs/design/apply.md#packing-into-secrets).
 //!
-//! Pure. [`Draft`] is what the extension wants; [`decide`] compares it with the newest existing revision;
-//! [`Draft::number`] gives the ClusterObjectSet and Secrets to write.
+//! Pure. [`Draft`] is the desired revision, [`decide`] compares it with the newest existing one, [`Draft::number`]
+//! creates the ClusterObjectSet and Secrets to write.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -24,48 +24,48 @@ use crate::phases::{Marks, Phase, phases};
 use crate::probes::default_probes;
 use crate::record::{MAX_ANNOTATION_BYTES, size_with};
 
-/// Longest label value.
+/// Maximum length of a label value.
 const MAX_LABEL_VALUE: usize = 63;
-/// Most bytes of content inline: the API server stores no object above 1.5 MiB, field ownership and the writes of others
-/// included.
+/// Maximum size of inline content in bytes. The API server stores no object above 1.5 MiB, including field ownership
+/// and additions of other writers.
 const MAX_INLINE_BYTES: usize = 512 * 1024;
 
-/// The bundle that a revision installs.
+/// Bundle that a revision installs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BundleIdentity {
     /// Name of the bundle.
     pub name: String,
-    /// Its package.
+    /// Package of the bundle.
     pub package: String,
-    /// Its version.
+    /// Version of the bundle.
     pub version: String,
-    /// Its release; `Some("")` where a release is known to be empty.
+    /// Release of the bundle. `Some("")` if explicitly empty.
     pub release: Option<String>,
-    /// The image that it was read from.
+    /// Image reference of the bundle.
     pub image: String,
-    /// Value of the CSV annotation `olm.properties`; `None` without properties.
+    /// Value of the CSV annotation `olm.properties`. `None` without properties.
     pub properties: Option<String>,
-    /// Value of [`annotations::EXT_MAX_OPENSHIFT_VERSION`]; `None` where `properties` say the same.
+    /// Value of [`annotations::EXT_MAX_OPENSHIFT_VERSION`]. `None` where `properties` contain the same value.
     pub max_openshift_version: Option<String>,
-    /// Value of [`annotations::EXT_CATALOG_PROPERTIES`]; `None` where dependencies are not judged.
+    /// Value of [`annotations::EXT_CATALOG_PROPERTIES`]. `None` where dependencies are not evaluated.
     pub catalog_properties: Option<String>,
 }
 
-/// The extension that owns revisions.
+/// Extension that owns revisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extension {
-    /// Its name.
+    /// Name of the extension.
     pub name: String,
-    /// Its UID.
+    /// UID of the extension.
     pub uid: String,
-    /// `spec.progressDeadlineMinutes`; 0 and less mean none.
+    /// `spec.progressDeadlineMinutes`. 0 or less means no deadline.
     pub progress_deadline_minutes: Option<i32>,
 }
 
-/// Why a bundle cannot become a revision; nothing but another bundle or another name helps.
+/// Permanent error: the bundle cannot become a revision of this extension.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum GenerateError {
-    /// The name of the revision, made from the extension's, does not fit into labels.
+    /// The name of the revision, derived from the extension's, exceeds a label value.
     #[error(
         "name of the ClusterExtension is too long: its revision \"{revision}\" has {} characters, \
          at most {MAX_LABEL_VALUE} are allowed",
@@ -75,35 +75,35 @@ pub enum GenerateError {
         /// Name of the revision.
         revision: String,
     },
-    /// Even after splitting there are too many phases.
+    /// The bundle has too many phases even after splitting.
     #[error("bundle needs {0} phases, but a revision has at most {MAX_PHASES}")]
     TooManyPhases(usize),
-    /// An object does not fit into a Secret.
+    /// An object exceeds the size of a Secret.
     #[error("packing objects into Secrets: {0}")]
     Pack(#[from] PackError),
 }
 
-/// A revision that has no number yet.
+/// Desired revision without a number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Draft {
     extension: Extension,
     annotations: BTreeMap<String, String>,
     phases: Vec<Phase>,
-    /// Something was left out; to be logged.
+    /// Message about omitted data, to be logged.
     pub warning: Option<String>,
 }
 
-/// A numbered revision, ready to be written: first the Secrets, then the set.
+/// Numbered revision, ready to be written: first the Secrets, then the ClusterObjectSet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NumberedRevision {
-    /// The revision.
+    /// ClusterObjectSet of the revision.
     pub set: ClusterObjectSet,
-    /// The Secrets with its content. They get [`secret_owner`] once the set has a UID.
+    /// Secrets with its content. They get [`secret_owner`] once the ClusterObjectSet has a UID.
     pub secrets: Vec<Secret>,
 }
 
 impl Draft {
-    /// What `extension` wants for the rendered `objects` of `bundle`.
+    /// Creates the desired revision of `extension` from the rendered `objects` of `bundle`.
     pub fn new(
         extension: Extension,
         bundle: &BundleIdentity,
@@ -112,7 +112,7 @@ impl Draft {
         Self::marked(extension, bundle, objects, None)
     }
 
-    /// As [`Draft::new`], with `release` written on every object where it is given.
+    /// Like [`Draft::new`], but annotates every object with `release`, if given.
     fn marked(
         extension: Extension,
         bundle: &BundleIdentity,
@@ -129,7 +129,7 @@ impl Draft {
         Ok(Self { extension, annotations, phases, warning })
     }
 
-    /// The same, applied as the service account `<namespace>/<name>`; as we are where there is none.
+    /// Sets the service account `<namespace>/<name>` for applies. `None` means the controller's own.
     #[must_use]
     pub fn applied_as(mut self, account: Option<&str>) -> Self {
         let account =
@@ -138,12 +138,12 @@ impl Draft {
         self
     }
 
-    /// The phases with all objects inline, for checks before anything is written.
+    /// Phases with all objects inline, for checks before any write.
     pub fn phases(&self) -> &[Phase] {
         &self.phases
     }
 
-    /// The revision with this number, its content packed into Secrets of `system_namespace`.
+    /// Creates the revision with this number, its content packed into Secrets of `system_namespace`.
     pub fn number(&self, number: i64, system_namespace: &str) -> Result<NumberedRevision, GenerateError> {
         let name = names::revision_name(&self.extension.name, number);
         if name.len() > MAX_LABEL_VALUE {
@@ -195,9 +195,8 @@ impl Draft {
         set
     }
 
-    /// `current` with everything of the draft that may change in place, as body of a forced server-side
-    /// apply by [`names::EXTENSION_CONTROLLER_MANAGER`]; `None` if nothing differs. Content is not
-    /// compared.
+    /// Copy of `current` with all mutable members of the draft, as body of a forced server-side apply by
+    /// [`names::EXTENSION_CONTROLLER_MANAGER`]. `None` if nothing differs. Content is not compared.
     fn patched(&self, current: &ClusterObjectSet) -> Option<ClusterObjectSet> {
         let spec = current.spec.as_ref()?;
         let mut wanted = self.set(
@@ -224,7 +223,7 @@ impl Draft {
     }
 }
 
-/// The annotations that a draft decides.
+/// Annotations that a draft sets.
 const REVISION_ANNOTATIONS: [&str; 9] = [
     annotations::BUNDLE_NAME,
     annotations::PACKAGE_NAME,
@@ -251,7 +250,7 @@ fn revision_annotations(bundle: &BundleIdentity) -> (BTreeMap<String, String>, O
         map.insert(annotations::BUNDLE_RELEASE.to_owned(), release.clone());
     }
     let mut left_out = Vec::new();
-    // In this order: what the reference writes has the first claim on the space.
+    // In this order: annotations of the reference have priority on the space.
     for (key, value) in [
         (annotations::PROPERTIES, &bundle.properties),
         (annotations::EXT_MAX_OPENSHIFT_VERSION, &bundle.max_openshift_version),
@@ -277,8 +276,8 @@ fn revision_annotations(bundle: &BundleIdentity) -> (BTreeMap<String, String>, O
     (map, (!left_out.is_empty()).then(|| left_out.join("; ")))
 }
 
-/// Of all properties those that say which version of the platform the bundle supports, and which package it is of
-/// (docs/design/operations.md#properties-annotation): without them a cluster update would not be stopped. `None` where
+/// Properties with the supported platform versions and the package of the bundle
+/// (docs/design/operations.md#properties-annotation). Without them, a cluster update would not be blocked. `None` if
 /// there are none.
 fn essential(properties: &str) -> Option<String> {
     const TYPES: [&str; 3] =
@@ -299,12 +298,12 @@ fn owner_labels(extension: &str) -> BTreeMap<String, String> {
     ])
 }
 
-/// The owner reference for the revisions of the extension with this name and UID.
+/// Owner reference to the extension with this name and UID, for its revisions.
 pub fn extension_owner(name: &str, uid: &str) -> OwnerReference {
     controller_reference(labels::OWNER_KIND_EXTENSION, name, uid)
 }
 
-/// The owner reference for the Secrets of a revision that exists; `None` while it has no UID.
+/// Owner reference to an existing revision, for its Secrets. `None` while it has no UID.
 pub fn secret_owner(set: &ClusterObjectSet) -> Option<OwnerReference> {
     let (name, uid) = (set.metadata.name.as_deref()?, set.metadata.uid.as_deref()?);
     Some(controller_reference("ClusterObjectSet", name, uid))
@@ -321,24 +320,24 @@ fn controller_reference(kind: &str, name: &str, uid: &str) -> OwnerReference {
     }
 }
 
-/// What the extension's newest revision needs (docs/design/apply.md#keep-patch-or-create).
+/// Change that the extension's newest revision needs (docs/design/apply.md#keep-patch-or-create).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
-    /// Nothing: the newest revision is what the extension wants.
+    /// No change: the newest revision is the desired one.
     Keep,
-    /// Forced server-side apply of this set: metadata, deadline or probes differ.
+    /// Forced server-side apply of this ClusterObjectSet: metadata, deadline or probes differ.
     Patch(Box<ClusterObjectSet>),
-    /// A revision with this number.
+    /// New revision with this number.
     New {
-        /// The number.
+        /// Number of the revision.
         number: i64,
     },
 }
 
-/// Compares the draft with the existing revisions of its extension, in any order. `content` is the
-/// resolved content of the newest; `None` if it cannot be resolved, which says nothing about whether it is
-/// the wanted one, so that the refs decide: if they are ours, [`Draft::number`] gives the lost Secrets
-/// again under their old names (docs/design/apply.md#repair-of-content-secrets).
+/// Compares the draft with the existing revisions of its extension, in any order. `content` is the resolved content
+/// of the newest. It is `None` if the content cannot be resolved. Then the refs decide whether it is the desired one:
+/// if they are ours, [`Draft::number`] recreates the lost Secrets under their old names
+/// (docs/design/apply.md#repair-of-content-secrets).
 pub fn decide(
     draft: &Draft,
     existing: &[ClusterObjectSet],
@@ -373,18 +372,18 @@ pub fn decide(
     Ok(draft.patched(current).map_or(Decision::Keep, |set| Decision::Patch(Box::new(set))))
 }
 
-/// The revision with the highest number.
+/// Revision with the highest number.
 pub fn newest<S: Borrow<ClusterObjectSet>>(revisions: &[S]) -> Option<&ClusterObjectSet> {
     revisions.iter().map(Borrow::borrow).max_by_key(|set| number_of(set))
 }
 
-/// `spec.revision`, 0 where there is no spec.
+/// `spec.revision`. 0 without a spec.
 pub fn number_of(set: &ClusterObjectSet) -> i64 {
     set.spec.as_ref().map_or(0, |spec| spec.revision)
 }
 
-/// Archived revisions to delete before a new one is made: all but the newest five of `existing`
-/// (docs/design/apply.md#numbering-and-history). Active ones stay.
+/// Archived revisions to delete before a new one is created: all but the newest five of `existing`
+/// (docs/design/apply.md#numbering-and-history). Active ones are retained.
 pub fn outdated(existing: &[ClusterObjectSet]) -> Vec<&ClusterObjectSet> {
     let mut sorted: Vec<&ClusterObjectSet> = existing.iter().collect();
     sorted.sort_by_key(|set| number_of(set));
@@ -392,9 +391,9 @@ pub fn outdated(existing: &[ClusterObjectSet]) -> Vec<&ClusterObjectSet> {
     sorted.into_iter().take(surplus).filter(|set| set.is_archived()).collect()
 }
 
-/// Revision 1 of an extension taken over from a Helm release: everything that exists is adopted
-/// (docs/design/apply.md#migration-to-revision-1). Its content is inline, as the reference has it; in Secrets where
-/// it is more than one API object can hold.
+/// Revision 1 of an extension migrated from a Helm release. It adopts all existing objects
+/// (docs/design/apply.md#migration-to-revision-1). Its content is inline as in the reference, or in Secrets if it
+/// exceeds the size of one API object.
 pub fn migrated(
     extension: Extension,
     bundle: &BundleIdentity,

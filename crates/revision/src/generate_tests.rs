@@ -31,7 +31,7 @@ fn draft() -> Draft {
     Draft::new(extension("demo"), &bundle(), objects()).unwrap()
 }
 
-/// The first revision as read back from the API, with its content.
+/// First revision as read from the API, with its content.
 fn installed(draft: &Draft) -> (ClusterObjectSet, Vec<ContentPhase>) {
     let revision = draft.number(1, SYSTEM).unwrap();
     let found = revision.secrets.iter().map(|secret| {
@@ -44,7 +44,7 @@ fn installed(draft: &Draft) -> (ClusterObjectSet, Vec<ContentPhase>) {
 
 // Cases apply-1, apply-2, apply-6
 #[test]
-fn produces_the_set_and_its_secrets() {
+fn draft_generates_the_set_and_its_secrets() {
     let revision = draft().number(1, SYSTEM).unwrap();
     let mut set = serde_json::to_value(&revision.set).unwrap();
     set["spec"].as_object_mut().unwrap().remove("progressionProbes");
@@ -82,7 +82,7 @@ fn produces_the_set_and_its_secrets() {
 
 // docs/design/apply.md#keep-patch-or-create; cases apply-7, apply-8, apply-11, apply-35
 #[test]
-fn decisions() {
+fn decide_keeps_patches_or_creates() {
     let wanted = draft();
     let (current, content) = installed(&wanted);
     let decide_on = |draft: &Draft, current: &ClusterObjectSet, content| {
@@ -90,7 +90,7 @@ fn decisions() {
     };
     assert_eq!(decide(&wanted, &[], None, SYSTEM), Ok(Decision::New { number: 1 }));
     assert_eq!(decide_on(&wanted, &current, Some(&content)), Decision::Keep);
-    assert_eq!(decide_on(&wanted, &current, None), Decision::Keep, "a lost Secret says nothing");
+    assert_eq!(decide_on(&wanted, &current, None), Decision::Keep, "a lost Secret is no change");
 
     let later = Extension { progress_deadline_minutes: Some(20), ..extension("demo") };
     let deadline = Draft::new(later, &bundle(), objects()).unwrap();
@@ -122,7 +122,7 @@ fn decisions() {
 
 // docs/design/additions.md#maximum-openshift-version; case operations-a37
 #[test]
-fn the_sources_spelling_of_the_maximum_is_added_in_place() {
+fn maximum_openshift_version_annotation_is_patched() {
     let (current, content) = installed(&draft());
     let spelt = BundleIdentity { max_openshift_version: Some("4.20".to_owned()), ..bundle() };
     let spelt = Draft::new(extension("demo"), &spelt, objects()).unwrap();
@@ -136,7 +136,7 @@ fn the_sources_spelling_of_the_maximum_is_added_in_place() {
 
 // docs/design/additions.md#service-account-impersonation
 #[test]
-fn the_account_comes_and_goes_in_place() {
+fn service_account_annotation_is_patched() {
     let (current, content) = installed(&draft());
     let named = draft().applied_as(Some("ns/installer"));
     let decision = decide(&named, std::slice::from_ref(&current), Some(&content), SYSTEM).unwrap();
@@ -150,7 +150,7 @@ fn the_account_comes_and_goes_in_place() {
 
 // docs/design/apply.md#keep-patch-or-create, docs/design/additions.md#dependency-modes
 #[test]
-fn catalog_properties_come_and_go_in_place() {
+fn catalog_properties_annotation_is_patched() {
     let (current, content) = installed(&draft());
     let properties = r#"[{"type":"olm.gvk","value":{"group":"g","version":"v1","kind":"K"}}]"#;
     let judged = BundleIdentity { catalog_properties: Some(properties.to_owned()), ..bundle() };
@@ -201,7 +201,7 @@ fn metadata_differences_are_patched() {
 
 // Case apply-63
 #[test]
-fn content_that_another_program_packed_is_recognised() {
+fn equivalent_content_of_another_program_is_kept() {
     let deployment = |extra: bool| {
         let mut object = json!({"apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"name": "d", "namespace": "ns1"}, "spec": {"replicas": 1}});
@@ -218,7 +218,7 @@ fn content_that_another_program_packed_is_recognised() {
 }
 
 #[test]
-fn impossible_revisions_are_refused_before_anything_is_written() {
+fn impossible_revisions_are_rejected_before_any_write() {
     let name = "x".repeat(62);
     let draft = Draft::new(extension(&name), &bundle(), objects()).unwrap();
     assert_eq!(
@@ -245,7 +245,7 @@ fn impossible_revisions_are_refused_before_anything_is_written() {
             .starts_with("annotation olm.properties of bundle \"demo.v1.0.0\" is left out: ")
     );
     assert!(!draft.annotations.contains_key("olm.properties"));
-    // docs/design/operations.md#properties-annotation: what may stop a cluster update stays
+    // docs/design/operations.md#properties-annotation: properties that can block a cluster update are kept.
     let limit = r#"{"type":"olm.maxOpenShiftVersion","value":4.20}"#;
     let long = format!("[{{\"type\":\"x\",\"value\":\"{}\"}}, {limit}]", "x".repeat(262_144));
     let long = BundleIdentity { properties: Some(long), ..bundle() };
@@ -264,7 +264,7 @@ fn impossible_revisions_are_refused_before_anything_is_written() {
 
 // Case apply-60
 #[test]
-fn migrated_revision() {
+fn migrated_revision_adopts_with_inline_content() {
     let bundle = BundleIdentity { release: Some(String::new()), ..bundle() };
     let revision = migrated(extension("demo"), &bundle, objects(), SYSTEM).unwrap();
     assert_eq!(revision.secrets, []);
@@ -278,7 +278,7 @@ fn migrated_revision() {
 }
 
 #[test]
-fn a_large_migrated_revision_keeps_its_content_in_secrets() {
+fn large_migrated_revision_keeps_its_content_in_secrets() {
     let mut objects = objects();
     objects[0]["data"]["k"] = "x".repeat(MAX_INLINE_BYTES).into();
     let NumberedRevision { set, secrets } = migrated(extension("demo"), &bundle(), objects, SYSTEM).unwrap();

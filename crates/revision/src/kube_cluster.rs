@@ -1,8 +1,8 @@
-//! The cluster behind a kube client.
+//! Cluster access through a kube client.
 //!
-//! Objects travel as plain JSON. Discovery answers are remembered and asked for again when a kind is
-//! unknown, so that kinds defined later are found. Every call has a deadline. What is done with objects may be done
-//! in the name of somebody else, whom the API server then asks for the right to do it.
+//! Objects are plain JSON. Discovery results are cached and refreshed when a kind is unknown, so that new kinds are
+//! found. Every call has a deadline. Reads and writes of objects can impersonate another user, whose permissions the
+//! API server then checks.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,15 +20,15 @@ use serde_json::Value;
 use crate::cluster::{Cluster, ClusterError, Instances, Reason};
 use crate::object::ObjectKey;
 
-/// Says in whose name a request is made.
+/// Request header with the impersonated user.
 const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");
 /// Deadline of one call.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Objects that [`Cluster::instances`] reads.
+/// Page size of [`Cluster::instances`].
 const PAGE: u32 = 100;
 
-/// A [`Cluster`] behind a client. Clones share what was discovered.
+/// [`Cluster`] behind a client. Clones share the discovery cache.
 #[derive(Clone)]
 pub struct KubeCluster {
     client: Client,
@@ -37,18 +37,18 @@ pub struct KubeCluster {
 }
 
 impl KubeCluster {
-    /// A cluster with nothing discovered yet.
+    /// Creates a cluster with an empty discovery cache.
     pub fn new(client: Client) -> Self {
         Self { client, kinds: Arc::default(), user: None }
     }
 
-    /// This cluster, in which objects are read, written and deleted in the name of `user`. What kinds there are, and
-    /// whether there are objects of a kind, is asked as before.
+    /// Copy of this cluster that impersonates `user` in reads, writes and deletions of objects. Discovery and counts
+    /// of objects of a kind are not impersonated.
     pub fn acting_as(&self, user: HeaderValue) -> Self {
         Self { user: Some(user), ..self.clone() }
     }
 
-    /// The resource and scope of a kind; error with [`Reason::UnknownKind`] if the server has no such kind.
+    /// Resource and scope of a kind. Fails with [`Reason::UnknownKind`] if the API server does not serve the kind.
     pub async fn discover(&self, gvk: &GroupVersionKind) -> Result<(ApiResource, Scope), ClusterError> {
         let known = self.kinds.lock().get(gvk).cloned();
         if let Some(known) = known {
@@ -65,7 +65,7 @@ impl KubeCluster {
         Ok(found)
     }
 
-    /// Asks the server again when the kind is needed next: it may be gone, or served otherwise.
+    /// Drops the cached discovery result of a kind, which can be removed or served differently.
     pub fn forget(&self, gvk: &GroupVersionKind) {
         self.kinds.lock().remove(gvk);
     }
@@ -85,7 +85,7 @@ impl KubeCluster {
         Ok(Request::new(DynamicObject::url_path(&resource, namespace)))
     }
 
-    /// Sends a request about an object.
+    /// Sends a request for an object.
     async fn send(
         &self,
         gvk: &GroupVersionKind,
@@ -146,13 +146,13 @@ impl Cluster for KubeCluster {
     }
 
     async fn delete(&self, key: &ObjectKey, uid: &str, resource_version: &str) -> Result<bool, ClusterError> {
-        // A Job would keep its pods by default.
+        // By default, a deleted Job would retain its pods.
         let params = DeleteParams::background().preconditions(Preconditions {
             uid: Some(uid.to_owned()),
             resource_version: Some(resource_version.to_owned()),
         });
         let request = self.request(key).await?.delete(&key.name, &params);
-        // The answer is the object itself where finalizers hold it, else a Status.
+        // The answer is the object itself if finalizers block its deletion, else a Status.
         self.send(&key.gvk, request)
             .await
             .map(|answer| answer["apiVersion"] == "v1" && answer["kind"] == "Status")
@@ -172,22 +172,22 @@ impl Cluster for KubeCluster {
         let finalizers = items.iter().filter_map(|item| item.pointer("/metadata/finalizers")?.as_array());
         let finalizers = finalizers.flatten().filter_map(Value::as_str).map(str::to_owned).collect();
         let more = list.pointer("/metadata/remainingItemCount").and_then(Value::as_u64).unwrap_or_default();
-        // Items of a list need not repeat their kind.
+        // Items of a list can lack their kind.
         let first = ObjectKey { gvk: gvk.clone(), ..ObjectKey::of(first) };
         Ok(Some(Instances { count: items.len() as u64 + more, first, finalizers }))
     }
 }
 
-/// True if nothing is served there any more. A missing object is named in the details.
+/// `true` if the API path is not served any more. For a missing object, the details contain its name.
 fn is_unknown_path(error: &Option<Error>) -> bool {
     let Some(Error::Api(status)) = error else { return false };
     status.code == 404 && status.details.as_ref().is_none_or(|details| details.name.is_empty())
 }
 
-/// The answer to `call`.
+/// Runs `call` with the deadline.
 ///
 /// # Errors
-/// The call failed, or had no answer in time: `None`.
+/// The call failed, or timed out: `None`.
 async fn deadline<T>(call: impl Future<Output = Result<T, Error>>) -> Result<T, Option<Error>> {
     tokio::time::timeout(DEADLINE, call).await.map_err(|_| None)?.map_err(Some)
 }
@@ -199,7 +199,7 @@ fn unknown_kind(gvk: &GroupVersionKind) -> ClusterError {
     }
 }
 
-/// What a failure means.
+/// Converts a failure to an error with its class.
 fn classify(error: Option<Error>) -> ClusterError {
     match error {
         Some(Error::Api(status)) => {
@@ -213,7 +213,7 @@ fn classify(error: Option<Error>) -> ClusterError {
     }
 }
 
-/// Reasons that are a verdict on the object as such (docs/design/apply.md#dry-run).
+/// Reasons that are a verdict on the object itself (docs/design/apply.md#dry-run).
 const REJECTIONS: [&str; 8] = [
     reason::UNAUTHORIZED,
     reason::FORBIDDEN,
@@ -231,19 +231,19 @@ fn reason_of(status: &Status) -> Reason {
         reason::ALREADY_EXISTS => Reason::AlreadyExists,
         reason::CONFLICT => Reason::Conflict,
         reason::TOO_MANY_REQUESTS => Reason::TooManyRequests,
-        // The server has no reason of its own for these three.
+        // The API server has no own reason for these three.
         reason::FORBIDDEN if is_denial(&status.message) => Reason::NotPermitted,
         reason::BAD_REQUEST if status.message.contains("does not support dry run") => Reason::NoDryRun,
         "" if status.message.contains("failed to create typed patch object") => Reason::Rejected,
         other if REJECTIONS.contains(&other) => Reason::Rejected,
-        // An API path that does not exist is answered without a reason.
+        // An unknown API path is answered without a reason.
         _ if status.code == 404 => Reason::NotFound,
         _ if status.code == 429 => Reason::TooManyRequests,
         _ => Reason::Unavailable,
     }
 }
 
-/// Whether a right is missing. Quotas, policies and webhooks forbid with the same reason.
+/// `true` if a permission is missing. Quotas, policies and webhooks use the same reason Forbidden.
 fn is_denial(message: &str) -> bool {
     let is_denied = message.contains(" is forbidden: User \"") && message.contains("\" cannot ");
     is_denied
@@ -251,7 +251,7 @@ fn is_denial(message: &str) -> bool {
         || message.contains(" is forbidden: cannot set blockOwnerDeletion ")
 }
 
-/// The error with everything below it, for failures that carry no status.
+/// Error text with all causes, for failures without a Status.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons() {
+    fn api_errors_are_classified() {
         let dry_run = "admission webhook \"w\" does not support dry run";
         let typed =
             "failed to create typed patch object (ns/n; v1, Kind=K): .x: field not declared in schema";

@@ -1,14 +1,13 @@
-//! Revisions: how a rendered bundle gets onto the cluster and stays there (docs/design/apply.md).
+//! Revisions: application of rendered bundles to the cluster, and their maintenance (docs/design/apply.md).
 //!
-//! Pure parts: [`phases`] sorts objects, [`generate`] makes and compares ClusterObjectSets, [`packing`] and
-//! [`content`] store and resolve their objects, [`digest`] guards them, [`validation`], [`plan`] and
-//! [`probes`] judge objects, [`result`] and the collision report word the outcome.
-//! [`sightings`] holds what watches have told, so that nothing is read without reason.
-//! With I/O: [`engine`] applies and [`teardown`] removes objects through the small trait of [`cluster`], whose
-//! implementation for a real API server is [`kube_cluster`]. A removal needs no more than the [`mod@record`] of a revision's
-//! objects.
+//! Pure parts: [`phases`] sorts objects, [`generate`] creates and compares ClusterObjectSets, [`packing`] and
+//! [`content`] store and resolve their objects, [`digest`] detects changes, [`validation`], [`plan`] and [`probes`]
+//! check objects, [`result`] and the collision report contain the texts of the outcome. [`sightings`] holds the
+//! versions that watches observed, to avoid reads. With I/O: [`engine`] applies and [`teardown`] removes objects
+//! through the trait of [`cluster`]. Its implementation for an API server is [`kube_cluster`]. A removal needs only
+//! the [`mod@record`] of a revision's objects.
 //!
-//! The crate sets no conditions, keeps no watches and decides about no retries; that is the controllers' part.
+//! The crate sets no conditions, runs no watches and decides about no retries. The controllers do.
 
 pub mod canonical;
 pub mod cluster;

@@ -1,7 +1,8 @@
-//! Field ownership: reading and merging `metadata.managedFields` (docs/design/apply.md#field-ownership-and-writes).
+//! Field ownership: parsing and merging of `metadata.managedFields`
+//! (docs/design/apply.md#field-ownership-and-writes).
 //!
-//! Pure. A field set ("FieldsV1") is a tree of JSON maps: `f:<name>` is a field, `k:{…}` an entry of a keyed
-//! list, `v:<value>` an entry of a set, `.` the place itself; an empty map is a leaf.
+//! Pure. A field set ("FieldsV1") is a tree of JSON maps: `f:<name>` is a field, `k:{…}` an entry of a keyed list,
+//! `v:<value>` an entry of a set, `.` the node itself. An empty map is a leaf.
 
 use std::collections::BTreeMap;
 
@@ -20,8 +21,8 @@ fn is_ours(entry: &Value) -> bool {
         && text(entry, "/subresource").is_empty()
 }
 
-/// The fields of `object` that we own, but for owner references: another writer that changes such a field takes it over.
-/// `None` where none was applied by us.
+/// Fields of `object` that we own, without owner references. Another writer that changes such a field takes over its
+/// ownership. `None` if we applied none.
 pub(crate) fn owned(object: &Value) -> Option<Vec<Value>> {
     entries(object).iter().find(|entry| is_ours(entry))?;
     let ours = entries(object).iter().filter(|entry| text(entry, "/manager") == REVISION_ENGINE_MANAGER);
@@ -37,8 +38,8 @@ pub(crate) fn owned(object: &Value) -> Option<Vec<Value>> {
     Some(ours)
 }
 
-/// The managedFields of `object` with all plain updates of `managers` turned into our server-side apply,
-/// so that we alone own those fields and can drop them. `None` if there is no such entry.
+/// The managedFields of `object` with all plain updates of `managers` converted to our server-side apply. Then we are
+/// the only owner of those fields and can remove them. `None` if there is no such entry.
 pub(crate) fn taken_over(object: &Value, managers: &[&str]) -> Option<Vec<Value>> {
     let mut list = entries(object).to_vec();
     let is_update = |entry: &Value| {
@@ -58,7 +59,7 @@ pub(crate) fn taken_over(object: &Value, managers: &[&str]) -> Option<Vec<Value>
     for entry in list.iter().filter(|entry| is_update(entry) && text(entry, "/apiVersion") == api_version) {
         union(&mut fields, entry.get("fieldsV1").unwrap_or(&Value::Null));
     }
-    // Not to be dropped with what later versions drop: the reference leaves them too
+    // Later versions must not remove these annotations: the reference keeps them too
     // (docs/design/apply.md#migration-to-revision-1).
     if let Some(annotations) = fields.pointer_mut("/f:metadata/f:annotations").and_then(Value::as_object_mut)
     {
@@ -69,7 +70,7 @@ pub(crate) fn taken_over(object: &Value, managers: &[&str]) -> Option<Vec<Value>
     Some(list)
 }
 
-/// Adds one set of fields to another.
+/// Merges one field set into another.
 pub fn union(into: &mut Value, from: &Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
@@ -82,8 +83,8 @@ pub fn union(into: &mut Value, from: &Value) {
     }
 }
 
-/// Fields of `desired` that other managers hold on `actual` and we do not: paths such as
-/// `.spec.replicas` by manager, sorted.
+/// Fields of `desired` that other managers own on `actual` and we do not: paths such as `.spec.replicas` by manager,
+/// sorted.
 pub(crate) fn conflicts(desired: &Value, actual: &Value) -> BTreeMap<String, Vec<String>> {
     let empty = Map::new();
     let fields = |entry: &'_ Value| entry.get("fieldsV1").and_then(Value::as_object).cloned();
@@ -102,9 +103,9 @@ pub(crate) fn conflicts(desired: &Value, actual: &Value) -> BTreeMap<String, Vec
     found
 }
 
-/// Whether we own every field of `desired` on `actual`, with the value that it shall have, so that an apply would change
-/// nothing. Of metadata nothing else may be ours; elsewhere we also own the defaults of what we created. `false` where that
-/// cannot be told without the API server.
+/// `true` if we own every field of `desired` on `actual` with the desired value, so that an apply would change
+/// nothing. In metadata we must own nothing else. Elsewhere we also own the defaults of objects that we created.
+/// `false` if only the API server can tell.
 pub(crate) fn agrees(desired: &Value, actual: &Value) -> bool {
     let mut fields = desired.clone();
     for (path, names) in [("", ["apiVersion", "kind"]), ("/metadata", ["name", "namespace"])] {
@@ -164,7 +165,7 @@ fn intersect(
     }
 }
 
-/// The part of `desired` that a step of a field set leads to, with its path.
+/// Part of `desired` that a step of a field set refers to, with its path.
 fn enter<'a>(desired: &'a Value, step: &str, path: &str) -> Option<(&'a Value, String)> {
     let (kind, rest) = step.split_once(':')?;
     match kind {
@@ -201,7 +202,7 @@ mod tests {
     const OURS: &str = REVISION_ENGINE_MANAGER;
 
     #[test]
-    fn an_update_of_ours_becomes_an_apply() {
+    fn update_of_ours_becomes_an_apply() {
         let fields = json!({"f:data": {".": {}, "f:a": {}}});
         let other = entry("kubectl", "Update", json!({"f:data": {"f:b": {}}}));
         let before = object(&[entry(OURS, "Update", fields.clone()), other.clone()]);
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_join_the_apply_entry() {
+    fn updates_are_merged_into_the_apply_entry() {
         let before = object(&[
             entry(OURS, "Apply", json!({"f:data": {"f:a": {}}})),
             entry("operator-controller", "Update", json!({"f:data": {"f:a": {}, "f:b": {}}})),
@@ -221,9 +222,9 @@ mod tests {
         );
     }
 
-    // docs/design/apply.md#migration-to-revision-1: nobody's, they stay.
+    // docs/design/apply.md#migration-to-revision-1: these annotations stay without an owner.
     #[test]
-    fn annotations_of_helm_do_not_become_ours() {
+    fn helm_annotations_are_not_taken_over() {
         let fields = json!({"f:metadata": {"f:annotations": {
             ".": {}, "f:a": {}, "f:meta.helm.sh/release-name": {}, "f:meta.helm.sh/release-namespace": {}}}});
         let before = object(&[entry("operator-controller", "Update", fields)]);
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_take_over() {
+    fn object_without_plain_updates_is_unchanged() {
         let mut status = entry(OURS, "Update", json!({}));
         status["subresource"] = json!("status");
         for managed in [vec![], vec![entry(OURS, "Apply", json!({}))], vec![status]] {
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn an_apply_changes_nothing_where_we_own_what_is_wanted() {
+    fn agrees_if_we_own_all_desired_fields() {
         let wanted = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "labels": {"a": "b"}},
             "spec": {"replicas": 1, "containers": [{"name": "m", "args": ["x", "y"], "dir": {}}], "set": ["s"]}});
         let container = json!({".": {}, "f:name": {}, "f:args": {}, "f:dir": {}, "f:policy": {}});
@@ -256,21 +257,21 @@ mod tests {
             object["metadata"]["managedFields"] = json!([entry(OURS, "Apply", ours)]);
             agrees(&wanted, &object)
         };
-        assert!(found(&|_, _| {}), "defaults may be ours");
-        assert!(found(&|object, _| object["metadata"]["labels"]["c"] = json!("d")), "and others may add");
+        assert!(found(&|_, _| {}), "we can own defaults");
+        assert!(found(&|object, _| object["metadata"]["labels"]["c"] = json!("d")), "others can add fields");
         assert!(!found(&|object, _| object["spec"]["replicas"] = json!(2)));
         assert!(!found(&|object, _| object["spec"]["containers"][0]["args"] = json!(["x"])));
         assert!(
             !found(&|_, ours| drop(ours["f:spec"].as_object_mut().unwrap().remove("f:replicas"))),
-            "taken over"
+            "owned by another manager"
         );
         assert!(!found(&|_, ours| drop(ours["f:spec"]["f:set"].as_object_mut().unwrap().remove("v:\"s\""))));
-        assert!(!found(&|_, ours| ours["f:metadata"]["f:labels"]["f:old"] = json!({})), "a label to drop");
-        assert!(!agrees(&wanted, &wanted), "nothing is ours");
+        assert!(!found(&|_, ours| ours["f:metadata"]["f:labels"]["f:old"] = json!({})), "a label to remove");
+        assert!(!agrees(&wanted, &wanted), "we own nothing");
     }
 
     #[test]
-    fn conflicts_are_fields_of_others_only() {
+    fn conflicts_lists_only_fields_of_other_managers() {
         let desired = json!({
             "metadata": {"labels": {"app": "x"}},
             "spec": {"replicas": 1, "containers": [{"name": "m", "image": "i"}], "set": ["a"]}});

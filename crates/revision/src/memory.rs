@@ -1,5 +1,5 @@
-//! What the engine remembers of a revision between two passes: for each object the state in which it was found right,
-//! by hashes, and what its probes said. Never the objects themselves (docs/design/apply.md#fast-path).
+//! Memory of a revision between two passes: for each object the verified state as hashes, and the results of its
+//! probes. Never the objects themselves (docs/design/apply.md#fast-path).
 
 use std::collections::HashSet;
 use std::io;
@@ -14,45 +14,45 @@ use crate::probes::ProbeResult;
 use crate::result::{Action, ObjectResult};
 use crate::sightings::{Sightings, Stamp};
 
-/// What the last passes over a revision found.
+/// Results of the last passes over a revision.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    /// How many phases the revision has.
+    /// Number of phases of the revision.
     pub phase_count: usize,
-    /// The siblings then: what has moved on to one of them may have to come back.
+    /// UIDs of the siblings at that time. Objects that moved to a sibling can come back without it.
     pub siblings: Vec<String>,
-    /// The phases that were reached.
+    /// Phases that were reached.
     pub phases: Vec<KnownPhase>,
-    /// Objects that a removal is done with: deleted, handed over or never the revision's.
+    /// Objects whose removal is complete: deleted, handed over or never controlled by the revision.
     pub removed: HashSet<ObjectKey>,
 }
 
-/// A phase that was reached.
+/// Phase that was reached.
 #[derive(Debug, Default)]
 pub(crate) struct KnownPhase {
     pub name: String,
-    /// In order; `None` where an object was not found right.
+    /// Objects in order. `None` where an object was not verified.
     pub objects: Vec<Option<Known>>,
 }
 
-/// An object that was found right.
+/// Object that was verified.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub key: ObjectKey,
-    /// Hash of what is wanted.
+    /// Hash of the desired object.
     pub wanted: Hash,
-    /// [`hash_of_ours`] of what was there.
+    /// [`hash_of_ours`] of the live object.
     pub found: Hash,
-    /// The very state that was found.
+    /// Exact version of the live object.
     stamp: Option<Stamp>,
-    /// Idle, or progressed to a newer revision.
+    /// Action: idle, or progressed to a newer revision.
     action: Action,
     probe: ProbeResult,
     not_ready: Option<String>,
 }
 
 impl Memory {
-    /// The phase at `index`, empty when it is reached for the first time.
+    /// Phase at `index`, empty when it is reached for the first time.
     pub(crate) fn phase(&mut self, index: usize, name: &str, objects: usize) -> &mut KnownPhase {
         if self.phases.len() <= index {
             self.phases.resize_with(index + 1, KnownPhase::default);
@@ -63,7 +63,7 @@ impl Memory {
         phase
     }
 
-    /// Forgets what depends on the siblings, if these are others.
+    /// Forgets the results that depend on the siblings if these changed.
     pub(crate) fn compare_siblings(&mut self, siblings: &[String]) {
         if self.siblings == siblings {
             return;
@@ -76,7 +76,7 @@ impl Memory {
 }
 
 impl Known {
-    /// Remembers what came of an object, unless something is left to do about it.
+    /// Remembers the result for an object, unless changes are pending.
     pub(crate) fn of(
         sightings: &Sightings,
         result: &ObjectResult,
@@ -99,7 +99,7 @@ impl Known {
         })
     }
 
-    /// What came of it, if the watch says that it is as it was.
+    /// Result for the object if the observed versions show no change.
     pub(crate) fn unchanged(&self, sightings: &Sightings) -> Option<ObjectResult> {
         let stamp = self.stamp.as_ref()?;
         sightings.vouches(&self.key, stamp).then(|| ObjectResult {
@@ -112,18 +112,18 @@ impl Known {
     }
 }
 
-/// SHA-256.
+/// SHA-256 digest.
 pub(crate) type Hash = [u8; 32];
 
-/// A hash over everything of an object.
+/// Hash of a complete object.
 pub(crate) fn hash(object: &Value) -> Hash {
     let mut hash = HashWriter(Sha256::new());
     hash.add(object);
     hash.0.finalize().into()
 }
 
-/// A hash over what counts when two states of an object are compared: everything but its status, field ownership and
-/// what the API server counts up by itself.
+/// Hash of the compared parts of an object: everything but status, field ownership and the counters of the API
+/// server.
 pub(crate) fn hash_of_state(object: &Value) -> Hash {
     let mut hash = HashWriter(Sha256::new());
     for (key, value) in object.as_object().into_iter().flatten().filter(|(key, _)| *key != "status") {
@@ -143,8 +143,8 @@ pub(crate) fn hash_of_state(object: &Value) -> Hash {
     hash.0.finalize().into()
 }
 
-/// A hash over what an apply of ours could change: the fields that we own, and whom the object belongs to. Everything that
-/// counts, where the API server does not say what we own.
+/// Hash of the parts that our apply could change: the fields that we own, and the owner references. Equals
+/// [`hash_of_state`] where the API server does not report field ownership.
 pub(crate) fn hash_of_ours(object: &Value) -> Hash {
     match owned(object) {
         Some(fields) => {
@@ -155,12 +155,12 @@ pub(crate) fn hash_of_ours(object: &Value) -> Hash {
     }
 }
 
-/// Hashes what is written to it: no copy of the text is made.
+/// Hashes all written bytes without a copy of the text.
 struct HashWriter(Sha256);
 
 impl HashWriter {
     fn add(&mut self, value: &Value) {
-        // Neither the writer nor a JSON value can fail.
+        // Neither the writer nor the serialization of a JSON value can fail.
         let _ = serde_json::to_writer(&mut *self, value);
         self.0.update([0]);
     }
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_counts_is_in_the_hash_of_a_state() {
+    fn hash_of_state_ignores_status_and_counters() {
         let state = |labels: Value, data: Value, version: &str| {
             json!({"kind": "K", "metadata": {"labels": labels, "resourceVersion": version, "generation": 1,
                 "managedFields": [version]}, "data": data, "status": {"at": version}})
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_other_managers_are_not_in_the_hash_of_ours() {
+    fn hash_of_ours_ignores_fields_of_other_managers() {
         let object = |ours: Value, note: &str, owners: Value| {
             let entry = |manager: &str, operation: &str, fields: Value| {
                 json!({"manager": manager, "operation": operation,
@@ -210,10 +210,10 @@ mod tests {
         let base = hash_of_ours(&object(json!({"f:a": {}}), "1", of(true)));
         let others = json!([{"uid": "r", "controller": true}]);
         assert_eq!(hash_of_ours(&object(json!({"f:a": {}}), "2", others)), base);
-        assert_ne!(hash_of_ours(&object(json!({}), "1", of(true))), base, "a field was taken over");
-        assert_ne!(hash_of_ours(&object(json!({"f:a": {}}), "1", of(false))), base, "it has no controller");
+        assert_ne!(hash_of_ours(&object(json!({}), "1", of(true))), base, "owner of a field changed");
+        assert_ne!(hash_of_ours(&object(json!({"f:a": {}}), "1", of(false))), base, "no controller");
         let keeper = json!([{"uid": "r", "controller": true}, {"apiVersion": "v1", "kind": "Namespace", "name": KEEPER}]);
-        assert_ne!(hash_of_ours(&object(json!({"f:a": {}}), "1", keeper)), base, "it has a keeper");
+        assert_ne!(hash_of_ours(&object(json!({"f:a": {}}), "1", keeper)), base, "a keeper");
         let unmanaged = json!({"data": {"a": "b"}});
         assert_eq!(hash_of_ours(&unmanaged), hash_of_state(&unmanaged));
     }

@@ -1,7 +1,6 @@
-//! What the engine reads from and writes to a Kubernetes object of any kind.
+//! Accessors for Kubernetes objects of any kind.
 //!
-//! Objects stay [`serde_json::Value`]: a typed round trip would drop the fields that the type does not
-//! know. Nothing here talks to a cluster.
+//! Objects stay [`serde_json::Value`]: a typed round trip would lose unknown fields. Nothing here accesses a cluster.
 
 use std::fmt;
 
@@ -10,19 +9,19 @@ use serde_json::{Map, Value, json};
 
 /// Identity of an object: group, version, kind, namespace and name.
 ///
-/// Prints as `apps/v1, Kind=Deployment ns1/op`; the core group as `/v1, Kind=ConfigMap ns1/cm`.
+/// Displayed as `apps/v1, Kind=Deployment ns1/op`, with the core group as `/v1, Kind=ConfigMap ns1/cm`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectKey {
-    /// Group, version and kind; empty parts where the object has none.
+    /// Group, version and kind. Missing parts are empty.
     pub gvk: GroupVersionKind,
-    /// Namespace; empty for cluster-scoped objects.
+    /// Namespace. Empty for cluster-scoped objects.
     pub namespace: String,
     /// Name.
     pub name: String,
 }
 
 impl ObjectKey {
-    /// Reads the identity of `object`; what is missing or of another type than text reads as empty.
+    /// Reads the identity of `object`. Members that are missing or not strings are empty.
     pub fn of(object: &Value) -> Self {
         Self {
             gvk: gvk(object),
@@ -31,7 +30,7 @@ impl ObjectKey {
         }
     }
 
-    /// An object of this identity, with nothing else in it.
+    /// Creates an object with only this identity.
     pub(crate) fn to_object(&self) -> Value {
         let mut object = json!({"apiVersion": self.gvk.api_version(), "kind": self.gvk.kind,
             "metadata": {"name": self.name}});
@@ -41,13 +40,13 @@ impl ObjectKey {
         object
     }
 
-    /// The identity without the API version: the same for every version in which an object is written.
+    /// Identity without the API version: equal for every version of the object.
     pub fn unversioned(&self) -> Self {
         let gvk = GroupVersionKind::gvk(&self.gvk.group, "", &self.gvk.kind);
         Self { gvk, ..self.clone() }
     }
 
-    /// `<Kind>.<group/version> <namespace>/<name>`, the form of collision reports and probe lines
+    /// Formats `<Kind>.<group/version> <namespace>/<name>`, the form of collision reports and probe lines
     /// (docs/design/apply.md#revision-conditions, docs/design/apply.md#collision-protection).
     pub fn kind_first(&self) -> String {
         format!("{}.{} {}/{}", self.gvk.kind, self.gvk.api_version(), self.namespace, self.name)
@@ -68,12 +67,11 @@ pub fn gvk(object: &Value) -> GroupVersionKind {
     GroupVersionKind::gvk(group, version, text(object, "/kind"))
 }
 
-/// Whether this is the kind CustomResourceDefinition.
 pub(crate) fn is_crd(gvk: &GroupVersionKind) -> bool {
     gvk.group == "apiextensions.k8s.io" && gvk.kind == "CustomResourceDefinition"
 }
 
-/// The text at a JSON pointer, or `""`.
+/// String at a JSON pointer, or `""`.
 pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
@@ -88,18 +86,18 @@ pub(crate) fn resource_version(object: &Value) -> &str {
     text(object, "/metadata/resourceVersion")
 }
 
-/// One label; `None` where the object does not carry it.
+/// Value of a label. `None` if the object lacks it.
 pub(crate) fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     object.get("metadata")?.get("labels")?.get(key)?.as_str()
 }
 
-/// One annotation; `None` where the object does not carry it.
+/// Value of an annotation. `None` if the object lacks it.
 pub(crate) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     object.get("metadata")?.get("annotations")?.get(key)?.as_str()
 }
 
-/// The map at `path`, created where it is missing. `None` where the object has a value of another type
-/// there; such an object is left alone, the API server rejects it with a better message than ours.
+/// Map at `path`, created if missing. `None` if the object has a value of another type there. Such an object is not
+/// changed: the API server rejects it with a better message.
 pub(crate) fn map_mut<'a>(object: &'a mut Value, path: &[&str]) -> Option<&'a mut Map<String, Value>> {
     let mut map = object.as_object_mut()?;
     for key in path {
@@ -112,12 +110,10 @@ pub(crate) fn map_mut<'a>(object: &'a mut Value, path: &[&str]) -> Option<&'a mu
     Some(map)
 }
 
-/// Sets one label.
 pub(crate) fn set_label(object: &mut Value, key: &str, value: &str) {
     set_metadata(object, "labels", key, value);
 }
 
-/// Sets one annotation.
 pub(crate) fn set_annotation(object: &mut Value, key: &str, value: &str) {
     set_metadata(object, "annotations", key, value);
 }

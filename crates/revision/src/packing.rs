@@ -1,8 +1,8 @@
-//! Content of a revision in Secrets: packing and reading back (docs/design/apply.md#packing-into-secrets,
+//! Storage of a revision's content in Secrets: packing and unpacking (docs/design/apply.md#packing-into-secrets,
 //! docs/design/apply.md#content-and-digests).
 //!
-//! Pure. Names of Secrets and keys are hashes of what they hold, so the same content always gets the
-//! same names and a repeated attempt finds its own Secrets.
+//! Pure. Names of Secrets and keys are hashes of their content. So the same content always has the same names, and a
+//! repeated attempt finds its own Secrets.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -23,28 +23,28 @@ use sha2::{Digest, Sha256};
 use crate::canonical::{Numbers, canonical_json};
 use crate::phases::Phase;
 
-/// Where one object of a revision is stored.
+/// Location of one stored object of a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContentRef {
-    /// Name of the Secret; it lies in the system namespace.
+    /// Name of the Secret in the system namespace.
     pub secret: String,
     /// Key in the Secret's data.
     pub key: String,
 }
 
-/// The content of a revision, ready to be written.
+/// Content of a revision, ready to be written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Packed {
     /// Data of each Secret by its name, in the order of packing.
     pub secrets: Vec<(String, BTreeMap<String, Vec<u8>>)>,
-    /// Per phase, per object.
+    /// Location of each object, by phase.
     pub refs: Vec<Vec<ContentRef>>,
 }
 
-/// Content that does not fit.
+/// Error of packing.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum PackError {
-    /// An object is larger than a Secret may be.
+    /// An object exceeds the maximum size of a Secret.
     #[error(
         "object in phase {phase} index {index} exceeds maximum Secret data size \
          ({size} bytes > {MAX_SECRET_DATA_BYTES} bytes) even after compression"
@@ -57,7 +57,7 @@ pub enum PackError {
         /// Compressed size in bytes.
         size: usize,
     },
-    /// Compression failed.
+    /// The compression failed.
     #[error("compressing object in phase {phase} index {index}: {message}")]
     Compress {
         /// Name of the phase.
@@ -74,7 +74,7 @@ pub fn pack(revision: &str, phases: &[Phase]) -> Result<Packed, PackError> {
     let mut packed = Packed::default();
     let mut open = BTreeMap::<String, Vec<u8>>::new();
     let mut open_size = 0;
-    // Where the objects of the open Secret are; their refs are completed when it is closed.
+    // Positions of the objects in the open Secret. Their refs are set when it is closed.
     let mut pending = Vec::new();
     for (phase_index, phase) in phases.iter().enumerate() {
         packed.refs.push(Vec::with_capacity(phase.objects.len()));
@@ -113,7 +113,7 @@ impl Packed {
         self.secrets.push((name, data));
     }
 
-    /// The Secrets of `revision` as API objects. `extension` is the name of the owning ClusterExtension.
+    /// Converts the Secrets of `revision` to API objects. `extension` is the name of the owning ClusterExtension.
     pub fn into_secrets(self, revision: &str, extension: &str, system_namespace: &str) -> Vec<Secret> {
         self.secrets
             .into_iter()
@@ -158,10 +158,10 @@ pub(crate) fn gzip(plain: &[u8]) -> std::io::Result<Vec<u8>> {
     encoder.finish()
 }
 
-/// Bytes in a Secret that are not an object.
+/// Decode error of an object in a Secret.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum UnpackError {
-    /// Not a gzip stream, or a broken one.
+    /// The data is not a valid gzip stream.
     #[error("decompressing key {key:?} in Secret {secret}: {message}")]
     Gzip {
         /// `<namespace>/<name>`.
@@ -171,7 +171,7 @@ pub enum UnpackError {
         /// Reason.
         message: String,
     },
-    /// Larger than [`MAX_DECOMPRESSED_OBJECT_BYTES`].
+    /// The data exceeds [`MAX_DECOMPRESSED_OBJECT_BYTES`].
     #[error(
         "decompressed data for key {key:?} in Secret {secret} exceeds maximum size \
          ({MAX_DECOMPRESSED_OBJECT_BYTES} bytes)"
@@ -182,7 +182,7 @@ pub enum UnpackError {
         /// Key in the Secret.
         key: String,
     },
-    /// Not JSON, or JSON that is not an object.
+    /// The data is not JSON, or not a JSON object.
     #[error("unmarshaling object from key {key:?} in Secret {secret}: {message}")]
     Json {
         /// `<namespace>/<name>`.
@@ -194,7 +194,7 @@ pub enum UnpackError {
     },
 }
 
-/// Reads the object stored as `bytes` under `key` of `secret` (`<namespace>/<name>`).
+/// Decodes the object stored as `bytes` under `key` of `secret` (`<namespace>/<name>`).
 pub fn unpack(bytes: &[u8], secret: &str, key: &str) -> Result<Value, UnpackError> {
     let (secret, key) = (secret.to_owned(), key.to_owned());
     let mut plain = Vec::new();
@@ -229,7 +229,7 @@ mod tests {
 
     // Case apply-43
     #[test]
-    fn packs_under_the_reference_names() {
+    fn pack_uses_the_names_of_the_reference() {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
                             "metadata": {"name": "cm-1", "namespace": "default"}});
         let packed = pack("demo-1", &configuration(vec![object.clone()])).unwrap();
@@ -242,7 +242,7 @@ mod tests {
 
     // Case apply-42
     #[test]
-    fn large_objects_are_compressed() {
+    fn large_object_is_compressed() {
         let object = json!({"data": {"k": "x".repeat(3 << 20)}});
         let packed = pack("demo-1", &configuration(vec![object.clone()])).unwrap();
         let (_, data) = &packed.secrets[0];
@@ -253,14 +253,14 @@ mod tests {
 
     // Case apply-42
     #[test]
-    fn too_much_content_is_refused() {
+    fn oversized_object_is_rejected() {
         let object = json!({"data": "x".repeat(MAX_DECOMPRESSED_OBJECT_BYTES)});
         let bytes = stored_bytes(&object, "p", 0).unwrap();
         assert_eq!(
             unpack(&bytes, "ns/s", "k").unwrap_err().to_string(),
             "decompressed data for key \"k\" in Secret ns/s exceeds maximum size (10485760 bytes)"
         );
-        // Digests in hexadecimal do not compress below half their size.
+        // Hexadecimal digests do not compress below half their size.
         let noise: String = (0..40_000u32).map(|n| hex::encode(Sha256::digest(n.to_be_bytes()))).collect();
         let message = pack("demo-1", &configuration(vec![json!({"d": noise})])).unwrap_err().to_string();
         assert!(
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_bytes_name_their_secret() {
+    fn corrupt_data_error_names_the_secret() {
         for (bytes, prefix) in [
             (&b"\x1f\x8bnope"[..], "decompressing key \"k\" in Secret ns/s: "),
             (b"{", "unmarshaling object from key \"k\" in Secret ns/s: "),
@@ -284,11 +284,10 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_bytes_are_too_strange(mut bytes: Vec<u8>, gzip: bool) {
+        fn arbitrary_bytes_never_panic(mut bytes: Vec<u8>, gzip: bool) {
             if gzip {
                 bytes.splice(0..0, [0x1f, 0x8b]);
             }
-            // Either an object or an error.
             if let Ok(value) = unpack(&bytes, "ns/s", "k") {
                 proptest::prop_assert!(value.is_object());
             }

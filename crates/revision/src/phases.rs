@@ -1,7 +1,7 @@
-//! From the plain objects of a bundle to the phases of its revision (docs/design/apply.md#object-preparation,
+//! Assignment of the objects of a bundle to the phases of its revision (docs/design/apply.md#object-preparation,
 //! docs/design/apply.md#phases).
 //!
-//! Pure. The result decides digests and Secret keys, so every rule here shows on the wire.
+//! Pure. Digests and Secret keys depend on the result, so every rule here is visible on the wire.
 
 use kube::core::GroupVersionKind;
 use olm_api::limits::MAX_OBJECTS_PER_PHASE;
@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::object::{self, ObjectKey, map_mut};
 
-/// The phases in rollout order with the kinds, as `group/kind`, that belong to each; the core group is
-/// empty. Kinds without a row go to [`DEPLOY`].
+/// Phases in rollout order with their kinds as `group/kind`. The core group is empty. Kinds without a row belong to
+/// [`DEPLOY`].
 const PHASES: [(&str, &[&str]); 13] = [
     ("namespaces", &["/Namespace"]),
     (
@@ -51,35 +51,35 @@ const PHASES: [(&str, &[&str]); 13] = [
     ),
 ];
 
-/// The phase of every kind that has no phase of its own.
+/// Phase of all other kinds.
 const DEPLOY: &str = "deploy";
 
-/// A phase with its content.
+/// Phase with its content.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Phase {
-    /// Name, a DNS-1035 label.
+    /// Name of the phase, a DNS-1035 label.
     pub name: String,
-    /// Objects in the order in which they are applied.
+    /// Objects in the order of application.
     pub objects: Vec<Value>,
 }
 
-/// What is written on every object of a bundle.
+/// Labels and annotations for every object of a bundle.
 #[derive(Clone, Copy, Debug)]
 pub struct Marks<'a> {
     /// Name of the ClusterExtension.
     pub extension: &'a str,
-    /// Package name; not written when empty.
+    /// Package name. Not written if empty.
     pub package: &'a str,
-    /// Bundle version; not written when empty. Because of it two versions with equal manifests differ.
+    /// Bundle version. Not written if empty. It makes the content of two versions with equal manifests differ.
     pub version: &'a str,
-    /// Bundle release; `Some("")` is written too. Only content taken over from a Helm release has it on
-    /// its objects (docs/design/apply.md#migration-to-revision-1).
+    /// Bundle release. `Some("")` is written too. Only objects migrated from a Helm release carry it
+    /// (docs/design/apply.md#migration-to-revision-1).
     pub release: Option<&'a str>,
 }
 
-/// Prepares the rendered objects and sorts them into phases. Objects with equal sort keys keep their
-/// order. A phase with more than [`MAX_OBJECTS_PER_PHASE`] objects is continued as `<name>-2`,
-/// `<name>-3` … (docs/design/apply.md#writing-a-revision).
+/// Prepares the rendered objects and assigns them to phases. Objects with equal sort keys keep their order. A phase
+/// with more than [`MAX_OBJECTS_PER_PHASE`] objects is continued as `<name>-2`, `<name>-3` …
+/// (docs/design/apply.md#writing-a-revision).
 pub fn phases(objects: Vec<Value>, marks: Marks<'_>) -> Vec<Phase> {
     let marked = objects.into_iter().map(|object| {
         let object = mark(object, marks);
@@ -94,8 +94,8 @@ pub fn phases(objects: Vec<Value>, marks: Marks<'_>) -> Vec<Phase> {
     PHASES.iter().zip(by_phase).flat_map(|((name, _), objects)| split(name, objects)).collect()
 }
 
-/// The object with owner labels and bundle annotations, and without everything that a cluster would
-/// fill in (docs/design/apply.md#object-preparation).
+/// Adds owner labels and bundle annotations, and removes fields that a cluster would set
+/// (docs/design/apply.md#object-preparation).
 fn mark(mut object: Value, marks: Marks<'_>) -> Value {
     object::set_label(&mut object, labels::OWNER_KIND, labels::OWNER_KIND_EXTENSION);
     object::set_label(&mut object, labels::OWNER_NAME, marks.extension);
@@ -161,7 +161,7 @@ mod tests {
 
     // Cases apply-65, api-54
     #[test]
-    fn a_phase_with_too_many_objects_is_continued() {
+    fn oversized_phase_is_split() {
         let roles = (0..120)
             .map(|n| {
                 json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
@@ -176,7 +176,7 @@ mod tests {
 
     // Case apply-3
     #[test]
-    fn phases_and_objects_are_in_order() {
+    fn phases_and_objects_are_sorted() {
         let object = |api_version: &str, kind: &str, namespace: &str, name: &str| json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": namespace}});
         let objects = [
             object("apps/v1", "Deployment", "ns", "op"),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_without_metadata_gets_its_labels() {
+    fn object_without_metadata_gets_owner_labels() {
         let phases = phases(vec![json!({"apiVersion": "v1", "kind": "Pod", "status": {}})], MARKS);
         assert_eq!(phases[0].name, "deploy");
         assert_eq!(

@@ -1,7 +1,7 @@
-//! What to do about one object: the decision table of docs/design/apply.md#decision-table and the body that is written.
+//! Plan for one object by the decision table of docs/design/apply.md#decision-table, and the bodies of its writes.
 //!
-//! Pure. Whether an object of ours still is what it should be is not decided here: field ownership or a dry run of the API
-//! server answers that.
+//! Pure. Field ownership or a dry run of the API server decides whether an object of the revision differs, not this
+//! module.
 
 use olm_api::cluster_object_set::CollisionProtection;
 use olm_api::names::REVISION_ENGINE_MANAGER;
@@ -13,24 +13,24 @@ use crate::object::{
     annotation, gvk, is_crd, label, map_mut, resource_version, set_annotation, set_label, text,
 };
 
-/// Field manager of installations that the reference made with Helm.
+/// Field manager of Helm installations by the reference.
 const HELM_ERA_MANAGER: &str = "operator-controller";
 
-/// The revision on whose behalf objects are written.
+/// Revision that owns the written objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// Name of the ClusterObjectSet.
     pub name: String,
-    /// Its UID.
+    /// UID of the ClusterObjectSet.
     pub uid: String,
     /// `spec.revision`.
     pub number: i64,
-    /// Value of its label owner-name; empty where it has none.
+    /// Value of its label owner-name. Empty if missing.
     pub extension: String,
 }
 
 impl Owner {
-    /// The owner reference on objects that this revision controls.
+    /// Owner reference for objects that this revision controls.
     pub(crate) fn reference(&self) -> Value {
         json!({
             "apiVersion": format!("{}/{}", names::GROUP, names::VERSION), "kind": "ClusterObjectSet",
@@ -49,26 +49,27 @@ fn is_of_kind(reference: &Value, kind: &str) -> bool {
     group == names::GROUP && text(reference, "/kind") == kind
 }
 
-/// What to do about an object.
+/// Plan for an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// It does not exist.
+    /// It does not exist: create it.
     Create,
-    /// It exists and becomes ours.
+    /// It exists: become its controller.
     Adopt,
-    /// It is ours: repair it if it differs.
+    /// The revision controls it: repair differences.
     Repair,
-    /// It is ours and known to be as it should. [`plan`] alone cannot tell.
+    /// The revision controls it, and it is known to be unchanged. [`plan`] alone never returns this.
     Keep,
-    /// It is being deleted and either ours or a CustomResourceDefinition; it can be created again once it is gone.
+    /// It is being deleted and is either ours or a CustomResourceDefinition. It can be created again after the
+    /// deletion.
     AwaitDeletion,
-    /// A newer revision has it.
+    /// A newer revision controls it: skip it.
     Leave,
-    /// It is somebody else's.
+    /// Another owner controls it.
     Collide,
 }
 
-/// Decides about `actual`. `siblings` are the UIDs of the other active revisions of the extension.
+/// Plan for `actual`. `siblings` are the UIDs of the other active revisions of the extension.
 pub fn plan(
     actual: Option<&Value>,
     owner: &Owner,
@@ -106,16 +107,18 @@ pub fn plan(
     }
 }
 
-/// The number in the name of the sibling that controls an object; the highest where its name has none. The number on the
-/// object, which anybody may change, must not be above it: each revision would leave the object to a newer one.
+/// Number in the name of the sibling that controls an object. The highest number if its name has none. It limits the
+/// number in the annotation, which any user can change: with a higher one, each revision would leave the object to a
+/// newer one.
 fn number_of_sibling(reference: &Value, owner: &Owner) -> i64 {
     let number =
         text(reference, "/name").strip_prefix(&owner.extension).and_then(|rest| rest.strip_prefix('-'));
     number.and_then(|number| number.parse().ok()).unwrap_or(i64::MAX)
 }
 
-/// An object without controller but with our mark may be about to be collected together with its former
-/// revision (docs/design/apply.md#orphaned-objects).
+/// `true` if the revision can adopt an object without controller but with our annotation. This is unsafe while
+/// garbage collection may delete the object together with its former revision
+/// (docs/design/apply.md#orphaned-objects).
 fn is_abandoned(
     actual: &Value,
     owner: &Owner,
@@ -129,7 +132,7 @@ fn is_abandoned(
             || matches!(protection, CollisionProtection::IfNoController | CollisionProtection::None))
 }
 
-/// A definition that stayed when the extension was uninstalled, and belongs to nobody since.
+/// `true` for a CRD that was retained when this extension was uninstalled and has no owner since.
 fn is_kept_for(actual: &Value, owner: &Owner, siblings: &[String]) -> bool {
     is_crd(&gvk(actual))
         && !owner.extension.is_empty()
@@ -137,8 +140,8 @@ fn is_kept_for(actual: &Value, owner: &Owner, siblings: &[String]) -> bool {
         && stays(actual, owner, siblings)
 }
 
-/// Whether an object without controller is safe to take: it is not going, and no owner is left that could be collected,
-/// which is everyone but us, our active siblings and the keeper.
+/// `true` if an object without controller is safe to adopt: it is not being deleted, and every remaining owner is
+/// this revision, an active sibling or the keeper, so that it is not garbage-collected.
 fn stays(actual: &Value, owner: &Owner, siblings: &[String]) -> bool {
     let is_living = |reference: &Value| {
         owner.is(reference)
@@ -148,9 +151,9 @@ fn stays(actual: &Value, owner: &Owner, siblings: &[String]) -> bool {
     owners(actual).iter().all(is_living) && !is_deleting(actual)
 }
 
-/// Adds the keeper with this UID to the owners of a CustomResourceDefinition: an owner that is never deleted, so that a
-/// foreground deletion of its revision does not delete the definition before the revision controller can release it.
-/// Other kinds are unchanged.
+/// Adds the keeper with this UID to the owners of a CustomResourceDefinition. This owner is never deleted, so that a
+/// foreground deletion of the revision does not delete the CRD before the revision controller can release it. Other
+/// kinds are unchanged.
 pub(crate) fn keep(desired: &mut Value, keeper_uid: &str) {
     let is_definition = is_crd(&gvk(desired));
     if let Some(Value::Array(owners)) = desired.pointer_mut("/metadata/ownerReferences")
@@ -171,7 +174,7 @@ pub(crate) fn without_keeper(mut references: Vec<Value>) -> Vec<Value> {
     references
 }
 
-/// Whether garbage collection has taken the revision that controlled an object off it, and left it to the keeper.
+/// `true` if garbage collection removed the reference to the controlling revision, and only the keeper remains.
 pub(crate) fn is_left_to_keeper(actual: &Value, owner: &Owner) -> bool {
     controller(actual).is_none()
         && owners(actual).iter().any(is_keeper)
@@ -187,7 +190,7 @@ fn is_marked(object: &Value) -> bool {
     annotation(object, annotations::REVISION).is_some()
 }
 
-/// Revision number of the object; 0 where it has none, or one that is no integer. The apply that follows corrects it.
+/// Revision number of the object. 0 if it is missing or not an integer. The next apply corrects it.
 fn revision_of(object: &Value) -> i64 {
     annotation(object, annotations::REVISION).and_then(|number| number.parse().ok()).unwrap_or_default()
 }
@@ -196,12 +199,12 @@ pub(crate) fn owners(object: &Value) -> &[Value] {
     object.pointer("/metadata/ownerReferences").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The owner reference that controls the object.
+/// Owner reference with `controller: true`.
 pub(crate) fn controller(object: &Value) -> Option<&Value> {
     owners(object).iter().find(|reference| reference.get("controller") == Some(&Value::Bool(true)))
 }
 
-/// The object as its revision wants it: with label managed-by and owner-name, revision annotation and owner
+/// Desired object of the revision: with the labels managed-by and owner-name, the revision annotation and the owner
 /// reference.
 pub fn desired(content: &ContentObject, owner: &Owner) -> Value {
     let mut object = content.object.clone();
@@ -214,8 +217,8 @@ pub fn desired(content: &ContentObject, owner: &Owner) -> Value {
     object
 }
 
-/// The body of the dry run of `desired` over `actual`: other owners stay, without control; the keeper only if desired.
-/// A change since `actual` was read is no verdict on the object, so the resource version is not in it.
+/// Body of the dry run of `desired` over `actual`. Other owners are kept without control, the keeper only if desired.
+/// The body has no resource version, because a concurrent change does not make the object invalid.
 pub fn check_body(desired: &Value, actual: &Value, owner: &Owner) -> Value {
     let mut references = without_keeper(without(actual, owner));
     for reference in &mut references {
@@ -232,8 +235,8 @@ pub fn check_body(desired: &Value, actual: &Value, owner: &Owner) -> Value {
     body
 }
 
-/// The body of the server-side apply of `desired` over `actual`, whose superseded managers have been taken
-/// over. The resource version turns a change that we have not seen into a conflict.
+/// Body of the server-side apply of `desired` over `actual`, after the takeover from superseded managers. The
+/// resource version turns an unseen change into a conflict.
 pub(crate) fn write_body(desired: &Value, actual: &Value, owner: &Owner) -> Value {
     let mut body = check_body(desired, actual, owner);
     if let Some(metadata) = map_mut(&mut body, &["metadata"]) {
@@ -245,18 +248,18 @@ pub(crate) fn write_body(desired: &Value, actual: &Value, owner: &Owner) -> Valu
     body
 }
 
-/// The owners of the object other than `owner`.
+/// Owner references of the object other than `owner`.
 pub(crate) fn without(actual: &Value, owner: &Owner) -> Vec<Value> {
     owners(actual).iter().filter(|reference| !owner.is(reference)).cloned().collect()
 }
 
-/// Whether the reference left the extension itself as owner, as it did with Helm.
+/// `true` for the reference to the extension itself, which the reference implementation wrote with Helm.
 fn is_helm_era_owner(reference: &Value, owner: &Owner) -> bool {
     is_of_kind(reference, labels::OWNER_KIND_EXTENSION) && text(reference, "/name") == owner.extension
 }
 
-/// The managers whose plain updates of `actual` become our applies: our own, and that of the Helm era on
-/// objects that it installed; fields would otherwise be owned twice and never be dropped
+/// Managers whose plain updates of `actual` are converted to our applies: our own, and that of the Helm era on
+/// objects that it installed. Otherwise fields would have two owners and never be removed
 /// (docs/design/apply.md#migration-to-revision-1).
 pub(crate) fn superseded_managers(actual: &Value, owner: &Owner) -> &'static [&'static str] {
     if owners(actual).iter().any(|reference| is_helm_era_owner(reference, owner)) {
@@ -266,7 +269,7 @@ pub(crate) fn superseded_managers(actual: &Value, owner: &Owner) -> &'static [&'
     }
 }
 
-/// The merge patch that sets `metadata` members of exactly the state that was read.
+/// Merge patch that sets `metadata` members. It fails with a conflict if the object changed after the read.
 pub(crate) fn metadata_patch(
     actual: &Value,
     members: impl IntoIterator<Item = (&'static str, Value)>,

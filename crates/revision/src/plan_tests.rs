@@ -32,7 +32,7 @@ fn decide(actual: &Value, protection: &str) -> Plan {
 /// Rows: actual object, then the plan under Prevent, IfNoController and None (docs/design/apply.md#decision-table,
 /// docs/design/apply.md#collision-protection).
 #[test]
-fn decision_table() {
+fn plan_follows_the_decision_table() {
     use Plan::*;
     let deleting = |mut object: Value| {
         object["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z");
@@ -51,19 +51,19 @@ fn decision_table() {
             [Collide, Adopt, Adopt],
         ),
         (
-            "no controller, marked, an owner left that may be going",
+            "no controller, annotated, another owner that may be deleted",
             actual(&[reference("ClusterObjectSet", "demo-0", "uid-0", false)], Some("1")),
             [Collide; 3],
         ),
         (
-            "no controller, marked, only an active sibling left",
+            "no controller, annotated, only an active sibling",
             labelled(actual(&[plain_owner], Some("1")), "demo"),
             [Adopt; 3],
         ),
-        ("no owner, marked, being deleted", deleting(actual(&[], Some("1"))), [Collide; 3]),
-        ("no owner, marked, of this extension", labelled(actual(&[], Some("1")), "demo"), [Adopt; 3]),
+        ("no owner, annotated, being deleted", deleting(actual(&[], Some("1"))), [Collide; 3]),
+        ("no owner, annotated, of this extension", labelled(actual(&[], Some("1")), "demo"), [Adopt; 3]),
         (
-            "no owner, marked, of another extension",
+            "no owner, annotated, of another extension",
             labelled(actual(&[], Some("1")), "x"),
             [Collide, Adopt, Adopt],
         ),
@@ -101,7 +101,7 @@ fn decision_table() {
 }
 
 #[test]
-fn a_definition_that_was_kept_is_taken_back() {
+fn retained_crd_is_adopted_by_its_extension() {
     let kept = |change: fn(&mut Value)| {
         let mut object = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"annotations": {"ext.olm.operatorframework.io/kept-for": "demo"}}});
@@ -143,7 +143,7 @@ fn keeper() -> Value {
 }
 
 #[test]
-fn terminating_definition_is_awaited_under_any_controller() {
+fn terminating_crd_is_awaited_under_any_controller() {
     for (owners, expected) in [
         (vec![], Plan::AwaitDeletion),
         (vec![foreign()], Plan::AwaitDeletion),
@@ -161,7 +161,7 @@ fn terminating_definition_is_awaited_under_any_controller() {
 }
 
 #[test]
-fn keeper_owns_a_definition_only_where_it_is_desired() {
+fn keeper_owns_a_crd_only_if_desired() {
     let owners_of = |object: &Value| object["metadata"]["ownerReferences"].as_array().unwrap().clone();
     let plain = definition(&[owner().reference()]);
     let mut kept = plain.clone();
@@ -177,7 +177,7 @@ fn keeper_owns_a_definition_only_where_it_is_desired() {
 }
 
 #[test]
-fn definition_left_to_the_keeper_is_told_from_others() {
+fn crd_left_to_the_keeper_is_recognized() {
     let left = |change: fn(&mut Value)| {
         let mut object = definition(&[keeper()]);
         object["metadata"]["annotations"]["olm.operatorframework.io/revision"] = json!("2");
@@ -201,7 +201,7 @@ fn definition_left_to_the_keeper_is_told_from_others() {
 }
 
 #[test]
-fn desired_object_is_marked() {
+fn desired_object_has_labels_annotation_and_owner() {
     let content = ContentObject {
         object: json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "labels": {"a": "b"}}}),
         numbers: crate::canonical::Numbers::Exact,
@@ -219,7 +219,7 @@ fn desired_object_is_marked() {
 }
 
 #[test]
-fn applying_keeps_other_owners_without_control() {
+fn apply_keeps_other_owners_without_control() {
     let extension = reference("ClusterExtension", "demo", "uid-ce", true);
     let mut object = actual(&[set("demo-1", "uid-1"), extension, foreign()], None);
     object["metadata"]["resourceVersion"] = json!("7");

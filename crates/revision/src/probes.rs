@@ -1,7 +1,6 @@
-//! Progression probes: when does an object count as ready (docs/design/apply.md#probes).
+//! Progression probes: readiness of objects (docs/design/apply.md#probes).
 //!
-//! Pure. Messages are the reference's, word for word, except that a message which several probes give is
-//! said once.
+//! Pure. Messages equal the reference's, except that a message of several probes is listed once.
 
 use serde_json::Value;
 
@@ -13,23 +12,23 @@ mod workload;
 
 pub use build::{ProbeError, default_probes};
 
-/// Verdict of a probe.
+/// Status of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeStatus {
     /// Ready.
     True,
     /// Not ready.
     False,
-    /// It cannot be told yet; counts as not ready.
+    /// Undetermined. Treated as not ready.
     Unknown,
 }
 
-/// Verdict with its reasons.
+/// Status with reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeResult {
-    /// The verdict.
+    /// Status of the probe.
     pub status: ProbeStatus,
-    /// Reasons, in order of the probes; without repetitions.
+    /// Reasons in order of the probes, without repetitions.
     pub messages: Vec<String>,
 }
 
@@ -38,8 +37,7 @@ impl ProbeResult {
         Self { status, messages: vec![message] }
     }
 
-    /// All of `results` together: Unknown beats False beats True, and only the messages of the winning
-    /// verdict remain.
+    /// Combines `results`: Unknown beats False beats True. Only the messages of the resulting status are kept.
     fn all(results: impl IntoIterator<Item = Self>) -> Self {
         let results: Vec<Self> = results.into_iter().collect();
         let status = [ProbeStatus::Unknown, ProbeStatus::False]
@@ -55,18 +53,18 @@ impl ProbeResult {
         Self { status, messages }
     }
 
-    /// Whether the object counts as ready.
+    /// `true` if the object is ready.
     pub fn is_ready(&self) -> bool {
         self.status == ProbeStatus::True
     }
 }
 
-/// The line of an object that is not ready, for the Available condition (docs/design/apply.md#revision-conditions).
+/// Line of an unready object for the Available condition (docs/design/apply.md#revision-conditions).
 pub fn failure_line(object: &Value, result: &ProbeResult) -> String {
     format!("Object {}: {}", ObjectKey::of(object).kind_first(), result.messages.join(" and "))
 }
 
-/// Compiled progression probes. An empty list finds every object ready.
+/// Compiled progression probes. With an empty list every object is ready.
 #[derive(Clone, Debug, Default)]
 pub struct Probes(Vec<Probe>);
 
@@ -82,9 +80,9 @@ enum Selector {
         group: String,
         kind: String,
     },
-    /// All requirements must hold.
+    /// Label requirements that must all hold.
     Labels(Vec<Requirement>),
-    /// No object at all: a label selector that was left out.
+    /// Matches no object: a missing label selector.
     Nothing,
 }
 
@@ -116,8 +114,8 @@ impl Probes {
         ProbeResult::all(self.each(object))
     }
 
-    /// The verdict of every single probe, in their order. Replica counters that a status leaves out are zero where that
-    /// makes the object ready, and missing in the messages of one that is not.
+    /// Result of every single probe, in order. Missing replica counters of a status are 0 where that makes the object
+    /// ready, and missing in the messages of an unready object.
     pub fn each(&self, object: &Value) -> Vec<ProbeResult> {
         let [exact, lenient] = [false, true]
             .map(|zero| self.0.iter().map(|probe| probe.probe(object, zero)).collect::<Vec<_>>());
@@ -137,7 +135,7 @@ impl Probe {
     }
 }
 
-/// Only an integer counts; a missing generation is 0.
+/// `true` if the observed generation differs. Only integers are compared. A missing generation is 0.
 fn is_outdated(observed: Option<&Value>, object: &Value) -> bool {
     let generation = object.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
     observed.and_then(Value::as_i64).is_some_and(|observed| observed != generation)
@@ -243,8 +241,8 @@ fn field_value(object: &Value, path: &str, expected: &str) -> ProbeResult {
     }
 }
 
-/// The value at a path of map keys joined by dots; `None` where a key is missing or its map is null.
-/// `Err` names the value that cannot be entered.
+/// Value at a path of map keys joined by dots. `None` where a key is missing or its map is null. `Err` names a value
+/// that is not a map.
 fn field<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, String> {
     let keys: Vec<&str> = path.trim_matches('.').split('.').collect();
     let mut value = object;
@@ -272,7 +270,7 @@ fn json(value: &Value) -> String {
     canonical_json(value, Numbers::Exact)
 }
 
-/// A value in Go's plain notation: `[a b]`, `map[k:v]`.
+/// Formats a value in Go's plain notation: `[a b]`, `map[k:v]`.
 fn go_text(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),

@@ -1,5 +1,5 @@
-//! What a pass costs: nothing that a watch has not given reason for (docs/design/apply.md#fast-path), and nothing but
-//! looks while paused.
+//! API calls of a pass: none without a change reported by a watch (docs/design/apply.md#fast-path), and only reads
+//! and dry runs while paused.
 
 use super::*;
 use crate::sightings::Sighting;
@@ -18,7 +18,7 @@ fn tell(engine: &Engine<Fake>, key: &ObjectKey, object: &Value, tell: impl Fn(&S
     tell(&engine.sightings(), &sighting);
 }
 
-/// The watches list what exists.
+/// Reports the list of existing objects, like the watches.
 fn list(engine: &Engine<Fake>) {
     let objects = engine.cluster.0.lock().objects.clone();
     for gvk in [ObjectKey::of(&config_map("")).gvk, ObjectKey::of(&deployment("")).gvk] {
@@ -32,7 +32,7 @@ fn list(engine: &Engine<Fake>) {
     }
 }
 
-/// Somebody changes an object, and the watch tells.
+/// Changes an object as another client, and reports the watch event.
 fn change(engine: &Engine<Fake>, object: &Value, pointer: &str, value: Value) {
     let mut live = engine.cluster.0.lock().objects[&ObjectKey::of(object)].clone();
     let (parent, member) = pointer.rsplit_once('/').unwrap();
@@ -60,7 +60,7 @@ async fn settled(phases: &[(&str, &[&str])]) -> (Engine<Fake>, Revision) {
 }
 
 #[tokio::test]
-async fn nothing_new_costs_nothing() {
+async fn unchanged_objects_cost_no_call() {
     let (engine, revision) = settled(&[("a", &["x", "y"]), ("b", &["z"])]).await;
     let first = engine.reconcile(&revision).await;
     assert!(first.is_complete());
@@ -69,7 +69,7 @@ async fn nothing_new_costs_nothing() {
 }
 
 #[tokio::test]
-async fn a_change_costs_one_read() {
+async fn changed_object_costs_one_read() {
     let (engine, mut revision) = settled(&[("a", &["x"])]).await;
     revision.phases.push(ContentPhase::inline("b", vec![deployment("op")]));
     assert!(!engine.reconcile(&revision).await.is_complete());
@@ -92,7 +92,7 @@ async fn a_change_costs_one_read() {
 
 // Cases apply-15, apply-16
 #[tokio::test]
-async fn drift_needs_the_content() {
+async fn drift_requires_the_content() {
     let (engine, revision) = settled(&[("a", &["x", "y"])]).await;
     change(&engine, &config_map("x"), "/data", json!({"k": "foreign"}));
     assert_eq!(glance(&engine, &revision).await, None);
@@ -106,12 +106,12 @@ async fn drift_needs_the_content() {
     assert_eq!(glance(&engine, &revision).await, None);
     calls(&engine);
     assert!(engine.reconcile(&revision).await.is_complete());
-    // The repair of x is ahead of the watch, which has told less.
+    // The repair of x is newer than the versions that the watch observed.
     assert_eq!(calls(&engine), ["get y", "dry-run y", "create y"]);
 }
 
 #[tokio::test]
-async fn a_read_that_fails_is_no_answer() {
+async fn failed_read_leaves_the_fast_path() {
     let (engine, revision) = settled(&[("a", &["x"])]).await;
     change(&engine, &config_map("x"), "/status", json!({}));
     engine.cluster.0.lock().failures.push(("get x", Reason::Unavailable));
@@ -120,7 +120,7 @@ async fn a_read_that_fails_is_no_answer() {
 }
 
 #[tokio::test]
-async fn the_next_phase_needs_the_content() {
+async fn next_phase_requires_the_content() {
     let engine = Engine::new(Fake::default());
     let mut revision = revision(&[("a", &[]), ("b", &["x"])]);
     revision.phases[0] = ContentPhase::inline("a", vec![deployment("op")]);
@@ -135,9 +135,9 @@ async fn the_next_phase_needs_the_content() {
     assert_eq!(glance(&engine, &revision).await, None);
 }
 
-// What a newer revision has taken has to come back when that one goes.
+// An object that a newer revision took over must come back when that revision is deleted.
 #[tokio::test]
-async fn other_siblings_are_a_reason_to_look() {
+async fn changed_siblings_leave_the_fast_path() {
     let (engine, mut older) = settled(&[("a", &["x"])]).await;
     let mut newer = revision(&[("a", &["x"])]);
     newer.owner = Owner { name: "r-2".into(), uid: "u2".into(), number: 2, extension: "r".into() };
@@ -158,7 +158,7 @@ async fn other_siblings_are_a_reason_to_look() {
 
 // docs/design/apply.md#pause
 #[tokio::test]
-async fn a_paused_revision_is_only_observed() {
+async fn paused_revision_is_observed_without_writes() {
     let engine = Engine::new(Fake::default());
     let revision = revision(&[("a", &["x"]), ("b", &["y"])]);
     let result = engine.observe(&revision).await;
@@ -178,15 +178,15 @@ async fn a_paused_revision_is_only_observed() {
     assert_eq!(calls(&engine), ["get x", "dry-run x"]);
 }
 
-// docs/design/apply.md#collision-protection: ownership comes before what the server says
+// docs/design/apply.md#collision-protection: ownership is checked before the API server's verdict.
 #[tokio::test]
-async fn a_collision_is_told_first() {
+async fn collision_is_reported_before_rejections() {
     let engine = Engine::new(Fake::failing(&[("dry-run y", Reason::Rejected)]));
     engine.cluster.store(&config_map("x"));
     let result = engine.reconcile(&revision(&[("a", &["x", "y", "z"])])).await;
     let head = "revision object collisions in phase 0\nObject ConfigMap.v1 ns/x\nAction: \"Collision\"\n";
     assert!(result.obstacle().unwrap().starts_with(head), "{result:?}");
     assert!(!result.is_complete());
-    // Still nothing of the phase is written.
+    // Nothing of the phase is written.
     assert_eq!(calls(&engine), ["get x", "get y", "dry-run y", "get z", "dry-run z"]);
 }

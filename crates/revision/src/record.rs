@@ -1,8 +1,8 @@
-//! Identities of the objects of a revision, recorded on its ClusterObjectSet in [`annotations::EXT_OBJECTS`]: a removal and
-//! a hand-over need no content Secret, which may be lost.
+//! Record of the identities of a revision's objects, in the annotation [`annotations::EXT_OBJECTS`] of its
+//! ClusterObjectSet. With it, a removal or a handover needs no content Secret, which can be lost.
 //!
-//! Pure. The value is base64 of gzip of JSON, `{"phases": [{"name", "objects"}]}`; an object has apiVersion, kind, namespace
-//! and name.
+//! Pure. The value is base64 of gzip of JSON, `{"phases": [{"name", "objects"}]}`. An object has apiVersion, kind,
+//! namespace and name.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,11 @@ use crate::content::{ContentObject, ContentPhase};
 use crate::object::ObjectKey;
 use crate::packing::{gzip, unpack};
 
-/// The API server accepts this many bytes of annotations; keys count too.
+/// Maximum size of all annotations of an object in bytes, including keys.
 pub(crate) const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 
-/// The record of these phases that `set` lacks; `None` where it has it, needs none because all content is inline, or has no
-/// room for it. One of other objects, as on a copied revision, is replaced.
+/// Record of these phases to add to `set`. `None` if `set` has it, needs none because all content is inline, or has
+/// no space for it. A record of other objects, as on a copied revision, is replaced.
 pub fn missing(set: &ClusterObjectSet, phases: &[ContentPhase]) -> Option<String> {
     let mut objects = set.spec.iter().flat_map(|spec| &spec.phases).flat_map(|phase| &phase.objects);
     if objects.all(|object| object.ref_.is_none()) || phases.is_empty() {
@@ -40,7 +40,7 @@ pub fn missing(set: &ClusterObjectSet, phases: &[ContentPhase]) -> Option<String
     (size <= MAX_ANNOTATION_BYTES).then_some(record)
 }
 
-/// Phases and objects as recorded on `set`, with nothing but their identity; `None` without a readable record.
+/// Phases and objects in the record of `set`, with identities only. `None` without a readable record.
 pub fn recorded(set: &ClusterObjectSet) -> Option<Vec<ContentPhase>> {
     let record = read(set)?;
     let phase = |phase: &Value| {
@@ -54,7 +54,7 @@ fn read(set: &ClusterObjectSet) -> Option<Value> {
     unpack(&BASE64_URL_SAFE_NO_PAD.decode(value).ok()?, "", "").ok()
 }
 
-/// Bytes of `annotations` with `key` added.
+/// Size of `annotations` in bytes with `key` added.
 pub(crate) fn size_with(annotations: &BTreeMap<String, String>, key: &str, value: &str) -> usize {
     let others = annotations.iter().filter(|(other, _)| *other != key);
     others.map(|(key, value)| key.len() + value.len()).sum::<usize>() + key.len() + value.len()
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn record_holds_the_identity_of_every_object() {
+    fn record_contains_the_identity_of_every_object() {
         let phases = maps(2);
         let value = missing(&set(json!({})), &phases).unwrap();
         let read = recorded(&set(json!({ annotations::EXT_OBJECTS: value }))).unwrap();
@@ -104,17 +104,17 @@ mod tests {
     }
 
     #[test]
-    fn record_of_the_largest_revision_stays_small() {
+    fn record_of_the_largest_revision_is_small() {
         let value = missing(&set(json!({})), &maps(1000)).unwrap();
         assert!(value.len() < 32 * 1024, "{} bytes", value.len());
     }
 
     #[test]
-    fn record_is_made_where_it_is_missing_and_fits() {
+    fn record_is_created_if_missing_and_it_fits() {
         let value = missing(&set(json!({})), &maps(1)).unwrap();
         let recorded = set(json!({ annotations::EXT_OBJECTS: value }));
         assert_eq!(missing(&recorded, &maps(1)), None);
-        assert_eq!(missing(&recorded, &maps(2)), missing(&set(json!({})), &maps(2)), "it was copied");
+        assert_eq!(missing(&recorded, &maps(2)), missing(&set(json!({})), &maps(2)), "copied record");
         assert_eq!(missing(&set(json!({})), &[]), None, "phases may be added to an empty revision");
         let mut inline = set(json!({}));
         inline.spec.as_mut().unwrap().phases.clear();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_record_counts_as_missing() {
+    fn unreadable_record_is_treated_as_missing() {
         for broken in ["", "~", "AAAA", "e30"] {
             let broken = set(json!({ annotations::EXT_OBJECTS: broken }));
             assert!(recorded(&broken).is_none());

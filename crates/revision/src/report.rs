@@ -1,6 +1,6 @@
-//! The text that tells users whose object is in the way (docs/design/apply.md#collision-protection).
+//! Collision report: names the conflicting object and its owner (docs/design/apply.md#collision-protection).
 //!
-//! Pure. The first two lines and the last are what users search for; the lines between say why.
+//! Pure. Users search for the first two lines and the last. The lines between explain the collision.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::object::{ObjectKey, text};
 use crate::plan::controller;
 use crate::probes::{ProbeResult, ProbeStatus};
 
-/// The report on `actual`, which stands where `desired` should be. It ends in a newline.
+/// Report on the collision of `actual` with `desired`. Ends with a newline.
 pub(crate) fn collision(desired: &Value, actual: &Value, probe: &ProbeResult) -> String {
     let mut report = format!("Object {}\nAction: \"Collision\"\n", ObjectKey::of(actual).kind_first());
     let verdict = match probe.status {
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_owner_and_conflicting_fields() {
+    fn collision_names_owner_and_conflicting_fields() {
         let desired = json!({"spec": {"replicas": 1}});
         let mut actual = json!({
             "apiVersion": "apps/v1", "kind": "Deployment",

@@ -1,7 +1,7 @@
-//! What came of applying a revision, in the words of its conditions (docs/design/apply.md#revision-pass,
+//! Outcome of applying a revision, with the texts of its conditions (docs/design/apply.md#revision-pass,
 //! docs/design/apply.md#revision-conditions).
 //!
-//! Pure. The controller turns this into conditions and waiting times.
+//! Pure. The controller converts this to conditions and requeue delays.
 
 use std::collections::BTreeSet;
 
@@ -11,69 +11,70 @@ use crate::engine::EngineError;
 use crate::object::ObjectKey;
 use crate::probes::ProbeResult;
 
-/// What was done about an object.
+/// Action on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It did not exist and was created.
+    /// The object did not exist and was created.
     Created,
-    /// It was adopted, or values that were missing or different were set.
+    /// The object was adopted, or missing or different values were set.
     Updated,
-    /// Fields that somebody else had taken were set back.
+    /// Fields that another manager had taken over were restored.
     Recovered,
-    /// It belongs to a newer revision now.
+    /// The object now belongs to a newer revision.
     Progressed,
-    /// Nothing.
+    /// No action.
     Idle,
-    /// It belongs to somebody else.
+    /// The object belongs to another owner.
     Collision,
-    /// It would be written if its revision were not paused.
+    /// The object has pending changes while its revision is paused.
     Held,
-    /// A CustomResourceDefinition that is being deleted.
+    /// The object is a CustomResourceDefinition that is being deleted.
     Awaited,
 }
 
-/// One object.
+/// Result for one object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObjectResult {
-    /// Which object.
+    /// Identity of the object.
     pub key: ObjectKey,
-    /// What was done.
+    /// Action on the object.
     pub action: Action,
-    /// Whether it is ready.
+    /// Readiness of the object.
     pub probe: ProbeResult,
-    /// Report on a collision.
+    /// Collision report.
     pub collision: Option<String>,
-    /// Line for the Available condition if it is not ready; what an awaited object waits for.
+    /// Line for the Available condition if the object is not ready. For an awaited object, the custom resources that
+    /// block its deletion.
     pub not_ready: Option<String>,
 }
 
 impl ObjectResult {
-    /// Whether the rollout may go on, as far as this object is concerned.
+    /// `true` if this object allows the rollout to continue.
     pub fn is_complete(&self) -> bool {
         !matches!(self.action, Action::Collision | Action::Held | Action::Awaited) && self.probe.is_ready()
     }
 }
 
-/// One phase.
+/// Result for one phase.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PhaseResult {
-    /// Its name.
+    /// Name of the phase.
     pub name: String,
-    /// Objections of the API server; nothing of the phase was written then.
+    /// Rejections by the API server. With any, nothing of the phase was written.
     pub validation_error: Option<String>,
-    /// Those of them that say that a right is missing.
+    /// Those of the rejections that report a missing permission.
     pub denials: Vec<String>,
-    /// Its objects in order.
+    /// Objects in order.
     pub objects: Vec<ObjectResult>,
 }
 
 impl PhaseResult {
-    /// Whether the next phase may start.
+    /// `true` if the next phase can start.
     pub fn is_complete(&self) -> bool {
         self.validation_error.is_none() && self.objects.iter().all(ObjectResult::is_complete)
     }
 
-    /// Some objects have moved on to a newer revision and some have not, or somebody is in the way.
+    /// `true` if some but not all objects moved to a newer revision, or an object collided.
     fn is_in_transition(&self) -> bool {
         let progressed = self.objects.iter().filter(|o| o.action == Action::Progressed).count();
         let is_mixed = progressed > 0 && progressed < self.objects.len();
@@ -81,16 +82,16 @@ impl PhaseResult {
     }
 }
 
-/// All that happened.
+/// Result of a pass over a revision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RevisionResult {
-    /// What is wrong with the revision itself; nothing was done then.
+    /// Error in the revision itself. With it, nothing was done.
     pub validation_error: Option<String>,
-    /// The phases that were processed, in order; the last may be incomplete.
+    /// Processed phases in order. The last can be incomplete.
     pub phases: Vec<PhaseResult>,
-    /// The attempt broke off.
+    /// Error that ended the pass early.
     pub failure: Option<EngineError>,
-    /// Kinds of all phases that were reached: the ones to watch. The server may not know all of them.
+    /// Kinds of all reached phases, to be watched. The API server may not know all of them.
     pub watch: Vec<GroupVersionKind>,
     phase_count: usize,
 }
@@ -108,7 +109,7 @@ impl RevisionResult {
         }
     }
 
-    /// Every phase was processed and is complete. So is a revision without phases.
+    /// `true` if every phase was processed and is complete, also for a revision without phases.
     pub fn is_complete(&self) -> bool {
         self.validation_error.is_none()
             && self.failure.is_none()
@@ -116,14 +117,14 @@ impl RevisionResult {
             && self.phases.iter().all(PhaseResult::is_complete)
     }
 
-    /// Objects are on their way from or to another revision, or not all phases were processed.
+    /// `true` if objects are moving from or to another revision, or not all phases were processed.
     pub fn is_in_transition(&self) -> bool {
         self.phases.len() < self.phase_count || self.phases.iter().any(PhaseResult::is_in_transition)
     }
 
-    /// The message of what only somebody else can resolve, to be looked at again after
-    /// [`olm_api::limits::COLLISION_RETRY`]: a revision that is wrong in itself, else whose objects are in the way, else
-    /// what the API server objects to (docs/design/apply.md#collision-protection: ownership comes first).
+    /// Message about a problem that only users can resolve, to be retried after [`olm_api::limits::COLLISION_RETRY`]:
+    /// an invalid revision, else the owners of conflicting objects, else the API server's rejections
+    /// (docs/design/apply.md#collision-protection: ownership precedes).
     pub fn obstacle(&self) -> Option<String> {
         if let Some(error) = &self.validation_error {
             return Some(format!("revision validation error: {error}"));
@@ -147,14 +148,14 @@ impl RevisionResult {
         None
     }
 
-    /// What the API server says about rights that are missing, each once, sorted.
+    /// Distinct messages of the API server about missing permissions, sorted.
     pub fn denials(&self) -> BTreeSet<&str> {
         let of_phases = self.phases.iter().flat_map(|phase| &phase.denials).map(String::as_str);
         of_phases.chain(self.failure.iter().flat_map(EngineError::denials)).collect()
     }
 
-    /// The message of the Available condition with reason ProbeFailure: the first object of each incomplete
-    /// phase that is not ready. `None` if no such object is known.
+    /// Message of the Available condition with reason ProbeFailure: the first unready object of each incomplete
+    /// phase. `None` if no such object is known.
     pub fn probe_failures(&self) -> Option<String> {
         let incomplete = self.phases.iter().filter(|phase| !phase.is_complete());
         let lines: Vec<&str> = incomplete

@@ -1,8 +1,8 @@
-//! What watches last said about objects, so that an object which nobody has touched since it was verified need not be
+//! Versions of objects that watches last observed. An object that did not change since it was verified need not be
 //! read again (docs/design/apply.md#fast-path).
 //!
-//! Pure. The controllers feed it from their metadata watches; the engine asks [`Sightings::vouches`]. It may lag behind
-//! the cluster: then an event follows, which is a reason to look again.
+//! Pure. The controllers feed it from their metadata watches, the engine calls [`Sightings::vouches`]. It can lag
+//! behind the cluster. Then an event follows and triggers another check.
 
 use std::collections::HashMap;
 
@@ -12,23 +12,23 @@ use serde_json::Value;
 
 use crate::object::{ObjectKey, resource_version, uid};
 
-/// One state of one object: that in which it was verified.
+/// Version of one object at its verification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamp {
     uid: String,
     version: u64,
-    /// Which list of the watch was in force then; `None` where the kind was not watched yet.
+    /// Number of the watch's list at that time. `None` if the kind was not watched yet.
     list: Option<u64>,
 }
 
 impl Stamp {
-    /// Whether an object with this UID and resource version is in that state.
+    /// `true` if this UID and resource version are those of the stamp.
     pub fn is(&self, uid: &str, resource_version: &str) -> bool {
         self.uid == uid && resource_version.parse() == Ok(self.version)
     }
 }
 
-/// The objects of all watched kinds, as last seen.
+/// Observed versions of the objects of all watched kinds.
 #[derive(Debug, Default)]
 pub struct Sightings(Mutex<Kinds>);
 
@@ -38,15 +38,15 @@ struct Kinds {
     views: HashMap<GroupVersionKind, View>,
 }
 
-/// What one watch says.
+/// Observed versions of one watch.
 #[derive(Debug)]
 struct View {
-    /// Number of its last list, unique in the process: what happened between two lists may be in no event.
+    /// Number of its last list, unique in the process. Changes between two lists can lack an event.
     list: u64,
-    /// The highest resource version that the watch has told.
+    /// Highest resource version that the watch has observed.
     reached: u64,
     objects: HashMap<Place, State>,
-    /// Collected by a list that is under way.
+    /// Objects of a list in progress.
     listing: HashMap<Place, State>,
 }
 
@@ -62,10 +62,10 @@ struct State {
     version: u64,
 }
 
-/// An object as an event shows it.
+/// Object as shown by a watch event.
 #[derive(Clone, Copy, Debug)]
 pub struct Sighting<'a> {
-    /// Empty for cluster-scoped objects.
+    /// Namespace. Empty for cluster-scoped objects.
     pub namespace: &'a str,
     /// `metadata.name`.
     pub name: &'a str,
@@ -81,13 +81,13 @@ impl Sighting<'_> {
     }
 
     fn state(&self) -> State {
-        // Where versions are no numbers, nothing is ever vouched for: see `Sightings::stamp`.
+        // Without numeric versions, objects are always read, see `Sightings::stamp`.
         State { uid: self.uid.into(), version: self.resource_version.parse().unwrap_or(u64::MAX) }
     }
 }
 
 impl Sightings {
-    /// A watch begins to list its kind anew.
+    /// Records that a watch starts a new list of its kind.
     pub fn begin(&self, gvk: &GroupVersionKind) {
         let mut kinds = self.0.lock();
         let view = kinds.views.entry(gvk.clone()).or_insert_with(|| View {
@@ -99,7 +99,7 @@ impl Sightings {
         view.listing = HashMap::new();
     }
 
-    /// An object of that list. Answers whether this is news.
+    /// Records an object of that list. Returns `true` if it is new or changed.
     pub fn list(&self, gvk: &GroupVersionKind, object: &Sighting<'_>) -> bool {
         let mut kinds = self.0.lock();
         let Some(view) = kinds.views.get_mut(gvk) else { return true };
@@ -109,7 +109,7 @@ impl Sightings {
         is_news
     }
 
-    /// The list is complete. Answers whether something has vanished since the one before.
+    /// Records the end of the list. Returns `true` if an object of the previous list is missing.
     pub fn complete(&self, gvk: &GroupVersionKind) -> bool {
         let mut kinds = self.0.lock();
         kinds.lists += 1;
@@ -123,7 +123,7 @@ impl Sightings {
         before.keys().any(|place| !view.objects.contains_key(place))
     }
 
-    /// The watch tells of an object that is new or has changed.
+    /// Records a watch event of a new or changed object.
     pub fn saw(&self, gvk: &GroupVersionKind, object: &Sighting<'_>) {
         if let Some(view) = self.0.lock().views.get_mut(gvk) {
             let state = object.state();
@@ -132,7 +132,7 @@ impl Sightings {
         }
     }
 
-    /// The watch tells of an object that is gone, or no longer among those that it watches.
+    /// Records a watch event of an object that was deleted, or is no longer selected by the watch.
     pub fn lost(&self, gvk: &GroupVersionKind, object: &Sighting<'_>) {
         if let Some(view) = self.0.lock().views.get_mut(gvk) {
             view.reached = view.reached.max(object.state().version);
@@ -140,27 +140,27 @@ impl Sightings {
         }
     }
 
-    /// The watch has ended: nothing is known of the kind any more.
+    /// Records the end of a watch and drops all versions of the kind.
     pub fn forget(&self, gvk: &GroupVersionKind) {
         self.0.lock().views.remove(gvk);
     }
 
-    /// The stamp of a live object. `None` where its version is no number: then it can never be vouched for.
+    /// Stamp of a live object. `None` if its version is not a number: such an object is always read again.
     pub fn stamp(&self, gvk: &GroupVersionKind, object: &Value) -> Option<Stamp> {
         self.stamp_of(gvk, uid(object), resource_version(object))
     }
 
-    /// As [`Self::stamp`], from the object's UID and resource version.
+    /// Like [`Self::stamp`], from the object's UID and resource version.
     pub fn stamp_of(&self, gvk: &GroupVersionKind, uid: &str, resource_version: &str) -> Option<Stamp> {
         let version = resource_version.parse().ok()?;
         let list = self.0.lock().views.get(gvk).map(|view| view.list);
         Some(Stamp { uid: uid.to_owned(), version, list })
     }
 
-    /// Whether the object is still in this state, or has left it so lately that the event is yet to come.
+    /// `true` if the object still has this version, or changed so recently that the event is still to come.
     ///
-    /// Only for objects that the watch selects: of others there is never an event. Resource versions are compared as numbers. They grow, and one that the watch has not reached is ahead of it: such
-    /// is what was read or written a moment ago.
+    /// Only for objects that the watch selects: others have no events. Resource versions are compared as numbers.
+    /// They grow, and a version above the highest observed one was read or written a moment ago.
     pub fn vouches(&self, key: &ObjectKey, stamp: &Stamp) -> bool {
         let kinds = self.0.lock();
         let Some(view) = kinds.views.get(&key.gvk).filter(|view| view.list > 0) else { return false };
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_state_that_was_verified_is_vouched_for() {
+    fn vouches_only_for_the_verified_version() {
         let sightings = listed(&[at("a", "u", "7")]);
         for (uid, version, expected) in
             [("u", "7", true), ("u", "6", false), ("u", "8", true), ("v", "7", false)]
@@ -226,17 +226,17 @@ mod tests {
     }
 
     #[test]
-    fn what_was_just_written_is_ahead_of_the_watch() {
+    fn recent_write_is_ahead_of_the_watch() {
         let sightings = listed(&[at("other", "o", "5")]);
         let written = stamp(&sightings, "u", "8");
         assert!(sightings.vouches(&key("a"), &written));
-        // The watch has passed it and knows of no such object.
+        // The watch is past that version and has not seen the object.
         sightings.saw(&kind(), &at("other", "o", "9"));
         assert!(!sightings.vouches(&key("a"), &written));
     }
 
     #[test]
-    fn what_happened_between_two_lists_is_in_no_event() {
+    fn relist_without_the_object_invalidates_its_stamp() {
         let sightings = listed(&[at("b", "b", "3")]);
         let written = stamp(&sightings, "u", "8");
         assert!(list(&sightings, &[]));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_without_a_complete_list() {
+    fn incomplete_list_vouches_for_nothing() {
         let sightings = Sightings::default();
         let before = stamp(&sightings, "u", "8");
         assert!(!sightings.vouches(&key("a"), &before));

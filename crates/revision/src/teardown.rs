@@ -1,8 +1,8 @@
-//! Removing a revision: first its CustomResourceDefinitions, while the operator still runs, then the other phases in
-//! reverse order, each gone before the next.
+//! Removal of a revision: first its CustomResourceDefinitions, while the operator still runs, then the other phases
+//! in reverse order, each completely before the next.
 //!
-//! Objects that another active revision still lists are handed to it instead of deleted, so that going
-//! back to an older revision loses nothing.
+//! Objects that another active revision also lists are handed over to it instead of deleted, so that a return to an
+//! older revision loses nothing.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,78 +19,79 @@ use crate::plan::{
     Owner, controller, is_deleting, is_left_to_keeper, metadata_patch, owners, without, without_keeper,
 };
 
-/// An active revision that lists objects of the one that goes.
+/// Active revision that lists objects of the removed one and takes them over.
 #[derive(Clone, Debug)]
 pub struct Heir {
     owner: Owner,
-    /// By the key without API version: revisions may write the same object in different ones.
+    /// Objects by their key without API version: revisions can write the same object in different versions.
     objects: HashMap<ObjectKey, ObjectKey>,
 }
 
 impl Heir {
-    /// The heir `owner` with these phases.
+    /// Creates the heir `owner` with these phases.
     pub fn new(owner: Owner, phases: &[ContentPhase]) -> Self {
         let objects = phases.iter().flat_map(keys).map(|key| (key.unversioned(), key));
         Self { owner, objects: objects.collect() }
     }
 }
 
-/// What happens to CustomResourceDefinitions, whose deletion deletes all custom resources.
+/// Handling of CustomResourceDefinitions, whose deletion deletes all custom resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CrdPolicy {
-    /// They are deleted with their custom resources.
+    /// Deletes them with their custom resources.
     #[default]
     Delete,
-    /// They are retained without an owner.
+    /// Retains them without an owner.
     Keep,
-    /// Nothing at all is deleted while a custom resource is left.
+    /// Deletes no object at all while a custom resource exists.
     BlockIfInUse,
-    /// Those with custom resources are retained until there are none. So is everything else where one of them needs a
-    /// conversion webhook.
+    /// Retains those with custom resources until there are none. If one of them needs a conversion webhook, all other
+    /// objects are retained too.
     SpareIfInUse,
 }
 
-/// How to remove a revision.
+/// Options for the removal of a revision.
 #[derive(Clone, Debug, Default)]
 pub struct TeardownOptions {
-    /// Other active revisions, the preferred first.
+    /// Other active revisions, the preferred one first.
     pub heirs: Vec<Heir>,
-    /// What happens to CustomResourceDefinitions.
+    /// Handling of CustomResourceDefinitions.
     pub crds: CrdPolicy,
-    /// The revision goes itself, so that what names no other owner is left to garbage collection.
+    /// `true` if the revision itself is being deleted, so that objects without another owner are left to garbage
+    /// collection.
     pub is_final: bool,
-    /// Custom resources are not waited for any more. Their conversion webhooks are removed, so that the API server can
+    /// `true` to stop waiting for custom resources. Their conversion webhooks are removed, so that the API server can
     /// still read and delete them.
     pub abandons: bool,
 }
 
-/// How far the removal got.
+/// Progress of a removal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TeardownResult {
-    /// Objects that are being deleted but still exist, or have to be looked at again.
+    /// Objects that are being deleted but still exist, or must be read again.
     pub waiting: Vec<ObjectKey>,
-    /// What must be resolved by users, one line each.
+    /// Problems that users must resolve, one line each.
     pub blocked: Vec<String>,
     /// Custom resources of CustomResourceDefinitions that are being deleted, see [`Instances::summary`].
     pub terminating: Vec<String>,
-    /// Nothing but CustomResourceDefinitions may be removed yet.
+    /// `true` if only CustomResourceDefinitions can be removed yet.
     is_held: bool,
 }
 
 impl TeardownResult {
-    /// Nothing is removed before users resolve this.
+    /// Result of a removal that users must unblock first.
     pub fn blocked(message: String) -> Self {
         Self { blocked: vec![message], ..Self::default() }
     }
 
-    /// Nothing of the revision is left that must go.
+    /// `true` if all objects to remove are gone.
     pub fn is_complete(&self) -> bool {
         self.waiting.is_empty() && self.blocked.is_empty()
     }
 }
 
 impl Revision {
-    /// Its CustomResourceDefinitions.
+    /// CustomResourceDefinitions of the revision.
     pub fn definitions(&self) -> Vec<ObjectKey> {
         self.phases.iter().flat_map(keys).filter(|key| is_crd(&key.gvk)).collect()
     }
@@ -101,8 +102,8 @@ fn keys(phase: &ContentPhase) -> impl Iterator<Item = ObjectKey> + '_ {
 }
 
 impl<C: Cluster> Engine<C> {
-    /// Removes what `revision` controls, and its claim on everything else. Repeat until complete: each time only the
-    /// objects that are left are read.
+    /// Removes the objects that `revision` controls, and its owner references on all others. Repeat until complete:
+    /// each pass reads only the remaining objects.
     pub async fn teardown(
         &self,
         revision: &Revision,
@@ -115,7 +116,7 @@ impl<C: Cluster> Engine<C> {
         result
     }
 
-    /// Removes what is not among `removed` yet.
+    /// Removes the objects that are not in `removed` yet.
     async fn remove_left(
         &self,
         revision: &Revision,
@@ -145,7 +146,7 @@ impl<C: Cluster> Engine<C> {
         Ok(removal.result)
     }
 
-    /// The first step of [`Self::teardown`] alone, with these CustomResourceDefinitions.
+    /// Runs only the first step of [`Self::teardown`], with these CustomResourceDefinitions.
     pub async fn remove_definitions(
         &self,
         owner: &Owner,
@@ -157,7 +158,7 @@ impl<C: Cluster> Engine<C> {
         Ok(removal.result)
     }
 
-    /// Gives heirs what they list of `owner`'s, and removes nothing.
+    /// Hands over the objects of `owner` that heirs list, and removes nothing.
     pub async fn hand_over(&self, owner: &Owner, heirs: &[Heir]) -> Result<TeardownResult, EngineError> {
         let options = TeardownOptions { heirs: heirs.to_vec(), ..TeardownOptions::default() };
         let mut removal = Removal::new(self, owner, &options);
@@ -169,8 +170,8 @@ impl<C: Cluster> Engine<C> {
         Ok(removal.result)
     }
 
-    /// Whether a pod of the revision's Deployments is ready: only a running operator removes the finalizers of its custom
-    /// resources. `true` if the cluster does not answer.
+    /// `true` if a pod of the revision's Deployments is ready: only a running operator removes the finalizers of its
+    /// custom resources. Also `true` if the cluster does not answer.
     pub async fn has_operator(&self, revision: &Revision) -> bool {
         let is_deployment = |key: &ObjectKey| key.gvk.group == "apps" && key.gvk.kind == "Deployment";
         for key in revision.phases.iter().flat_map(keys).filter(is_deployment) {
@@ -188,7 +189,7 @@ impl<C: Cluster> Engine<C> {
         false
     }
 
-    /// The custom resources of a CustomResourceDefinition.
+    /// Custom resources of a CustomResourceDefinition.
     pub(crate) async fn instances_of(&self, definition: &Value) -> Result<Option<Instances>, ClusterError> {
         match served_kind(definition) {
             Some(kind) => self.cluster().instances(&kind).await,
@@ -204,7 +205,7 @@ impl<C: Cluster> Engine<C> {
     }
 }
 
-/// One pass of a removal.
+/// State of one pass of a removal.
 struct Removal<'a, C> {
     engine: &'a Engine<C>,
     owner: &'a Owner,
@@ -217,7 +218,7 @@ impl<'a, C: Cluster> Removal<'a, C> {
         Self { engine, owner, options, result: TeardownResult::default() }
     }
 
-    /// First step of a removal: hands over, releases, retains or deletes each CustomResourceDefinition.
+    /// Runs the first step of a removal: hands over, releases, retains or deletes each CustomResourceDefinition.
     async fn definitions(&mut self, keys: impl IntoIterator<Item = ObjectKey>) -> Result<(), EngineError> {
         let (mut unused, policy) = (Vec::new(), self.options.crds);
         for key in keys {
@@ -233,7 +234,7 @@ impl<'a, C: Cluster> Removal<'a, C> {
         Ok(())
     }
 
-    /// The CustomResourceDefinition as it is, if it is to be deleted.
+    /// Handles a CustomResourceDefinition, and returns its live state if it is to be deleted.
     async fn decide(&mut self, key: &ObjectKey) -> Result<Option<Value>, ClusterError> {
         let Some(actual) = self.engine.live(key).await? else { return Ok(None) };
         if !is_controlled(&actual, self.owner) && !is_left_to_keeper(&actual, self.owner) {
@@ -257,8 +258,8 @@ impl<'a, C: Cluster> Removal<'a, C> {
         Ok(None)
     }
 
-    /// Removes the owner and our labels from a CustomResourceDefinition. One that depends on a conversion webhook of the
-    /// extension loses that, or blocks if it cannot do without.
+    /// Removes the owner and our labels from a CustomResourceDefinition. Also removes a conversion webhook of the
+    /// extension, or blocks if the CRD needs the conversion.
     async fn release(&mut self, key: &ObjectKey, actual: &Value) -> Result<(), ClusterError> {
         let mut patch = release_patch(actual, self.owner);
         if has_conversion_webhook(actual) {
@@ -275,7 +276,7 @@ impl<'a, C: Cluster> Removal<'a, C> {
         self.change(key, &patch).await.map(drop)
     }
 
-    /// Deletes a CustomResourceDefinition, whose custom resources the API server deletes first.
+    /// Deletes a CustomResourceDefinition. The API server deletes its custom resources first.
     async fn delete_definition(&mut self, key: &ObjectKey, mut actual: Value) -> Result<(), ClusterError> {
         if self.options.abandons && has_conversion_webhook(&actual) {
             let mut patch = metadata_patch(&actual, []);
@@ -288,7 +289,7 @@ impl<'a, C: Cluster> Removal<'a, C> {
         }
         match self.engine.instances_of(&actual).await {
             Ok(found) => self.result.terminating.extend(found.map(|found| found.summary(&key.name))),
-            // Not served any more.
+            // The kind is not served any more.
             Err(error) if error.reason == Reason::NotFound => {}
             Err(error) => {
                 self.result.terminating.push(format!("{}, which cannot be listed: {error}", key.name));
@@ -304,7 +305,7 @@ impl<'a, C: Cluster> Removal<'a, C> {
         let Some(actual) = self.engine.live(key).await? else { return Ok(()) };
         let heir = heir(&self.options.heirs, key);
         if !is_controlled(&actual, self.owner) {
-            // The collector takes off references of owners that go in foreground, the controller's too.
+            // Garbage collection removes references to owners in foreground deletion, even the controller's.
             if self.options.is_final && heir.is_none() && without(&actual, self.owner).is_empty() {
                 return Ok(());
             }
@@ -312,13 +313,13 @@ impl<'a, C: Cluster> Removal<'a, C> {
         } else if let Some(heir) = heir {
             self.change(key, &hand_over_patch(&actual, self.owner, heir)).await?;
         } else if is_namespace(key) && !self.result.blocked.is_empty() || self.delete(key, &actual).await? {
-            // A namespace may hold the very custom resources that must not be lost.
+            // A namespace can contain the custom resources that must not be lost.
             self.result.waiting.push(key.clone());
         }
         Ok(())
     }
 
-    /// Whether the object is left to wait for.
+    /// Deletes the object. Returns `true` if it still exists.
     async fn delete(&self, key: &ObjectKey, actual: &Value) -> Result<bool, ClusterError> {
         if is_deleting(actual) {
             return Ok(true);
@@ -331,7 +332,7 @@ impl<'a, C: Cluster> Removal<'a, C> {
         }
     }
 
-    /// Removes our reference from an object that somebody else controls; no request if there is none.
+    /// Removes our reference from an object with another controller. Without one, makes no request.
     async fn disown(&mut self, key: &ObjectKey, actual: &Value) -> Result<(), ClusterError> {
         let rest = without(actual, self.owner);
         if rest.len() < owners(actual).len() {
@@ -340,7 +341,7 @@ impl<'a, C: Cluster> Removal<'a, C> {
         Ok(())
     }
 
-    /// Patches an object; `None` if that is gone, or has changed and the next pass reads it again.
+    /// Patches an object. Returns `None` if it is deleted, or changed and must be read again by the next pass.
     async fn change(&mut self, key: &ObjectKey, patch: &Value) -> Result<Option<Value>, ClusterError> {
         match self.engine.cluster().merge(key, patch).await {
             Err(error) if error.reason == Reason::Conflict => self.result.waiting.push(key.clone()),
@@ -363,8 +364,8 @@ fn heir<'a>(heirs: &'a [Heir], key: &ObjectKey) -> Option<&'a Owner> {
     heirs.iter().find(|heir| heir.objects.contains_key(&key.unversioned())).map(|heir| &heir.owner)
 }
 
-/// Takes our marks and our reference off a definition, and says whose it was. That annotation is our field and no
-/// revision's, so it goes when a revision applies the definition again.
+/// Removes our labels and our reference from a CRD, and records its former extension. That annotation is a field of
+/// ours that no revision lists, so the next apply by a revision removes it.
 fn release_patch(actual: &Value, owner: &Owner) -> Value {
     let kept_for = Some(&owner.extension).filter(|extension| !extension.is_empty());
     metadata_patch(
@@ -377,7 +378,7 @@ fn release_patch(actual: &Value, owner: &Owner) -> Value {
     )
 }
 
-/// Makes `heir` the controller. What it wants of the object, it applies itself.
+/// Makes `heir` the controller. The heir applies its desired fields itself.
 fn hand_over_patch(actual: &Value, owner: &Owner, heir: &Owner) -> Value {
     let mut references = without(actual, owner);
     references.retain(|reference| !heir.is(reference));
@@ -399,12 +400,12 @@ fn has_conversion_webhook(crd: &Value) -> bool {
     crd.pointer("/spec/conversion/webhook/clientConfig/service").is_some_and(|service| !service.is_null())
 }
 
-/// The `spec` of a merge patch that removes a conversion webhook.
+/// `spec` of a merge patch that removes a conversion webhook.
 fn no_conversion() -> Value {
     json!({"conversion": {"strategy": "None", "webhook": null}})
 }
 
-/// The versions in which objects may be stored other than the one that they are written in now; `None` if there is none.
+/// Versions in which objects can be stored, other than the current storage version. `None` if there are none.
 fn versions_to_migrate(crd: &Value) -> Option<String> {
     let versions = crd.pointer("/spec/versions").and_then(Value::as_array);
     let is_storage = |version: &&Value| version.get("storage") == Some(&Value::Bool(true));
@@ -415,8 +416,8 @@ fn versions_to_migrate(crd: &Value) -> Option<String> {
     (!others.is_empty()).then(|| others.join(", "))
 }
 
-/// The kind that a CustomResourceDefinition defines, in a version that is served: the stored one where it can be, which
-/// needs no conversion.
+/// Kind that a CustomResourceDefinition defines, in a served version: preferably the storage version, which needs no
+/// conversion.
 pub fn served_kind(crd: &Value) -> Option<GroupVersionKind> {
     let is = |version: &Value, flag: &str| version.get(flag) == Some(&Value::Bool(true));
     let versions = crd.pointer("/spec/versions")?.as_array()?.iter().filter(|version| is(version, "served"));

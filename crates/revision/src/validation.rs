@@ -1,4 +1,4 @@
-//! Static checks of a revision before anything is sent to the cluster (docs/design/apply.md#static-validation).
+//! Static checks of a revision before any request to the cluster (docs/design/apply.md#static-validation).
 //!
 //! Pure. The text is the reference's error, with all findings in the order of phases and objects.
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::content::ContentPhase;
 use crate::object::{ObjectKey, text};
 
-/// Everything wrong with the phases of a revision, as one line; `None` if nothing is.
+/// Error in the phases of a revision with all findings, as one line. `None` if they are valid.
 pub fn validate(revision: &str, number: i64, phases: &[ContentPhase]) -> Option<String> {
     let duplicates = duplicates(phases);
     let mut findings = Vec::new();
@@ -37,12 +37,12 @@ pub fn validate(revision: &str, number: i64, phases: &[ContentPhase]) -> Option<
     (!findings.is_empty()).then(|| format!("revision \"{revision}\" ({number}): {}", findings.join(", ")))
 }
 
-/// `phase "<name>": <finding>, <finding>`.
+/// Formats `phase "<name>": <finding>, <finding>`.
 pub(crate) fn phase_error(name: &str, findings: &[String]) -> String {
     format!("phase \"{name}\": {}", findings.join(", "))
 }
 
-/// Objects that occur more than once, in whatever API versions, with the phases they occur in.
+/// Objects that occur more than once, in any API version, with their phases.
 fn duplicates(phases: &[ContentPhase]) -> HashMap<ObjectKey, BTreeSet<&str>> {
     let mut found: HashMap<ObjectKey, (usize, BTreeSet<&str>)> = HashMap::new();
     for phase in phases {
@@ -55,7 +55,7 @@ fn duplicates(phases: &[ContentPhase]) -> HashMap<ObjectKey, BTreeSet<&str>> {
     found.into_iter().filter(|(_, (count, _))| *count > 1).map(|(key, (_, names))| (key, names)).collect()
 }
 
-/// A phase name must be a DNS-1035 label, although the API also admits a leading digit.
+/// Checks that a phase name is a DNS-1035 label. The API also admits a leading digit.
 fn phase_name_problem(name: &str) -> Option<String> {
     let mut problems = Vec::new();
     if name.len() > 63 {
@@ -73,7 +73,7 @@ fn phase_name_problem(name: &str) -> Option<String> {
     (!problems.is_empty()).then(|| format!("phase name invalid: {}", problems.join(", ")))
 }
 
-/// What an object must carry, and what only a cluster may set.
+/// Missing required members and forbidden cluster-set members of an object.
 fn object_problems(object: &Value) -> Vec<String> {
     let key = ObjectKey::of(object);
     let mut problems = Vec::new();
@@ -115,14 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn a_sound_revision_passes() {
+    fn valid_revision_passes() {
         let phases = [phase("a", vec![config_map("x")]), phase("b-2", vec![config_map("y")])];
         assert_eq!(validate("r-1", 1, &phases), None);
     }
 
     // Case apply-45
     #[test]
-    fn phase_name_with_leading_digit() {
+    fn phase_name_with_leading_digit_is_invalid() {
         assert_eq!(
             validate("r-1", 1, &[phase("1abc", vec![])]).unwrap(),
             "revision \"r-1\" (1): phase \"1abc\": phase name invalid: a DNS-1035 label must consist of lower case \
@@ -133,7 +133,7 @@ mod tests {
 
     // Case apply-46
     #[test]
-    fn duplicate_object() {
+    fn duplicate_object_lists_its_phases() {
         let phases = [phase("b", vec![config_map("x")]), phase("a", vec![config_map("x")])];
         assert_eq!(
             validate("r-1", 1, &phases).unwrap(),
@@ -167,7 +167,7 @@ mod tests {
 
     // Case apply-47
     #[test]
-    fn fields_that_belong_to_the_cluster() {
+    fn cluster_set_fields_are_forbidden() {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
             "name": "x", "namespace": "ns1", "uid": "u", "generation": 1, "generateName": "g",
             "finalizers": ["f"], "ownerReferences": [{}], "resourceVersion": "1"}});

@@ -1,6 +1,6 @@
-//! Rows of `phases.yaml`, `probes.yaml` and `digests.yaml`, wherever below the vector directory they are.
+//! Rows of `phases.yaml`, `probes.yaml` and `digests.yaml`, anywhere below the vector directory.
 
-#![allow(clippy::unwrap_used, reason = "a malformed row ends the test")]
+#![allow(clippy::unwrap_used, reason = "a malformed row fails the test")]
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -23,11 +23,11 @@ use serde_json::{Value, json};
 
 const SYSTEM: &str = "olmv1-system";
 
-/// Runs one row; `Err` says how it differs.
+/// Runs one row. `Err` contains the difference.
 type Row = fn(&Value) -> Result<(), String>;
 
 #[test]
-fn vectors() {
+fn revision_vectors_match() {
     let mut failed = Vec::new();
     for path in files() {
         let name = path.file_name().unwrap().to_str().unwrap();
@@ -155,7 +155,7 @@ fn existing(extension: &str, old: &Value) -> ClusterObjectSet {
     let mut spec = spec(Vec::new());
     spec.revision = number;
     spec.lifecycle_state = LifecycleState::from(text(&old["state"]));
-    // The content differs from that of every draft.
+    // The content differs from every draft.
     spec.phases =
         vec![SpecPhase { name: "other".to_owned(), objects: Vec::new(), collision_protection: None }];
     ClusterObjectSet::new(&format!("{extension}-{number}"), spec)
@@ -223,7 +223,7 @@ fn status(status: ProbeStatus) -> &'static str {
     }
 }
 
-/// Repetitions may be said once, and a value printed in Go's notation for wrong types as JSON.
+/// Removes repeated messages, and converts values in Go's notation to JSON.
 fn collapsed(messages: Vec<String>) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     for message in messages {
@@ -313,7 +313,7 @@ fn packing_row(row: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// `{{pad:N}}` stands for N times the letter x.
+/// Replaces `{{pad:N}}` with N times the letter x.
 fn padded(json: &str) -> String {
     match json.split_once("{{pad:") {
         Some((before, rest)) => {
@@ -330,9 +330,9 @@ fn observed_row(row: &Value) -> Result<(), String> {
     equal("error", &changed_content(&phases("stored"), &phases("current")), &error)
 }
 
-/// Prints past the test runner's capture: the line is for whoever runs the tests.
+/// Prints to standard output, past the capture of the test runner.
 fn say(line: &str) {
     use std::io::Write;
-    // Nothing can be said where standard output is closed.
+    // Ignore a closed standard output.
     let _ = writeln!(std::io::stdout(), "{line}");
 }

@@ -1,13 +1,13 @@
-//! The places of bundles in the channels of their package.
+//! Ranks of bundles in the channels of their package.
 
 use std::collections::{BTreeMap, HashMap};
 
 use olm_resolve::{Offer, Origin, PackageIndex};
 
-/// The best place of each bundle, in the order of the package's offers: channel and distance from the head.
+/// Best rank of each bundle, in the order of the package's offers: channel and distance from the head.
 ///
-/// The default channel is better than others, which go by name. In a channel a bundle stands behind all that may follow it;
-/// among those that nothing left may follow, the higher version stands first.
+/// The default channel precedes the others, which are sorted by name. In a channel, a bundle follows all of its
+/// possible successors. Among bundles without a remaining successor, the higher version is first.
 pub(crate) fn ranks(package: &PackageIndex) -> Vec<Option<(&str, usize)>> {
     let offers: Vec<&Offer> = package.offers().collect();
     let mut members: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
@@ -30,7 +30,7 @@ pub(crate) fn ranks(package: &PackageIndex) -> Vec<Option<(&str, usize)>> {
                 let above = followers.get(&(channel, *index));
                 above.is_none_or(|above| !above.iter().any(|follower| waits[*follower]))
             };
-            // Where edges form a cycle, the highest version ends it.
+            // In a cycle of edges, the highest version is next.
             let at = left.iter().position(is_free).unwrap_or(0);
             let index = left.remove(at);
             waits[index] = false;
@@ -46,7 +46,7 @@ fn origin(offer: &Offer) -> Option<Origin<'_>> {
     Some(Origin { name: offer.name(), version: offer.version().ok()?.clone() })
 }
 
-/// For each channel and bundle the bundles that may follow it there.
+/// Possible successors of each bundle, by channel and bundle.
 fn followers<'a>(
     offers: &[&'a Offer],
     origins: &'a [Option<Origin<'a>>],

@@ -1,11 +1,11 @@
-//! Why there is no plan.
+//! Errors of the solver, and the explanation of a conflict.
 
 use std::fmt;
 
 use olm_resolve::ResolveError;
 use serde::Serialize;
 
-/// Why [`crate::solve`] gives no plan.
+/// Error of [`crate::solve`].
 #[derive(Debug, thiserror::Error)]
 pub enum SolveError {
     /// No plan exists.
@@ -16,27 +16,27 @@ pub enum SolveError {
         "resolution exceeded time budget; the largest package involved is {package} with {bundles} bundles"
     )]
     TimeBudget {
-        /// The package with the most bundles among those that were looked at.
+        /// Package with the most bundles among those visited.
         package: String,
-        /// How many bundles of it were looked at.
+        /// Number of its visited bundles.
         bundles: usize,
     },
-    /// A wish cannot be read, or the version of an installed bundle.
+    /// An unreadable wish, or an unreadable version of an installed bundle.
     #[error("package {package}: {fault}")]
     Wish {
-        /// The package's name.
+        /// Name of the package.
         package: String,
-        /// What is wrong.
+        /// Cause of the error.
         fault: Box<ResolveError>,
     },
-    /// Two wishes or two installed extensions for one package.
+    /// Two wishes or two installed extensions for the same package.
     #[error("package {package} is {state} more than once{}", names(extensions))]
     Twice {
-        /// The package's name.
+        /// Name of the package.
         package: String,
         /// `wanted` or `installed`.
         state: &'static str,
-        /// The extensions, sorted.
+        /// Names of the extensions, sorted.
         extensions: Vec<String>,
     },
 }
@@ -45,114 +45,114 @@ fn names(extensions: &[String]) -> String {
     if extensions.is_empty() { String::new() } else { format!(", by {}", extensions.join(" and ")) }
 }
 
-/// Why no plan exists: goals that cannot be reached together, as few as possible, with a tree of reasons.
+/// Minimal set of goals that cannot be reached together, with a tree of reasons.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Conflict {
-    /// The goals that cannot be reached together, in the order wanted before installed, then by package. Leaving out any one
-    /// of them would leave a plan.
+    /// Goals that cannot be reached together: wanted before installed, then by package. Without any one of them a
+    /// plan would exist.
     pub goals: Vec<Goal>,
-    /// The one of them that is explained: each candidate, and why it was dropped.
+    /// The goal that is explained, with each candidate and the reason for its rejection.
     pub unmet: Unmet,
 }
 
-/// Something that a plan must reach.
+/// Goal that a plan must reach.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum Goal {
-    /// A wanted package.
+    /// Installation of a wanted package.
     Wanted {
-        /// The package's name.
+        /// Name of the package.
         package: String,
-        /// The version constraint of the wish.
+        /// Version constraint of the wish.
         #[serde(skip_serializing_if = "Option::is_none")]
         version: Option<String>,
-        /// The channels of the wish.
+        /// Channels of the wish.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         channels: Vec<String>,
     },
-    /// An extension that must stay installed.
+    /// Retention of an installed extension.
     Installed {
-        /// The extension's name.
+        /// Name of the extension.
         extension: String,
-        /// The installed bundle.
+        /// Name of the installed bundle.
         bundle: String,
     },
-    /// What a bundle requires.
+    /// Requirement of a bundle.
     Requirement {
-        /// The bundle that requires it.
+        /// Name of the requiring bundle.
         bundle: String,
-        /// What it requires, in the words of docs/design/additions.md#requirement-texts.
+        /// Text of the requirement (docs/design/additions.md#requirement-texts).
         requires: String,
-        /// What the author of the bundle says about it.
+        /// Message from the author of the bundle.
         #[serde(skip_serializing_if = "Option::is_none")]
         message: Option<String>,
     },
 }
 
-/// A goal that cannot be reached, with every candidate for it.
+/// Goal that cannot be reached, with all of its candidates.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Unmet {
-    /// What cannot be reached.
+    /// The goal.
     pub goal: Goal,
-    /// The candidates, best first.
+    /// Candidates, best first.
     pub candidates: Vec<Dropped>,
 }
 
-/// A candidate that was dropped.
+/// Rejected candidate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Dropped {
-    /// The bundle's name.
+    /// Name of the bundle.
     pub bundle: String,
-    /// Its version, as shown in the status of an extension; empty if it cannot be read.
+    /// Version as in the status of an extension. Empty if it cannot be read.
     pub version: String,
-    /// The catalog that offers it; absent for an installed bundle.
+    /// Catalog of the bundle. Absent for an installed bundle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub catalog: Option<String>,
-    /// Why it was dropped.
+    /// Reason for the rejection.
     pub reason: Reason,
 }
 
-/// Why a candidate was dropped.
+/// Reason for the rejection of a candidate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum Reason {
     /// The wish of its package does not admit it: channel, version, or no upgrade edge.
     NotAdmitted {
-        /// Which rule.
+        /// Rule that excludes it.
         rule: String,
     },
     /// Another bundle of its package is needed.
     SamePackage {
-        /// That bundle.
+        /// Name of that bundle.
         bundle: String,
     },
-    /// Another bundle that is needed provides the same kind.
+    /// Another needed bundle provides the same kind.
     SameKind {
-        /// The kind: `group: g, version: v, kind: k`.
+        /// The kind as `group: g, version: v, kind: k`.
         provides: String,
-        /// The other bundle.
+        /// Name of the other bundle.
         bundle: String,
     },
-    /// With it, something else cannot be reached.
+    /// With this candidate, another goal cannot be reached.
     Leaves {
-        /// What.
+        /// That goal.
         unmet: Box<Unmet>,
     },
-    /// It is of the package that is asked for, but does not meet the requirement.
+    /// The bundle belongs to the required package, but does not meet the requirement.
     Unsuitable,
-    /// It declares a requirement that cannot be read.
+    /// The bundle declares an unreadable requirement.
     Invalid {
-        /// The fault.
+        /// Parse error of the requirement.
         fault: String,
     },
-    /// It leads to the same end; the tree is cut here because it would become too large.
+    /// The candidate fails too. The tree is cut here because it would become too large.
     Cut,
 }
 
-/// Without an end of line; one line for each goal and candidate, indented by its depth.
+/// Formats one line for each goal and candidate, indented by depth, without a trailing newline.
 impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.goals[..] {

@@ -1,15 +1,15 @@
-//! Bundles that no plan can hold, because something they require is to be had nowhere. Leaving them out spares the search most
-//! of its detours.
+//! Bundles that no plan can contain, because a requirement of theirs cannot be met by any bundle. Excluding them
+//! first avoids most of the backtracking.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
 use crate::universe::{Id, Universe};
 
-/// The hopeless ones among the bundles that the demands lead to; none if the deadline passes meanwhile.
+/// Hopeless bundles among those reachable from the demands. Empty if the deadline passes meanwhile.
 pub(crate) fn hopeless(universe: &Universe<'_>, deadline: Instant) -> BTreeSet<Id> {
     let Some(reached) = reached(universe, deadline) else { return BTreeSet::new() };
-    // For each need the bundles that have it, and how many candidates are left.
+    // For each need: the bundles that have it, and the number of its remaining candidates.
     let mut users: HashMap<usize, Vec<Id>> = HashMap::new();
     for id in &reached {
         for need in open_needs(universe, *id) {
@@ -45,7 +45,8 @@ pub(crate) fn hopeless(universe: &Universe<'_>, deadline: Instant) -> BTreeSet<I
     hopeless
 }
 
-/// What the demands lead to. Most of the work is to find out what meets each requirement, so the clock is watched.
+/// Bundles reachable from the demands. This evaluates most requirements and takes the most time, so it checks the
+/// deadline.
 fn reached(universe: &Universe<'_>, deadline: Instant) -> Option<BTreeSet<Id>> {
     let mut reached = BTreeSet::new();
     let mut open: Vec<Id> =
@@ -61,7 +62,7 @@ fn reached(universe: &Universe<'_>, deadline: Instant) -> Option<BTreeSet<Id>> {
     Some(reached)
 }
 
-/// What a bundle requires of other bundles.
+/// Requirements of a bundle that the cluster does not meet.
 fn open_needs(universe: &Universe<'_>, id: Id) -> impl Iterator<Item = usize> {
     let needs: BTreeSet<usize> = universe.bundles[id].needs.iter().copied().collect();
     needs.into_iter().filter(|need| universe.needs[*need].external.is_none())

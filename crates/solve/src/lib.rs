@@ -1,13 +1,14 @@
-//! Full dependency solving over catalogs and installed extensions, with an explanation
+//! Complete dependency solver over catalogs and installed extensions, with explanations
 //! (docs/design/additions.md#dependencies).
 //!
-//! [`solve`] answers a [`Question`] (what is wanted, what is installed, what the catalogs offer, what the cluster serves)
-//! with a [`Plan`]: which bundles to install or upgrade, in which order, so that every requirement of every
-//! bundle is met. Where there is none, a [`Conflict`] says why as a tree: each requirement, each candidate for it, and why
-//! that candidate was dropped.
+//! [`solve`] answers a [`Question`] (wanted packages, installed extensions, content of catalogs, APIs of the cluster)
+//! with a [`Plan`]: the bundles to install or upgrade, in order, so that every requirement of every bundle is met.
+//! Without a plan, it returns a [`Conflict`]: a tree of each requirement, each of its candidates, and the reason for
+//! the rejection of that candidate.
 //!
-//! The search is complete (`resolvo`, a SAT solver); among all plans the first in the order of preference is taken, whatever
-//! the order of the inputs. Nothing is read and nothing is changed; the only clock is the caller's deadline.
+//! The search is complete (`resolvo`, a SAT solver). Of all plans it returns the first in the order of preference,
+//! whatever the order of the inputs. The crate does no I/O and changes nothing. The clock is read only for the
+//! caller's deadline.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 

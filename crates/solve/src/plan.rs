@@ -1,4 +1,4 @@
-//! What to do.
+//! Plans: changes to install or upgrade bundles.
 
 use std::fmt;
 
@@ -9,121 +9,121 @@ use crate::conflict::SolveError;
 use crate::question::Question;
 use crate::search;
 
-/// What to install and upgrade, in order. No steps: everything is as it should be.
+/// Installations and upgrades in order. An empty list of steps means that nothing has to change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
-    /// The steps in the order in which they are to be done.
+    /// Steps in the order of execution.
     pub steps: Vec<Step>,
-    /// Wanted packages that are at their best bundle already, by name.
+    /// Wanted packages that are at their best bundle already, sorted by name.
     pub kept: Vec<String>,
-    /// Each requirement of the bundles of the plan's steps and of kept packages, and what meets it.
+    /// Requirements of the bundles in the steps and of kept packages, with the bundles that meet them.
     pub requirements: Vec<Met>,
 }
 
-/// Changes that must be done together, because each needs another one of them: usually a single one.
+/// Changes that must be made together because they depend on each other. Usually a single change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
-    /// The changes, providers of kinds first, then by package.
+    /// Changes, providers of kinds first, then by package.
     pub changes: Vec<Change>,
 }
 
-/// One package that is installed, or moved to another bundle.
+/// Installation of a package, or its change to another bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Change {
-    /// The package's name.
+    /// Name of the package.
     pub package: String,
-    /// What is installed now; absent for a new installation.
+    /// Installed bundle. Absent for a new installation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<Previous>,
-    /// The bundle to install.
+    /// Bundle to install.
     pub to: Chosen,
-    /// Why.
+    /// Reason for the change.
     pub because: Because,
 }
 
-/// The bundle that is installed before a change.
+/// Bundle that is installed before a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Previous {
     /// Name of the ClusterExtension.
     pub extension: String,
-    /// The bundle's name.
+    /// Name of the bundle.
     pub bundle: String,
-    /// The bundle's version.
+    /// Version of the bundle.
     pub version: String,
 }
 
-/// A bundle of a catalog.
+/// Bundle of a catalog.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Chosen {
-    /// The bundle's name.
+    /// Name of the bundle.
     pub bundle: String,
-    /// Its version, as shown in the status of an extension.
+    /// Version as in the status of an extension.
     pub version: String,
-    /// The reference of its image.
+    /// Image reference.
     pub image: String,
-    /// The catalog that offers it.
+    /// Catalog of the bundle.
     pub catalog: String,
-    /// The preferred channel that has it; absent if none has.
+    /// Preferred channel with the bundle. Absent if no channel contains it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
-    /// True if its catalog deprecates it.
+    /// `true` if the catalog deprecates the bundle.
     pub deprecated: bool,
 }
 
-/// Why a change is part of a plan.
+/// Reason for a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum Because {
-    /// It was asked for.
+    /// The user wants the package.
     Wanted,
     /// A bundle of the plan requires it.
     Required {
-        /// That bundle.
+        /// Name of that bundle.
         by: String,
-        /// What it requires.
+        /// Text of the requirement.
         requires: String,
     },
-    /// What is installed would break: its requirement would no longer be met, or another bundle provides the same kind.
+    /// An installed bundle would break: its requirement would be unmet, or another bundle provides the same kind.
     WouldBreak {
-        /// What breaks.
+        /// Text of the broken requirement or of the shared kind.
         what: String,
     },
 }
 
-/// A requirement and what meets it.
+/// Requirement with its provider.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Met {
-    /// The bundle that requires it.
+    /// Name of the requiring bundle.
     pub bundle: String,
-    /// What it requires, in the words of docs/design/additions.md#requirement-texts.
+    /// Text of the requirement (docs/design/additions.md#requirement-texts).
     pub requires: String,
-    /// The bundle that meets it, or the kind that the cluster serves.
+    /// Bundle that meets it, or the kind that the cluster serves.
     pub by: String,
-    /// True if nothing that OLM installed meets it but the cluster itself.
+    /// `true` if only the cluster meets it, not a bundle that OLM installed.
     pub external: bool,
 }
 
 /// Finds the plan that is first in the order of preference.
 ///
-/// Wanted packages, in the order of their names, get the best bundle that can be had; then installed extensions stay
-/// where they are if they can; then requirements, in the order of the bundles and their properties, are met by the best
+/// Wanted packages, in the order of their names, get the best possible bundle. Then installed extensions keep their
+/// bundles where possible. Then each requirement, in the order of the bundles and their properties, gets the best
 /// bundle (docs/design/additions.md#order-of-preference): one that is installed, else one that is not deprecated, of
 /// the same catalog, of a catalog of higher priority, of the default channel, nearer to the head of its channel.
-/// Nothing is installed that nothing needs.
+/// Unneeded bundles are not installed.
 ///
 /// # Errors
-/// See [`SolveError`]; [`SolveError::Conflict`] says why no plan exists.
+/// See [`SolveError`]. [`SolveError::Conflict`] explains why no plan exists.
 pub fn solve(question: &Question<'_>) -> Result<Plan, SolveError> {
     search::solve(question)
 }
 
-/// Without an end of line; one line for each change, and where a step has several a line before them.
+/// Formats one line for each change, with a heading for a step of several changes, without a trailing newline.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines: Vec<String> = Vec::new();

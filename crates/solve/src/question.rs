@@ -1,4 +1,4 @@
-//! What is asked.
+//! Input of the solver.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,69 +6,69 @@ use std::time::Instant;
 
 use olm_resolve::{Gvk, PackageIndex, Provider, Requirement, UpgradePolicy, UpgradeScope};
 
-/// Everything a plan depends on. The order of the lists does not matter.
+/// Complete input of the solver. The order of the lists does not matter.
 #[derive(Debug, Clone)]
 pub struct Question<'a> {
-    /// What must be installed afterwards, each at the best possible bundle. A wish for a package that is installed asks for
-    /// its best upgrade and takes the place of the extension's own wish.
+    /// Packages that must be installed, each at the best possible bundle. A wish for an installed package requests
+    /// its best upgrade and replaces the extension's own wish.
     pub wanted: Vec<Wish>,
-    /// What is installed. It stays installed, and moves only where the plan needs that.
+    /// Installed extensions. They stay installed, and change only where the plan requires it.
     pub installed: Vec<InstalledExtension>,
-    /// The catalogs to choose from, with everything they offer.
+    /// Available catalogs with all their content.
     pub catalogs: &'a [SourceCatalog],
-    /// The kinds that the cluster serves, those of installed extensions included.
+    /// Kinds that the cluster serves, including those of installed extensions.
     pub served: BTreeSet<Gvk>,
-    /// When to give up.
+    /// Time at which the search ends with an error.
     pub deadline: Instant,
 }
 
-/// Which bundles of a package are acceptable: `spec.source.catalog` of an extension.
+/// Acceptable bundles of a package, as in `spec.source.catalog` of an extension.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wish {
-    /// The package's name.
+    /// Name of the package.
     pub package: String,
-    /// Channels to choose from; empty means all.
+    /// Allowed channels. Empty means all.
     pub channels: Vec<String>,
-    /// The version constraint; absent or empty admits every version.
+    /// Version constraint. Absent or empty admits every version.
     pub version: Option<String>,
-    /// Which upgrades are allowed.
+    /// Policy for allowed upgrades.
     pub policy: UpgradePolicy,
-    /// Names of the catalogs that the selector admits; `None` means all.
+    /// Names of the catalogs that the selector admits. `None` means all.
     pub catalogs: Option<BTreeSet<String>>,
-    /// Property types whose requirements do not count for bundles of this package.
+    /// Property types whose requirements are ignored for bundles of this package.
     pub ignored_requirements: Vec<String>,
-    /// How far an upgrade of the package may go, if it is installed (docs/design/additions.md#upgrade-scope).
+    /// Largest version step of an upgrade, if the package is installed (docs/design/additions.md#upgrade-scope).
     pub upgrade_scope: Option<UpgradeScope>,
-    /// Leave out bundles that an entry of their channel skips (docs/design/additions.md#skipped-versions).
+    /// `true` to exclude bundles that an entry of their channel skips (docs/design/additions.md#skipped-versions).
     pub exclude_skipped: bool,
 }
 
-/// An extension that is installed.
+/// Installed extension.
 #[derive(Debug, Clone)]
 pub struct InstalledExtension {
     /// Name of the ClusterExtension.
     pub extension: String,
-    /// What its specification asks for; where it may be moved to.
+    /// Wish from its specification, which limits the bundles that it can change to.
     pub wish: Wish,
-    /// The installed bundle's name.
+    /// Name of the installed bundle.
     pub bundle: String,
-    /// The installed bundle's version.
+    /// Version of the installed bundle.
     pub version: String,
-    /// The installed bundle's release, where one was recorded apart from the version.
+    /// Release of the installed bundle, if recorded apart from the version.
     pub release: Option<String>,
-    /// What the installed bundle provides.
+    /// Kinds and properties that the installed bundle provides.
     pub provider: Provider,
-    /// What it requires; leave out what its extension is told to ignore.
+    /// Requirements of the installed bundle, without those that the extension ignores.
     pub requirements: Vec<Requirement>,
 }
 
-/// One catalog with all of its packages, which must have been indexed with their properties.
+/// Catalog with all of its packages, which must have been indexed with their properties.
 #[derive(Debug, Clone)]
 pub struct SourceCatalog {
     /// Name of the ClusterCatalog.
     pub name: String,
-    /// `spec.priority`; higher is preferred.
+    /// `spec.priority`. Higher is preferred.
     pub priority: i32,
-    /// The packages by name.
+    /// Packages by name.
     pub packages: BTreeMap<String, Arc<PackageIndex>>,
 }

@@ -1,7 +1,8 @@
-//! The question whether a set of demands can be met at all, as `resolvo` is asked it.
+//! Satisfiability of a set of demands, decided by `resolvo`.
 //!
-//! Packages are resolvo's names, of which at most one bundle is chosen. A kind that several packages provide is a name too,
-//! with one solvable for each of them, which their bundles require: so at most one of them provides it.
+//! Packages are resolvo's names: at most one bundle of each is chosen. A kind that several packages provide is a name
+//! too, with one solvable for each of these packages, which their bundles require. So at most one package provides
+//! it.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -18,24 +19,24 @@ use resolvo::{
 use crate::conflict::SolveError;
 use crate::universe::{Id, Universe};
 
-/// What must hold at once.
+/// Conditions that must hold together.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Demanded<'a> {
-    /// Bundles that are chosen.
+    /// Bundles that are already chosen.
     pub(crate) fixed: &'a [Id],
-    /// Whether the requirements of the chosen bundles count.
+    /// `true` if the requirements of the chosen bundles must be met.
     pub(crate) fixed_require: bool,
-    /// From each of these lists one bundle must be chosen.
+    /// Lists from each of which one bundle must be chosen.
     pub(crate) one_of: Vec<&'a [Id]>,
 }
 
-/// Asks resolvo.
+/// Interface to resolvo.
 pub(crate) struct Satisfier<'u, 'q> {
     universe: &'u Universe<'q>,
     deadline: Instant,
-    /// Bundles that are left out unless they are fixed.
+    /// Bundles that are excluded unless they are fixed.
     hopeless: BTreeSet<Id>,
-    /// The largest package that was looked at: how many bundles it has, and its name.
+    /// Largest visited package: number of bundles and name.
     largest: RefCell<(usize, String)>,
 }
 
@@ -44,7 +45,7 @@ impl<'u, 'q> Satisfier<'u, 'q> {
         Self { universe, deadline, hopeless, largest: RefCell::default() }
     }
 
-    /// Some set of bundles that meets all demands with everything they require, or `None` if there is none.
+    /// Finds a set of bundles that meets all demands and their requirements, or `None` if there is none.
     ///
     /// # Errors
     /// The deadline has passed.
@@ -71,7 +72,7 @@ impl<'u, 'q> Satisfier<'u, 'q> {
         }
     }
 
-    /// The error that names the largest package that was looked at, or of all if none was.
+    /// Error with the largest visited package, or the largest of all if none was visited.
     fn out_of_time(&self) -> SolveError {
         let (mut bundles, mut package) = self.largest.borrow().clone();
         if bundles == 0 {
@@ -92,16 +93,16 @@ impl<'u, 'q> Satisfier<'u, 'q> {
     }
 }
 
-/// The demands in resolvo's terms. Names are packages, then contested kinds; solvables are bundles, then pairs of a contested
-/// kind and a package.
+/// Demands as resolvo clauses. Names are packages, then contested kinds. Solvables are bundles, then pairs of a
+/// contested kind and a package.
 struct Clauses<'a, 'u, 'q> {
     satisfier: &'a Satisfier<'u, 'q>,
-    /// Bundles whose requirements do not count.
+    /// Bundles whose requirements are ignored.
     relaxed: BTreeSet<Id>,
     fixed: BTreeSet<Id>,
     packages: Vec<&'u str>,
     names: HashMap<&'u str, usize>,
-    /// Kind and package of the solvables behind the bundles.
+    /// Kind and package of each solvable after the bundles.
     provisions: RefCell<Vec<(usize, usize)>>,
     provision_ids: RefCell<BTreeMap<(usize, usize), SolvableId>>,
     sets: RefCell<Vec<(NameId, Vec<SolvableId>)>>,
@@ -135,7 +136,7 @@ impl<'a, 'u, 'q> Clauses<'a, 'u, 'q> {
         self.satisfier.universe
     }
 
-    /// Whether a bundle may be chosen at all.
+    /// `true` if a bundle can be chosen.
     fn is_open(&self, id: Id) -> bool {
         self.fixed.contains(&id)
             || (self.universe().bundles[id].excluded.is_none() && !self.satisfier.hopeless.contains(&id))
@@ -179,7 +180,7 @@ impl<'a, 'u, 'q> Clauses<'a, 'u, 'q> {
         VersionSetId::from_index(sets.len() - 1)
     }
 
-    /// One bundle of a list, which must not be empty.
+    /// Requirement of one bundle of a non-empty list.
     fn one_of(&self, list: &[Id]) -> ConditionalRequirement {
         let mut by_name: Vec<(NameId, Vec<SolvableId>)> = Vec::new();
         for id in list {
@@ -201,7 +202,7 @@ impl<'a, 'u, 'q> Clauses<'a, 'u, 'q> {
         requirement.into()
     }
 
-    /// What a bundle requires of others; `None` if something cannot be met by any.
+    /// Requirements of a bundle. `None` if one of them cannot be met by any bundle.
     fn requirements(&self, bundle: Id) -> Option<Vec<ConditionalRequirement>> {
         let universe = self.universe();
         let mut requirements = Vec::new();
@@ -281,7 +282,7 @@ impl Interner for Clauses<'_, '_, '_> {
     }
 
     fn resolve_condition(&self, condition: ConditionId) -> Condition {
-        // No requirement here has a condition, so this is never asked.
+        // No requirement here has a condition, so resolvo never calls this.
         Condition::Requirement(VersionSetId(condition.as_u32()))
     }
 }
@@ -322,7 +323,7 @@ impl DependencyProvider for Clauses<'_, '_, '_> {
     }
 
     async fn sort_candidates(&self, _: &SolverCache<Self>, solvables: &mut [SolvableId]) {
-        // The order in which they were added: installed, then as their catalogs prefer them. The search refines it.
+        // Order of insertion: installed, then by preference of the catalogs. The search refines it.
         solvables.sort_by_key(|solvable| index(*solvable));
     }
 
@@ -340,7 +341,7 @@ impl DependencyProvider for Clauses<'_, '_, '_> {
     }
 
     fn should_cancel_with_value(&self) -> Option<Box<dyn Any>> {
-        // The clock is read now and then: this is asked very often.
+        // Reads the clock only every 64 calls: resolvo calls this very often.
         let ticks = self.ticks.get().wrapping_add(1);
         self.ticks.set(ticks);
         let late = ticks.is_multiple_of(64) && Instant::now() >= self.satisfier.deadline;

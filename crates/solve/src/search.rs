@@ -1,8 +1,8 @@
-//! The first plan in the order of preference.
+//! Search for the first plan in the order of preference.
 //!
-//! A plan is fixed bundle by bundle: the packages that must be there in their order, then what the fixed bundles require, in
-//! the order of their properties. Each time the best candidate is taken with which everything can still be met. So
-//! the result depends on the preferences alone, not on how the solver searches.
+//! The search fixes one bundle after the other: first the demanded packages in their order, then the requirements of
+//! the fixed bundles in the order of their properties. Each step takes the best candidate with which everything can
+//! still be met. So the result depends only on the preferences, not on the solver's internal order.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -22,7 +22,7 @@ pub(crate) fn solve(question: &Question<'_>) -> Result<Plan, SolveError> {
     match Search::start(&universe, &satisfier, &hopeless)? {
         Some(search) => Ok(plan(&universe, &search.run()?)),
         None => {
-            // An explanation looks at bundles apart from what they require, so none is hopeless there.
+            // An explanation examines bundles without their requirements, so none is hopeless there.
             let satisfier = Satisfier::new(&universe, question.deadline, BTreeSet::new());
             Err(SolveError::Conflict(Box::new(explain(&universe, &satisfier)?)))
         }
@@ -33,14 +33,14 @@ struct Search<'a, 'u, 'q> {
     universe: &'u Universe<'q>,
     satisfier: &'a Satisfier<'u, 'q>,
     hopeless: &'a BTreeSet<Id>,
-    /// What is decided, in the order in which it was.
+    /// Chosen bundles in the order of choice.
     fixed: Vec<Id>,
-    /// Some solution that holds everything fixed.
+    /// A solution that contains all fixed bundles.
     known: BTreeSet<Id>,
 }
 
 impl<'a, 'u, 'q> Search<'a, 'u, 'q> {
-    /// `None` if there is no solution.
+    /// Returns `None` if there is no solution.
     fn start(
         universe: &'u Universe<'q>,
         satisfier: &'a Satisfier<'u, 'q>,
@@ -85,11 +85,11 @@ impl<'a, 'u, 'q> Search<'a, 'u, 'q> {
             self.fixed.push(*candidate);
             return Ok(Some(*candidate));
         }
-        // Some candidate is part of the known solution.
+        // Unreachable: some candidate is part of the known solution.
         Ok(None)
     }
 
-    /// Whether a fixed bundle alone rules a candidate out.
+    /// `true` if a fixed bundle alone excludes a candidate.
     fn contradicts(&self, candidate: Id) -> bool {
         let package = self.universe.bundles[candidate].package;
         let rules_out = |id: &Id| {
@@ -99,13 +99,13 @@ impl<'a, 'u, 'q> Search<'a, 'u, 'q> {
     }
 }
 
-/// Everything that must be there, besides bundles that are fixed already.
+/// Demands on a solution, in addition to the fixed bundles.
 fn demanded<'a>(universe: &'a Universe<'_>, fixed: &'a [Id]) -> Demanded<'a> {
     let one_of = universe.demands.iter().map(|demand| demand.candidates.as_slice()).collect();
     Demanded { fixed, fixed_require: true, one_of }
 }
 
-/// Whether a need is met by the cluster or one of these bundles.
+/// `true` if the cluster or one of these bundles meets a need.
 pub(crate) fn is_met<'i>(
     universe: &Universe<'_>,
     need: usize,
@@ -115,13 +115,14 @@ pub(crate) fn is_met<'i>(
     universe.needs[need].external.is_some() || bundles.into_iter().any(|id| meeting.contains(id))
 }
 
-/// Leaves out what nothing needs any more because a later choice meets its purpose too. The first `demands` bundles stay.
+/// Removes bundles that became unneeded because a later choice meets the same requirement. The first `demands`
+/// bundles are kept.
 fn without_needless(universe: &Universe<'_>, mut chosen: Vec<Id>, demands: usize) -> Vec<Id> {
     let is_sound =
         |id: &Id, set: &[Id]| universe.bundles[*id].needs.iter().all(|need| is_met(universe, *need, set));
     for candidate in chosen[demands..].iter().rev().copied().collect::<Vec<_>>() {
         let mut rest: Vec<Id> = chosen.iter().copied().filter(|id| *id != candidate).collect();
-        // What needed only the candidate goes with it.
+        // Bundles that depend only on the candidate are removed with it.
         while let Some(position) = rest.iter().position(|id| !is_sound(id, &rest)) {
             if position < demands {
                 rest.clear();

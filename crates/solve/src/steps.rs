@@ -1,4 +1,4 @@
-//! From chosen bundles to a plan: what changes, why, and in which order.
+//! Conversion of chosen bundles to a plan: changes, reasons, order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use crate::plan::{Because, Change, Chosen, Met, Plan, Previous, Step};
 use crate::search::is_met;
 use crate::universe::{Bundle, Id, Source, Universe};
 
-/// The plan that leads to `chosen`, which is in the order of choice.
+/// Plan for `chosen`, which is in the order of choice.
 pub(crate) fn plan(universe: &Universe<'_>, chosen: &[Id]) -> Plan {
     let transition = Transition::new(universe, chosen);
     let kept = universe
@@ -18,15 +18,15 @@ pub(crate) fn plan(universe: &Universe<'_>, chosen: &[Id]) -> Plan {
     Plan { steps: transition.steps(), kept, requirements: transition.requirements() }
 }
 
-/// The way from what is installed to what was chosen.
+/// Transition from the installed to the chosen bundles.
 struct Transition<'a, 'q> {
     universe: &'a Universe<'q>,
     chosen: &'a [Id],
-    /// The bundles that come, by package.
+    /// New bundles by package.
     changed: BTreeMap<&'q str, Id>,
-    /// The installed bundles, those that go included, by package.
+    /// Installed bundles by package, including those to be replaced.
     installed: BTreeMap<&'q str, Id>,
-    /// The installed bundles that stay.
+    /// Installed bundles that are kept.
     staying: Vec<Id>,
 }
 
@@ -45,7 +45,7 @@ impl<'a, 'q> Transition<'a, 'q> {
         }
     }
 
-    /// Groups of changes that need each other, each after those that it needs.
+    /// Groups of changes that depend on each other, each after its dependencies.
     fn steps(&self) -> Vec<Step> {
         let before: BTreeMap<&str, BTreeSet<&str>> =
             self.changed.iter().map(|(package, id)| (*package, self.before(*id))).collect();
@@ -66,7 +66,7 @@ impl<'a, 'q> Transition<'a, 'q> {
                     |package: &&str| reach[group[0]].contains(package) && !group.contains(package);
                 !groups.iter().flatten().any(waits_for)
             };
-            // Groups do not wait for each other in a circle, or they would be one.
+            // Groups do not wait for each other in a cycle, or they would be one group.
             let ready = groups.iter().position(is_ready).unwrap_or(0);
             let mut packages = groups.remove(ready);
             packages.sort_by_key(|package| {
@@ -79,7 +79,7 @@ impl<'a, 'q> Transition<'a, 'q> {
         steps
     }
 
-    /// The packages whose changes must not come after that of `bundle`.
+    /// Packages whose changes must not follow that of `bundle`.
     fn before(&self, bundle: Id) -> BTreeSet<&'q str> {
         let universe = self.universe;
         let mut before = BTreeSet::new();
@@ -102,14 +102,14 @@ impl<'a, 'q> Transition<'a, 'q> {
         before
     }
 
-    /// Whether a package meets a need before and after its change.
+    /// `true` if a package meets a need both before and after its change.
     fn always(&self, need: usize, package: &str) -> bool {
         let meeting = self.universe.met_by(need);
         let meets = |side: &BTreeMap<&str, Id>| side.get(package).is_some_and(|id| meeting.contains(id));
         meets(&self.installed) && meets(&self.changed)
     }
 
-    /// Whether an installed bundle loses what it requires when `bundle` takes the place of its package's old one.
+    /// `true` if an installed bundle loses a requirement when `bundle` replaces its package's old bundle.
     fn would_break(&self, old: Id, bundle: Id) -> bool {
         let universe = self.universe;
         let Some(replaced) = self.installed.get(universe.bundles[bundle].package) else { return false };
@@ -137,7 +137,7 @@ impl<'a, 'q> Transition<'a, 'q> {
             let by_old = old.is_some_and(|old| universe.met_by(*need).contains(old));
             universe.met_by(*need).contains(&id) && !by_old && universe.needs[*need].external.is_none()
         };
-        // What only this bundle meets says more than what another one would meet too.
+        // Prefer a requirement that only this bundle meets: it explains more.
         for alone in [true, false] {
             for other in others() {
                 let needs = universe.bundles[*other].needs.iter();
@@ -154,7 +154,7 @@ impl<'a, 'q> Transition<'a, 'q> {
         Because::WouldBreak { what: old.map_or_else(String::new, |old| self.trouble(*old)) }
     }
 
-    /// Why an installed bundle cannot stay.
+    /// Reason why an installed bundle cannot be kept.
     fn trouble(&self, old: Id) -> String {
         let universe = self.universe;
         let bundle = &universe.bundles[old];
@@ -193,7 +193,7 @@ impl<'a, 'q> Transition<'a, 'q> {
     }
 }
 
-/// What can be reached from a package.
+/// Packages reachable from a package.
 fn reachable<'q>(from: &'q str, edges: &BTreeMap<&'q str, BTreeSet<&'q str>>) -> BTreeSet<&'q str> {
     let mut found = BTreeSet::new();
     let mut open = vec![from];
@@ -223,7 +223,7 @@ fn chosen(bundle: &Bundle<'_>) -> Chosen {
         Source::Offered { catalog, offer, channel, .. } => {
             (offer.image(), catalog.name.as_str(), *channel, offer.deprecated())
         }
-        // Only what a catalog offers changes anything.
+        // Changes contain only bundles from catalogs.
         Source::Installed(_) => ("", "", None, false),
     };
     Chosen {

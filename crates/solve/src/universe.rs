@@ -1,4 +1,4 @@
-//! Every bundle that a plan may hold, what it provides and requires, and in which order bundles are preferred.
+//! All bundles that a plan can contain, with the APIs they provide, their requirements and the order of preference.
 
 use std::cell::OnceCell;
 use std::cmp::Reverse;
@@ -17,70 +17,70 @@ use crate::question::{InstalledExtension, Question, SourceCatalog, Wish};
 /// Index of a bundle.
 pub(crate) type Id = usize;
 
-/// One bundle: installed, or offered by a catalog.
+/// Bundle that is installed or offered by a catalog.
 pub(crate) struct Bundle<'q> {
     pub(crate) package: &'q str,
     pub(crate) name: &'q str,
-    /// As shown in the status of an extension; empty if it cannot be read.
+    /// Version as in the status of an extension. Empty if it cannot be read.
     pub(crate) version: String,
     pub(crate) provider: Provider,
-    /// Indexes of what it requires.
+    /// Indexes of its requirements.
     pub(crate) needs: Vec<usize>,
     pub(crate) source: Source<'q>,
-    /// Why it cannot be chosen although it is there.
+    /// Reason why it cannot be chosen although it exists.
     pub(crate) excluded: Option<String>,
 }
 
-/// Where a bundle comes from.
+/// Origin of a bundle.
 pub(crate) enum Source<'q> {
     Installed(&'q InstalledExtension),
     Offered { catalog: &'q SourceCatalog, offer: &'q Offer, channel: Option<&'q str>, rank: Rank },
 }
 
-/// The order inside of a catalog (docs/design/additions.md#order-of-preference): default channel first, package,
-/// channel, nearer to the head.
+/// Order within a catalog (docs/design/additions.md#order-of-preference): default channel first, package, channel,
+/// distance from the head.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
     not_default: bool,
     package: String,
-    /// Bundles of no channel come last.
+    /// Bundles without a channel are last.
     no_channel: bool,
     channel: String,
     position: usize,
 }
 
-/// Something that bundles require.
+/// Requirement of bundles.
 pub(crate) struct Need {
     pub(crate) requirement: Requirement,
-    /// The served kind that meets it without any bundle.
+    /// Served kind that meets it without any bundle.
     pub(crate) external: Option<String>,
     met_by: OnceCell<Vec<Id>>,
     eligible: OnceCell<Vec<Id>>,
 }
 
-/// A package that must be there afterwards.
+/// Package that must be installed after the plan.
 pub(crate) struct Demand<'q> {
     pub(crate) wish: &'q Wish,
     pub(crate) wanted: bool,
     pub(crate) installed: Option<&'q InstalledExtension>,
-    /// The bundles that the wish admits, best first.
+    /// Bundles that the wish admits, best first.
     pub(crate) candidates: Vec<Id>,
 }
 
-/// Everything there is to choose from, in an order that does not depend on the order of the inputs.
+/// All candidates and requirements, in an order that is independent of the order of the inputs.
 pub(crate) struct Universe<'q> {
     pub(crate) bundles: Vec<Bundle<'q>>,
     pub(crate) needs: Vec<Need>,
     pub(crate) packages: BTreeMap<&'q str, Vec<Id>>,
-    /// The kinds that bundles of more than one package provide, each with a number.
+    /// Kinds that bundles of more than one package provide, each with a number.
     pub(crate) contested: BTreeMap<Gvk, usize>,
-    /// Wanted packages first, then installed ones, each by name.
+    /// Wanted packages first, then installed ones, each sorted by name.
     pub(crate) demands: Vec<Demand<'q>>,
 }
 
 impl<'q> Universe<'q> {
     /// # Errors
-    /// A wish that cannot be read, or two for one package.
+    /// A wish is unreadable, or a package has two wishes.
     pub(crate) fn new(question: &'q Question<'q>) -> Result<Self, SolveError> {
         let mut builder = Builder::new(question);
         for (wish, installed, wanted) in demands(question)? {
@@ -90,7 +90,7 @@ impl<'q> Universe<'q> {
         Ok(builder.finish())
     }
 
-    /// The bundles that meet a need, whether they may be chosen or not.
+    /// Bundles that meet a need, including those that cannot be chosen.
     pub(crate) fn met_by(&self, need: usize) -> &[Id] {
         let Some(need) = self.needs.get(need) else { return &[] };
         need.met_by.get_or_init(|| {
@@ -99,7 +99,7 @@ impl<'q> Universe<'q> {
         })
     }
 
-    /// The bundles that may be chosen to meet a need, in no order of preference.
+    /// Bundles that can be chosen to meet a need, in no order of preference.
     pub(crate) fn eligible(&self, need: usize) -> &[Id] {
         let Some(cell) = self.needs.get(need).map(|need| &need.eligible) else { return &[] };
         cell.get_or_init(|| {
@@ -107,9 +107,9 @@ impl<'q> Universe<'q> {
         })
     }
 
-    /// The bundles that may be chosen to meet a need of `requirer`, best first
-    /// (docs/design/additions.md#order-of-preference): installed, not deprecated, same
-    /// catalog, higher priority, catalog name, then by [`Rank`].
+    /// Bundles that can be chosen to meet a need of `requirer`, best first
+    /// (docs/design/additions.md#order-of-preference): installed, not deprecated, same catalog, higher priority,
+    /// catalog name, then by [`Rank`].
     pub(crate) fn candidates(&self, need: usize, requirer: Id) -> Vec<Id> {
         let mut found = self.eligible(need).to_vec();
         let home = self.bundles.get(requirer).and_then(Bundle::catalog).map(|catalog| &catalog.name);
@@ -127,7 +127,7 @@ impl<'q> Universe<'q> {
         found
     }
 
-    /// The kind that both bundles provide, if they are of different packages.
+    /// Kind that both bundles provide, if they belong to different packages.
     pub(crate) fn clash(&self, a: Id, b: Id) -> Option<&Gvk> {
         let (a, b) = (&self.bundles[a], &self.bundles[b]);
         a.provider.gvks().find(|gvk| a.package != b.package && b.provider.gvks().any(|other| other == *gvk))
@@ -147,7 +147,7 @@ impl<'q> Bundle<'q> {
     }
 }
 
-/// Wishes with what is installed for them: wanted first, then installed, each by package.
+/// Wishes with their installed extensions: wanted first, then installed, each by package.
 type Demands<'q> = Vec<(&'q Wish, Option<&'q InstalledExtension>, bool)>;
 
 fn demands<'q>(question: &'q Question<'q>) -> Result<Demands<'q>, SolveError> {
@@ -190,7 +190,7 @@ impl<'q> Builder<'q> {
         let mut catalogs: Vec<_> = question.catalogs.iter().collect();
         catalogs.sort_by_key(|catalog| (Reverse(catalog.priority), &catalog.name));
         let mut served = question.served.clone();
-        // Kinds of extensions come and go with their bundles.
+        // Kinds of extensions are added and removed with their bundles.
         for gvk in question.installed.iter().flat_map(|extension| extension.provider.gvks()) {
             served.remove(gvk);
         }
@@ -229,7 +229,7 @@ impl<'q> Builder<'q> {
         self.universe.needs.len() - 1
     }
 
-    /// Adds the bundles of a package that must be there, with the resolver's verdict on each.
+    /// Adds the bundles of a demanded package, with the resolver's verdict on each.
     fn demand(
         &mut self,
         wish: &'q Wish,
@@ -299,8 +299,8 @@ impl<'q> Builder<'q> {
         Ok(())
     }
 
-    /// An extension that nobody wants moved stays if it can; a wanted one that no catalog offers any more stays if nothing
-    /// else can be had and its wish admits that.
+    /// Inserts the installed bundle. An extension that is not wanted keeps its bundle if possible. A wanted extension
+    /// that no catalog offers any more keeps its bundle if no other is possible and its wish admits the bundle.
     fn place_installed(&self, stay: Option<Id>, wish: &Wish, wanted: bool, candidates: &mut Vec<Id>) {
         let Some(stay) = stay else { return };
         if !wanted {
@@ -374,7 +374,8 @@ impl<'q> Builder<'q> {
         })
     }
 
-    /// The channel to name for a bundle: of those that count for the wish, one that leads to it, the preferred one first.
+    /// Channel to name for a bundle: among the channels of the wish, one with an upgrade edge to it, the preferred
+    /// one first.
     fn channel(
         &self,
         wish: &Wish,
@@ -399,7 +400,7 @@ impl<'q> Builder<'q> {
         by_edge.copied().or(preferred).or_else(|| channels.first().copied())
     }
 
-    /// Adds the packages that nobody asked for.
+    /// Adds the packages without a wish.
     fn rest(&mut self) {
         let asked: Vec<&str> =
             self.universe.demands.iter().map(|demand| demand.wish.package.as_str()).collect();
@@ -443,13 +444,13 @@ fn answer(catalog: &SourceCatalog, package: &str) -> Catalog {
     }
 }
 
-/// True if an offer is what is installed.
+/// `true` if an offer equals the installed bundle.
 fn is_same(installed: &InstalledExtension, offer: &Offer) -> bool {
     let version = olm_version::VersionRelease::parse(&installed.version, installed.release.as_deref());
     offer.name() == installed.bundle && offer.version().ok() == version.as_ref().ok()
 }
 
-/// Whether the request itself admits a bundle; the contest between candidates is decided here.
+/// `true` if the request itself admits a bundle. The solver decides between candidates.
 fn is_admitted(fate: Fate) -> bool {
     match fate {
         Fate::Chosen

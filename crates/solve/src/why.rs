@@ -1,4 +1,5 @@
-//! Why there is no plan: few goals that cannot be reached together, and a tree that tells of each candidate why it was dropped.
+//! Explanation of a conflict: a minimal set of goals that cannot be reached together, and a tree with the reason for
+//! the rejection of each candidate.
 
 use std::cell::Cell;
 
@@ -7,10 +8,10 @@ use crate::satisfy::{Demanded, Satisfier};
 use crate::search::is_met;
 use crate::universe::{Demand, Id, Universe};
 
-/// Most goals of a tree that are explained; what lies behind is cut.
+/// Maximum number of explained goals of a tree. The rest is cut.
 const MOST_EXPLAINED: usize = 100;
 
-/// Most candidates of one goal that are named although they were never eligible.
+/// Maximum number of candidates of one goal that are listed although they were never eligible.
 const MOST_INELIGIBLE: usize = 20;
 
 /// Explains why the demands cannot all be met.
@@ -28,20 +29,20 @@ pub(crate) fn explain(
     Ok(Conflict { goals: labels, unmet: why.unmet(&[], goals)? })
 }
 
-/// A goal with the bundles that reach it.
+/// Goal with the bundles that reach it.
 #[derive(Debug, Clone)]
 struct Aim {
     label: Goal,
-    /// Best first.
+    /// Candidates, best first.
     candidates: Vec<Id>,
-    /// What looks like a candidate and is none.
+    /// Bundles that resemble candidates but are not eligible.
     ineligible: Vec<(Id, Reason)>,
 }
 
 struct Why<'a, 'u, 'q> {
     universe: &'u Universe<'q>,
     satisfier: &'a Satisfier<'u, 'q>,
-    /// How many further goals are explained.
+    /// Number of goals that can still be explained.
     left: Cell<usize>,
 }
 
@@ -79,20 +80,21 @@ impl Why<'_, '_, '_> {
         Aim { label, candidates: self.universe.candidates(need, bundle), ineligible }
     }
 
-    /// Those of some bundles that may not be chosen at all.
+    /// Bundles of a list that cannot be chosen at all.
     fn ineligible(&self, bundles: &[Id]) -> Vec<(Id, Reason)> {
         let rule =
             |id: &Id| Some((*id, Reason::NotAdmitted { rule: self.universe.bundles[*id].excluded.clone()? }));
         bundles.iter().filter_map(rule).collect()
     }
 
-    /// Whether the goals can be reached beside bundles whose own requirements are among them, or do not matter.
+    /// `true` if the goals can be reached together with bundles whose own requirements are among the goals, or are
+    /// ignored.
     fn reachable(&self, context: &[Id], goals: &[Aim]) -> Result<bool, SolveError> {
         let one_of = goals.iter().map(|goal| goal.candidates.as_slice()).collect();
         Ok(self.satisfier.find(&Demanded { fixed: context, fixed_require: false, one_of })?.is_some())
     }
 
-    /// Leaves out goals, the last first, as long as the rest cannot be reached.
+    /// Removes goals, the last first, as long as the rest cannot be reached.
     fn fewest(&self, context: &[Id], mut goals: Vec<Aim>) -> Result<Vec<Aim>, SolveError> {
         for position in (0..goals.len()).rev() {
             let left_out = goals.remove(position);
@@ -103,7 +105,7 @@ impl Why<'_, '_, '_> {
         Ok(goals)
     }
 
-    /// Explains the goal with the fewest candidates; none of them goes together with the rest.
+    /// Explains the goal with the fewest candidates. None of them is compatible with the other goals.
     fn unmet(&self, context: &[Id], mut goals: Vec<Aim>) -> Result<Unmet, SolveError> {
         let fewest =
             (0..goals.len()).min_by_key(|position| goals[*position].candidates.len()).unwrap_or_default();

@@ -7,8 +7,8 @@
 //! version    = ["v"] part [ "." part [ "." part ] ] [ "-" idents ] [ "+" idents ]
 //! ```
 //!
-//! Before all that, a hyphen range `A - B` is rewritten as text to `>= A, <= B `. The result decides which
-//! bundle is installed, so what the reference's library accepts by accident is accepted here too.
+//! The parser first rewrites each hyphen range `A - B` as text to `>= A, <= B `. Constraints decide which bundle is
+//! installed, so the parser also accepts what the reference's library accepts by accident.
 
 mod grammar;
 
@@ -31,7 +31,7 @@ pub struct Constraint {
     groups: Vec<Group>,
 }
 
-/// Why a text is not a constraint. The texts are part of the API (docs/design/resolution.md#constraint-grammar).
+/// Parse error of a constraint. The texts are part of the API (docs/design/resolution.md#constraint-grammar).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConstraintError {
     /// The whole text exceeds 512 bytes.
@@ -40,16 +40,16 @@ pub enum ConstraintError {
     /// More than 32 alternatives.
     #[error("too many constraint groups (max {MAX_GROUPS})")]
     TooManyGroups,
-    /// A group that breaks the grammar, as it reads after hyphen ranges were rewritten.
+    /// A group that breaks the grammar, as it reads after the rewriting of hyphen ranges.
     #[error("improper constraint: {}", quote(.0))]
     Improper(String),
-    /// A group of the right form with an operand that is no version.
+    /// A group of the right form with an operand that is not a version.
     #[error("constraint parser error")]
     Parser,
 }
 
 impl Constraint {
-    /// Reads a constraint.
+    /// Parses a constraint.
     ///
     /// # Errors
     /// The first violated rule, group by group from the left.
@@ -57,7 +57,7 @@ impl Constraint {
         Self::read(text).map_err(|fault| fault.error)
     }
 
-    /// Where [`Constraint::parse`] finds the first fault; `None` if `text` is a constraint.
+    /// First fault that [`Constraint::parse`] finds. `None` if `text` is a constraint.
     pub fn fault_in(text: &str) -> Option<Pointer> {
         Self::read(text).err().map(|fault| *fault.pointer)
     }
@@ -81,18 +81,17 @@ impl Constraint {
         Ok(Self { groups: groups.collect::<Result<_, _>>()? })
     }
 
-    /// True if `version` satisfies some group.
+    /// `true` if `version` satisfies at least one group.
     ///
-    /// A pre-release satisfies only groups in which at least one operand has a pre-release itself.
+    /// A pre-release satisfies only groups with at least one operand that is a pre-release.
     pub fn matches(&self, version: &Version) -> bool {
         self.groups.iter().any(|group| group.matches(version))
     }
 }
 
-/// The canonical form: the same meaning in few words, which the rule of the ClusterExtension CRD admits as long as they
-/// are at most 64 characters (docs/design/api.md#version-expression). `x` stands for any version; there are no hyphen
-/// ranges, no leading zeros, no
-/// `v` and no build metadata.
+/// Formats the canonical form, equivalent and short. The validation rule of the ClusterExtension CRD accepts it up to
+/// 64 characters (docs/design/api.md#version-expression). `x` stands for any version. The form has no hyphen ranges,
+/// leading zeros, `v` or build metadata.
 impl fmt::Display for Constraint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, group) in self.groups.iter().enumerate() {
@@ -118,7 +117,7 @@ struct Group {
 }
 
 impl Group {
-    /// The form of the whole group is checked before the value of any operand.
+    /// Checks the form of the whole group before the value of any operand.
     fn read(text: &str) -> Result<Self, Fault<ConstraintError>> {
         let terms = split_group(text)
             .map_err(|pointer| Fault::at(ConstraintError::Improper(text.to_owned()), pointer))?;
@@ -163,7 +162,7 @@ impl Op {
     }
 }
 
-/// How many numbers of an operand count: those before the first wildcard or missing part.
+/// Significant numbers of an operand: those before the first wildcard or missing part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Precision {
     Any,
@@ -176,12 +175,12 @@ enum Precision {
 struct Comparator {
     op: Op,
     precision: Precision,
-    /// The operand with 0 for parts that do not count, its pre-release kept, its build dropped.
+    /// Operand with 0 for insignificant parts and without build metadata. The pre-release is kept.
     bound: Version,
 }
 
 impl Comparator {
-    /// Values an operand; a fault is placed in the operand's text.
+    /// Evaluates an operand. The pointer of a fault is relative to the operand's text.
     fn new(op: Op, operand: &Operand<'_>) -> Result<Self, Pointer> {
         let counted: Vec<&str> =
             operand.parts.iter().map_while(|part| part.filter(|p| !is_wildcard(p))).collect();
@@ -213,7 +212,7 @@ impl Comparator {
         Ok(Self { op, precision, bound })
     }
 
-    /// The table of docs/design/resolution.md#constraint-matching; pre-release admission is the group's business.
+    /// Matches by the table of docs/design/resolution.md#constraint-matching. The group checks pre-release admission.
     fn matches(&self, v: &Version) -> bool {
         let k = &self.bound;
         let same_minor = v.major == k.major && v.minor == k.minor;
@@ -223,7 +222,7 @@ impl Comparator {
             Op::NotEqual => match self.precision {
                 Precision::Full | Precision::Any => v != k,
                 Precision::Major => v.major != k.major,
-                // `!=1.2-beta` refuses every 1.2.z-beta and nothing else.
+                // `!=1.2-beta` rejects every 1.2.z-beta and nothing else.
                 Precision::Minor => !same_minor || v.pre != k.pre,
             },
             Op::Greater => match self.precision {
@@ -236,7 +235,7 @@ impl Comparator {
             Op::LessOrEqual => match self.precision {
                 Precision::Full => v <= k,
                 Precision::Major => v.major <= k.major,
-                // Also for `*`, which admits nothing but 0.0.z here.
+                // Includes `*`, for which `<=` matches only 0.0.z.
                 Precision::Minor | Precision::Any => (v.major, v.minor) <= (k.major, k.minor),
             },
             Op::Caret => v >= k && self.within_caret(v),
@@ -245,7 +244,7 @@ impl Comparator {
 
     fn within_tilde(&self, v: &Version) -> bool {
         let k = &self.bound;
-        // `~0.0.0` bounds nothing from above.
+        // `~0.0.0` has no upper bound.
         let unbounded = self.precision == Precision::Full && (k.major, k.minor, k.patch) == (0, 0, 0);
         v >= k
             && (unbounded
@@ -256,7 +255,7 @@ impl Comparator {
                 })
     }
 
-    /// The upper bound: no change of the leftmost number that is not 0. `^*` counts as `^0.0.0`.
+    /// Checks the upper bound: the leftmost number that is not 0 must not change. `^*` is treated as `^0.0.0`.
     fn within_caret(&self, v: &Version) -> bool {
         let k = &self.bound;
         if k.major > 0 || self.precision == Precision::Major {
@@ -283,8 +282,8 @@ impl fmt::Display for Comparator {
     }
 }
 
-/// The size that the limit applies to: a complete operand as written, another one as it reads with zeros for
-/// what does not count and without build metadata.
+/// Length to which the limit applies: a complete operand as written, any other one with zeros for insignificant parts
+/// and without build metadata.
 fn measured_length(operand: &Operand<'_>, counted: &[&str]) -> usize {
     if counted.len() == operand.parts.len() {
         return operand.text.len();

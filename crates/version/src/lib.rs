@@ -5,12 +5,12 @@
 //! * [`Constraint`]: the Masterminds language of `spec.source.catalog.version`.
 //! * [`Range`]: the blang language of `skipRange` and of `olm.package.required`.
 //!
-//! The two languages look alike and differ in almost every rule, so they share no parser. Both follow the
-//! libraries of the Go reference including their accidents, because they decide which bundle is chosen.
-//! Error texts are exact: users see them in conditions. What they do not say, the place of the fault and what is expected
-//! there, each type tells as a [`Pointer`] (`fault_in`).
+//! The two languages look alike and differ in almost every rule, so they share no parser. Both follow the libraries
+//! of the Go reference including their accidents, because they decide which bundle is chosen. Error texts are exact:
+//! users see them in conditions. For the position of the fault and the expected text, call `fault_in` of each type,
+//! which returns a [`Pointer`].
 //!
-//! This crate computes only. It knows neither catalogs nor bundles.
+//! This crate does no I/O and does not depend on catalogs or bundles.
 
 mod constraint;
 mod pointer;

@@ -1,14 +1,14 @@
-//! Where a text is faulty, and what would be right there.
+//! Position of the first fault in a text, with the expected text.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// The first fault of a text.
+/// First fault of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pointer {
-    /// The bytes at fault in the text as it was given; empty where something is missing.
+    /// Faulty byte range in the original text. Empty where something is missing.
     pub at: Range<usize>,
-    /// What is expected there, as the object of "expected …".
+    /// Expectation at that position, as the object of "expected …".
     pub expected: Cow<'static, str>,
 }
 
@@ -21,15 +21,16 @@ impl Pointer {
         Self { at: self.at.start + by..self.at.end + by, ..self }
     }
 
-    /// Two lines for a terminal: `text`, and below it carets under the fault with what is expected.
+    /// Formats two lines for a terminal: `text`, and below it carets under the fault with the expectation.
     ///
-    /// What is not printable is shown as Go quotes it, so that the lines stay two; carets are placed by character.
+    /// Characters that are not printable are quoted as in Go, so that there are exactly two lines. Carets are aligned
+    /// by character.
     pub fn draw(&self, text: &str) -> String {
         let cut = |at: usize| text.floor_char_boundary(at);
         let (start, end) = (cut(self.at.start), cut(self.at.end.max(self.at.start)));
         let shown = |part: &str| {
             let quoted = crate::quote(part);
-            // Quotes and backslashes need no escape here: nothing encloses the text.
+            // Nothing encloses the text, so quotes and backslashes need no escape.
             let inner = quoted.get(1..quoted.len() - 1).unwrap_or_default();
             inner.replace("\\\"", "\"").replace("\\\\", "\\")
         };
@@ -40,7 +41,7 @@ impl Pointer {
     }
 }
 
-/// An error with its place, before the place is left out of what `parse` returns.
+/// Error with its position, which `parse` drops.
 #[derive(Debug)]
 pub(crate) struct Fault<E> {
     pub(crate) error: E,
@@ -56,37 +57,37 @@ impl<E> Fault<E> {
         Self { error, pointer: Box::new(pointer) }
     }
 
-    /// The same fault in a text that starts `by` bytes earlier.
+    /// Same fault in a text that starts `by` bytes earlier.
     pub(crate) fn moved(mut self, by: usize) -> Self {
         self.pointer.at = self.pointer.at.start + by..self.pointer.at.end + by;
         self
     }
 
-    /// The same fault in the text from which `rewritten` was made.
+    /// Same fault in the original text of `rewritten`.
     pub(crate) fn before(mut self, rewritten: &Rewritten) -> Self {
         self.pointer.at = rewritten.place(&self.pointer.at);
         self
     }
 }
 
-/// Where `part`, a slice of `text`, lies in it.
+/// Position of `part`, a slice of `text`, in `text`.
 pub(crate) fn place(text: &str, part: &str) -> Range<usize> {
     let start = part.as_ptr().addr().saturating_sub(text.as_ptr().addr());
     start..start + part.len()
 }
 
-/// The first character of `text` from `from` that `accepts` refuses, or nothing at the end.
+/// First character of `text` at or after `from` that `accepts` rejects. Empty at the end.
 pub(crate) fn first_refused(text: &str, accepts: fn(char) -> bool) -> Range<usize> {
     text.char_indices()
         .find(|(_, c)| !accepts(*c))
         .map_or(text.len()..text.len(), |(at, c)| at..at + c.len_utf8())
 }
 
-/// A text that was made from another one, with the origin of each byte.
+/// Text rewritten from an original, with the origin of each byte.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rewritten {
     text: String,
-    /// For each byte the byte of the original that it stands for.
+    /// Original byte offset of each byte.
     origins: Vec<usize>,
 }
 
@@ -99,24 +100,24 @@ impl Rewritten {
         &self.text
     }
 
-    /// Appends what the original does not have; it counts as the byte `at`.
+    /// Appends text that the original lacks, with `at` as its origin.
     pub(crate) fn push_new(&mut self, piece: &str, at: usize) {
         self.text.push_str(piece);
         self.origins.extend(std::iter::repeat_n(at, piece.len()));
     }
 
-    /// Appends a piece of another rewriting.
+    /// Appends a piece of another rewritten text.
     pub(crate) fn push_from(&mut self, other: &Self, range: Range<usize>) {
         self.text.push_str(&other.text[range.clone()]);
         self.origins.extend_from_slice(&other.origins[range]);
     }
 
-    /// The byte of the original that the byte `at` stands for.
+    /// Original offset of the byte `at`.
     pub(crate) fn origin(&self, at: usize) -> usize {
         self.origins.get(at).copied().unwrap_or_else(|| self.origins.last().map_or(0, |last| last + 1))
     }
 
-    /// The place in the original of a range of the rewritten text.
+    /// Original range of a range of the rewritten text.
     pub(crate) fn place(&self, range: &Range<usize>) -> Range<usize> {
         let start = self.origin(range.start);
         let end = if range.is_empty() { start } else { self.origin(range.end - 1) + 1 };
@@ -129,7 +130,7 @@ mod tests {
     use super::Pointer;
 
     #[test]
-    fn carets_stand_under_the_fault() {
+    fn draw_aligns_carets_under_the_fault() {
         for (text, at, drawn) in [
             (">=1 OR 2", 4..6, ">=1 OR 2\n    ^^ expected this"),
             ("1.2.", 4..4, "1.2.\n    ^ expected this"),

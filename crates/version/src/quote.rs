@@ -1,12 +1,12 @@
-//! Quoting of user text in messages.
+//! Quoting of user text for messages.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Characters of a foreign text in a message, at most.
+/// Maximum number of characters of foreign text in a message.
 const EXCERPT: usize = 256;
 
-/// The start of `text`, for messages: names in catalogs and bundles have any length.
+/// First 256 characters of `text`, for messages. Names in catalogs and bundles have any length.
 pub fn excerpt(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(EXCERPT) {
         Some((end, _)) => format!("{}...", &text[..end]).into(),
@@ -14,8 +14,8 @@ pub fn excerpt(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whether the character changes how others are seen: control characters but line feeds and tabs, marks of writing
-/// direction, separators of lines and paragraphs, and byte order marks.
+/// `true` for characters that alter the display of others: control characters except line feed and tab, text
+/// direction marks, line and paragraph separators, and byte order marks.
 pub fn is_hidden(c: char) -> bool {
     match c {
         '\n' | '\t' => false,
@@ -29,8 +29,8 @@ pub fn is_hidden(c: char) -> bool {
     }
 }
 
-/// Quotes `text` as Go's `%q` does, which exact messages use: double quotes, the short
-/// escapes of Go, `\x07`, `\u00a0` and `\U000e0001` for what is not printable, printable Unicode as is.
+/// Quotes `text` like Go's `%q`, as exact messages require: double quotes, Go's short escapes, `\x07`, `\u00a0` and
+/// `\U000e0001` for characters that are not printable, and printable Unicode as is.
 pub fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -70,10 +70,10 @@ fn push_code_point(out: &mut String, c: char) {
     };
 }
 
-/// Letters, marks, numbers, punctuation, symbols and the ASCII blank.
+/// `true` for letters, marks, numbers, punctuation, symbols and the ASCII blank.
 ///
-/// The standard library knows this set only through `escape_debug`; a leading letter keeps it from escaping
-/// combining marks, which it does at the start of a text.
+/// The standard library exposes this set only through `escape_debug`. The leading letter prevents escapes of
+/// combining marks, which it applies at the start of a text.
 fn is_printable(c: char) -> bool {
     if c.is_ascii() {
         return c == ' ' || c.is_ascii_graphic();
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_like_the_reference() {
+    fn quote_escapes_like_go() {
         for (text, expected) in [
             ("", r#""""#),
             ("plain text", r#""plain text""#),

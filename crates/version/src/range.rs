@@ -1,8 +1,8 @@
-//! The range language of `skipRange` and of dependency `versionRange`s (docs/design/resolution.md#versions).
+//! Range language of `skipRange` and of dependency `versionRange`s (docs/design/resolution.md#versions).
 //!
-//! Comparators separated by blanks must all hold, `||` separates alternatives, operands are complete
-//! versions, a lower-case `x` may stand for trailing numbers, and pre-releases are ordinary versions.
-//! Much that looks right is silently something else (`! 1.0.0` is `1.0.0`); see docs/design/resolution.md#range-tokens.
+//! Comparators separated by blanks must all hold. `||` separates alternatives. Operands are complete versions, but a
+//! lower-case `x` may replace trailing numbers. Pre-releases are ordinary versions. Many plausible texts have another
+//! meaning without an error (`! 1.0.0` is `1.0.0`), see docs/design/resolution.md#range-tokens.
 
 use std::str::FromStr;
 
@@ -16,13 +16,13 @@ pub struct Range {
     groups: Vec<Vec<Comparator>>,
 }
 
-/// Why a text is not a range. Only the kind of error is binding, the texts inform.
+/// Parse error of a range. Only the kind of error is binding, the texts inform.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
     /// The text starts with `||`.
     #[error("First element in range is '||'")]
     LeadingOr,
-    /// The text ends with `||`, or holds nothing that counts.
+    /// The text ends with `||`, or has no token.
     #[error("Last element in range is '||'")]
     EmptyOrTrailingOr,
     /// A token without any digit.
@@ -57,7 +57,7 @@ pub enum RangeError {
         operand: String,
         /// Operator and operand.
         term: String,
-        /// What is wrong with the operand.
+        /// Parse error of the operand.
         fault: VersionError,
     },
     /// Nothing between two `||`. The reference accepts this and crashes on use.
@@ -66,16 +66,16 @@ pub enum RangeError {
 }
 
 impl Range {
-    /// Reads a range.
+    /// Parses a range.
     ///
     /// # Errors
-    /// Misplaced `||` first, then wildcards that cannot be expanded, then the first bad comparator, then
-    /// empty alternatives.
+    /// Misplaced `||` first, then wildcards that cannot be expanded, then the first bad comparator, then empty
+    /// alternatives.
     pub fn parse(text: &str) -> Result<Self, RangeError> {
         Self::read(text).map_err(|fault| fault.error)
     }
 
-    /// Where [`Range::parse`] finds the first fault; `None` if `text` is a range.
+    /// First fault that [`Range::parse`] finds. `None` if `text` is a range.
     pub fn fault_in(text: &str) -> Option<Pointer> {
         Self::read(text).err().map(|fault| *fault.pointer)
     }
@@ -115,7 +115,7 @@ impl Range {
             for (token, comparators) in group {
                 for text in comparators {
                     let comparator = Comparator::parse(&text);
-                    // A place in what a wildcard became means nothing in the token.
+                    // An expanded wildcard has positions that do not exist in the token.
                     let exact = |part: Option<Box<Pointer>>| part.filter(|_| text == token.text());
                     parsed.push(comparator.map_err(|(error, part)| fault(token, (error, exact(part))))?);
                 }
@@ -129,8 +129,8 @@ impl Range {
         Ok(Self { groups })
     }
 
-    /// True if `version` satisfies every comparator of some alternative. Precedence decides, so build
-    /// metadata does not count and a pre-release is a version like any other.
+    /// `true` if `version` satisfies every comparator of at least one alternative. Comparison is by precedence, so
+    /// build metadata is ignored and a pre-release is an ordinary version.
     pub fn contains(&self, version: &Version) -> bool {
         self.groups.iter().any(|group| group.iter().all(|comparator| comparator.matches(version)))
     }
@@ -174,7 +174,7 @@ struct Comparator {
     bound: Version,
 }
 
-/// An error with its place in the text of the token; no place means all of it.
+/// Error with its position in the text of the token. Without one, the whole token is at fault.
 type TokenFault = (RangeError, Option<Box<Pointer>>);
 
 impl Comparator {
@@ -215,15 +215,15 @@ impl Comparator {
     }
 }
 
-/// A piece of a range between blanks that separate.
+/// Part of a range between separating blanks.
 #[derive(Debug)]
 struct Token<'a> {
-    /// As written; blanks after an operator are part of it.
+    /// Text as written, including blanks after an operator.
     raw: &'a str,
 }
 
 impl Token<'_> {
-    /// Without blanks.
+    /// Text without blanks.
     fn text(&self) -> String {
         self.raw.replace(' ', "")
     }
@@ -232,8 +232,8 @@ impl Token<'_> {
         self.raw.bytes().filter(|b| *b != b' ').eq(*b"||")
     }
 
-    /// Turns a place in the text without blanks into one in the raw token, and names what users of the other
-    /// language tend to write.
+    /// Maps a position in the text without blanks to the raw token. The expectation mentions common mix-ups with the
+    /// constraint language.
     fn pointer(&self, part: Pointer) -> Pointer {
         let mut kept = self.raw.bytes().enumerate().filter(|(_, b)| *b != b' ').map(|(at, _)| at);
         let start = kept.nth(part.at.start).unwrap_or(self.raw.len());
@@ -250,9 +250,9 @@ impl Token<'_> {
     }
 }
 
-/// Splits a range at blanks that do not follow an operator; what is shorter than two bytes is dropped.
+/// Splits a range at blanks that do not follow an operator. Drops tokens shorter than two bytes.
 ///
-/// The byte that decides is the last non-blank one of the whole text so far, not of the token.
+/// The deciding byte is the last non-blank one of the whole text so far, not of the token.
 fn tokens(text: &str) -> Vec<Token<'_>> {
     let mut kept = Vec::new();
     let mut start = 0;
@@ -269,15 +269,15 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
     kept.into_iter().filter(|raw| raw.len() > 1).map(|raw| Token { raw }).collect()
 }
 
-/// Splits a token before its first digit. Any Unicode number ends the operator; only ASCII ones make a
-/// valid operand.
+/// Splits a token before its first digit. Any Unicode number ends the operator, but only ASCII digits form a valid
+/// operand.
 fn split_operator(token: &str) -> Result<(&str, &str), RangeError> {
     let digit = token.find(char::is_numeric).ok_or_else(|| RangeError::NoVersion(token.to_owned()))?;
     let (operator, operand) = token.split_at(digit);
     Ok((operator.trim(), operand))
 }
 
-/// Rewrites a token with a lower-case `x` anywhere to comparators with complete operands
+/// Expands a token that contains a lower-case `x` to comparators with complete operands
 /// (docs/design/resolution.md#range-wildcards).
 fn expand_wildcard(token: &str) -> Result<Vec<String>, RangeError> {
     if !token.contains('x') {
@@ -293,7 +293,7 @@ fn expand_wildcard(token: &str) -> Result<Vec<String>, RangeError> {
         "<=" => vec![format!("<{}", high())],
         "" | "=" | "==" => vec![format!(">={low}"), format!("<{}", high())],
         "!" | "!=" => vec![format!("<{low}"), format!(">={}", high())],
-        // An unknown operator is forgotten: the token means equality.
+        // An unknown operator is dropped: the token means equality.
         _ => vec![low],
     })
 }
@@ -306,8 +306,8 @@ fn zero_filled(operand: &str) -> String {
     filled
 }
 
-/// The first version after the wildcard; `None` where the operand does not end in one, or its number is
-/// none. Signed wrapping arithmetic as in the reference.
+/// First version after the wildcard. `None` where the operand does not end in a wildcard or the number before it is
+/// invalid. Signed wrapping arithmetic as in the reference.
 fn next_after(operand: &str, low: &str) -> Option<String> {
     let mut parts = operand.split('.');
     if parts.next_back() != Some("x") {
@@ -333,9 +333,9 @@ mod tests {
         Range::parse(range).unwrap().contains(&Version::parse(version).unwrap())
     }
 
-    // docs/design/resolution.md#range-tokens; cases resolution-57, resolution-58
+    // docs/design/resolution.md#range-tokens, cases resolution-57, resolution-58
     #[test]
-    fn documented_meanings_hold() {
+    fn documented_ranges_match() {
         for (range, inside, outside) in [
             (">=1.0.0 <2.0.0", &["1.0.0", "2.0.0-rc.1"][..], &["2.0.0"][..]),
             ("> 1.0.0", &["1.0.1"], &["1.0.0"]),
@@ -369,7 +369,7 @@ mod tests {
 
     // Cases resolution-59, resolution-60
     #[test]
-    fn what_is_no_range_is_an_error() {
+    fn invalid_ranges_are_rejected() {
         for text in [
             ">=1.0.0, <2.0.0",
             ">=1.0 <2.0",
@@ -400,7 +400,7 @@ mod tests {
         );
     }
 
-    // docs/design/resolution.md#range-wildcards: what a wildcard becomes with each operator
+    // docs/design/resolution.md#range-wildcards: expansion of a wildcard by operator.
     #[test]
     fn wildcards_expand_by_operator() {
         for (token, expanded) in [
@@ -427,9 +427,9 @@ mod tests {
         }
     }
 
-    // docs/design/resolution.md#range-tokens: each text with where its first fault is and what is expected there
+    // docs/design/resolution.md#range-tokens. Each row: text, byte range of the first fault, expectation.
     #[test]
-    fn faults_are_pointed_at() {
+    fn fault_in_points_at_the_first_fault() {
         for (text, fault, expected) in [
             ("", 0..0, "a comparator such as >=1.2.3"),
             ("   ", 0..3, "a comparator such as >=1.2.3"),
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn incrementing_wraps_as_in_the_reference() {
+    fn wildcard_increment_wraps_as_in_the_reference() {
         assert_eq!(
             Range::parse("9223372036854775807.x").unwrap_err().to_string(),
             r#"Could not parse Range "<-9223372036854775808.0.0": Could not parse comparator "<-" in "<-9223372036854775808.0.0""#

@@ -1,4 +1,4 @@
-//! Releases: the packaging revision of a version, and the order of bundles (docs/design/resolution.md#releases).
+//! Releases, that is packaging revisions of a version, and the order of bundles (docs/design/resolution.md#releases).
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -7,22 +7,22 @@ use crate::pointer::{Fault, Pointer, place};
 use crate::quote::quote;
 use crate::version::{Version, VersionError, check_pre_identifier, compare_identifiers};
 
-/// The longest release that is accepted, in bytes.
+/// Maximum length of a release in bytes.
 const MAX_RELEASE_BYTES: usize = 20;
 
-/// A release: dot-separated identifiers under the rules of a pre-release, or nothing at all.
+/// Release: dot-separated identifiers under the rules of a pre-release, or empty.
 ///
-/// The empty release is the least; others compare like pre-releases (`9` < `10` < `a`, `1` < `1.1`).
+/// The empty release is the lowest. Others compare like pre-releases (`9` < `10` < `a`, `1` < `1.1`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Release(String);
 
-/// Why a text is not a release. The texts are part of the API.
+/// Parse error of a release. The texts are part of the API.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReleaseError {
     /// More than 20 bytes.
     #[error("invalid release {}: exceeds maximum length of {MAX_RELEASE_BYTES} characters", quote(.0))]
     TooLong(String),
-    /// Every bad segment with its index from 0.
+    /// Invalid segments, each with its index from 0.
     #[error("invalid release {}: {}", quote(text), segment_lines(segments))]
     BadSegments {
         /// The release as given.
@@ -38,7 +38,7 @@ fn segment_lines(segments: &[(usize, VersionError)]) -> String {
 }
 
 impl Release {
-    /// Reads a release; the empty text is the empty release.
+    /// Parses a release. The empty text is the empty release.
     ///
     /// # Errors
     /// The text is too long, or some segment breaks the rules of a pre-release identifier.
@@ -46,7 +46,7 @@ impl Release {
         Self::read(text).map_err(|fault| fault.error)
     }
 
-    /// Where [`Release::parse`] finds the first fault; `None` if `text` is a release.
+    /// First fault that [`Release::parse`] finds. `None` if `text` is a release.
     pub fn fault_in(text: &str) -> Option<Pointer> {
         Self::read(text).err().map(|fault| *fault.pointer)
     }
@@ -105,45 +105,45 @@ fn compare_releases(a: &str, b: &str) -> Ordering {
     b.is_empty().cmp(&a.is_empty()).then_with(|| compare_identifiers(a, b))
 }
 
-/// The version of a bundle with its release: what bundles are ordered by.
+/// Version of a bundle with its release, the sort key of bundles.
 ///
-/// Order and equality: version, then release; no release and an explicitly empty one are equal.
+/// Order and equality: version, then release. A missing release equals an explicitly empty one.
 #[derive(Debug, Clone)]
 pub struct VersionRelease {
     version: Version,
     release: Option<Release>,
 }
 
-/// Why version and release of a bundle cannot be read. The texts are part of the API.
+/// Parse error of version and release of a bundle. The texts are part of the API.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VersionReleaseError {
-    /// The version, where no separate release is given.
+    /// Invalid version without a separate release.
     #[error(transparent)]
     Version(#[from] VersionError),
-    /// The version beside an explicit release.
+    /// Invalid version beside an explicit release.
     #[error("error parsing version {}: {fault}", quote(text))]
     ExplicitVersion {
         /// The version as given.
         text: String,
-        /// What is wrong with it.
+        /// Fault of the version.
         fault: VersionError,
     },
-    /// The explicit release.
+    /// Invalid explicit release.
     #[error("error parsing release {}: {fault}", quote(text))]
     ExplicitRelease {
         /// The release as given.
         text: String,
-        /// What is wrong with it.
+        /// Fault of the release.
         fault: ReleaseError,
     },
 }
 
 impl VersionRelease {
-    /// Reads a version with its release (docs/design/resolution.md#releases).
+    /// Parses a version with its release (docs/design/resolution.md#releases).
     ///
-    /// Without a `release`, build metadata that is itself a valid release *is* the release and leaves the
-    /// version; other build metadata stays in the version. With a `release`, even the empty one, the
-    /// version keeps its build metadata. A caller whose gate `BundleReleaseSupport` is off passes `None`.
+    /// Without a `release`, build metadata that is a valid release becomes the release and is removed from the
+    /// version. Other build metadata stays in the version. With a `release`, even an empty one, the version keeps its
+    /// build metadata. A caller without the feature gate `BundleReleaseSupport` passes `None`.
     ///
     /// # Errors
     /// The version, or else the explicit release, is not valid.
@@ -169,12 +169,12 @@ impl VersionRelease {
         Self { version, release }
     }
 
-    /// The version, without build metadata that was read as the release.
+    /// Version without build metadata that became the release.
     pub fn version(&self) -> &Version {
         &self.version
     }
 
-    /// The release: `None` where there is none, empty where it is given as empty.
+    /// Release: `None` if missing, empty if given as empty.
     pub fn release(&self) -> Option<&Release> {
         self.release.as_ref()
     }
@@ -183,9 +183,10 @@ impl VersionRelease {
         self.release.as_ref().map_or("", Release::as_str)
     }
 
-    /// What `status.install.bundle` shows as version and release (docs/design/resolution.md#releases).
+    /// Version and release as in `status.install.bundle` (docs/design/resolution.md#releases).
     ///
-    /// Without `release_support` the release is shown as build metadata, so that the text reads back.
+    /// Without `release_support` the release is shown as build metadata, so that parsing the text returns the same
+    /// value.
     pub fn shown(&self, release_support: bool) -> (String, Option<String>) {
         if release_support {
             return (self.version.to_string(), self.release.as_ref().map(|r| r.0.clone()));
@@ -246,9 +247,9 @@ mod tests {
         }
     }
 
-    // docs/design/resolution.md#releases: what build metadata and an explicit release become
+    // docs/design/resolution.md#releases: version and release for build metadata and explicit releases.
     #[test]
-    fn version_and_release_follow_the_table() {
+    fn version_and_release_parse_by_the_table() {
         let at_limit = "12345678901234567890";
         for (version, release, expected) in [
             ("1.0.0+2", None, ("1.0.0", Some("2"))),
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_pointed_at() {
+    fn fault_in_points_at_the_first_fault() {
         for (text, fault, expected) in [
             ("123456789012345678901", 20..21, "at most 20 characters"),
             ("éééééééééé1", 20..21, "at most 20 characters"),
@@ -300,7 +301,7 @@ mod tests {
 
     // Case resolution-61
     #[test]
-    fn releases_order_bundles_of_one_version() {
+    fn releases_order_bundles_of_the_same_version() {
         assert!(read("1.0.0+1", None) > read("1.0.0", None));
         assert_eq!(read("1.0.0+007", None), read("1.0.0", None));
         assert_eq!(read("1.0.0+abcdefghij.1234567890", None), read("1.0.0", None));
@@ -313,7 +314,7 @@ mod tests {
 
     // Case resolution-62
     #[test]
-    fn an_explicit_release_counts_only_with_the_gate() {
+    fn explicit_release_outranks_build_metadata() {
         let (explicit, legacy) = (read("1.0.0", Some("5")), read("1.0.0+2", None));
         assert!(explicit > legacy);
         assert_eq!(explicit.shown(true), ("1.0.0".to_owned(), Some("5".to_owned())));
@@ -322,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn shown_metadata_reads_back() {
+    fn shown_build_metadata_parses_back() {
         assert_eq!(read("1.0.0+2", None).shown(true), ("1.0.0".to_owned(), Some("2".to_owned())));
         assert_eq!(read("1.0.0+2", Some("")).shown(true), ("1.0.0+2".to_owned(), Some(String::new())));
         assert_eq!(read("1.0.0+007", None).shown(true), ("1.0.0+007".to_owned(), None));

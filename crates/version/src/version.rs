@@ -1,4 +1,4 @@
-//! Semantic versions: the strict and the tolerant reading, and precedence (docs/design/resolution.md#strict-versions,
+//! Semantic versions: strict and tolerant parsing, precedence (docs/design/resolution.md#strict-versions,
 //! docs/design/resolution.md#versions).
 
 use std::cmp::Ordering;
@@ -9,9 +9,9 @@ use std::str::FromStr;
 use crate::pointer::{Fault, Pointer, first_refused, place};
 use crate::quote::quote;
 
-/// A semantic version.
+/// Semantic version.
 ///
-/// Order and equality are precedence: build metadata is kept for display and never compared.
+/// Order and equality follow precedence: build metadata is kept for display and never compared.
 #[derive(Debug, Clone)]
 pub struct Version {
     pub(crate) major: u64,
@@ -21,7 +21,7 @@ pub struct Version {
     pub(crate) build: String,
 }
 
-/// Which of the three numbers of a version an error is about.
+/// Number of a version that an error refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NumberPart {
     /// The first number.
@@ -50,7 +50,7 @@ impl NumberPart {
     }
 }
 
-/// Why a text is not a version. The texts are part of the API (docs/design/resolution.md#strict-versions).
+/// Parse error of a version. The texts are part of the API (docs/design/resolution.md#strict-versions).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "each variant is its message")]
 pub enum VersionError {
@@ -81,8 +81,8 @@ pub enum VersionError {
 }
 
 impl Version {
-    /// Reads a complete version `major.minor.patch[-pre][+build]`: no `v`, no blanks, no missing parts.
-    /// Used for bundle versions, installed versions and the operands of a [`crate::Range`].
+    /// Parses a complete version `major.minor.patch[-pre][+build]`: no `v`, no blanks, no missing parts. Used for
+    /// bundle versions, installed versions and the operands of a [`crate::Range`].
     ///
     /// # Errors
     /// The first violated rule, reading from left to right (docs/design/resolution.md#strict-versions).
@@ -90,7 +90,7 @@ impl Version {
         Self::read(text).map_err(|fault| fault.error)
     }
 
-    /// Where [`Version::parse`] finds the first fault; `None` if `text` is a version.
+    /// First fault that [`Version::parse`] finds. `None` if `text` is a version.
     pub fn fault_in(text: &str) -> Option<Pointer> {
         Self::read(text).err().map(|fault| *fault.pointer)
     }
@@ -122,12 +122,12 @@ impl Version {
         Ok(Self { major, minor, patch, pre: owned(pre), build: owned(build) })
     }
 
-    /// Reads a version as lenient callers do: surrounding white space, one leading `v`, leading zeros and
-    /// missing minor or patch numbers are accepted. Used by CEL `semver_compare` and platform checks.
+    /// Parses a version tolerantly: accepts surrounding white space, one leading `v`, leading zeros and missing minor
+    /// or patch numbers. Used by CEL `semver_compare` and platform checks.
     ///
     /// # Errors
-    /// A short version with a pre-release or build suffix, and whatever [`Version::parse`] refuses after
-    /// the repairs (docs/design/resolution.md#versions).
+    /// A short version with a pre-release or build suffix, and any error of [`Version::parse`] after the repairs
+    /// (docs/design/resolution.md#versions).
     pub fn parse_tolerant(text: &str) -> Result<Self, VersionError> {
         let trimmed = text.trim();
         let trimmed = trimmed.strip_prefix('v').unwrap_or(trimmed);
@@ -159,12 +159,12 @@ impl Version {
         self.patch
     }
 
-    /// The pre-release identifiers without their leading `-`; empty if there are none.
+    /// Pre-release identifiers without the leading `-`. Empty if there are none.
     pub fn pre(&self) -> &str {
         &self.pre
     }
 
-    /// The build metadata without its leading `+`; empty if there is none.
+    /// Build metadata without the leading `+`. Empty if there is none.
     pub fn build(&self) -> &str {
         &self.build
     }
@@ -214,16 +214,16 @@ impl PartialEq for Version {
 
 impl Eq for Version {}
 
-/// One identifier of a pre-release or release; numbers come before texts.
+/// Identifier of a pre-release or release. Numbers sort before texts.
 ///
-/// Digits beyond u64 occur in constraint operands only, and compare as text there.
+/// Digits beyond u64 occur only in constraint operands, where they compare as text.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Identifier<'a> {
     Number(u64),
     Text(&'a str),
 }
 
-/// Compares dot-separated identifiers pairwise; if all are equal, the longer list is greater.
+/// Compares dot-separated identifiers pairwise. If all are equal, the longer list is greater.
 pub(crate) fn compare_identifiers(a: &str, b: &str) -> Ordering {
     fn identifiers(text: &str) -> impl Iterator<Item = Identifier<'_>> {
         text.split('.').map(|part| part.parse().map_or(Identifier::Text(part), Identifier::Number))
@@ -231,7 +231,7 @@ pub(crate) fn compare_identifiers(a: &str, b: &str) -> Ordering {
     identifiers(a).cmp(identifiers(b))
 }
 
-/// Checks one identifier of a pre-release, or of a release, which obeys the same rule.
+/// Checks one identifier of a pre-release or release.
 pub(crate) fn check_pre_identifier(text: &str) -> Result<(), Fault<VersionError>> {
     if text.is_empty() {
         Err(Fault::new(VersionError::PrereleaseEmpty, 0..0, "an identifier of letters, digits and hyphens"))
@@ -275,7 +275,7 @@ fn number(part: NumberPart, text: &str) -> Result<u64, Fault<VersionError>> {
     parse_u64(text)
 }
 
-/// Reads a text of which is known that it holds digits only.
+/// Parses a text that contains only digits.
 fn parse_u64(text: &str) -> Result<u64, Fault<VersionError>> {
     text.parse().map_err(|e: std::num::ParseIntError| match e.kind() {
         IntErrorKind::PosOverflow => {
@@ -286,10 +286,10 @@ fn parse_u64(text: &str) -> Result<u64, Fault<VersionError>> {
     })
 }
 
-/// What is expected where a number is too large.
+/// Expectation where a number is too large.
 pub(crate) const LARGEST_NUMBER: &str = "a number up to 18446744073709551615";
 
-/// The zeros that a number must not start with.
+/// Range of the superfluous leading zeros of a number.
 pub(crate) fn leading_zeros(digits: &str) -> std::ops::Range<usize> {
     let significant = digits.trim_start_matches('0').len().max(1);
     0..digits.len() - significant
@@ -299,7 +299,7 @@ fn cut(text: &str, separator: char) -> (&str, Option<&str>) {
     text.split_once(separator).map_or((text, None), |(head, tail)| (head, Some(tail)))
 }
 
-/// What is left of a part; a single character stays.
+/// Strips leading zeros. A single character is kept.
 fn without_leading_zeros(part: &str) -> &str {
     if part.len() < 2 { part } else { part.trim_start_matches('0') }
 }
@@ -308,7 +308,7 @@ fn is_digit(c: char) -> bool {
     c.is_ascii_digit()
 }
 
-/// True for ASCII digits only, and for the empty text.
+/// `true` for ASCII digits and for the empty text.
 pub(crate) fn is_digits(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_digit())
 }
@@ -363,14 +363,14 @@ mod tests {
     }
 
     #[test]
-    fn display_gives_the_text_back() {
+    fn display_returns_the_parsed_text() {
         for text in ["0.0.0", "1.2.3-rc.1+b.007", "1.2.3+-", "18446744073709551615.0.0--"] {
             assert_eq!(Version::parse(text).map(|v| v.to_string()), Ok(text.to_owned()));
         }
     }
 
     #[test]
-    fn precedence_ascends() {
+    fn precedence_orders_versions() {
         let ascending = [
             "0.0.0-0",
             "0.0.0",
@@ -397,9 +397,9 @@ mod tests {
         assert_eq!(Version::parse("1.0.0+1"), Version::parse("1.0.0+2"));
     }
 
-    // docs/design/resolution.md#versions: the text as the strict reading and the tolerant one see it
+    // docs/design/resolution.md#versions. Each row: text, result of strict parsing, result of tolerant parsing.
     #[test]
-    fn both_readings_follow_the_table() {
+    fn strict_and_tolerant_parsing_follow_the_table() {
         for (text, strict, tolerant) in [
             ("1.2.3-rc.1+b", Some("1.2.3-rc.1+b"), Some("1.2.3-rc.1+b")),
             ("v1.2.3", None, Some("1.2.3")),
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_pointed_at() {
+    fn fault_in_points_at_the_first_fault() {
         for (text, fault, expected) in [
             ("", 0..0, "a complete version, major.minor.patch"),
             ("1.2", 3..3, "a complete version, major.minor.patch"),

@@ -1,4 +1,4 @@
-//! Properties of the version languages: no text breaks a parser, order is total, operators agree with it.
+//! Properties of the version languages: parsers never panic, the order is total, operators agree with the order.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 use olm_version::{Constraint, Range, Release, Version, VersionRelease, quote};
 use proptest::prelude::*;
 
-/// Text made of what the grammars are made of, so that most of it gets past the first check.
+/// Random text from the alphabet of the grammars, so that most of it passes the first check.
 const GRAMMAR: &str = "([0-9]{1,3}|[.x*|v ~^,+-]|>|<|=|!|\\|\\||rc|\t|\u{a0}|18446744073709551616){0,24}";
 
 const VERSION: &str =
@@ -49,17 +49,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4096, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_text_breaks_a_parser(text in any::<String>()) {
+    fn arbitrary_text_never_panics(text in any::<String>()) {
         parse_everything(&text);
     }
 
     #[test]
-    fn no_grammar_like_text_breaks_a_parser(text in GRAMMAR) {
+    fn grammar_like_text_never_panics(text in GRAMMAR) {
         parse_everything(&text);
     }
 
     #[test]
-    fn what_is_a_version_reads_back(text in prop_oneof![GRAMMAR, VERSION]) {
+    fn parsed_version_displays_the_original_text(text in prop_oneof![GRAMMAR, VERSION]) {
         if let Ok(version) = Version::parse(&text) {
             prop_assert_eq!(version.to_string(), text.clone());
             prop_assert_eq!(Version::parse_tolerant(&text).unwrap().to_string(), text);
@@ -67,7 +67,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_shown_reads_back(read in version_release()) {
+    fn shown_version_and_release_parse_back(read in version_release()) {
         let (version, release) = read.shown(true);
         let again = VersionRelease::parse(&version, release.as_deref()).unwrap();
         prop_assert_eq!(&again, &read);
@@ -85,7 +85,7 @@ proptest! {
 
     #[test]
     fn operators_agree_with_the_order(v in version(), k in version()) {
-        // A second operand with a pre-release opens the group for pre-releases without excluding anything.
+        // A second operand with a pre-release admits pre-releases to the group without excluding any version.
         let constraint = |op: &str| Constraint::parse(&format!("{op}{k} >=0.0.0-0")).unwrap().matches(&v);
         let range = |op: &str| Range::parse(&format!("{op}{k}")).unwrap().contains(&v);
         for (op, holds) in [
@@ -97,13 +97,13 @@ proptest! {
     }
 
     #[test]
-    fn a_pre_release_needs_an_operand_with_one(v in version(), k in version(), op in "=|!=|>|<|>=|<=|~|\\^") {
+    fn pre_release_matches_only_with_a_pre_release_operand(v in version(), k in version(), op in "=|!=|>|<|>=|<=|~|\\^") {
         let matches = Constraint::parse(&format!("{op}{k}")).unwrap().matches(&v);
         prop_assert!(!matches || v.pre().is_empty() || !k.pre().is_empty());
     }
 
     #[test]
-    fn the_canonical_form_means_the_same(
+    fn canonical_form_is_equivalent(
         text in prop_oneof![
             GRAMMAR,
             "(|[~^]|[<>!]?=|>|~>) ?v?[0-2xX*](\\.[0-2x])?(\\.[0-3*])?(-rc\\.1|-0)?(, |  | - | \\|\\| )[0-2x](\\.[0-2])?"

@@ -1,5 +1,5 @@
-//! The vector files of the version languages: `masterminds.json`, `blang_ranges.json`, `version_order.json`
-//! (formats: docs/design/resolution.md#test-vectors). Covers case resolution-63.
+//! Vector files of the version languages: `masterminds.json`, `blang_ranges.json`, `version_order.json` (formats:
+//! docs/design/resolution.md#test-vectors). Covers case resolution-63.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -15,13 +15,13 @@ fn rows(file: &str) -> Vec<Value> {
     );
     let path = directory.join(file);
     if std::env::var_os("OLM_VECTORS_DIR").is_some() && !path.exists() {
-        return Vec::new(); // another set of vectors need not have every file
+        return Vec::new(); // other sets of vectors may lack files
     }
     let text = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     serde_json::from_slice(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// Runs every row of a file, reports all failures, then fails if there were any.
+/// Runs every row of a file, then fails with a list of all failures.
 fn run(file: &str, check: impl Fn(&Value) -> Result<(), String>) {
     let rows = rows(file);
     let failures: Vec<_> =
@@ -35,7 +35,7 @@ fn expect(what: &str, got: &Value, wanted: &Value) -> Result<(), String> {
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
-    value[key].as_str().unwrap_or_else(|| panic!("{key} is no string in {value}"))
+    value[key].as_str().unwrap_or_else(|| panic!("{key} is not a string in {value}"))
 }
 
 fn version(row: &Value) -> Version {
@@ -43,7 +43,7 @@ fn version(row: &Value) -> Version {
 }
 
 #[test]
-fn masterminds() {
+fn masterminds_constraints_match_vectors() {
     run("masterminds.json", |row| match Constraint::parse(text(row, "constraint")) {
         Ok(constraint) if row.get("match").is_some() => {
             expect("match", &json!(constraint.matches(&version(row))), &row["match"])
@@ -63,7 +63,7 @@ fn masterminds() {
 }
 
 #[test]
-fn blang_ranges() {
+fn blang_ranges_match_vectors() {
     run("blang_ranges.json", |row| {
         match Range::parse(text(row, "range")) {
             Ok(range) if row.get("match").is_some() => {
@@ -82,7 +82,7 @@ fn blang_ranges() {
                 expect("error", &json!(class), &row["error"])?;
                 match &error {
                     RangeError::EmptyGroup => Ok(()),
-                    // Not binding for other implementations; ours are the reference's.
+                    // Messages are not binding for other implementations. Ours equal the reference's.
                     _ => expect("message", &json!(error.to_string()), &row["message"]),
                 }
             }
@@ -91,7 +91,7 @@ fn blang_ranges() {
 }
 
 #[test]
-fn version_order() {
+fn version_order_matches_vectors() {
     run("version_order.json", |row| {
         let gate = row["gate"].as_bool().unwrap();
         let parse = |side: &str| {
@@ -118,15 +118,15 @@ fn version_order() {
             };
             expect(side, &got, &row[side])?;
         }
-        // Unreadable is below everything and equal to itself, as `Option` orders.
+        // An unreadable version is below all others and equal to itself, like `None` in the order of `Option`.
         let order = a.ok().cmp(&b.ok()) as i8;
         expect("cmp", &json!(order), &row["cmp"])
     });
 }
 
-/// Prints past the test runner's capture: the line is for whoever runs the tests.
+/// Prints to standard output, past the capture of the test runner.
 fn say(line: &str) {
     use std::io::Write;
-    // Nothing can be said where standard output is closed.
+    // Ignore a closed standard output.
     let _ = writeln!(std::io::stdout(), "{line}");
 }

@@ -1,8 +1,7 @@
-//! From the JSON of a property to its fields, as Go's strict decoder reads it
-//! (docs/design/resolution.md#constraint-property).
+//! Decoder of a property's JSON that follows Go's strict decoder (docs/design/resolution.md#constraint-property).
 //!
-//! Names match whatever their case, `null` sets nothing, a field that comes twice is set twice, an unknown field or a
-//! wrong type is an error that comes after all reading, and of several the first counts. Nesting is kept on a list
+//! Field names are case-insensitive, `null` sets nothing, a repeated field is set again. An unknown field or a wrong
+//! type is an error after all reading, and of several errors the first is reported. Nesting is kept on a heap list
 //! instead of the stack.
 
 use olm_version::quote;
@@ -13,7 +12,7 @@ use super::{CONSTRAINT, GVK_REQUIRED, Gvk, PACKAGE_REQUIRED, RequirementFault};
 /// Deepest nesting that the reference's decoder accepts.
 const NESTING_LIMIT: usize = 10_000;
 
-/// The fields of a requirement; of a tree of them, each node knows its children by index.
+/// Fields of a requirement. In a tree, each node refers to its children by index.
 #[derive(Debug, Default)]
 pub(super) struct Fields {
     pub(super) failure_message: String,
@@ -25,14 +24,14 @@ pub(super) struct Fields {
     pub(super) cel: Option<String>,
 }
 
-/// A package within a range, as written.
+/// Package and version range as written.
 #[derive(Debug, Default)]
 pub(super) struct Package {
     pub(super) name: String,
     pub(super) range: String,
 }
 
-/// A place for a value: node of the tree and what of it.
+/// Position of a value: tree node and field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Constraint(usize),
@@ -62,7 +61,8 @@ enum Text {
     Rule,
 }
 
-/// Reads the JSON `value` of a property of one of the three types. The root comes first, children after their parents.
+/// Decodes the JSON `value` of a property of one of the three types. The root is first, children follow their
+/// parents.
 pub(super) fn decode(property_type: &'static str, value: &str) -> Result<Vec<Fields>, RequirementFault> {
     let root = match property_type {
         GVK_REQUIRED => Place::Gvk(0),
@@ -81,7 +81,7 @@ pub(super) fn decode(property_type: &'static str, value: &str) -> Result<Vec<Fie
     if json::nesting(value.as_bytes()) > NESTING_LIMIT {
         return Err(decoder.fault("exceeded max depth".to_owned(), None));
     }
-    // A requirement of its own type is there even where its value is null.
+    // A requirement of its own type exists even if its value is null.
     match root {
         Place::Gvk(_) => decoder.nodes[0].gvk = Some(Gvk::default()),
         Place::Package(_) => decoder.nodes[0].package = Some(Package::default()),
@@ -99,11 +99,11 @@ struct Decoder<'a> {
     at: usize,
     property_type: &'static str,
     nodes: Vec<Fields>,
-    /// The objects and lists that are being read.
+    /// Objects and lists that are currently open.
     open: Vec<Place>,
-    /// The fields that lead there; lists of members add none.
+    /// Field names of the current path. Lists of members add none.
     names: Vec<&'static str>,
-    /// What was wrong first.
+    /// First error.
     fault: Option<RequirementFault>,
 }
 
@@ -139,7 +139,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// Ends an object, and the field whose value it is.
+    /// Closes an object and the field that contains it.
     fn close(&mut self) {
         self.open.pop();
         if !matches!(self.open.last(), Some(Place::Members(..)) | None) {
@@ -147,7 +147,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// Reads the value of the field `key` of the object at `place`.
+    /// Decodes the value of the field `key` of the object at `place`.
     fn field(&mut self, place: Place, key: &str) {
         let fields = place.fields();
         let folded = fold(key);
@@ -161,7 +161,7 @@ impl Decoder<'_> {
                 }
             }
             None => {
-                // Only the strict type refuses what it does not know.
+                // Only the strict type rejects unknown fields.
                 if self.property_type == CONSTRAINT {
                     let hint = hint(place, key, &fields);
                     self.refuse(format!("json: unknown field {}", quote(key)), Some(hint));
@@ -171,7 +171,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// Reads the value that begins here: enters what is expected at `place`, and passes over everything else.
+    /// Decodes the value at the current position: enters the type expected at `place`, skips anything else.
     fn value(&mut self, place: Place) {
         let start = self.at;
         let expected = match self.next() {
@@ -205,7 +205,7 @@ impl Decoder<'_> {
     }
 
     fn refuse_type(&mut self, place: Place) {
-        // The path may be as long as the value is deep, and faults as many as it is wide: only the first is worded.
+        // A path can be as long as the value is deep, and errors as many as it is wide. Only the first gets a text.
         if self.fault.is_some() {
             return;
         }
@@ -228,7 +228,7 @@ impl Decoder<'_> {
         RequirementFault { text: format!("parse {}: {text}", self.property_type), hint }
     }
 
-    /// The next byte that is no white space; 0 at the end.
+    /// Next byte that is not white space. 0 at the end.
     fn next(&mut self) -> u8 {
         let bytes = self.text.as_bytes();
         while bytes.get(self.at).is_some_and(u8::is_ascii_whitespace) {
@@ -239,16 +239,16 @@ impl Decoder<'_> {
         byte
     }
 
-    /// The rest of a string whose opening quote was read.
+    /// Remainder of a string after the opening quote.
     fn string(&mut self) -> String {
         let start = self.at - 1;
         self.at = end_of_string(self.text.as_bytes(), self.at);
         let text = self.text.get(start..self.at).unwrap_or_default();
-        // Only half of a surrogate pair fails here: JSON all the same, but no text.
+        // Only half of a surrogate pair fails here: valid JSON, but not Unicode text.
         serde_json::from_str(text).unwrap_or_default()
     }
 
-    /// Passes over a value.
+    /// Skips a value.
     fn skip(&mut self) {
         let mut depth = 0_usize;
         loop {
@@ -286,7 +286,7 @@ impl Place {
         }
     }
 
-    /// The fields of an object here.
+    /// Fields of an object at this position.
     fn fields(self) -> Vec<(&'static str, Self)> {
         let node = self.node();
         let text = |text| Self::Text(node, text);
@@ -314,7 +314,7 @@ impl Place {
         }
     }
 
-    /// The type of the value in the reference's messages.
+    /// Name of the Go type in the reference's messages.
     fn type_name(self) -> String {
         match self {
             Self::Members(..) => "[]constraints.Constraint".to_owned(),
@@ -323,7 +323,7 @@ impl Place {
         }
     }
 
-    /// The name of the type that holds the fields.
+    /// Name of the Go struct that holds the fields.
     fn structure(self) -> &'static str {
         match self {
             Self::Constraint(_) => "Constraint",
@@ -345,7 +345,7 @@ impl Fields {
         }
     }
 
-    /// Makes an object or list present; what an earlier field of the same name set stays, but for a list.
+    /// Creates an object or list. Fields set by an earlier occurrence are kept, except in a list.
     fn enter(&mut self, place: Place) {
         match place {
             Place::Compound(_, kind) => drop(self.members(kind).get_or_insert_default()),
@@ -357,7 +357,7 @@ impl Fields {
         }
     }
 
-    /// What `null` does.
+    /// Applies `null`.
     fn unset(&mut self, place: Place) {
         match place {
             Place::Compound(_, kind) => *self.members(kind) = None,
@@ -382,7 +382,7 @@ impl Fields {
     }
 }
 
-/// What is allowed where an unknown field was found. The product's own samples write `name` for `packageName`.
+/// Hint with the allowed fields for an unknown one. The product's own samples write `name` for `packageName`.
 fn hint(place: Place, key: &str, fields: &[(&'static str, Place)]) -> String {
     if matches!(place, Place::Package(_)) && fold(key) == "name" {
         return "use packageName in place of name".to_owned();
@@ -391,7 +391,7 @@ fn hint(place: Place, key: &str, fields: &[(&'static str, Place)]) -> String {
     format!("allowed here: {}", names.join(", "))
 }
 
-/// The text by which names are compared. Two letters beyond ASCII fold to ASCII ones.
+/// Case-folded text for the comparison of names. Two letters beyond ASCII fold to ASCII letters.
 fn fold(name: &str) -> String {
     let simple = |c| match c {
         '\u{212a}' => 'k',
@@ -401,7 +401,7 @@ fn fold(name: &str) -> String {
     name.chars().map(simple).collect()
 }
 
-/// The position after the closing quote of a string whose content begins at `at`.
+/// Position after the closing quote of a string whose content starts at `at`.
 fn end_of_string(bytes: &[u8], mut at: usize) -> usize {
     while let Some(byte) = bytes.get(at) {
         match byte {

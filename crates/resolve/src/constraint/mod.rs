@@ -1,5 +1,5 @@
-//! Requirements of a bundle: what its properties `olm.package.required`, `olm.gvk.required` and `olm.constraint`
-//! ask of other bundles, and whether what is installed meets them (docs/design/resolution.md#dependencies,
+//! Requirements of a bundle on other bundles, declared by the properties `olm.package.required`, `olm.gvk.required`
+//! and `olm.constraint`, and their evaluation against installed bundles (docs/design/resolution.md#dependencies,
 //! docs/design/additions.md#dependencies).
 //!
 //! ```text
@@ -7,11 +7,11 @@
 //!                                       └ cel: a rule parsed, checked and evaluated
 //! ```
 //!
-//! A [`Requirement`] is one condition on ONE bundle ([`Provider`]): `all[package blue, gvk Green]` needs a bundle that is
-//! both (docs/design/additions.md#one-bundle-meets-a-constraint). Values come from strangers, so parsing, showing,
-//! evaluating and dropping one takes bounded time and a bounded stack whatever its nesting.
+//! A [`Requirement`] is one condition on a single bundle ([`Provider`]): `all[package blue, gvk Green]` needs a
+//! bundle that is both (docs/design/additions.md#one-bundle-meets-a-constraint). Values are untrusted input, so
+//! parsing, formatting, evaluating and dropping one takes bounded time and a bounded stack whatever its nesting.
 //!
-//! The module decides only. It knows neither catalogs nor clusters, and chooses no bundle.
+//! This module only evaluates. It does not depend on catalogs or clusters, and chooses no bundle.
 
 mod decode;
 mod predicate;
@@ -28,9 +28,9 @@ use predicate::Predicate;
 pub use provider::{Provider, Surroundings, Verdict};
 pub use rule::RuleFailure;
 
-/// Property that asks for a package within a range of versions.
+/// Property that requires a package within a range of versions.
 const PACKAGE_REQUIRED: &str = "olm.package.required";
-/// Property that asks for an API.
+/// Property that requires an API.
 const GVK_REQUIRED: &str = "olm.gvk.required";
 /// Property that holds a tree of conditions.
 const CONSTRAINT: &str = "olm.constraint";
@@ -38,15 +38,15 @@ const CONSTRAINT: &str = "olm.constraint";
 /// Types of properties that declare a dependency (docs/design/resolution.md#dependency-properties).
 pub const DEPENDENCY_PROPERTIES: [&str; 3] = [PACKAGE_REQUIRED, GVK_REQUIRED, CONSTRAINT];
 
-/// Largest `olm.constraint` in bytes of its raw JSON (docs/design/resolution.md#constraint-property).
+/// Maximum size of an `olm.constraint` in bytes of its raw JSON (docs/design/resolution.md#constraint-property).
 const CONSTRAINT_LIMIT: usize = 131_072;
-/// Size in bytes above which an `olm.constraint` deserves a warning: the limit that the product documents.
+/// Size in bytes above which an `olm.constraint` causes a warning: the limit that the product documents.
 const CONSTRAINT_LARGE: usize = 65_536;
 
-/// An API by its three names, compared as texts.
+/// API by group, version and kind, compared as text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Gvk {
-    /// API group; empty for the core group.
+    /// API group. Empty for the core group.
     pub group: String,
     /// Version, such as `v1alpha1`.
     pub version: String,
@@ -60,8 +60,7 @@ impl fmt::Display for Gvk {
     }
 }
 
-/// Why a property that states a requirement cannot be used. Displayed as the text of
-/// docs/design/resolution.md#constraint-property.
+/// Error of an unusable requirement property, with the text of docs/design/resolution.md#constraint-property.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{text}")]
 pub struct RequirementFault {
@@ -70,13 +69,13 @@ pub struct RequirementFault {
 }
 
 impl RequirementFault {
-    /// What is allowed in place of what was found, for a user who may mend it; no part of the exact text.
+    /// Hint with the allowed syntax, for a user who can fix the property. Not part of the exact text.
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
     }
 }
 
-/// One property that states a requirement, parsed once; cheap to clone.
+/// Requirement parsed from one property. Cheap to clone.
 ///
 /// Displayed as the predicate of docs/design/additions.md#requirement-texts (`with package: blue and with version in
 /// range: >=1.0.0`), or as its fault where it has one.
@@ -91,12 +90,12 @@ struct Declared {
 }
 
 impl Requirement {
-    /// The requirements among `properties`, in their order. A faulty one stays one, so that it cannot be overlooked.
+    /// Requirements among `properties`, in their order. An invalid one is included, so that it cannot be overlooked.
     pub fn all(properties: &[Property]) -> Vec<Self> {
         properties.iter().filter_map(Self::parse).collect()
     }
 
-    /// Reads a property; `None` where its type states no requirement.
+    /// Parses a property. `None` if its type declares no requirement.
     pub fn parse(property: &Property) -> Option<Self> {
         let property_type = DEPENDENCY_PROPERTIES.into_iter().find(|known| *known == property.kind)?;
         let value = property.value.get();
@@ -110,42 +109,43 @@ impl Requirement {
         Some(Self(Arc::new(Declared { property_type, size: value.len(), predicate })))
     }
 
-    /// The type of the property: `olm.package.required`, `olm.gvk.required` or `olm.constraint`.
+    /// Type of the property: `olm.package.required`, `olm.gvk.required` or `olm.constraint`.
     pub fn property_type(&self) -> &str {
         self.0.property_type
     }
 
-    /// Why the requirement cannot be used. No bundle meets a faulty requirement.
+    /// Error that makes the requirement unusable. No bundle meets an invalid requirement.
     pub fn fault(&self) -> Option<&RequirementFault> {
         self.0.predicate.as_ref().err()
     }
 
-    /// The author's `failureMessage`, if any.
+    /// `failureMessage` from the author, if any.
     pub fn failure_message(&self) -> Option<&str> {
         self.0.predicate.as_ref().ok()?.failure_message()
     }
 
-    /// True for an `olm.constraint` beyond the 65536 bytes that the product documents: accepted, with a warning.
+    /// `true` for an `olm.constraint` beyond the documented 65536 bytes. It is accepted with a warning.
     pub fn is_large(&self) -> bool {
         self.0.property_type == CONSTRAINT && self.0.size > CONSTRAINT_LARGE
     }
 
-    /// The packages that the requirement names and decides by, each as often as it is named.
+    /// Packages in the evaluated conditions of the requirement, including repetitions.
     pub fn mentioned_packages(&self) -> impl Iterator<Item = &str> {
         self.0.predicate.as_ref().into_iter().flat_map(Predicate::packages)
     }
 
-    /// The APIs that the requirement names and decides by, each as often as it is named.
+    /// APIs in the evaluated conditions of the requirement, including repetitions.
     pub fn mentioned_gvks(&self) -> impl Iterator<Item = &Gvk> {
         self.0.predicate.as_ref().into_iter().flat_map(Predicate::gvks)
     }
 
-    /// True if this one bundle meets the requirement (docs/design/resolution.md#constraint-property).
+    /// `true` if this single bundle meets the requirement (docs/design/resolution.md#constraint-property).
     pub fn is_met_by(&self, provider: &Provider) -> bool {
         self.0.predicate.as_ref().is_ok_and(|predicate| predicate.holds(predicate.values(provider)))
     }
 
-    /// Why rules of the requirement yielded nothing for a bundle, each with its text. Such a rule counts as false.
+    /// Errors of the requirement's rules for a bundle, each with the text of the rule. Such a rule evaluates to
+    /// false.
     pub fn rule_failures<'a>(
         &'a self,
         provider: &'a Provider,
@@ -154,10 +154,11 @@ impl Requirement {
         predicate.flat_map(move |predicate| predicate.rule_failures(provider))
     }
 
-    /// What is to be said of the requirement where these bundles are installed and these APIs are served.
+    /// Verdict on the requirement for these installed bundles and served APIs.
     ///
-    /// Of several bundles that meet it, the one of the extension first by name is reported; an API that no bundle
-    /// provides counts last, and only where the requirement names it (docs/design/additions.md#dependency-modes).
+    /// Of several bundles that meet it, the verdict names the one of the extension first by name. An API that no
+    /// bundle provides is considered last, and only if the requirement names it
+    /// (docs/design/additions.md#dependency-modes).
     pub fn verdict(&self, surroundings: &Surroundings) -> Verdict {
         match &self.0.predicate {
             Ok(predicate) => surroundings.verdict(predicate),

@@ -1,4 +1,4 @@
-//! A requirement ready to be tested: a tree of conditions kept as a list, so that no nesting costs stack.
+//! Requirement ready for evaluation: a tree of conditions in a list, so that nesting uses no stack.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::provider::Provider;
 use super::rule::{Meter, Rule, RuleFailure};
 use super::{CONSTRAINT, Gvk, RequirementFault};
 
-/// The tree of one requirement. The root comes first, children after their parents.
+/// Tree of one requirement. The root is first, children follow their parents.
 #[derive(Debug)]
 pub(super) struct Predicate {
     nodes: Vec<Node>,
@@ -31,15 +31,15 @@ enum Condition {
     Rule(Rule),
 }
 
-/// What is left to print of a tree.
+/// Remaining part of a tree to format.
 enum Part {
     Node(usize),
     Text(&'static str),
 }
 
 impl Predicate {
-    /// Reads the conditions of a decoded tree. Of several kinds in one node the first of gvk, package, all, any, not and
-    /// cel counts, the others are not even checked (docs/design/resolution.md#constraint-property).
+    /// Creates the tree from decoded fields. If a node has several kinds, the first of gvk, package, all, any, not
+    /// and cel is used. The others are not even validated (docs/design/resolution.md#constraint-property).
     pub(super) fn new(property_type: &'static str, tree: Vec<Fields>) -> Result<Self, RequirementFault> {
         let fault = |(text, hint): Fault| RequirementFault {
             text: if property_type == CONSTRAINT {
@@ -49,7 +49,7 @@ impl Predicate {
             },
             hint,
         };
-        // Depth first and in order, as the reference reports the first fault.
+        // Depth first and in order, because the reference reports the first error.
         let mut tree: Vec<Option<Fields>> = tree.into_iter().map(Some).collect();
         let mut nodes: Vec<Node> = Vec::with_capacity(tree.len());
         let mut waiting = vec![(0, None)];
@@ -91,13 +91,13 @@ impl Predicate {
         })
     }
 
-    /// The values of the single conditions for a bundle, by node.
+    /// Values of the leaf conditions for a bundle, by node.
     pub(super) fn values(&self, provider: &Provider) -> Vec<bool> {
         let mut meter = Meter::default();
         self.nodes.iter().map(|node| node.condition.is_met_by(provider, &mut meter)).collect()
     }
 
-    /// The value of the tree, from those of its single conditions.
+    /// Value of the tree, from the values of its leaf conditions.
     pub(super) fn holds(&self, mut values: Vec<bool>) -> bool {
         for (index, node) in self.nodes.iter().enumerate().rev() {
             let any = |members: &[usize]| members.iter().any(|member| values[*member]);
@@ -111,7 +111,7 @@ impl Predicate {
         values.first().copied().unwrap_or_default()
     }
 
-    /// Why rules could not be evaluated against this bundle; such a rule counts as false.
+    /// Errors of rules for this bundle. Such a rule evaluates to false.
     pub(super) fn rule_failures<'a>(
         &'a self,
         provider: &'a Provider,
@@ -166,7 +166,7 @@ impl fmt::Display for Predicate {
 type Fault = (String, Option<String>);
 
 impl Condition {
-    /// The condition that counts, and the members it is to have.
+    /// Creates the applicable condition and returns the indexes of its members.
     fn new(fields: Fields) -> Result<(Self, Vec<usize>), Fault> {
         let Fields { failure_message: _, gvk, package, all, any, not, cel } = fields;
         Ok(if let Some(gvk) = gvk {
@@ -203,7 +203,7 @@ impl Condition {
         }
     }
 
-    /// Whether a single condition holds for a bundle. Others wait for their members.
+    /// Evaluates a leaf condition. Other conditions depend on their members.
     fn is_met_by(&self, provider: &Provider, meter: &mut Meter) -> bool {
         match self {
             Self::Gvk(gvk) => provider.provides(gvk),

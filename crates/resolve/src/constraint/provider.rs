@@ -1,4 +1,4 @@
-//! What can meet a requirement: bundles, and APIs that are served without one.
+//! Providers that can meet a requirement: bundles, and APIs that are served without one.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -13,7 +13,7 @@ use super::decode::decode;
 use super::predicate::Predicate;
 use super::{GVK_REQUIRED, Gvk, RequirementFault};
 
-/// One bundle with what it offers.
+/// Bundle with its package, version, APIs and properties.
 #[derive(Debug, Clone)]
 pub struct Provider {
     extension: Option<String>,
@@ -22,13 +22,14 @@ pub struct Provider {
     packages: Vec<(String, Option<VersionRelease>)>,
     gvks: BTreeSet<Gvk>,
     properties: Vec<Property>,
-    /// The properties as rules see them; made when a rule first asks.
+    /// Properties as input of rules, created on first use.
     facts: OnceLock<Arc<Json>>,
 }
 
 impl Provider {
-    /// A bundle with its properties. Its identity comes from `olm.package`, its APIs from `olm.gvk`; properties that
-    /// cannot be read offer nothing. `extension` is the name of the ClusterExtension that installed it, if one did.
+    /// Creates a provider from the properties of a bundle. Its identity comes from `olm.package`, its APIs from
+    /// `olm.gvk`. Unreadable properties are ignored. `extension` is the name of the ClusterExtension that installed
+    /// it, if any.
     pub fn new(extension: Option<String>, bundle: String, properties: Vec<Property>) -> Self {
         let read = |kind| properties.iter().filter(move |property| property.kind == kind);
         let packages = read("olm.package").filter_map(package).collect();
@@ -36,7 +37,8 @@ impl Provider {
         Self { extension, bundle, external: false, packages, gvks, properties, facts: OnceLock::new() }
     }
 
-    /// An API that is served although no known bundle provides it. Shown as `group: …, version: …, kind: …`.
+    /// Creates a provider for an API that is served although no known bundle provides it. Displayed as `group: …,
+    /// version: …, kind: …`.
     pub fn external(gvk: Gvk) -> Self {
         let property = Property {
             kind: "olm.gvk".to_owned(),
@@ -45,37 +47,37 @@ impl Provider {
         Self { external: true, ..Self::new(None, gvk.to_string(), vec![property]) }
     }
 
-    /// The name of the extension that installed the bundle.
+    /// Name of the extension that installed the bundle.
     pub fn extension(&self) -> Option<&str> {
         self.extension.as_deref()
     }
 
-    /// The bundle's name.
+    /// Name of the bundle.
     pub fn bundle(&self) -> &str {
         &self.bundle
     }
 
-    /// The package of the bundle.
+    /// Package of the bundle.
     pub fn package(&self) -> Option<&str> {
         self.packages.first().map(|(name, _)| name.as_str())
     }
 
-    /// The version of the bundle, unless it has none that can be read.
+    /// Version of the bundle. `None` if it is missing or unreadable.
     pub fn version(&self) -> Option<&VersionRelease> {
         self.packages.first()?.1.as_ref()
     }
 
-    /// The APIs of the bundle.
+    /// APIs of the bundle.
     pub fn gvks(&self) -> impl Iterator<Item = &Gvk> {
         self.gvks.iter()
     }
 
-    /// The properties of the bundle.
+    /// Properties of the bundle.
     pub fn properties(&self) -> &[Property] {
         &self.properties
     }
 
-    /// Names and versions of `olm.package` properties; a bundle has one.
+    /// Names and versions of `olm.package` properties. A valid bundle has one.
     pub(super) fn packages(&self) -> &[(String, Option<VersionRelease>)] {
         &self.packages
     }
@@ -84,8 +86,8 @@ impl Provider {
         self.gvks.contains(gvk)
     }
 
-    /// The properties as rules see them: a list of `{type, value}`. One whose value is no JSON is an empty object, and so
-    /// is one nested deeper than anything that is meant to be read.
+    /// Properties as input of rules: a list of `{type, value}`. A property whose value is not JSON, or is nested too
+    /// deep, is an empty object.
     pub(super) fn facts(&self) -> &Json {
         self.facts.get_or_init(|| {
             let fact = |property: &Property| match property.parse::<Json>() {
@@ -96,13 +98,14 @@ impl Provider {
         })
     }
 
-    /// The name by which a user knows it.
+    /// Name for users.
     fn name(&self) -> &str {
         self.extension.as_deref().unwrap_or(&self.bundle)
     }
 }
 
-/// The identity in an `olm.package` property. An invalid release leaves the version usable: ranges ignore releases.
+/// Package and version in an `olm.package` property. An invalid release leaves the version usable: ranges ignore
+/// releases.
 fn package(property: &Property) -> Option<(String, Option<VersionRelease>)> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -121,44 +124,45 @@ fn package(property: &Property) -> Option<(String, Option<VersionRelease>)> {
     Some((package_name, version))
 }
 
-/// The API in an `olm.gvk` property, which is written like one that is required.
+/// API in an `olm.gvk` property, which has the format of a required one.
 fn gvk(property: &Property) -> Option<Gvk> {
     decode(GVK_REQUIRED, property.value.get()).ok()?.into_iter().next()?.gvk
 }
 
-/// What is there to meet requirements.
+/// Installed bundles and served APIs that can meet requirements.
 #[derive(Debug, Clone, Default)]
 pub struct Surroundings {
-    /// The installed bundles.
+    /// Installed bundles.
     pub providers: Vec<Provider>,
-    /// The APIs that the API server serves by other means than these bundles. Those of the extension that is resolved
-    /// must not be among them: an upgrade that drops one would go unnoticed.
+    /// APIs that the API server serves without these bundles. Must not contain those of the extension to resolve: an
+    /// upgrade that drops one would go unnoticed.
     pub served: BTreeSet<Gvk>,
 }
 
-/// What is to be said of a requirement.
+/// Result of the evaluation of a requirement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Something meets it.
+    /// A provider meets it.
     Met {
-        /// Name of the extension, of the bundle where no extension is known, or the API where `external`.
+        /// Name of the extension, of the bundle where no extension is known, or of the API where `external`.
         by: String,
-        /// True if it is an API whose life nobody here manages.
+        /// `true` for an API that no managed extension defines.
         external: bool,
     },
-    /// Nothing meets it.
+    /// No provider meets it.
     Unmet {
-        /// True if several bundles together would, were each member of `all` met by some bundle and each member of
-        /// `not` by none: what the product's prose can be read to say (docs/design/resolution.md#judged-dependencies).
+        /// `true` if several bundles together would meet it, with each member of `all` met by some bundle and each
+        /// member of `not` by none. The product's documentation allows this reading
+        /// (docs/design/resolution.md#judged-dependencies).
         wide: bool,
     },
-    /// It cannot be used.
+    /// The requirement is invalid.
     Invalid(RequirementFault),
 }
 
 impl Surroundings {
     pub(super) fn verdict(&self, predicate: &Predicate) -> Verdict {
-        // Each is tested against the whole tree, so one that is named often must not be there often.
+        // Each API is tested against the whole tree, so repeated ones are tested once.
         let named: BTreeSet<&Gvk> = predicate.gvks().filter(|gvk| self.served.contains(*gvk)).collect();
         let external: Vec<_> = named.into_iter().cloned().map(Provider::external).collect();
         let mut providers: Vec<&Provider> = self.providers.iter().chain(&external).collect();

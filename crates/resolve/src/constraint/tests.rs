@@ -1,4 +1,4 @@
-//! Requirements as users meet them: faults, texts, verdicts, and inputs made to break them.
+//! Requirements: errors, texts, verdicts, and hostile input.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ fn package(name: &str, range: &str) -> Value {
     json!({ "package": { "packageName": name, "versionRange": range } })
 }
 
-/// An installed bundle of a package, with further properties.
+/// Installed bundle of a package, with further properties.
 fn provider(extension: &str, package: &str, version: &str, more: &[(&str, Value)]) -> Provider {
     let identity = json!({ "packageName": package, "version": version }).to_string();
     let mut properties = vec![property("olm.package", &identity)];
@@ -54,7 +54,7 @@ fn fault(kind: &str, value: &str) -> String {
 }
 
 #[test]
-fn all_keeps_order_and_faults_and_leaves_out_other_properties() {
+fn all_keeps_order_and_invalid_requirements() {
     let properties = [
         property("olm.gvk.required", &api("Green").to_string()),
         property("olm.gvk", &api("Green").to_string()),
@@ -69,9 +69,9 @@ fn all_keeps_order_and_faults_and_leaves_out_other_properties() {
 }
 
 #[test]
-fn faults_have_the_exact_texts() {
+fn fault_texts_are_exact() {
     let cases = [
-        // Cases seeds-s1-3, additions-a29: the product's own sample
+        // Cases seeds-s1-3, additions-a29: the product's own sample.
         (
             r#"{"package":{"name":"blue","versionRange":">=1.0.0"}}"#,
             r#"parse olm.constraint: json: unknown field "name""#,
@@ -107,7 +107,7 @@ fn faults_have_the_exact_texts() {
             r#"{"cel":{"rule":"1 + 1"}}"#,
             "convert olm.constraint to resolver predicate: cel expressions must have type Bool",
         ),
-        // wrong types, the first in the text counts
+        // Wrong types: the first in the text is reported.
         (
             "[]",
             "parse olm.constraint: json: cannot unmarshal array into Go value of type constraints.Constraint",
@@ -143,7 +143,7 @@ fn faults_have_the_exact_texts() {
 }
 
 #[test]
-fn faults_hint_at_what_is_allowed() {
+fn fault_hints_list_the_allowed_fields() {
     let hint = |value: &str| {
         let requirement = requirement("olm.constraint", value);
         requirement.fault().and_then(RequirementFault::hint).unwrap_or_default().to_owned()
@@ -159,9 +159,9 @@ fn faults_hint_at_what_is_allowed() {
 }
 
 #[test]
-fn fields_are_read_as_go_reads_them() {
+fn fields_decode_as_in_go() {
     let cases = [
-        // any case; unknown fields only matter in olm.constraint
+        // Names in any case. Unknown fields are errors only in olm.constraint.
         (
             "olm.gvk.required",
             r#"{"GROUP":"g","Version":"v1","kInd":"K","x":{"y":[]}}"#,
@@ -172,7 +172,7 @@ fn fields_are_read_as_go_reads_them() {
             r#"{"GVK":{"group":"g","version":"v1","\u212aind":"K"}}"#,
             "group: g, version: v1, kind: K",
         ),
-        // null sets nothing, twice is set twice
+        // `null` sets nothing, a repeated field is set again.
         ("olm.gvk.required", "null", "group: , version: , kind: "),
         (
             "olm.constraint",
@@ -187,7 +187,7 @@ fn fields_are_read_as_go_reads_them() {
             "{value}"
         );
     }
-    // A null after a kind takes it away; the first present kind counts.
+    // A null after a kind unsets it. The first present kind is used.
     let several =
         json!({ "cel": { "rule": "no rule" }, "not": { "constraints": [] }, "all": null, "gvk": api("G") });
     assert_eq!(constraint(&several).fault(), None);
@@ -195,7 +195,7 @@ fn fields_are_read_as_go_reads_them() {
 }
 
 #[test]
-fn size_is_limited() {
+fn constraint_larger_than_128_kib_is_rejected() {
     let sized = |size: usize| {
         let frame = json!({ "failureMessage": "", "gvk": api("G") }).to_string().len();
         constraint(&json!({ "failureMessage": "x".repeat(size - frame), "gvk": api("G") }))
@@ -210,7 +210,7 @@ fn size_is_limited() {
 }
 
 #[test]
-fn requirements_are_shown_as_the_classic_does() {
+fn requirement_text_matches_olm_v0() {
     let green = "providing an API with group: ex.io, version: v1, kind: Green";
     let blue = "with package: blue and with version in range: >=1.0.0";
     let any = json!({ "any": { "constraints": [package("blue", ">=1.0.0"), { "gvk": api("Green") }] } });
@@ -235,7 +235,7 @@ fn requirements_are_shown_as_the_classic_does() {
 }
 
 #[test]
-fn packages_and_apis_are_met() {
+fn installed_packages_and_apis_meet_requirements() {
     let base = provider("base", "base", "1.4.0-rc.1", &[]);
     let stor = provider("stor", "store", "2.0.0", &[("olm.gvk", api("Bucket")), ("certified", json!(true))]);
     let installed = around([stor, base], &[]);
@@ -243,7 +243,7 @@ fn packages_and_apis_are_met() {
         let value = json!({ "packageName": "base", "versionRange": range });
         requirement("olm.package.required", &value.to_string()).verdict(&installed)
     };
-    // The worked example of docs/design/resolution.md#judged-dependencies.
+    // Worked example of docs/design/resolution.md#judged-dependencies.
     assert_eq!(required(">=1.4.0 <2.0.0"), Verdict::Unmet { wide: false });
     assert_eq!(required(">=1.4.0-rc.1 <2.0.0"), met("base"));
     assert_eq!(required("> 1.0.0 !1.2.1"), met("base"));
@@ -253,29 +253,29 @@ fn packages_and_apis_are_met() {
         "all": { "constraints": [{ "gvk": api("Bucket") }, certified] },
     });
     assert_eq!(constraint(&both).verdict(&installed), met("stor"));
-    // Three texts, compared as they are.
+    // Group, version and kind compare as text.
     let lower = requirement("olm.gvk.required", &api("bucket").to_string());
     assert_eq!(lower.verdict(&installed), Verdict::Unmet { wide: false });
 }
 
 #[test]
-fn apis_that_are_served_without_a_bundle_are_external() {
+fn served_api_without_a_bundle_is_external() {
     let bucket = requirement("olm.gvk.required", &api("Bucket").to_string());
     // Cases additions-a24, additions-e18
     let served = around([], &[gvk("Bucket")]);
     let external = Verdict::Met { by: gvk("Bucket").to_string(), external: true };
     assert_eq!(bucket.verdict(&served), external);
     assert!(bucket.is_met_by(&Provider::external(gvk("Bucket"))));
-    // An installed bundle goes before, and of those the extension first by name.
+    // An installed bundle precedes, and of several the one of the extension first by name.
     let store = |name: &str| provider(name, name, "1.0.0", &[("olm.gvk", api("Bucket"))]);
     assert_eq!(bucket.verdict(&around([store("z"), store("b"), store("c")], &[gvk("Bucket")])), met("b"));
-    // A served API is no bundle of whatever else is asked for.
+    // A served API is not a bundle that meets other conditions.
     let other = constraint(&json!({ "not": { "constraints": [{ "gvk": api("Other") }] } }));
     assert_eq!(other.verdict(&served), Verdict::Unmet { wide: true });
 }
 
 #[test]
-fn compound_constraints_are_met_by_one_bundle() {
+fn compound_constraint_is_met_by_a_single_bundle() {
     let any = json!({ "any": { "constraints": [package("a", ">=2.0.0"), { "gvk": api("G") }] } });
     let all = json!({ "all": { "constraints": [package("a", ">=1.0.0"), { "gvk": api("G") }] } });
     let not = |value: Value| json!({ "not": { "constraints": [value] } });
@@ -289,10 +289,10 @@ fn compound_constraints_are_met_by_one_bundle() {
         (&all, around([a(), b()], &[]), Verdict::Unmet { wide: true }),
         (&all, around([b()], &[gvk("G")]), Verdict::Unmet { wide: false }),
         (&all, around([provider("c", "a", "1.0.0", &[("olm.gvk", api("G"))])], &[]), met("c")),
-        // any other bundle (docs/design/resolution.md#constraint-property)
+        // Any other bundle (docs/design/resolution.md#constraint-property).
         (&not(any.clone()), around([a(), b()], &[]), met("a")),
         (&not(all.clone()), around([], &[]), Verdict::Unmet { wide: true }),
-        // empty lists (rule 5), for any bundle there is
+        // Empty lists (rule 5), for any existing bundle.
         (&json!({ "all": {} }), around([a()], &[]), met("a")),
         (&json!({ "any": { "constraints": null } }), around([a()], &[]), Verdict::Unmet { wide: false }),
         (&json!({ "not": { "constraints": [] } }), around([a()], &[]), met("a")),
@@ -307,7 +307,7 @@ fn compound_constraints_are_met_by_one_bundle() {
 }
 
 #[test]
-fn an_api_that_is_named_often_is_tested_once() {
+fn repeated_api_is_evaluated_once() {
     let steps = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]";
     let heavy =
         ["a", "b", "c", "d"].map(|name| format!("{steps}.all({name}, ")).concat() + "true)))) && false";
@@ -319,7 +319,7 @@ fn an_api_that_is_named_often_is_tested_once() {
 }
 
 #[test]
-fn samples_of_the_product_are_accepted() {
+fn documented_samples_are_accepted() {
     // Case seeds-s1-2
     let certified = json!({
         "failureMessage": "require to have \"certified\"",
@@ -348,7 +348,7 @@ fn samples_of_the_product_are_accepted() {
     assert_eq!(absent.verdict(&Surroundings::default()), Verdict::Unmet { wide: false });
     assert_eq!(absent.failure_message(), Some("require to have \"certified\""));
     assert_eq!(constraint(&any).mentioned_gvks().count(), 3);
-    // Case seeds-s0-6, after the mapping of dependencies.yaml
+    // Case seeds-s0-6, after the mapping of dependencies.yaml.
     let prometheus =
         requirement("olm.package.required", r#"{"packageName":"prometheus","versionRange":">0.27.0"}"#);
     assert_eq!(prometheus.to_string(), "with package: prometheus and with version in range: >0.27.0");
@@ -357,7 +357,7 @@ fn samples_of_the_product_are_accepted() {
 }
 
 #[test]
-fn providers_tell_who_they_are() {
+fn provider_reads_identity_from_properties() {
     let unreadable = property("olm.gvk", "5");
     let identity = property("olm.package", r#"{"packageName":"a","version":"1.0.0+2","release":"?"}"#);
     let provider = Provider::new(None, "a.v1".to_owned(), vec![unreadable, identity]);
@@ -372,13 +372,13 @@ fn providers_tell_who_they_are() {
 }
 
 #[test]
-fn requirements_and_providers_are_shared_between_threads() {
+fn requirement_and_surroundings_are_send_and_sync() {
     fn shared<T: Send + Sync>() {}
     shared::<Requirement>();
     shared::<Surroundings>();
 }
 
-/// Inputs within the size limit that nest as deep as they can.
+/// Inputs within the size limit with the deepest possible nesting.
 fn deepest() -> Vec<String> {
     let nested = |open: &str, core: &str, close: &str| {
         let levels = (CONSTRAINT_LIMIT - core.len()) / (open.len() + close.len());
@@ -394,7 +394,7 @@ fn deepest() -> Vec<String> {
         nested(r#"{"not":{"constraints":["#, "", "]}}"),
         nested("[", "", "]"),
         nested(r#"{"a":"#, "1", "}"),
-        // the deepest that the reference reads
+        // The deepest that the reference accepts.
         levels(3_332, r#"{"gvk":{}}"#),
         rule("(".repeat(size)),
         rule(format!("{}true{}", "(".repeat(size / 2), ")".repeat(size / 2))),
@@ -411,7 +411,7 @@ fn deepest() -> Vec<String> {
 }
 
 #[test]
-fn the_deepest_inputs_fit_a_small_stack() {
+fn deepest_inputs_fit_a_small_stack() {
     let work = || {
         let provider = provider("a", "a", "1.0.0", &[]);
         let mut accepted = 0;
@@ -425,7 +425,7 @@ fn the_deepest_inputs_fit_a_small_stack() {
         accepted
     };
     let small = std::thread::Builder::new().stack_size(256 * 1024).spawn(work).unwrap();
-    // The tree at the reference's own limit, and the two long rules that are not deep.
+    // Accepted are the tree at the reference's limit and the two long rules that are not deep.
     assert_eq!(small.join().unwrap(), 3);
     let beyond = format!("{}{}", r#"{"not":{"constraints":["#.repeat(3_334), "]}}".repeat(3_334));
     assert_eq!(fault("olm.constraint", &beyond), "parse olm.constraint: exceeded max depth");
@@ -495,7 +495,7 @@ fn some_providers() -> Vec<Provider> {
 
 proptest! {
     #[test]
-    fn any_json_is_read(value in arbitrary_json(), kind in 0..3_usize) {
+    fn arbitrary_json_never_panics(value in arbitrary_json(), kind in 0..3_usize) {
         let kind = [PACKAGE_REQUIRED, GVK_REQUIRED, CONSTRAINT][kind];
         let requirement = requirement(kind, &value.to_string());
         let verdict = requirement.verdict(&around([], &[gvk("G")]));
@@ -504,7 +504,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_read_is_what_a_plain_reader_reads(value in arbitrary_constraint()) {
+    fn requirement_agrees_with_a_recursive_evaluation(value in arbitrary_constraint()) {
         let requirement = constraint(&value);
         prop_assert_eq!(requirement.fault(), None);
         for provider in some_providers() {
@@ -513,7 +513,7 @@ proptest! {
     }
 
     #[test]
-    fn not_is_the_opposite_of_any(members in prop::collection::vec(arbitrary_constraint(), 0..4)) {
+    fn not_is_the_negation_of_any(members in prop::collection::vec(arbitrary_constraint(), 0..4)) {
         let (any, not) = (
             constraint(&json!({ "any": { "constraints": members } })),
             constraint(&json!({ "not": { "constraints": members } })),
@@ -524,7 +524,7 @@ proptest! {
     }
 
     #[test]
-    fn verdicts_do_not_depend_on_the_order_of_bundles(value in arbitrary_constraint(), seed in 0..6_usize) {
+    fn verdict_does_not_depend_on_the_order_of_bundles(value in arbitrary_constraint(), seed in 0..6_usize) {
         let requirement = constraint(&value);
         let mut providers = some_providers();
         let expected = requirement.verdict(&Surroundings { providers: providers.clone(), ..Default::default() });
@@ -534,7 +534,7 @@ proptest! {
     }
 }
 
-/// The rules of docs/design/resolution.md#constraint-property said with recursion.
+/// Rules of docs/design/resolution.md#constraint-property as a recursive function.
 fn plainly(value: &Value, provider: &Provider) -> bool {
     let members = |kind: &str| -> Option<Vec<bool>> {
         let members = value.get(kind)?.get("constraints")?.as_array()?;

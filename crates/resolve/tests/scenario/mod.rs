@@ -1,6 +1,6 @@
-//! Catalogs and requests in short, and what must hold of every resolution.
+//! Builders of catalogs and requests, and checks for every resolution.
 
-#![allow(dead_code, clippy::unwrap_used, clippy::panic, reason = "a test; none uses all of it")]
+#![allow(dead_code, clippy::unwrap_used, clippy::panic, reason = "a test; each file uses a part of it")]
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use olm_resolve::{
 };
 use serde_json::{Value, json};
 
-/// The objects of package `demo`; bundles are named `demo.v<version>`.
+/// Objects of package `demo`. Bundles are named `demo.v<version>`.
 #[derive(Clone, Default)]
 pub(crate) struct Content(Vec<Value>);
 
 impl Content {
-    /// A channel and, for entries that are more than names elsewhere, their bundles.
+    /// Adds a channel and, for entries with more than a name, their bundles.
     pub(crate) fn channel(mut self, name: &str, entries: &[Value]) -> Self {
         for entry in entries {
             let name = entry["name"].as_str().unwrap();
@@ -25,12 +25,12 @@ impl Content {
         self.object(json!({"schema": "olm.channel", "package": "demo", "name": name, "entries": entries}))
     }
 
-    /// A bundle with property types beyond its version.
+    /// Adds a bundle with property types beyond its version.
     pub(crate) fn bundle(self, version: &str, properties: &[&str]) -> Self {
         self.bundle_with(version, properties.iter().map(|kind| (*kind, json!({}))))
     }
 
-    /// A bundle with properties beyond its version. Of several with one version the last counts.
+    /// Adds a bundle with properties beyond its version. Of several with the same version the last is used.
     pub(crate) fn bundle_with<'a>(
         self,
         version: &str,
@@ -73,12 +73,12 @@ impl Content {
     }
 }
 
-/// Content of one bundle in no channel.
+/// Content with one bundle without a channel.
 pub(crate) fn one(version: &str) -> Content {
     Content::default().bundle(version, &[])
 }
 
-/// A catalog that cannot answer.
+/// Unavailable catalog.
 pub(crate) fn down(name: &str, priority: i32) -> Catalog {
     Catalog { name: name.to_owned(), priority, package: Err(CatalogError::NotServing(name.to_owned())) }
 }
@@ -95,7 +95,7 @@ pub(crate) fn skipping(version: &str, range: &str) -> Value {
     json!({"name": format!("demo.v{version}"), "skipRange": range})
 }
 
-/// A request in short: version, channels, installed version, policy, rules.
+/// Request: version, channels, installed version, policy, rules.
 #[derive(Default, Clone)]
 pub(crate) struct Wish<'a> {
     version: Option<&'a str>,
@@ -151,7 +151,7 @@ impl<'a> Wish<'a> {
         })
     }
 
-    /// The answer, which must not depend on the order of the catalogs and must be explained.
+    /// Result of the resolution. Checks that it does not depend on the order of the catalogs and is explained.
     pub(crate) fn resolve(&self, catalogs: &[Catalog]) -> Result<Resolved, ResolveError> {
         self.on(|request| {
             let result = resolve(request, catalogs);
@@ -189,8 +189,8 @@ fn answer(result: &Result<Resolved, ResolveError>) -> String {
     }
 }
 
-/// Checks that the explanation says what the resolution did: the same result, every bundle of every catalog once, one
-/// of them chosen if any is; and that it does not depend on the order of the catalogs.
+/// Checks that the explanation agrees with the resolution: the same result, every bundle of every catalog once, and
+/// one chosen bundle if there is a choice. Also checks that it does not depend on the order of the catalogs.
 pub(crate) fn check_explanation(
     request: &Request<'_>,
     catalogs: &[Catalog],

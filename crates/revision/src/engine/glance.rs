@@ -1,4 +1,4 @@
-//! A pass without the content: good for as long as nothing is left to do.
+//! Fast path: a pass without the content, valid while there is nothing to do.
 
 use olm_api::cluster_object_set::CollisionProtection;
 
@@ -12,8 +12,8 @@ use crate::probes::Probes;
 use crate::result::{Action, ObjectResult, PhaseResult, RevisionResult};
 
 impl<C: Cluster> Engine<C> {
-    /// A pass over a revision whose content is not at hand, and the same as at the last [`Self::reconcile`]. Reads
-    /// what changed since, and nothing else. `None` where the content is needed to go on.
+    /// Fast path over a revision without its content, which must be the same as at the last [`Self::reconcile`].
+    /// Reads only objects that changed since. Returns `None` if the content is needed.
     pub async fn glance(
         &self,
         owner: &Owner,
@@ -50,7 +50,7 @@ impl<C: Cluster> Engine<C> {
         result.is_complete().then_some(result)
     }
 
-    /// `None` unless the object is still right.
+    /// Reads the object again. Returns `None` unless it is still as verified.
     async fn look_again(
         &self,
         known: &mut Known,
@@ -62,7 +62,7 @@ impl<C: Cluster> Engine<C> {
             return Some(result);
         }
         let actual = self.cluster.get(&known.key).await.ok()??;
-        // What protects from collisions plays no part in an object that is ours or a sibling's.
+        // Collision protection does not matter for objects of this revision or a sibling.
         let protection = CollisionProtection::Prevent;
         let action = match plan(Some(&actual), owner, siblings, &protection) {
             Plan::Repair if known.found == hash_of_ours(&actual) => Action::Idle,

@@ -1,5 +1,4 @@
-//! The first look at the objects of a phase, before anything of it is written: how each one is, what is to be done about
-//! it, and whether the API server will have it.
+//! Check of the objects of a phase before any write: live state, plan, and the API server's verdict by dry run.
 
 use std::ops::ControlFlow;
 
@@ -16,10 +15,10 @@ use crate::object::ObjectKey;
 use crate::plan::{Owner, Plan, check_body, desired, keep, plan, superseded_managers};
 use crate::result::ObjectResult;
 
-/// Reads and dry runs of one phase that are under way at a time.
+/// Maximum number of concurrent reads and dry runs of one phase.
 const CONCURRENT_CALLS: usize = 8;
 
-/// An object as it should be and as it is.
+/// Desired and live state of an object.
 pub(super) struct Observed {
     pub(super) desired: Value,
     pub(super) wanted: Hash,
@@ -27,38 +26,38 @@ pub(super) struct Observed {
     pub(super) plan: Plan,
 }
 
-/// What a first look at an object came to.
+/// Result of the check of an object.
 pub(super) enum Look {
-    /// It is as it was when it was found right.
+    /// Unchanged since it was verified.
     Unchanged(ObjectResult),
-    /// It has been read.
+    /// Read from the API server.
     Read(Observed),
-    /// The API server will not have it.
+    /// Rejected by the API server.
     Refused(Observed, ClusterError),
 }
 
-/// Why an object could not be checked.
+/// Error of the check of an object.
 pub(super) enum Check {
-    /// The dry run gave no verdict.
+    /// The dry run returned no verdict.
     DryRun(ClusterError),
-    /// The object could not be read.
+    /// Reading the object failed.
     Object(ObjectError),
 }
 
-/// The objects of a phase after the first look, before anything of it is written.
+/// Objects of a phase after the check, before any write.
 #[derive(Default)]
 pub(super) struct Checked {
-    /// In order; `None` where an object cannot be settled.
+    /// Results in order. `None` where the check failed or the object was rejected.
     pub(super) looks: Vec<Option<Look>>,
-    /// Objections of the API server.
+    /// Rejections by the API server.
     pub(super) findings: Vec<String>,
-    /// Those that say that a right is missing.
+    /// Those of the rejections that report a missing permission.
     pub(super) denials: Vec<String>,
     pub(super) failures: Vec<ObjectError>,
 }
 
 impl Checked {
-    /// Breaks with the error of [`Engine::check`].
+    /// Adds a result. Breaks with the error of [`Engine::check`].
     fn add(&mut self, look: Result<Look, Check>) -> ControlFlow<EngineError> {
         let look = match look {
             Ok(Look::Refused(observed, verdict)) => {
@@ -85,18 +84,18 @@ impl Checked {
 }
 
 impl<C: Cluster> Engine<C> {
-    /// Looks at every object of the phase. `known` has a place for each.
+    /// Checks every object of the phase. `known` has an entry for each.
     ///
     /// # Errors
-    /// The API server could not be asked for its verdict, or it is of no use to go on.
+    /// A dry run failed without a verdict, or an error ends the phase.
     pub(super) async fn check(
         &self,
         revision: &Revision,
         phase: &ContentPhase,
         known: &[Option<Known>],
     ) -> Result<Checked, EngineError> {
-        // Made before they are awaited: a closure inside the stream would tie the future to one lifetime and
-        // keep it from being sent between threads.
+        // Create the futures before the stream: a closure inside of it would tie the future to one lifetime, and the
+        // future would not be `Send`.
         let looks: Vec<_> = phase
             .objects
             .iter()
@@ -113,7 +112,7 @@ impl<C: Cluster> Engine<C> {
         Ok(checked)
     }
 
-    /// Reads the object unless a watch vouches for it, and lets the API server check it if it is to be written.
+    /// Reads the object unless the observed versions show no change, and checks a pending write with a dry run.
     async fn look(
         &self,
         revision: &Revision,
@@ -145,7 +144,7 @@ impl<C: Cluster> Engine<C> {
                     let superseded = superseded_managers(actual, &revision.owner);
                     hash_of_state(actual) == hash_of_state(&outcome)
                         && taken_over(actual, superseded).is_none()
-                        // A field that another manager alone holds may change unnoticed.
+                        // A field that only another manager owns can change without our notice.
                         && conflicts(&observed.desired, actual).is_empty()
                 };
                 if observed.plan == Plan::Repair && observed.actual.as_ref().is_some_and(is_settled) {
@@ -159,7 +158,7 @@ impl<C: Cluster> Engine<C> {
         }
     }
 
-    /// `found` is [`hash_of_ours`] of the state in which the object agreed with `desired`.
+    /// Reads the object and plans its change. `found` is [`hash_of_ours`] of the state that agreed with `desired`.
     pub(super) async fn observed(
         &self,
         revision: &Revision,
@@ -185,7 +184,7 @@ impl<C: Cluster> Engine<C> {
     }
 }
 
-/// Whether an apply would neither change the object nor who manages its fields.
+/// `true` if an apply would change neither the object nor the ownership of its fields.
 fn is_right(desired: &Value, actual: &Value, owner: &Owner) -> bool {
     agrees(desired, actual) && taken_over(actual, superseded_managers(actual, owner)).is_none()
 }

@@ -1,4 +1,4 @@
-//! Doing what is to be done about one object.
+//! Application of the plan for one object.
 
 use serde_json::Value;
 
@@ -15,11 +15,11 @@ use crate::probes::{ProbeResult, ProbeStatus, Probes, failure_line};
 use crate::report::collision;
 use crate::result::{Action, ObjectResult};
 
-/// How often an object is looked at again when somebody else changed it in between.
+/// Maximum number of attempts after conflicts.
 const ATTEMPTS: usize = 3;
 
 impl<C: Cluster> Engine<C> {
-    /// Executes the plan. If somebody else was faster, looks again.
+    /// Executes the plan. On a conflict, reads the object again and retries.
     pub(super) async fn settle(
         &self,
         revision: &Revision,
@@ -107,7 +107,7 @@ impl<C: Cluster> Engine<C> {
         Ok((action, live))
     }
 
-    /// A CustomResourceDefinition that is being deleted, with what it waits for.
+    /// Result for a CustomResourceDefinition that is being deleted, with the custom resources that block it.
     async fn awaited(&self, key: ObjectKey, actual: &Value, probes: &Probes) -> ObjectResult {
         let waits = match self.instances_of(actual).await {
             Ok(found) => found
@@ -120,7 +120,7 @@ impl<C: Cluster> Engine<C> {
         ObjectResult { not_ready: Some(waits), ..result }
     }
 
-    /// Makes plain updates of ours server-side applies; without any there is no request.
+    /// Converts our plain updates to server-side applies. Without any, makes no request.
     async fn take_over(
         &self,
         revision: &Revision,
@@ -143,7 +143,7 @@ pub(super) fn probed(key: ObjectKey, action: Action, live: &Value, probes: &Prob
     ObjectResult { key, action, probe, collision: None, not_ready }
 }
 
-/// An object that would be written were the revision not paused.
+/// Result for an object with pending changes while the revision is paused.
 fn held(key: ObjectKey, actual: Option<&Value>, probes: &Probes) -> ObjectResult {
     let probe = match actual {
         Some(actual) => probes.probe(actual),
@@ -159,7 +159,7 @@ fn collided_with(desired: &Value, actual: &Value, probes: &Probes) -> ObjectResu
     ObjectResult { collision, ..result }
 }
 
-/// The object if it is somebody else's.
+/// Result for the object if another owner controls it.
 pub(super) fn collided(look: Look, probes: &Probes) -> Option<ObjectResult> {
     match look {
         Look::Read(Observed { desired, actual: Some(actual), plan: Plan::Collide, .. }) => {

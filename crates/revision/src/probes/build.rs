@@ -1,5 +1,5 @@
-//! From the probes of a ClusterObjectSet to compiled ones, and the fixed list that every generated
-//! revision carries (docs/design/apply.md#revision-metadata, docs/design/apply.md#probes).
+//! Compilation of the probes of a ClusterObjectSet, and the default probes of generated revisions
+//! (docs/design/apply.md#revision-metadata, docs/design/apply.md#probes).
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,21 @@ use olm_api::{LabelSelector, LabelSelectorRequirement};
 
 use super::{Assertion, Operator, Probe, Probes, Requirement, Selector, json};
 
-/// A probe that cannot be evaluated.
+/// Error of the compilation of a probe.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ProbeError {
-    /// Selector of a kind that this version does not know.
+    /// The type of the selector is unknown to this version.
     #[error("unknown progressionProbe selector type: {0}")]
     SelectorType(String),
-    /// Assertion of a kind that this version does not know.
+    /// The type of the assertion is unknown to this version.
     #[error("unknown progressionProbe assertion probe type: {0}")]
     AssertionType(String),
-    /// Label selector that cannot select.
+    /// The label selector is invalid.
     #[error("invalid label selector in progressionProbe ({selector}): {problem}")]
     LabelSelector {
-        /// The selector, as `{map[] [{key operator [values]}]}`.
+        /// Selector as `{map[] [{key operator [values]}]}`.
         selector: String,
-        /// What is wrong with it.
+        /// Validation error.
         problem: String,
     },
 }
@@ -87,7 +87,7 @@ fn requirements(selector: &LabelSelector) -> Result<Vec<Requirement>, ProbeError
     Ok(requirements)
 }
 
-/// A selector in Go's plain notation, as the reference prints it.
+/// Formats a selector in Go's plain notation, like the reference.
 fn go_text(selector: &LabelSelector) -> String {
     let labels: BTreeMap<_, _> = selector.match_labels.iter().flatten().collect();
     let labels: Vec<String> = labels.into_iter().map(|(key, value)| format!("{key}:{value}")).collect();
@@ -110,12 +110,12 @@ fn assertion(spec: &AssertionSpec) -> Result<Assertion, ProbeError> {
         (AssertionType::FieldValue, _, _, Some(FieldValue { field_path, value })) => {
             Ok(Assertion::FieldValue { path: field_path.clone(), value: value.clone() })
         }
-        // A member that does not fit its type is refused by the API server.
+        // The API server rejects a member that does not fit its type.
         (unknown, ..) => Err(ProbeError::AssertionType(unknown.to_string())),
     }
 }
 
-/// The probes of every generated revision, in their fixed order.
+/// Probes of every generated revision, in their fixed order.
 pub fn default_probes() -> Vec<ProgressionProbe> {
     let replicas = || AssertionSpec {
         type_: AssertionType::FieldsEqual,
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_that_cannot_be_built() {
+    fn invalid_probes_return_errors() {
         let near = json!({"key": "a", "operator": "Near", "values": ["b", "c"]});
         for (selector, assertion, message) in [
             (json!({"type": "Name"}), field_value(), "unknown progressionProbe selector type: Name"),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn label_operators() {
+    fn label_operators_select_objects() {
         let object = json!({"metadata": {"labels": {"a": "1"}}, "data": {"s": "no"}});
         for (key, operator, values, is_selected) in [
             ("a", "In", json!(["1", "2"]), true),
@@ -233,7 +233,7 @@ mod tests {
             ("a", "DoesNotExist", json!([]), false),
         ] {
             let selector = labels(json!({"key": key, "operator": operator, "values": values}));
-            // What is selected fails, what is not passes.
+            // Selected objects fail the probe, all others pass.
             let result = build(selector, field_value()).unwrap().probe(&object);
             assert_eq!(!result.is_ready(), is_selected, "{key} {operator} {values}");
         }

@@ -1,7 +1,7 @@
-//! What the probes of docs/design/apply.md#revision-metadata mean for Deployments and StatefulSets whose status leaves
-//! fields out (docs/design/apply.md#writing-a-revision).
+//! Semantics of the probes of docs/design/apply.md#revision-metadata for Deployments and StatefulSets with missing
+//! status fields (docs/design/apply.md#writing-a-revision).
 //!
-//! Pure. Each function gives a verdict only where the literal reading could never become True, and `None`
+//! Pure. Each function returns a result only where the literal evaluation could never become True, and `None`
 //! everywhere else.
 
 use serde_json::Value;
@@ -14,8 +14,8 @@ fn is_apps(object: &Value, kinds: &[&str]) -> bool {
     gvk.group == "apps" && kinds.contains(&gvk.kind.as_str())
 }
 
-/// The API server omits counters that are 0: a workload scaled to nothing has neither, or only one,
-/// and that one is 0.
+/// Result for a workload scaled to 0. The API server omits counters that are 0, so the status has neither counter, or
+/// only one, which is 0.
 pub(super) fn no_replicas(object: &Value, a: &str, b: &str) -> Option<ProbeResult> {
     let counters = ["status.updatedReplicas", "status.replicas"];
     if !is_apps(object, &["Deployment", "StatefulSet"]) || !counters.contains(&a) || !counters.contains(&b) {
@@ -27,7 +27,7 @@ pub(super) fn no_replicas(object: &Value, a: &str, b: &str) -> Option<ProbeResul
         .then(|| ProbeResult { status: ProbeStatus::True, messages: vec![format!("{a:?} == {b:?}")] })
 }
 
-/// StatefulSets never carry conditions; ready means that all their replicas are.
+/// Result for a StatefulSet, which never has conditions: ready if all of its replicas are.
 pub(super) fn stateful_set_available(object: &Value, condition: &str, wanted: &str) -> Option<ProbeResult> {
     if !is_apps(object, &["StatefulSet"]) || (condition, wanted) != ("Available", "True") {
         return None;
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn workloads_without_the_fields_that_the_probes_read() {
+    fn workloads_with_missing_status_fields_follow_the_table() {
         let available = json!([{"type": "Available", "status": "True"}]);
         for (kind, status, expected, last_message) in [
             (

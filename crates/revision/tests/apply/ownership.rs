@@ -1,4 +1,4 @@
-//! Objects that somebody else has, had or gets.
+//! Objects with another owner: collisions, adoption, handover.
 
 use kube::api::PostParams;
 use olm_api::cluster_object_set::CollisionProtection;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::world::{World, actions, config_map, deployment, our_managers, owner_names, phase, protected};
 
 // Cases apply-24, apply-26
-pub(crate) async fn collisions(world: &World) {
+pub(crate) async fn foreign_object_collides(world: &World) {
     let ns = "collide";
     world.namespace(ns).await;
     let op = deployment(ns, "op");
@@ -40,7 +40,7 @@ pub(crate) async fn collisions(world: &World) {
 }
 
 // Cases apply-27, apply-28, apply-29
-pub(crate) async fn adoption_by_protection(world: &World) {
+pub(crate) async fn existing_objects_are_adopted_by_protection(world: &World) {
     let ns = "adopt";
     world.namespace(ns).await;
     let unowned = config_map(ns, "unowned", json!({"k": "old", "other": "o"}));
@@ -67,7 +67,7 @@ pub(crate) async fn adoption_by_protection(world: &World) {
 }
 
 // docs/design/apply.md#handover; case apply-10
-pub(crate) async fn handover_to_the_next_revision(world: &World) {
+pub(crate) async fn objects_are_handed_over_to_the_next_revision(world: &World) {
     let ns = "handover";
     world.namespace(ns).await;
     let both = |data| config_map(ns, "both", data);
@@ -89,12 +89,12 @@ pub(crate) async fn handover_to_the_next_revision(world: &World) {
     let result = world.reconcile(&first).await;
     assert_eq!(actions(&result), [Action::Progressed, Action::Idle]);
     assert!(result.is_in_transition());
-    // The next pass of the new revision finds nothing to do.
+    // The next pass of the new revision has no changes.
     world.calls();
     assert_eq!(actions(&world.complete(&second).await), [Action::Idle]);
     assert_eq!(world.calls(), [""; 0]);
 
-    // Without finalizers an object is gone when its deletion is answered.
+    // Without finalizers, the deletion is complete when the API server answers.
     assert!(world.engine.teardown(&first, &TeardownOptions::default()).await.unwrap().is_complete());
     assert_eq!(world.calls(), ["merge both", "delete dropped"]);
     assert!(world.engine.teardown(&first, &TeardownOptions::default()).await.unwrap().is_complete());
@@ -107,7 +107,7 @@ pub(crate) async fn handover_to_the_next_revision(world: &World) {
 }
 
 // docs/design/apply.md#orphaned-objects
-pub(crate) async fn abandoned_objects_are_taken_back(world: &World) {
+pub(crate) async fn orphaned_objects_are_adopted(world: &World) {
     let ns = "abandoned";
     world.namespace(ns).await;
     let map = config_map(ns, "a", json!({"k": "v"}));
@@ -119,7 +119,7 @@ pub(crate) async fn abandoned_objects_are_taken_back(world: &World) {
 }
 
 // docs/design/apply.md#objects-handed-over
-pub(crate) async fn heirs_get_objects_back(world: &World) {
+pub(crate) async fn teardown_hands_objects_over_to_the_older_revision(world: &World) {
     let ns = "heirs";
     world.namespace(ns).await;
     let map = |value| config_map(ns, "a", json!({"k": value}));
@@ -143,7 +143,7 @@ pub(crate) async fn heirs_get_objects_back(world: &World) {
 }
 
 // Cases apply-60, apply-62
-pub(crate) async fn helm_era_objects(world: &World) {
+pub(crate) async fn helm_era_objects_are_adopted_without_restart(world: &World) {
     let ns = "helm";
     world.namespace(ns).await;
     let mut op = deployment(ns, "op");

@@ -1,4 +1,4 @@
-//! Archived revisions.
+//! Removal of revisions.
 
 use olm_revision::engine::Revision;
 use olm_revision::result::Action;
@@ -20,7 +20,7 @@ pub(crate) async fn teardown_waits_for_each_phase(world: &World) {
         let result = world.engine.teardown(&revision, &options).await.unwrap();
         assert_eq!(result.waiting.iter().map(|key| key.name.as_str()).collect::<Vec<_>>(), ["last"]);
     }
-    // While it is being deleted nothing is written.
+    // Nothing is written while an object is being deleted.
     assert_eq!(actions(&world.reconcile(&revision).await), [Action::Idle, Action::Idle]);
     assert!(world.get(&first).await.is_some());
     world.edit(&last, json!({"metadata": {"finalizers": null}})).await;
@@ -28,8 +28,8 @@ pub(crate) async fn teardown_waits_for_each_phase(world: &World) {
     assert_eq!(world.get(&first).await, None);
 }
 
-// docs/design/apply.md#removal; a deletion leaves to garbage collection what would otherwise be nobody's
-pub(crate) async fn the_last_owner_does_not_let_go(world: &World) {
+// docs/design/apply.md#removal: a deletion leaves objects without another owner to garbage collection.
+pub(crate) async fn final_teardown_keeps_the_last_owner_reference(world: &World) {
     let ns = "last";
     world.namespace(ns).await;
     let map = config_map(ns, "a", json!({}));
@@ -40,14 +40,14 @@ pub(crate) async fn the_last_owner_does_not_let_go(world: &World) {
     world.edit(&map, json!({"metadata": {"ownerReferences": owners}})).await;
     for (is_final, expect) in [(true, vec![("last-1".to_owned(), Some(false))]), (false, vec![])] {
         let options = TeardownOptions { is_final, ..TeardownOptions::default() };
-        // A removal that has done with an object does not come back to it.
+        // A removal does not process a completed object again.
         world.engine.forget(&revision.owner.uid);
         assert!(world.engine.teardown(&revision, &options).await.unwrap().is_complete());
         assert_eq!(owner_names(&world.get(&map).await.unwrap()), expect);
     }
 }
 
-pub(crate) async fn definitions_in_use(world: &World) {
+pub(crate) async fn crd_in_use_blocks_or_is_kept_by_policy(world: &World) {
     let ns = "in-use";
     world.namespace(ns).await;
     let definition = crd("gadgets", "Gadget");
@@ -71,7 +71,7 @@ pub(crate) async fn definitions_in_use(world: &World) {
 }
 
 // docs/design/apply.md#objects-handed-over; cases additions-a49, additions-a50
-pub(crate) async fn definitions_are_saved_before_anything_goes(world: &World) {
+pub(crate) async fn crds_are_released_before_any_deletion(world: &World) {
     let ns = "saved";
     world.namespace(ns).await;
     let (definition, map) = (crd("gizmos", "Gizmo"), config_map(ns, "a", json!({})));
@@ -84,17 +84,17 @@ pub(crate) async fn definitions_are_saved_before_anything_goes(world: &World) {
     world.create(&gizmo).await;
     let policy = |crds| TeardownOptions { crds, ..TeardownOptions::default() };
     world.calls();
-    // Nothing goes while one is left.
+    // Nothing is deleted while a custom resource exists.
     let result = world.engine.teardown(&revision, &policy(CrdPolicy::BlockIfInUse)).await.unwrap();
     assert_eq!((result.blocked.len(), world.calls()), (1, vec![]));
-    // Everything else goes.
+    // All other objects are deleted.
     let spare = policy(CrdPolicy::SpareIfInUse);
     world.engine.teardown(&revision, &spare).await.unwrap();
     let result = world.engine.teardown(&revision, &spare).await.unwrap();
     assert_eq!((result.blocked.len(), result.waiting.len()), (1, 0));
     assert_eq!(world.calls(), ["delete a"]);
     assert!(world.get(&gizmo).await.is_some());
-    // Let go of first, while the objects of later phases are still there.
+    // The CRD is released first, while the objects of later phases still exist.
     world.complete(&revision).await;
     world.edit(&map, json!({"metadata": {"finalizers": ["acme.example/hold"]}})).await;
     world.calls();
@@ -103,7 +103,7 @@ pub(crate) async fn definitions_are_saved_before_anything_goes(world: &World) {
     assert_eq!(world.calls(), ["merge gizmos.acme.example", "delete a"]);
     assert_eq!(owner_names(&world.get(&definition).await.unwrap()), []);
     world.edit(&map, json!({"metadata": {"finalizers": null}})).await;
-    // It waits for the extension, and for no other.
+    // Only its former extension can adopt it.
     let kept_for = async || {
         let live = world.get(&definition).await.unwrap();
         live["metadata"]["annotations"]["ext.olm.operatorframework.io/kept-for"].clone()
@@ -119,13 +119,13 @@ pub(crate) async fn definitions_are_saved_before_anything_goes(world: &World) {
     world.complete(&again).await;
     assert_eq!(kept_for().await, Value::Null);
     assert_eq!(owner_names(&world.get(&definition).await.unwrap()), [("saved-2".to_owned(), Some(true))]);
-    // Gone with its last custom resource.
+    // It is deleted with its last custom resource.
     world.delete(&gizmo).await;
     until(async || world.engine.teardown(&again, &spare).await.unwrap().is_complete().then_some(())).await;
     assert_eq!(world.get(&definition).await, None);
 }
 
-pub(crate) async fn definitions_are_deleted_before_the_rest(world: &World) {
+pub(crate) async fn crds_are_deleted_before_other_objects(world: &World) {
     let ns = "first";
     world.namespace(ns).await;
     let (definition, map) = (crd("trinkets", "Trinket"), config_map(ns, "a", json!({})));
@@ -146,7 +146,7 @@ pub(crate) async fn definitions_are_deleted_before_the_rest(world: &World) {
     }
     assert_eq!(world.calls(), ["delete trinkets.acme.example"]);
     assert!(world.get(&map).await.is_some());
-    // Without an operator the rest is removed, and the custom resource is reported.
+    // Without an operator the other objects are removed, and the custom resource is reported.
     let options = TeardownOptions { abandons: true, ..options };
     world.engine.teardown(&revision, &options).await.unwrap();
     let result = world.engine.teardown(&revision, &options).await.unwrap();
@@ -168,8 +168,8 @@ pub(crate) async fn definitions_are_deleted_before_the_rest(world: &World) {
     until(async || world.get(&definition).await.is_none().then_some(())).await;
 }
 
-// Its Service must not be deleted before, and the API server must be able to read what is stored.
-pub(crate) async fn conversion_webhooks_outlive_what_they_convert(world: &World) {
+// The Service of the webhook must not be deleted earlier: the API server must be able to read stored objects.
+pub(crate) async fn conversion_webhook_is_kept_while_needed(world: &World) {
     let ns = "converted";
     world.namespace(ns).await;
     let mut definition = crd("bolts", "Bolt");
@@ -190,7 +190,7 @@ pub(crate) async fn conversion_webhooks_outlive_what_they_convert(world: &World)
     let spare = TeardownOptions { crds: CrdPolicy::SpareIfInUse, ..TeardownOptions::default() };
     let result = world.engine.teardown(&revision, &spare).await.unwrap();
     assert_eq!((result.blocked.len(), world.get(&map).await.is_some()), (1, true));
-    // Two stored versions, and nothing that converts.
+    // Two stored versions without a conversion.
     let versions = json!([{"name": "v1", "storage": true}, {"name": "v1alpha1", "storage": false}]);
     let mut edited = definition["spec"]["versions"].clone();
     for (version, change) in edited.as_array_mut().unwrap().iter_mut().zip(versions.as_array().unwrap()) {
@@ -227,8 +227,8 @@ pub(crate) async fn operator_runs_with_a_ready_pod(world: &World) {
     assert!(!world.engine.has_operator(&revision).await);
 }
 
-// docs/design/additions.md#uninstall-policy: a definition that stays must not depend on a webhook that goes
-pub(crate) async fn conversion_webhooks_go_with_their_extension(world: &World) {
+// docs/design/additions.md#uninstall-policy: a retained CRD must not depend on a webhook that is deleted.
+pub(crate) async fn conversion_webhook_is_removed_from_a_kept_crd(world: &World) {
     let mut definition = crd("tools", "Tool");
     let mut old = definition["spec"]["versions"][0].clone();
     (old["name"], old["storage"]) = (json!("v1alpha1"), json!(false));
@@ -243,7 +243,7 @@ pub(crate) async fn conversion_webhooks_go_with_their_extension(world: &World) {
     let stored = async |versions: Value| {
         world.edit_status(&definition, json!({"status": {"storedVersions": versions}})).await;
     };
-    // The server itself writes to a definition that has changed.
+    // The API server itself updates a changed CRD.
     let settled = async || {
         let result = world.engine.teardown(&revision, &keep).await.unwrap();
         result.waiting.is_empty().then_some(result)

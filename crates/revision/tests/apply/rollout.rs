@@ -1,4 +1,4 @@
-//! Phases, drift and checks: what the engine does about objects that nobody else claims.
+//! Phases, drift and checks for objects without other owners.
 
 use olm_revision::result::Action;
 use serde_json::json;
@@ -8,7 +8,7 @@ use crate::world::{
 };
 
 // Cases apply-5, apply-7, apply-38, apply-68
-pub(crate) async fn created_once_and_then_left_alone(world: &mut World) {
+pub(crate) async fn objects_are_created_once_and_unchanged_afterwards(world: &mut World) {
     let ns = "create";
     world.namespace(ns).await;
     let objects = [config_map(ns, "a", json!({"k": "v"})), deployment(ns, "op")];
@@ -46,7 +46,7 @@ pub(crate) async fn drift_is_repaired_and_foreign_fields_are_kept(world: &World)
     revision.probes = Default::default();
     world.complete(&revision).await;
 
-    // Foreign fields: nothing is written.
+    // Foreign fields cause no write.
     world
         .edit(
             &op,
@@ -84,7 +84,7 @@ pub(crate) async fn drift_is_repaired_and_foreign_fields_are_kept(world: &World)
     assert_eq!(live["spec"]["template"]["spec"]["containers"][0]["image"], "example.test/op:v1");
     assert_eq!(our_managers(&live), ["Apply"]);
 
-    // Changed back before a reconcile: the field is the user's until it is applied again.
+    // A user reverts a field before the next reconcile: the user owns the field until it is applied again.
     let mut set_image = async |image: &str| {
         containers[0]["image"] = json!(image);
         world.edit(&op, json!({"spec": {"template": {"spec": {"containers": containers}}}})).await;
@@ -122,7 +122,7 @@ pub(crate) async fn atomic_lists_are_ours_and_keyed_lists_shared(world: &World) 
 }
 
 // Cases apply-30, apply-48
-pub(crate) async fn validation_by_dry_run(world: &World) {
+pub(crate) async fn rejected_object_blocks_its_phase(world: &World) {
     let ns = "late";
     let map = config_map(ns, "a", json!({}));
     let revision = world.revision("late", 1, vec![phase("configuration", &[&map])]).await;
@@ -153,14 +153,14 @@ pub(crate) async fn validation_by_dry_run(world: &World) {
 }
 
 // Case apply-64
-pub(crate) async fn custom_resource_after_its_definition(world: &World) {
+pub(crate) async fn custom_resource_follows_its_crd(world: &World) {
     let ns = "custom";
     world.namespace(ns).await;
     let definition = crd("widgets", "Widget");
     let widget = json!({"apiVersion": "acme.example/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": ns}});
     let revision =
         world.revision("custom", 1, vec![phase("crds", &[&definition]), phase("deploy", &[&widget])]).await;
-    // The definition is established a moment after its creation; until then its phase is incomplete.
+    // The CRD is established a moment after its creation. Until then its phase is incomplete.
     let result = until(async || Some(world.reconcile(&revision).await).filter(|r| r.is_complete())).await;
     let watched: Vec<&str> = result.watch.iter().map(|gvk| gvk.kind.as_str()).collect();
     assert_eq!(watched, ["CustomResourceDefinition", "Widget"]);
@@ -188,12 +188,12 @@ pub(crate) async fn failing_probes_hold_the_next_phase(world: &World) {
     assert_eq!(world.get(&map).await, None);
 }
 
-// docs/design/apply.md#namespaces: a namespace that is being deleted; a full quota; a policy that says no
-pub(crate) async fn refusals_of_the_server(world: &World) {
+// docs/design/apply.md#namespaces: a namespace that is being deleted, and an exhausted quota.
+pub(crate) async fn terminating_namespace_and_quota_block_the_phase(world: &World) {
     let ns = "dying";
     world.namespace(ns).await;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ns}});
-    // Nobody finishes it here.
+    // No namespace controller runs here that would complete the deletion.
     world.delete(&namespace).await;
     let map = config_map(ns, "a", json!({}));
     let revision = world.revision("dying", 1, vec![phase("configuration", &[&map])]).await;
@@ -213,7 +213,7 @@ pub(crate) async fn refusals_of_the_server(world: &World) {
     world.edit_status(&quota, json!({"status": {"hard": limit, "used": limit}})).await;
     let map = config_map(ns, "a", json!({}));
     let revision = world.revision("full", 1, vec![phase("configuration", &[&map])]).await;
-    // The server looks at quotas with a delay of its own.
+    // The quota controller of the API server has a delay.
     let message =
         until(async || world.reconcile(&revision).await.obstacle().filter(|m| m.contains("quota"))).await;
     assert_eq!(

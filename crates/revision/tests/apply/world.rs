@@ -1,4 +1,4 @@
-//! A control plane with an engine whose calls are recorded, and revisions to apply.
+//! A control plane, an engine with recorded calls, and revisions to apply.
 
 use std::sync::Mutex;
 
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 pub(crate) type Recorded = Recorder<KubeCluster>;
 
-/// Passes every call on and remembers those that are not plain reads.
+/// Forwards every call and records all but plain reads.
 pub(crate) struct Recorder<C> {
     inner: C,
     calls: Mutex<Vec<String>>,
@@ -84,12 +84,12 @@ impl World {
         self.plane.client()
     }
 
-    /// An engine that has seen nothing yet, as after a restart.
+    /// Creates an engine without memory, as after a restart.
     pub(crate) fn restart(&mut self) {
         self.engine = engine(self.plane.client());
     }
 
-    /// What was sent, other than plain reads, since the last question.
+    /// Calls other than plain reads since the last request.
     pub(crate) fn calls(&self) -> Vec<String> {
         std::mem::take(&mut self.engine.cluster().calls.lock().unwrap())
     }
@@ -98,7 +98,7 @@ impl World {
         self.create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
     }
 
-    /// Creates an object as some user.
+    /// Creates an object as a user.
     pub(crate) async fn create(&self, object: &Value) -> Value {
         let key = ObjectKey::of(object);
         let params = PostParams { field_manager: Some("user".to_owned()), ..PostParams::default() };
@@ -108,7 +108,7 @@ impl World {
     }
 
     async fn api(&self, key: &ObjectKey) -> Api<DynamicObject> {
-        // A new kind is discovered a moment after its definition is established.
+        // A new kind is discovered a moment after its CRD is established.
         let (resource, scope) = until(async || self.cluster.discover(&key.gvk).await.ok()).await;
         Api::dynamic(self.client(), &resource, &scope).constrain(&key.namespace)
     }
@@ -117,7 +117,7 @@ impl World {
         self.cluster.get(&ObjectKey::of(object)).await.unwrap()
     }
 
-    /// Merge patch as some user.
+    /// Applies a merge patch as a user.
     pub(crate) async fn edit(&self, object: &Value, patch: Value) {
         use kube::api::{Patch, PatchParams};
         let key = ObjectKey::of(object);
@@ -125,7 +125,7 @@ impl World {
         self.api(&key).await.patch(&key.name, &params, &Patch::Merge(patch)).await.unwrap();
     }
 
-    /// Merge patch of the status as some user.
+    /// Applies a merge patch to the status as a user.
     pub(crate) async fn edit_status(&self, object: &Value, patch: Value) {
         use kube::api::{Patch, PatchParams};
         let key = ObjectKey::of(object);
@@ -138,7 +138,7 @@ impl World {
         self.api(&key).await.delete(&key.name, &Default::default()).await.unwrap();
     }
 
-    /// A revision `<extension>-<number>` that exists in the cluster, with the default probes.
+    /// Creates a revision `<extension>-<number>` that exists in the cluster, with the default probes.
     pub(crate) async fn revision(&self, extension: &str, number: i64, phases: Vec<ContentPhase>) -> Revision {
         let set = ClusterObjectSet::new(
             &format!("{extension}-{number}"),
@@ -170,7 +170,7 @@ impl World {
         self.engine.reconcile(revision).await
     }
 
-    /// Reconciles, which must go through.
+    /// Reconciles and requires a complete result.
     pub(crate) async fn complete(&self, revision: &Revision) -> RevisionResult {
         let result = self.reconcile(revision).await;
         assert!(result.is_complete(), "{result:?}");
@@ -216,14 +216,14 @@ pub(crate) fn actions(result: &RevisionResult) -> Vec<Action> {
     result.phases.iter().flat_map(|phase| &phase.objects).map(|object| object.action).collect()
 }
 
-/// Asks until there is an answer.
+/// Retries until there is a result.
 pub(crate) async fn until<T>(mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     loop {
         if let Some(answer) = ask().await {
             return answer;
         }
-        assert!(std::time::Instant::now() < deadline, "no answer in time");
+        assert!(std::time::Instant::now() < deadline, "timeout");
         tokio::task::yield_now().await;
     }
 }

@@ -1,10 +1,10 @@
-//! Why there is no plan (docs/design/additions.md#dependency-modes).
+//! Conflicts (docs/design/additions.md#dependency-modes).
 
 use crate::world::World;
 
 // Case additions-a33
 #[test]
-fn a_conflict_is_a_tree_from_the_goal_to_each_dropped_candidate() {
+fn conflict_tree_lists_each_rejected_candidate() {
     let world = World::default()
         .catalog(
             "main",
@@ -49,7 +49,7 @@ fn a_conflict_is_a_tree_from_the_goal_to_each_dropped_candidate() {
 }
 
 #[test]
-fn goals_that_exclude_each_other_are_both_named() {
+fn conflict_names_all_incompatible_goals() {
     let world = World::default()
         .catalog(
             "main",
@@ -75,7 +75,7 @@ fn goals_that_exclude_each_other_are_both_named() {
 }
 
 #[test]
-fn an_installed_extension_that_would_break_is_named() {
+fn conflict_names_the_installed_extension_that_would_break() {
     let world = World::default()
         .catalog("main", 0, &["app 1.0.0 @s pkg:base:>=2.0.0", "base 3.0.0 @s", "base 2.0.0 @s>1.0.0"])
         .installed("base 1.0.0")
@@ -99,7 +99,7 @@ fn an_installed_extension_that_would_break_is_named() {
 }
 
 #[test]
-fn two_providers_of_a_kind_exclude_each_other() {
+fn providers_of_the_same_kind_conflict() {
     let world = World::default()
         .catalog("main", 0, &["red 1.0.0 @s +Bucket", "blue 1.0.0 @s +Bucket"])
         .installed("blue 1.0.0 +Bucket")
@@ -116,7 +116,7 @@ fn two_providers_of_a_kind_exclude_each_other() {
 }
 
 #[test]
-fn what_the_wish_excludes_and_what_is_invalid_is_said() {
+fn conflict_reports_excluded_and_invalid_candidates() {
     let world = World::default()
         .catalog("main", 0, &["app 2.0.0 @s con:{\"gvk\":{\"name\":\"x\"}}", "app 1.0.0 @t"])
         .wants("app >=1.5.0");
@@ -133,9 +133,9 @@ fn what_the_wish_excludes_and_what_is_invalid_is_said() {
     assert_eq!(nothing, "no plan exists\n  package app is wanted: no catalog offers a candidate");
 }
 
-/// Six packages that each provide one of five kinds: the tree of all attempts is cut, always in the same place.
+/// Six packages that each provide one of five kinds. The tree of all attempts is cut, always in the same place.
 #[test]
-fn a_large_explanation_is_cut() {
+fn large_conflict_tree_is_cut() {
     let mut lines = Vec::new();
     for package in 0..6 {
         for kind in 0..5 {

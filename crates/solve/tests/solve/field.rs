@@ -1,4 +1,4 @@
-//! Real catalogs, and large ones.
+//! Catalogs from the field, and large ones.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -12,13 +12,13 @@ use olm_solve::{Question, SolveError, SourceCatalog, solve};
 
 use crate::world::{World, wish};
 
-/// The budget of `olm resolve --solve`.
+/// Time budget of `olm resolve --solve`.
 const BUDGET: Duration = Duration::from_secs(5);
 
 #[test]
-fn every_real_package_has_a_plan_or_a_reason() {
+fn every_field_package_has_a_plan_or_a_conflict() {
     let Some(data) = std::env::var_os("OLM_FIELD_DATA") else {
-        say("SKIPPED every_real_package_has_a_plan_or_a_reason: OLM_FIELD_DATA is unset");
+        say("SKIPPED every_field_package_has_a_plan_or_a_conflict: OLM_FIELD_DATA is unset");
         return;
     };
     let catalogs = [SourceCatalog {
@@ -53,10 +53,10 @@ fn every_real_package_has_a_plan_or_a_reason() {
     assert!(planned > 0);
 }
 
-/// Fifty packages of twenty versions, each requiring the next at no lower a version than its own; the last one lacks the
-/// highest versions.
+/// Fifty packages of twenty versions. Each requires the next package at its own version or higher. The last package
+/// lacks the highest versions.
 #[test]
-fn long_chains_are_solved_in_time() {
+fn long_dependency_chain_is_solved_in_time() {
     let mut lines = Vec::new();
     for package in 0..50 {
         for version in 1..=20 {
@@ -76,9 +76,9 @@ fn long_chains_are_solved_in_time() {
     assert_eq!(plan.steps[49].changes[0].to.bundle, "p00.v15.0.0");
 }
 
-/// Nothing decides this but trying: every package may be provided in many ways that exclude each other.
+/// Only trial and error decides this: each package can be provided in many ways that exclude each other.
 #[test]
-fn the_budget_ends_a_hopeless_search() {
+fn search_ends_with_an_error_at_the_deadline() {
     let mut lines = Vec::new();
     for pigeon in 0..24 {
         for hole in 0..23 {
@@ -97,7 +97,7 @@ fn the_budget_ends_a_hopeless_search() {
         error,
         "resolution exceeded time budget; the largest package involved is pigeon0 with 23 bundles"
     );
-    assert!(start.elapsed() < Duration::from_secs(10), "it took {:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(10), "took {:?}", start.elapsed());
 }
 
 fn packages(folder: &Path) -> BTreeMap<String, Arc<PackageIndex>> {
@@ -128,8 +128,8 @@ fn read_objects(folder: &Path, objects: &mut Vec<serde_json::Value>) {
     }
 }
 
-/// Prints past the test runner's capture: the line is for whoever runs the tests.
+/// Prints to standard output, past the capture of the test runner.
 fn say(line: &str) {
-    // Nothing can be said where standard output is closed.
+    // Ignore a closed standard output.
     let _ = writeln!(std::io::stdout(), "{line}");
 }

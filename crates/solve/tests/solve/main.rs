@@ -1,4 +1,4 @@
-//! Plans and conflicts of small worlds, and random ones against brute force.
+//! Plans and conflicts of small worlds, and random worlds compared with brute force.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 

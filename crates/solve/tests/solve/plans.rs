@@ -1,15 +1,15 @@
-//! Which plan is found (docs/design/additions.md#requirement-texts, docs/design/additions.md#order-of-preference,
-//! docs/design/additions.md#dependency-modes).
+//! Plans that the solver prefers (docs/design/additions.md#requirement-texts,
+//! docs/design/additions.md#order-of-preference, docs/design/additions.md#dependency-modes).
 
 use olm_resolve::UpgradeScope;
 use olm_solve::{Because, SolveError};
 
 use crate::world::{World, wish};
 
-/// Both languages of the order of preference: what is wanted gets the highest version, what is required the bundle
-/// nearest to the head of the preferred channel.
+/// Order of preference: a wanted package gets the highest version, a required one the bundle nearest to the head of
+/// the preferred channel.
 #[test]
-fn the_order_of_preference_holds() {
+fn plan_follows_the_order_of_preference() {
     let app = "app 1.0.0 @stable pkg:base:>=1.0.0";
     for (name, world, plan) in [
         (
@@ -27,7 +27,7 @@ fn the_order_of_preference_holds() {
             "base.v1.0.0@main; app.v1.0.0@main",
         ),
         (
-            "then channels by name",
+            "a required package: after the default channel, channels by name",
             World::default()
                 .catalog(
                     "main",
@@ -38,33 +38,33 @@ fn the_order_of_preference_holds() {
             "base.v1.5.0@main; app.v1.0.0@main",
         ),
         (
-            "in a channel the head comes first, though its version is lower",
+            "the head of a channel precedes a higher version",
             World::default()
                 .catalog("main", 0, &[app, "base 1.2.0 @stable>2.0.0", "base 2.0.0 @stable default:stable"])
                 .wants("app"),
             "base.v1.2.0@main; app.v1.0.0@main",
         ),
         (
-            "of two heads the higher version",
+            "of two heads the higher version wins",
             World::default()
                 .catalog("main", 0, &[app, "base 1.2.0 @stable", "base 2.0.0 @stable"])
                 .wants("app"),
             "base.v2.0.0@main; app.v1.0.0@main",
         ),
         (
-            "a head by skipRange",
+            "a skipRange makes a head",
             World::default()
                 .catalog("main", 0, &[app, "base 1.2.0 @stable", "base 1.1.0 @stable~<5.0.0"])
                 .wants("app"),
             "base.v1.1.0@main; app.v1.0.0@main",
         ),
         (
-            "a bundle of no channel comes last",
+            "a bundle without a channel is last",
             World::default().catalog("main", 0, &[app, "base 9.0.0", "base 1.0.0 @zeta"]).wants("app"),
             "base.v1.0.0@main; app.v1.0.0@main",
         ),
         (
-            "the catalog of the requirer comes before higher priority",
+            "the catalog of the requiring bundle precedes higher priority",
             World::default()
                 .catalog("main", 0, &[app, "base 1.0.0 @s"])
                 .catalog("other", 9, &["base 2.0.0 @s"])
@@ -72,7 +72,7 @@ fn the_order_of_preference_holds() {
             "base.v1.0.0@main; app.v1.0.0@main",
         ),
         (
-            "then priority",
+            "then the catalog with the higher priority wins",
             World::default()
                 .catalog("main", 0, &[app])
                 .catalog("alpha", 1, &["base 2.0.0 @s"])
@@ -81,7 +81,7 @@ fn the_order_of_preference_holds() {
             "base.v1.0.0@beta; app.v1.0.0@main",
         ),
         (
-            "then the catalog's name",
+            "then the catalog's name decides",
             World::default()
                 .catalog("main", 0, &[app])
                 .catalog("beta", 0, &["base 2.0.0 @s"])
@@ -90,7 +90,7 @@ fn the_order_of_preference_holds() {
             "base.v1.0.0@alpha; app.v1.0.0@main",
         ),
         (
-            "what is installed comes before all of them",
+            "an installed bundle precedes all others",
             World::default()
                 .catalog("main", 0, &[app, "base 2.0.0 @s>1.0.0"])
                 .installed("base 1.0.0")
@@ -98,7 +98,7 @@ fn the_order_of_preference_holds() {
             "app.v1.0.0@main",
         ),
         (
-            "what is deprecated comes last",
+            "a deprecated bundle is last",
             World::default()
                 .catalog("main", 0, &[app, "base 2.0.0 @s deprecated", "base 1.0.0 @s"])
                 .wants("app"),
@@ -134,7 +134,7 @@ fn the_order_of_preference_holds() {
 }
 
 #[test]
-fn a_lower_version_is_taken_where_the_highest_cannot_be() {
+fn lower_version_is_chosen_if_the_highest_is_unsatisfiable() {
     let world = World::default()
         .catalog(
             "main",
@@ -167,7 +167,7 @@ fn a_lower_version_is_taken_where_the_highest_cannot_be() {
 }
 
 #[test]
-fn installed_extensions_move_along_edges_only_and_only_where_needed() {
+fn installed_extensions_follow_edges_only_where_needed() {
     let catalog = [
         "app 1.0.0 @s pkg:base:>=2.0.0",
         "base 3.0.0 @s>2.0.0",
@@ -176,25 +176,25 @@ fn installed_extensions_move_along_edges_only_and_only_where_needed() {
         "idle 2.0.0 @s>1.0.0",
     ];
     let world = World::default().catalog("main", 0, &catalog).installed("base 1.0.0").installed("idle 1.0.0");
-    assert_eq!(world.plan(), "", "nothing is wanted, so nothing moves");
+    assert_eq!(world.plan(), "", "no wish, no change");
     assert_eq!(world.clone().wants("app").plan(), "base.v2.0.0@main; app.v1.0.0@main");
     assert_eq!(world.clone().wants("idle").plan(), "idle.v2.0.0@main");
-    assert_eq!(world.wants("base").plan(), "base.v2.0.0@main", "one hop, not to the head");
+    assert_eq!(world.wants("base").plan(), "base.v2.0.0@main", "one upgrade edge, not to the head");
 
     let current = World::default().catalog("main", 0, &catalog).installed("base 3.0.0").wants("base");
     let plan = current.solve().unwrap();
     assert_eq!((plan.steps.len(), plan.kept), (0, vec!["base".to_owned()]));
-    // What the wish excludes does not stay by itself, as the controller would say.
+    // An installed bundle that the wish excludes is not kept, as in the controller.
     let mut elsewhere = World::default().catalog("main", 0, &catalog).installed("base 3.0.0").wants("base");
     elsewhere.wanted[0].channels = vec!["t".to_owned()];
     assert!(matches!(elsewhere.solve(), Err(SolveError::Conflict(_))));
     let gone = World::default().installed("base 1.0.0").wants("base");
-    assert_eq!(gone.plan(), "", "what no catalog offers any more stays");
+    assert_eq!(gone.plan(), "", "a bundle that no catalog offers any more is kept");
 }
 
-// docs/design/additions.md#downgrades: down only from what is deprecated or gone
+// docs/design/additions.md#downgrades: only from a deprecated or removed bundle.
 #[test]
-fn a_deprecated_bundle_may_be_left_for_a_lower_one() {
+fn deprecated_bundle_is_downgraded_along_an_edge() {
     let catalog = |state: &str| {
         let current = format!("base 2.0.0 @s {state}");
         World::default()
@@ -208,7 +208,7 @@ fn a_deprecated_bundle_may_be_left_for_a_lower_one() {
 }
 
 #[test]
-fn an_upgrade_names_a_channel_that_leads_to_it() {
+fn upgrade_names_a_channel_with_an_edge() {
     let world = World::default()
         .catalog("main", 0, &["base 2.0.0 @stable @fast>1.0.0 default:stable"])
         .installed("base 1.0.0")
@@ -217,9 +217,9 @@ fn an_upgrade_names_a_channel_that_leads_to_it() {
     assert_eq!(plan.steps[0].changes[0].to.channel.as_deref(), Some("fast"));
 }
 
-// Case additions-a32; the deadlock of S1: neither can be upgraded first
+// Case additions-a32, the deadlock of S1: neither can be upgraded first.
 #[test]
-fn mutual_upgrades_are_one_group() {
+fn mutual_upgrades_form_one_group() {
     let world = World::default()
         .catalog(
             "main",
@@ -234,7 +234,7 @@ fn mutual_upgrades_are_one_group() {
         .installed("a 1.0.0 pkg:b:<2.0.0")
         .installed("b 1.0.0 pkg:a:<2.0.0 +Bucket")
         .wants("a");
-    // The provider of a kind stands first in the group.
+    // The provider of a kind is first in the group.
     assert_eq!(world.plan(), "b.v2.0.0@main + a.v2.0.0@main");
     let plan = world.solve().unwrap();
     assert!(plan.to_string().starts_with("1. together:\n   - upgrade b from 1.0.0 to 2.0.0 ("), "{plan}");
@@ -242,7 +242,7 @@ fn mutual_upgrades_are_one_group() {
 }
 
 #[test]
-fn one_that_would_break_moves_along() {
+fn installed_extension_that_would_break_is_upgraded_too() {
     let world = World::default()
         .catalog(
             "main",
@@ -252,7 +252,7 @@ fn one_that_would_break_moves_along() {
         .installed("base 1.0.0")
         .installed("user 1.0.0 pkg:base:<2.0.0")
         .wants("base");
-    // The user works with both, so it goes first.
+    // The new bundle of `user` works with both versions of `base`, so it is upgraded first.
     assert_eq!(world.plan(), "user.v1.1.0@main; base.v2.0.0@main");
     let because = &world.solve().unwrap().steps[0].changes[0].because;
     let what =
@@ -261,7 +261,7 @@ fn one_that_would_break_moves_along() {
 }
 
 #[test]
-fn a_kind_is_handed_over() {
+fn kind_moves_to_the_new_provider_after_the_old_one_drops_it() {
     let world = World::default()
         .catalog("main", 0, &["new 1.0.0 @s +Bucket", "old 2.0.0 @s>1.0.0"])
         .installed("old 1.0.0 +Bucket")
@@ -272,9 +272,9 @@ fn a_kind_is_handed_over() {
     assert_eq!(*because, Because::WouldBreak { what });
 }
 
-// Cases additions-a24, additions-a25, additions-a26 in a full solve
+// Cases additions-a24, additions-a25, additions-a26 in a complete solve.
 #[test]
-fn requirements_are_met_by_one_bundle_or_by_the_cluster() {
+fn requirement_is_met_by_one_bundle_or_by_the_cluster() {
     let served = World::default().catalog("main", 0, &["app 1.0.0 @s gvk:Bucket", "store 1.0.0 @s +Bucket"]);
     assert_eq!(served.clone().wants("app").plan(), "store.v1.0.0@main; app.v1.0.0@main");
     let served = served.serves("Bucket").wants("app");
@@ -293,19 +293,19 @@ fn requirements_are_met_by_one_bundle_or_by_the_cluster() {
 }
 
 #[test]
-fn a_served_kind_of_an_installed_extension_is_no_external_one() {
+fn served_kind_of_an_installed_extension_is_not_external() {
     let world = World::default()
         .catalog("main", 0, &["app 1.0.0 @s gvk:Bucket", "store 2.0.0 @s>1.0.0", "spare 1.0.0 @s +Bucket"])
         .installed("store 1.0.0 +Bucket")
         .serves("Bucket")
         .wants("app")
         .wants("store");
-    // Once the store has given the kind up, only the spare provides it; the old store must be gone before.
+    // The upgraded `store` drops the kind, so only `spare` provides it. The old `store` must be replaced before.
     assert_eq!(world.plan(), "store.v2.0.0@main; spare.v1.0.0@main; app.v1.0.0@main");
 }
 
 #[test]
-fn cycles_of_new_bundles_come_together_and_a_bundle_may_meet_its_own_requirement() {
+fn cyclic_requirements_form_one_group_and_self_requirement_is_met() {
     let world = World::default()
         .catalog(
             "main",
@@ -317,7 +317,7 @@ fn cycles_of_new_bundles_come_together_and_a_bundle_may_meet_its_own_requirement
 }
 
 #[test]
-fn nothing_needless_is_installed() {
+fn unneeded_bundles_are_not_installed() {
     let world = World::default()
         .catalog(
             "main",
@@ -345,7 +345,7 @@ fn nothing_needless_is_installed() {
 }
 
 #[test]
-fn faulty_questions_are_refused() {
+fn invalid_questions_return_errors() {
     let world = World::default().catalog("main", 0, &["app 1.0.0 @s"]);
     let error = |world: &World| world.solve().unwrap_err().to_string();
     assert_eq!(
@@ -366,7 +366,7 @@ fn faulty_questions_are_refused() {
 }
 
 #[test]
-fn a_bundle_without_a_readable_version_is_never_chosen() {
+fn bundle_with_unreadable_version_is_never_chosen() {
     let world = World::default().catalog("main", 0, &["app 2.x @s", "app 1.0.0 @s"]).wants("app");
     assert_eq!(world.plan(), "app.v1.0.0@main");
     let world = World::default().catalog("main", 0, &["app 2.x @s"]).wants("app");
@@ -374,7 +374,7 @@ fn a_bundle_without_a_readable_version_is_never_chosen() {
 }
 
 #[test]
-fn wishes_narrow_channels_catalogs_and_requirements() {
+fn wish_restricts_channels_catalogs_and_requirements() {
     let world = World::default()
         .catalog("main", 0, &["app 2.0.0 @fast", "app 1.0.0 @slow pkg:none:1.x"])
         .catalog("other", 9, &["app 9.0.0 @fast"]);
@@ -389,7 +389,7 @@ fn wishes_narrow_channels_catalogs_and_requirements() {
 
 // docs/design/additions.md#upgrade-scope, docs/design/additions.md#skipped-versions
 #[test]
-fn the_brakes_of_a_wish_hold() {
+fn upgrade_scope_and_skipped_versions_limit_the_plan() {
     let mut world = World::default()
         .catalog("main", 0, &["app 2.0.0 @s>1.0.0", "app 1.1.0 @s>1.0.0", "app 1.0.0 @s"])
         .installed("app 1.0.0")
@@ -400,7 +400,7 @@ fn the_brakes_of_a_wish_hold() {
     world.wanted[0].upgrade_scope = Some(UpgradeScope::Patch);
     assert_eq!(world.plan(), "");
 
-    // An extension that is only to be moved along is held by its own wish.
+    // An installed extension that changes only because of another one obeys its own wish.
     let mut along = World::default()
         .catalog("main", 0, &["app 1.0.0 @s pkg:base:>=2.0.0", "base 2.0.0 @s>1.0.0", "base 1.0.0 @s"])
         .installed("base 1.0.0")

@@ -1,4 +1,4 @@
-//! Random small worlds: every plan is checked, every refusal is checked by trying everything.
+//! Random small worlds: plans are validated, conflicts are checked by brute force.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use crate::world::World;
 
-/// A bundle that may be part of a solution.
+/// Bundle that can be part of a solution.
 #[derive(Debug, Clone)]
 struct Choice {
     package: String,
@@ -19,13 +19,13 @@ struct Choice {
     catalog: Option<String>,
     provider: Provider,
     requirements: Vec<Requirement>,
-    /// Its place among the bundles of its package: deprecated, priority, catalog, version.
+    /// Rank among the bundles of its package: deprecated, priority, catalog, version.
     place: (bool, Reverse<i32>, String, Reverse<String>),
 }
 
 const PACKAGES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// A line without package and version: channel entries, kinds and requirements.
+/// Rest of a line after package and version: channel entries, kinds and requirements.
 fn traits() -> impl Strategy<Value = String> {
     let entry = prop_oneof![
         Just("@s".to_owned()),
@@ -73,7 +73,7 @@ fn world() -> impl Strategy<Value = World> {
     )
 }
 
-/// The acceptable bundles of each package; `None` among them: it need not be there.
+/// Acceptable bundles of each package. `None` among them means that the package can be absent.
 fn choices(world: &World) -> BTreeMap<String, Vec<Option<Choice>>> {
     let mut choices: BTreeMap<String, Vec<Option<Choice>>> = BTreeMap::new();
     for package in PACKAGES {
@@ -138,7 +138,7 @@ fn external(world: &World) -> BTreeSet<Gvk> {
     world.served.difference(&owned).cloned().collect()
 }
 
-/// Whether a set of bundles is complete and free of contradictions.
+/// Reports an unmet requirement or a contradiction in a set of bundles.
 fn fault(world: &World, set: &[&Choice]) -> Option<String> {
     let mut packages = BTreeSet::new();
     let mut kinds = BTreeSet::new();
@@ -164,7 +164,7 @@ fn fault(world: &World, set: &[&Choice]) -> Option<String> {
     None
 }
 
-/// All complete sets.
+/// All valid sets.
 fn solutions<'c>(world: &World, choices: &'c BTreeMap<String, Vec<Option<Choice>>>) -> Vec<Vec<&'c Choice>> {
     let mut sets: Vec<Vec<&Choice>> = vec![Vec::new()];
     for list in choices.values() {
@@ -178,7 +178,7 @@ fn solutions<'c>(world: &World, choices: &'c BTreeMap<String, Vec<Option<Choice>
     sets
 }
 
-/// What is there after the plan.
+/// Installed bundles after the plan.
 fn outcome<'c>(
     choices: &'c BTreeMap<String, Vec<Option<Choice>>>,
     world: &World,
@@ -201,14 +201,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn plans_are_valid_and_refusals_are_true(world in world()) {
+    fn plans_are_valid_and_conflicts_have_no_solution(world in world()) {
         let choices = choices(&world);
         let solutions = solutions(&world, &choices);
         match world.solve() {
             Ok(plan) => {
                 let outcome = outcome(&choices, &world, &plan);
                 prop_assert_eq!(fault(&world, &outcome), None, "{}", plan);
-                // Nothing new can be left out.
+                // No new bundle is redundant.
                 for change in plan.steps.iter().flat_map(|step| &step.changes) {
                     let wanted = world.wanted.iter().any(|wish| wish.package == change.package);
                     if change.from.is_none() && !wanted {
@@ -216,8 +216,8 @@ proptest! {
                         prop_assert!(fault(&world, &rest).is_some(), "{} is needless in\n{}", change.package, plan);
                     }
                 }
-                // Each wanted package, one after the other, gets the best bundle that is possible; then
-                // installed extensions that nobody wants moved stay, one after the other, where that is possible.
+                // Each wanted package in turn has the best possible bundle. Then each installed extension without a
+                // wish in turn keeps its bundle where possible.
                 let mut possible: Vec<_> = solutions.clone();
                 let mut wanted: Vec<_> = world.wanted.iter().map(|wish| &wish.package).collect();
                 wanted.sort();
@@ -250,7 +250,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_the_question_does_not_matter(world in world()) {
+    fn order_of_inputs_does_not_change_the_answer(world in world()) {
         let answer = |world: &World| match world.solve() {
             Ok(plan) => serde_json::to_string(&plan).unwrap(),
             Err(error) => error.to_string(),

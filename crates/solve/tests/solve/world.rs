@@ -1,9 +1,9 @@
-//! Small worlds in few words.
+//! Compact notation of small worlds.
 //!
-//! A bundle is a line: `app 2.0.0 @stable>1.0.0 +Bucket pkg:base:>=1.4.0_<2.0.0`: package and version, then `@channel` with
-//! `>version` for what it replaces or `~range` for its skipRange, `skips:version` for what it skips in the channels named
-//! before, `+Kind` for what it provides, `pkg:`, `gvk:` and
-//! `con:` for what it requires, `default:channel`, `deprecated`. `_` stands for a blank.
+//! A bundle is a line such as `app 2.0.0 @stable>1.0.0 +Bucket pkg:base:>=1.4.0_<2.0.0`: package and version, then
+//! `@channel` with `>version` for `replaces` or `~range` for `skipRange`, `skips:version` for `skips` in the channels
+//! named before, `+Kind` for a provided kind, `pkg:`, `gvk:` and `con:` for requirements, `default:channel`,
+//! `deprecated`. `_` stands for a blank.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl World {
         self
     }
 
-    /// The package is the extension's name.
+    /// Adds an installed extension, named like its package.
     pub(crate) fn installed(mut self, line: &str) -> Self {
         let (package, version) = identity(line);
         let properties = properties(line);
@@ -54,7 +54,7 @@ impl World {
         self
     }
 
-    /// `app` or `app >=1.0.0`.
+    /// Adds a wish: `app` or `app >=1.0.0`.
     pub(crate) fn wants(mut self, text: &str) -> Self {
         let (package, version) = text.split_once(' ').map_or((text, None), |(p, v)| (p, Some(v.to_owned())));
         self.wanted.push(Wish { version, ..wish(package) });
@@ -80,7 +80,7 @@ impl World {
         solve(&self.question())
     }
 
-    /// The plan in short: `app.v1.0.0@main; a.v2.0.0@main + b.v2.0.0@main`.
+    /// Short form of the plan: `app.v1.0.0@main; a.v2.0.0@main + b.v2.0.0@main`.
     pub(crate) fn plan(&self) -> String {
         let plan = self.solve().unwrap_or_else(|error| panic!("{error}"));
         let change = |c: &olm_solve::Change| format!("{}@{}", c.to.bundle, c.to.catalog);

@@ -1,4 +1,4 @@
-//! The form of constraints: hyphen ranges rewritten, groups split into operators and operands
+//! Grammar of constraints: rewrites hyphen ranges, splits groups into operators and operands
 //! (docs/design/resolution.md#constraint-grammar).
 
 use std::ops::Range;
@@ -7,7 +7,7 @@ use super::Op;
 use crate::pointer::{Pointer, Rewritten, place};
 use crate::version::is_identifier_char;
 
-/// Longer spellings stand before their prefixes; no operator at all means equal.
+/// Operators, longer spellings before their prefixes. No operator means equal.
 const OPS: [(&str, Op); 12] = [
     ("!=", Op::NotEqual),
     (">=", Op::GreaterOrEqual),
@@ -23,7 +23,7 @@ const OPS: [(&str, Op); 12] = [
     ("", Op::Equal),
 ];
 
-/// A version as an operand is written, split but not yet valued.
+/// Version of an operand as written, split but not yet evaluated.
 #[derive(Debug)]
 pub(super) struct Operand<'a> {
     pub(super) text: &'a str,
@@ -31,7 +31,7 @@ pub(super) struct Operand<'a> {
     pub(super) pre: Option<&'a str>,
 }
 
-/// Splits a group into operators and operands, or tells where it breaks the grammar.
+/// Splits a group into operators and operands. The error points at the first fault of the grammar.
 pub(super) fn split_group(group: &str) -> Result<Vec<(Op, Operand<'_>)>, Pointer> {
     let mut terms = Vec::new();
     let mut rest = skip_space(group);
@@ -58,7 +58,7 @@ pub(super) fn split_group(group: &str) -> Result<Vec<(Op, Operand<'_>)>, Pointer
     }
 }
 
-/// Where an operand must stand and none does.
+/// Points at the position of a missing operand.
 fn missing_operand(group: &str, rest: &str) -> Pointer {
     let at = offending(group, rest);
     let expected = match group.get(at.clone()).unwrap_or_default() {
@@ -73,7 +73,7 @@ fn missing_operand(group: &str, rest: &str) -> Pointer {
     Pointer::new(at, expected)
 }
 
-/// The word at the start of `rest`, or the run of one character, or nothing at its end.
+/// Word at the start of `rest`, or a run of one character. Empty at the end of the group.
 fn offending(group: &str, rest: &str) -> Range<usize> {
     let start = group.len() - rest.len();
     let Some(first) = rest.chars().next() else { return start..start };
@@ -87,10 +87,10 @@ fn offending(group: &str, rest: &str) -> Range<usize> {
     start..start + length
 }
 
-/// Rewrites every `A - B` to `>= A, <= B `, with white space around it swallowed.
+/// Rewrites every `A - B` to `>= A, <= B ` and drops the white space around it.
 ///
-/// Like the reference, this looks for matches in the original text, wherever they start, and then replaces
-/// the first occurrence of each match's text in the result so far.
+/// Like the reference, this finds matches in the original text, wherever they start, and then replaces the first
+/// occurrence of each match's text in the intermediate result.
 pub(super) fn rewrite_hyphen_ranges(text: &str) -> Rewritten {
     let mut rewritten = Rewritten::unchanged(text);
     let mut rest = text;
@@ -121,7 +121,7 @@ pub(super) fn rewrite_hyphen_ranges(text: &str) -> Rewritten {
     rewritten
 }
 
-/// Reads a hyphen range at the start of `text`: both operands and what follows.
+/// Scans a hyphen range at the start of `text`. Returns both operands and the rest.
 fn scan_hyphen_range(text: &str) -> Option<(&str, &str, &str)> {
     let (low, rest) = scan_operand(skip_space(text))?;
     let rest = some_space(some_space(rest)?.strip_prefix('-')?)?;
@@ -129,7 +129,7 @@ fn scan_hyphen_range(text: &str) -> Option<(&str, &str, &str)> {
     Some((low.text, high.text, skip_space(rest)))
 }
 
-/// Reads the longest operand at the start of `text`; `None` if there is none.
+/// Scans the longest operand at the start of `text`. `None` if there is none.
 fn scan_operand(text: &str) -> Option<(Operand<'_>, &str)> {
     let (major, mut rest) = scan_some(text.strip_prefix('v').unwrap_or(text), is_part_char)?;
     let mut parts = [Some(major), None, None];
@@ -145,7 +145,7 @@ fn scan_operand(text: &str) -> Option<(Operand<'_>, &str)> {
     Some((Operand { text, parts, pre }, rest))
 }
 
-/// Reads `lead` and the dot-separated identifiers behind it, or nothing.
+/// Scans `lead` and the dot-separated identifiers behind it, if present.
 fn scan_suffix(text: &str, lead: char) -> (Option<&str>, &str) {
     let Some(body) = text.strip_prefix(lead) else {
         return (None, text);
@@ -159,13 +159,13 @@ fn scan_suffix(text: &str, lead: char) -> (Option<&str>, &str) {
     (Some(&body[..body.len() - rest.len()]), rest)
 }
 
-/// Splits off the longest prefix of accepted characters, at least one.
+/// Splits off the longest non-empty prefix of accepted characters.
 fn scan_some(text: &str, accepts: fn(char) -> bool) -> Option<(&str, &str)> {
     let end = text.find(|c| !accepts(c)).unwrap_or(text.len());
     (end > 0).then(|| text.split_at(end))
 }
 
-/// The bar is an accident of the reference's pattern; it lets hyphen ranges reach across `||`.
+/// `|` is accepted because of an accident in the reference's pattern: hyphen ranges can extend across `||`.
 fn is_part_char(c: char) -> bool {
     c.is_ascii_digit() || matches!(c, 'x' | 'X' | '*' | '|')
 }

@@ -1,4 +1,4 @@
-//! Constraints: the tables of docs/design/resolution.md#version-constraints.
+//! Constraints, by the tables of docs/design/resolution.md#version-constraints.
 
 use super::Constraint;
 use crate::Version;
@@ -13,7 +13,7 @@ fn error(constraint: &str) -> String {
 
 // Cases resolution-50, resolution-51, resolution-52, resolution-53, resolution-54, resolution-55, resolution-56
 #[test]
-fn surprising_matches_are_kept() {
+fn unusual_constraints_match_as_in_the_reference() {
     for (constraint, version, expected) in [
         ("^*", "0.1.0", false),
         ("^*", "0.0.0", true),
@@ -33,9 +33,9 @@ fn surprising_matches_are_kept() {
     assert_eq!(error(">1.0.0 - 2.0.0"), r#"improper constraint: ">>= 1.0.0, <= 2.0.0 ""#);
 }
 
-// Case seeds-s2-2: each row as constraint, versions inside, versions outside
+// Case seeds-s2-2. Each row: constraint, matching versions, other versions.
 #[test]
-fn documented_expansions_hold() {
+fn documented_expansions_match() {
     for (constraint, inside, outside) in [
         ("1.11.x", &["1.11.0", "1.11.9"][..], &["1.12.0", "1.10.9", "1.11.1-rc.1"][..]),
         ("=1.11", &["1.11.0", "1.11.9"], &["1.12.0"]),
@@ -73,7 +73,7 @@ fn documented_expansions_hold() {
 }
 
 #[test]
-fn bars_belong_to_operands_of_a_hyphen_range() {
+fn hyphen_range_extends_across_bars_without_blanks() {
     assert!(matches("1.0||2.0 - 3.0", "9.0.0"));
     assert!(!matches("1.0 || 2.0 - 3.0", "9.0.0"));
     assert!(matches("1.0 - 2.0||3.0", "3.0.0"));
@@ -82,16 +82,16 @@ fn bars_belong_to_operands_of_a_hyphen_range() {
 }
 
 #[test]
-fn a_repeated_hyphen_range_replaces_the_first_occurrence() {
+fn repeated_hyphen_range_replaces_the_first_occurrence() {
     assert_eq!(
         error("1 - 2 - 3 || 2 - 3"),
         r#"improper constraint: ">= 1, <=>= 2, <= 3  ""#,
-        "the text of the second match occurs first in what the first one became"
+        "the text of the second match occurs first in the expansion of the first match"
     );
 }
 
 #[test]
-fn limits_are_enforced() {
+fn limits_reject_longer_constraints_and_operands() {
     assert_eq!(error(&" ".repeat(513)), "constraint string is too long (max 512 bytes)");
     assert_eq!(error(&["1"; 33].join("||")), "too many constraint groups (max 32)");
     assert!(Constraint::parse(&["1"; 32].join("||")).is_ok());
@@ -104,22 +104,21 @@ fn limits_are_enforced() {
 }
 
 #[test]
-fn digits_beyond_64_bits_in_a_pre_release_compare_as_text() {
+fn pre_release_digits_beyond_64_bits_compare_as_text() {
     let bound = ">1.0.0-99999999999999999999";
-    assert!(!matches(bound, "1.0.0-18446744073709551615"), "numbers come first");
+    assert!(!matches(bound, "1.0.0-18446744073709551615"), "numbers sort before text");
     assert!(!matches(bound, "1.0.0--"));
     assert!(matches(bound, "1.0.0-a"));
 }
 
-/// Which of `versions` a constraint matches.
+/// Filters `versions` by a constraint.
 fn matching<'a>(constraint: &str, versions: &[&'a str]) -> Vec<&'a str> {
     versions.iter().copied().filter(|version| matches(constraint, version)).collect()
 }
 
-/// The core of each cell of the table of docs/design/resolution.md#constraint-matching: what is matched of a ladder of
-/// versions.
+/// Covers each cell of the table of docs/design/resolution.md#constraint-matching with a ladder of versions.
 #[test]
-fn every_operator_follows_its_row_at_every_precision() {
+fn operators_match_by_the_table_at_every_precision() {
     const LADDER: [&str; 12] = [
         "0.0.0", "0.0.3", "0.2.0", "1.0.0", "1.1.9", "1.2.0", "1.2.3", "1.2.4", "1.3.0", "1.9.0", "2.0.0",
         "3.0.0",
@@ -179,7 +178,7 @@ fn every_operator_follows_its_row_at_every_precision() {
 }
 
 #[test]
-fn pre_releases_are_opted_into_by_group() {
+fn pre_releases_match_only_in_groups_that_opt_in() {
     for (constraint, inside, outside) in [
         ("~1.2.3-beta", &["1.2.3-beta", "1.2.9-alpha"][..], &["1.3.0-alpha", "1.2.3-alpha"][..]),
         (">=1.0.0-0 <2.0.0", &["2.0.0-rc.1", "1.0.0-0", "1.0.0"], &["2.0.0"]),
@@ -200,9 +199,9 @@ fn pre_releases_are_opted_into_by_group() {
     }
 }
 
-// The rows of docs/design/resolution.md#constraint-matching that no other test has.
+// Rows of docs/design/resolution.md#constraint-matching that no other test covers.
 #[test]
-fn surprises_are_kept() {
+fn unusual_groups_match_by_the_table() {
     for (constraint, inside, outside) in [
         ("1.0.0 2.0.0", &[][..], &["1.0.0", "2.0.0"][..]),
         ("2.0.0 - 1.0.0", &[], &["1.0.0", "1.5.0", "2.0.0"]),
@@ -221,8 +220,8 @@ fn surprises_are_kept() {
     }
 }
 
-// docs/design/api.md#version-expression, docs/design/resolution.md#constraint-grammar: each text with the error and
-// where it points, ^ under the first byte of the fault
+// docs/design/api.md#version-expression, docs/design/resolution.md#constraint-grammar. Each row: text, error message,
+// faulty substring, expectation.
 #[test]
 fn errors_are_exact_and_point_at_the_fault() {
     for (text, message, fault, expected) in [
@@ -251,7 +250,7 @@ fn errors_are_exact_and_point_at_the_fault() {
         ("1.0.0-01", "constraint parser error", "01", "a number without leading zeros"),
         ("18446744073709551616.0.0", "constraint parser error", "18446744073709551616.", "a number up to"),
         ("1 || 2.18446744073709551616", "constraint parser error", "18446744073709551616", "a number up to"),
-        // through the rewriting of hyphen ranges
+        // Pointers into texts with rewritten hyphen ranges.
         (">1.0.0 - 2.0.0", r#"improper constraint: ">>= 1.0.0, <= 2.0.0 ""#, "1.0.0 -", "a version"),
         ("1.0.0 - 2.0.0-01", "constraint parser error", "01", "a number without leading zeros"),
         ("1 - 2 OR 3", r#"improper constraint: ">= 1, <= 2 OR 3""#, "OR", "|| between"),
@@ -282,7 +281,7 @@ fn errors_are_exact_and_point_at_the_fault() {
 }
 
 #[test]
-fn the_canonical_form_is_short_and_means_the_same() {
+fn canonical_form_is_short_and_equivalent() {
     for (text, canonical) in [
         ("*", "x"),
         ("1.11.x || *", "1.11.x || x"),
@@ -295,7 +294,7 @@ fn the_canonical_form_is_short_and_means_the_same() {
         (" 1.2.3-rc.1\n", "1.2.3-rc.1"),
     ] {
         let constraint = Constraint::parse(text).unwrap();
-        // A wildcard in the last place and no last part are the same.
+        // A trailing wildcard and a missing last part are equivalent.
         assert_eq!(constraint.to_string(), canonical.replace(".x", ""), "{text}");
         assert_eq!(Constraint::parse(&constraint.to_string()), Ok(constraint), "{text}");
     }

@@ -1,8 +1,8 @@
-//! Which type a rule yields, by the rules of the reference's checker for this environment: the variable `properties` (a
-//! list of maps from text to anything), the function `semver_compare`, and the standard library.
+//! Type checker of rules, after the reference's checker for this environment: the variable `properties` (a list of
+//! maps from string to dyn), the function `semver_compare`, and the standard library.
 //!
-//! The value of a property may be anything and is not bool, so `properties[0].value` alone is refused. Only the type
-//! parameters of an empty list or map stay open until something fills them.
+//! The value of a property is dyn and not bool, so `properties[0].value` alone is rejected. Only the type parameters
+//! of an empty list or map remain unbound until their first use.
 
 use std::fmt;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use std::rc::Rc;
 use cel::IdedExpr as Expression;
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, SelectExpr};
 
-/// Fails unless the expression yields bool.
+/// Fails unless the expression has the type bool.
 pub(super) fn yields_bool(expression: &Expression) -> Result<(), String> {
     match (Checker { scope: Vec::new() }).check(expression)? {
         Type::Bool => Ok(()),
@@ -18,15 +18,15 @@ pub(super) fn yields_bool(expression: &Expression) -> Result<(), String> {
     }
 }
 
-/// The names that stand for types.
+/// Names of types.
 pub(super) const TYPE_NAMES: [&str; 10] =
     ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Type {
-    /// Not known before it runs.
+    /// Known only at run time.
     Dyn,
-    /// Of what an empty list or map is to hold.
+    /// Unbound element type of an empty list or map.
     Free,
     Null,
     Bool,
@@ -41,7 +41,7 @@ enum Type {
 }
 
 impl Type {
-    /// The more general type where one may stand for the other.
+    /// Joins two types to the more general one. `None` if they are incompatible.
     fn join(&self, other: &Self) -> Option<Self> {
         match (self, other) {
             (Self::Free, known) | (known, Self::Free) => Some(known.clone()),
@@ -106,7 +106,7 @@ impl<'a> Checker<'a> {
                 for entry in &map.entries {
                     if let EntryExpr::MapEntry(entry) = &entry.expr {
                         let named = match self.check(&entry.key)? {
-                            // No key at all, as running will show.
+                            // An invalid key, reported at run time.
                             Type::List(_) | Type::Map(_) => Type::Dyn,
                             scalar => scalar,
                         };
@@ -154,7 +154,7 @@ impl<'a> Checker<'a> {
         for overload in overloads(name) {
             known = true;
             let Some(fits) = overload.result(member, &arguments) else { continue };
-            // Where several fit that yield different types, only running tells which.
+            // Overloads with different result types match: the type is known only at run time.
             result = Some(match result {
                 Some(other) if other != fits => Type::Dyn,
                 _ => fits,
@@ -163,7 +163,7 @@ impl<'a> Checker<'a> {
         result.ok_or_else(|| if known { misfit(name, member, &arguments) } else { undeclared(name) })
     }
 
-    /// A macro, expanded: folds a list, or the keys of a map.
+    /// Checks an expanded macro: a fold over a list or the keys of a map.
     fn comprehension(&mut self, fold: &'a ComprehensionExpr) -> Result<Type, String> {
         let element = match self.check(&fold.iter_range)? {
             Type::List(element) => (*element).clone(),
@@ -214,7 +214,7 @@ fn misfit(name: &str, member: bool, arguments: &[Type]) -> String {
     format!("found no matching overload for '{name}' applied to '{applied}'")
 }
 
-/// A parameter or result of a function; `A` and `B` are the same type wherever they stand in one overload.
+/// Parameter or result of a function. `A` and `B` each are the same type throughout one overload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Slot {
     Any,
@@ -233,7 +233,7 @@ enum Slot {
 
 use Slot::{A, Any, B, Bool, Bytes, Double, Int, ListOfA, MapOfAToB, Text, Uint};
 
-/// How a function is called.
+/// Call style of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Style {
     Global,
@@ -241,8 +241,8 @@ enum Style {
     Both,
 }
 
-/// Names of functions, how they are called, their parameters (one list for each overload), and their result; `None`
-/// where it is the type of the first parameter.
+/// Names of functions, call style, parameters (one list for each overload), and result. `None` for the type of the
+/// first parameter.
 type Signature = (&'static [&'static str], Style, &'static [&'static [Slot]], Option<Slot>);
 
 const SIGNATURES: &[Signature] = &[
@@ -299,7 +299,7 @@ fn overloads(name: &str) -> impl Iterator<Item = Overload> {
 }
 
 impl Overload {
-    /// The type of the result, if the arguments fit.
+    /// Type of the result, if the arguments match.
     fn result(&self, member: bool, arguments: &[Type]) -> Option<Type> {
         let style = if member { Style::Member } else { Style::Global };
         if (self.style != Style::Both && self.style != style) || self.parameters.len() != arguments.len() {
@@ -314,7 +314,7 @@ impl Overload {
 }
 
 impl Slot {
-    /// Binds the type parameters so that `argument` fits; `None` if it cannot.
+    /// Binds the type parameters so that `argument` matches. `None` if it cannot.
     fn accept(self, argument: &Type, a: &mut Type, b: &mut Type) -> Option<()> {
         match (self, argument) {
             (Self::A, _) => *a = a.join(argument)?,

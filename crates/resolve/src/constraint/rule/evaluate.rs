@@ -1,7 +1,7 @@
-//! Evaluating a checked rule, as the reference does with values of unknown type.
+//! Evaluation of a checked rule, like the reference's with values of unknown type.
 //!
-//! Errors are values: `&&`, `||` and the loops made of them are decided by the other side where it suffices. Work is
-//! counted and bounded, so that no rule of a stranger can stall whoever resolves; a rule that asks for more fails.
+//! Errors are values: in `&&`, `||` and the loops made of them, the other side can override an error. Steps are
+//! counted and limited, so that no untrusted rule can stall a resolution. A rule beyond the limit fails.
 
 use std::fmt::Write;
 use std::rc::Rc;
@@ -15,17 +15,17 @@ use super::check::TYPE_NAMES;
 use super::function;
 use super::value::{Text, Value};
 
-/// Steps that the rules of one requirement may take for one bundle: nodes of an expression, elements compared or copied,
-/// 64 bytes of text each. A legible rule over a thousand properties takes some ten thousand; the limit is reached within
-/// hundredths of a second.
+/// Maximum number of steps of one requirement's rules for one bundle. Steps are nodes of an expression, elements
+/// compared or copied, and 64 bytes of text each. A legible rule over a thousand properties takes about ten thousand.
+/// The limit is reached within hundredths of a second.
 const STEP_LIMIT: u64 = 250_000;
 
-/// Why there is no value.
+/// Failure of an evaluation.
 #[derive(Debug, Clone)]
 pub(super) enum Fault {
-    /// An error of the language, which the other side of `&&` or `||` can make irrelevant.
+    /// Error of the language, which the other side of `&&` or `||` can override.
     Error(Rc<str>),
-    /// The steps are used up; nothing makes that irrelevant.
+    /// The step limit is reached. Nothing overrides that.
     Exhausted,
 }
 
@@ -34,7 +34,7 @@ impl Fault {
         Self::Error(text.into())
     }
 
-    /// No function of that name takes these values.
+    /// Error for a function without an overload for these values.
     pub(super) fn misfit(name: &str, values: &[&Value<'_>]) -> Self {
         let mut text = format!("no such overload: {name}(");
         for (position, value) in values.iter().enumerate() {
@@ -46,7 +46,7 @@ impl Fault {
 
 pub(super) type Outcome<'a> = Result<Value<'a>, Fault>;
 
-/// Counts work.
+/// Counter of steps.
 #[derive(Debug)]
 pub(in crate::constraint) struct Meter {
     left: u64,
@@ -65,13 +65,13 @@ impl Meter {
         left.map(drop).ok_or(Fault::Exhausted)
     }
 
-    /// For work on that many bytes of text.
+    /// Spends steps for work on a text of this length.
     pub(super) fn spend_bytes(&mut self, bytes: usize) -> Result<(), Fault> {
         self.spend(bytes / 64)
     }
 }
 
-/// The value of a rule; an error text where it has none.
+/// Evaluates a rule to a boolean or an error text.
 pub(super) fn evaluate(
     expression: &Expression,
     properties: &Json,
@@ -86,13 +86,14 @@ pub(super) fn evaluate(
     }
 }
 
-/// What an evaluation holds.
+/// State of an evaluation.
 pub(super) struct Machine<'a, 'm> {
     properties: &'a Json,
-    /// Variables of loops, innermost last. The result of a loop may be an error that a later element mends.
+    /// Loop variables, innermost last. The result variable of a loop can hold an error that a later element
+    /// overrides.
     scope: Vec<(&'a str, Outcome<'a>)>,
     pub(super) meter: &'m mut Meter,
-    /// The pattern used last, ready for the next element of a loop.
+    /// Last used pattern, compiled, for the next element of a loop.
     pub(super) pattern: Option<(String, Regex)>,
 }
 
@@ -199,7 +200,7 @@ impl<'a> Machine<'a, '_> {
         }
     }
 
-    /// `&&` and `||`: a side that is `decisive` decides, whatever the other is.
+    /// Evaluates `&&` or `||`: a side equal to `decisive` decides, whatever the other is.
     fn decide(&mut self, left: &'a Expression, right: &'a Expression, decisive: bool) -> Outcome<'a> {
         let mut undecided = None;
         for side in [left, right] {
@@ -217,8 +218,8 @@ impl<'a> Machine<'a, '_> {
         undecided.map_or(Ok(Value::Bool(!decisive)), Err)
     }
 
-    /// Like [`Self::value`], but takes the result of a loop out of its variable. Such a variable has a name that no rule
-    /// can write, is read once in a step, and set again by it: so a list grows without being copied.
+    /// Like [`Self::value`], but moves the result of a loop out of its variable. The name of such a variable is not
+    /// valid in a rule, and each loop step reads it once and sets it again. So a list grows without copies.
     fn taken(&mut self, expression: &'a Expression) -> Outcome<'a> {
         match &expression.expr {
             Expr::Ident(name) if name.starts_with('@') => {
@@ -230,7 +231,7 @@ impl<'a> Machine<'a, '_> {
         }
     }
 
-    /// A macro, expanded: folds the elements of a list or the keys of a map.
+    /// Evaluates an expanded macro: a fold over the elements of a list or the keys of a map.
     fn fold(&mut self, fold: &'a ComprehensionExpr) -> Outcome<'a> {
         let range = self.value(&fold.iter_range)?;
         let mut result = self.value(&fold.accu_init);

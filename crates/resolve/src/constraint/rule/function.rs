@@ -1,4 +1,4 @@
-//! The functions of rules, by the values they are given.
+//! Functions of rules, dispatched by the types of their arguments.
 
 use std::rc::Rc;
 use std::str::FromStr;
@@ -10,11 +10,11 @@ use regex::RegexBuilder;
 use super::evaluate::{Fault, Machine, Meter, Outcome};
 use super::value::{Value, shown, to_int, to_uint};
 
-/// Largest compiled pattern in bytes: repetitions make much of few letters, and searching may take a step for each state
-/// and byte.
+/// Maximum size of a compiled pattern in bytes. Repetitions expand short patterns, and a search can take a step for
+/// each state and byte.
 const PATTERN_LIMIT: usize = 1 << 17;
 
-/// Calls a function; a method gets its target first.
+/// Calls a function. The target of a method is its first argument.
 pub(super) fn apply<'a>(name: &str, values: &[Value<'a>], machine: &mut Machine<'a, '_>) -> Outcome<'a> {
     let meter = &mut *machine.meter;
     let value = match (name, values) {
@@ -65,7 +65,7 @@ pub(super) fn apply<'a>(name: &str, values: &[Value<'a>], machine: &mut Machine<
     value.ok_or_else(|| Fault::misfit(name, &values.iter().collect::<Vec<_>>()))
 }
 
-/// `+`. Consumes the left side, so that a list nobody else holds grows in place.
+/// Evaluates `+`. Consumes the left side, so that an unshared list grows in place.
 pub(super) fn add<'a>(left: Value<'a>, right: &Value<'a>, meter: &mut Meter) -> Outcome<'a> {
     match (left, right) {
         (Value::Int(a), Value::Int(b)) => a.checked_add(*b).map(Value::Int).ok_or_else(overflow),
@@ -159,11 +159,11 @@ fn is_in(member: &Value<'_>, container: &Value<'_>, meter: &mut Meter) -> Result
     Ok(is_list(container).then_some(false))
 }
 
-/// Whether a pattern is found anywhere in a text. The pattern of the last call is kept: loops use one.
+/// `true` if a pattern matches anywhere in a text. Caches the last pattern, because loops reuse it.
 fn matches<'a>(text: &str, pattern: &str, machine: &mut Machine<'a, '_>) -> Outcome<'a> {
     machine.meter.spend(text.len() + pattern.len() / 64)?;
     if machine.pattern.as_ref().is_none_or(|(known, _)| known != pattern) {
-        // Charged as if it became as large as it may.
+        // Spends the steps for a pattern of maximum size.
         machine.meter.spend(10_000 + pattern.len())?;
         let compiled = RegexBuilder::new(pattern).size_limit(PATTERN_LIMIT).build();
         let compiled = compiled.map_err(|_| Fault::error("matches: the pattern is not valid"))?;
@@ -219,7 +219,7 @@ fn read<T: FromStr>(name: &str, text: &str) -> Result<T, Fault> {
     text.parse().map_err(|_| Fault::error(format!("type conversion error: {name}")))
 }
 
-/// -1, 0 or 1 by the precedence of two versions, read tolerantly from whatever the operands print as
+/// Compares two versions by precedence: -1, 0 or 1. Both are parsed tolerantly from the printed operands
 /// (docs/design/resolution.md#versions).
 fn semver_compare(a: &Value<'_>, b: &Value<'_>, meter: &mut Meter) -> Result<i64, Fault> {
     let mut read = |value: &Value<'_>| {

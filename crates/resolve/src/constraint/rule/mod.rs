@@ -1,10 +1,10 @@
 //! Rules of `cel` constraints: parsed and checked once, evaluated against the properties of a bundle
 //! (docs/design/resolution.md#constraint-property).
 //!
-//! The `cel` crate parses and expands macros. Checking and evaluating are ours: the crate has no type checker, and its
-//! interpreter neither bounds the work of a rule nor shares the values that it loops over.
+//! The `cel` crate parses and expands macros. Type checks and evaluation are our own: the crate has no type checker,
+//! and its interpreter neither limits the steps of a rule nor shares the values of its loops.
 //!
-//! Left out of the language: timestamps, durations and messages. No property can hold one.
+//! Not supported: timestamps, durations and messages. No property can hold one.
 
 mod check;
 mod evaluate;
@@ -17,30 +17,30 @@ use serde_json::Value as Json;
 
 pub(super) use evaluate::Meter;
 
-/// How deep an expression may be nested, operators of one chain counted. The reference allows 250 of each kind; ours
-/// is what a small stack bears, several times what a legible rule needs.
+/// Maximum nesting depth of an expression, including the operators of a chain. The reference allows 250 of each kind.
+/// This limit fits a small stack and is several times the depth of a legible rule.
 const DEPTH_LIMIT: u16 = 64;
 
-/// Most characters of a parser's message.
+/// Maximum number of characters of a parser's message.
 const MESSAGE_LIMIT: usize = 256;
 
-/// A rule that yields true or false.
+/// Rule with a boolean result.
 #[derive(Debug)]
 pub(super) struct Rule {
     text: String,
     expression: Expression,
 }
 
-/// Why a rule yielded nothing for a bundle. It counts as false.
+/// Error of a rule for a bundle. The rule evaluates to false.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct RuleFailure(String);
 
 impl Rule {
-    /// Reads and checks a rule.
+    /// Parses and checks a rule.
     ///
     /// # Errors
-    /// The first fault: syntax, an unknown name, a call that fits no function, a type other than bool.
+    /// The first error: syntax, an unknown name, a call without a matching overload, or a type other than bool.
     pub(super) fn compile(text: String) -> Result<Self, String> {
         if depth(&text) > usize::from(DEPTH_LIMIT) {
             return Err(format!("expression nesting exceeds {DEPTH_LIMIT}"));
@@ -50,7 +50,7 @@ impl Rule {
             let first = faults.errors.first();
             first.map_or_else(String::new, |fault| {
                 let (line, column) = fault.pos;
-                // The rest would show the rule, which may be long.
+                // The other lines quote the rule, which can be long.
                 let message = fault.msg.lines().next().unwrap_or_default();
                 let message: String = message.chars().take(MESSAGE_LIMIT).collect();
                 format!("ERROR: <input>:{line}:{column}: {message}")
@@ -64,14 +64,14 @@ impl Rule {
         &self.text
     }
 
-    /// The value for a bundle with these properties, a list of `{type, value}`.
+    /// Evaluates the rule for a bundle with these properties, a list of `{type, value}`.
     pub(super) fn evaluate(&self, properties: &Json, meter: &mut Meter) -> Result<bool, RuleFailure> {
         evaluate::evaluate(&self.expression, properties, meter).map_err(RuleFailure)
     }
 }
 
-/// The depth that the expression of a text cannot exceed, from its tokens alone: parsing recurses, and so does
-/// everything after it.
+/// Upper bound of the depth of an expression, from its tokens alone: parsing recurses, and so does everything after
+/// it.
 fn depth(text: &str) -> usize {
     let mut lexer = Lexer::new(text);
     let mut levels = vec![Level::default()];
@@ -96,10 +96,10 @@ fn depth(text: &str) -> usize {
                     outer.inner = outer.inner.max(inner);
                 }
             }
-            // Chains of && and || become balanced trees, so their parts stand side by side.
+            // Chains of && and || become balanced trees, so their parts are siblings.
             TokenKind::TokLogicalAnd | TokenKind::TokLogicalOr => level.end_part(),
             TokenKind::TokComma => level.end_item(),
-            // The rest of the item stands within the conditional.
+            // The rest of the item is nested within the conditional.
             TokenKind::TokQuestion => level.conditionals += 1,
             TokenKind::TokDot
             | TokenKind::TokIn
@@ -120,16 +120,16 @@ fn depth(text: &str) -> usize {
     }
 }
 
-/// What stands between two brackets.
+/// State of the text between two brackets.
 #[derive(Default)]
 struct Level {
-    /// Operators, selections and brackets of the part that is being read.
+    /// Operators, selections and brackets of the current part.
     links: usize,
-    /// Depth of the deepest brackets in it.
+    /// Depth of the deepest brackets in the current part.
     inner: usize,
-    /// Conditionals of the item that is being read.
+    /// Conditionals of the current item.
     conditionals: usize,
-    /// How many parts it has, but for the last.
+    /// Number of completed parts.
     parts: usize,
     /// Depth of the deepest part of this item, without its conditionals.
     part: usize,

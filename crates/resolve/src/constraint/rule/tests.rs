@@ -1,4 +1,4 @@
-//! Rules: what compiles, what they yield, and that none can do harm.
+//! Rules: compilation, results, and limits for untrusted rules.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ fn run(rule: &str) -> Result<bool, String> {
     rule.evaluate(&properties(), &mut Meter::default()).map_err(|failure| failure.to_string())
 }
 
-/// `P` stands for the value of the property after it: `P(count)`.
+/// Replaces `P(count)` with the value of the property `count`.
 fn expand(rule: &str) -> String {
     let mut text = rule.to_owned();
     for (index, property) in properties().as_array().unwrap().iter().enumerate() {
@@ -36,22 +36,22 @@ fn expand(rule: &str) -> String {
 }
 
 #[test]
-fn rules_that_hold() {
+fn valid_rules_evaluate_to_true() {
     let rules = [
         // Cases seeds-s1-2, additions-a27
         r#"properties.exists(p, p.type == "certified")"#,
         r#"properties.exists(p, p.type == "certified") && properties.exists(p, p.type == "color")"#,
-        // Case additions-a28: of all properties only one has a version; the others' errors are absorbed
+        // Case additions-a28: only one property has a version, the errors of the others are absorbed.
         r#"properties.exists(p, semver_compare(p.value.version, "1.2") >= 0)"#,
         r#"semver_compare(P(olm.package).version, "1.9") == 1"#,
         r#"semver_compare("v1.2", "1.2.0") == 0 && semver_compare(1, 1.0) == 0 && semver_compare(2u, "3") == -1"#,
         r#"semver_compare(P(count), "3.0.0") == 0 && semver_compare(P(half), 0.5) == 0"#,
         r#"semver_compare("1.0.0-rc.1", " 1.0 ") < 0"#,
-        // numbers compare by value where the types are not known
+        // Numbers of unknown type compare by value.
         "P(count) == 3 && P(count) == 3u && 3 == P(count) && P(count) != 4 && P(count) < 4 && 2.5 < P(count)",
         "P(count) in [1, 2, 3] && !(P(count) in [1, 2]) && P(color) in ['red']",
         "P(count) != 'red' && P(none) == null && P(certified) != null && dyn(3) == 3.0",
-        // the other side decides
+        // The other side decides.
         "P(none).x == 1 || true",
         "true || P(none).x == 1",
         "!(P(none).x == 1 && false)",
@@ -60,7 +60,7 @@ fn rules_that_hold() {
         "!(P(color) && false)",
         r#"properties.exists(p, p.value == "red" || p.value.k == 1)"#,
         "!properties.all(p, p.value.k == 2)",
-        // maps and lists
+        // Maps and lists.
         "P(map).k == 1 && P(map)['k'] == 1 && 'k' in P(map) && !('z' in P(map)) && size(P(map)) == 2",
         "has(P(map).l.m) && !has(P(map).l.z) && has(properties[0].type)",
         "P(list)[0] == 1 && P(list)[1] == 'a' && P(list)[2].b[0u == 0u ? 0 : 1] == 2 && P(list).size() == 3",
@@ -74,18 +74,18 @@ fn rules_that_hold() {
         "properties.map(p, p.type == 'color')[2]",
         "[[1, 2], [3]].map(l, l.map(x, x * 2)) == [[2, 4], [6]]",
         "[1, 2, 3].filter(x, x > 1).exists(x, x == 3) && [1].all(x, [2].all(y, x < y))",
-        // text
+        // Text.
         "'héé'.size() == 3 && size(b'\\xff') == 1 && 'abc'.contains('b') && 'abc'.startsWith('a') && 'abc'.endsWith('c')",
         r"'v1.2'.matches('^v[0-9]+\\.[0-9]+$') && matches('xay', 'a') && !'b'.matches(r'\d')",
         "'a' + 'b' == 'ab' && 'a' < 'b' && b'a' + b'b' == b'ab' && r'\\d'.size() == 2",
-        // conversions
+        // Conversions.
         "int('5') == 5 && int(2.9) == 2 && int(7u) == 7 && uint('5') == 5u && uint(5) == 5u && double('0.5') == 0.5",
         "string(1) == '1' && string(true) == 'true' && string(0.5) == '0.5' && string(b'a') == 'a' && string(1e6) == '1e+06'",
         "string(100000.0) == '100000' && string(0.0001) == '0.0001' && string(0.00001) == '1e-05'",
         "bytes('a') == b'a' && bool('True') && !bool('0') && double(1) == 1.0 && double(2u) == 2.0",
         "type(P(color)) == string && type(P(none)) == null_type && type(P(list)) == list && type(P(map)) == map",
         "type(1) == int && type(1u) == uint && type(b'') == bytes && type(int) == type && type(P(count)) == double",
-        // arithmetic
+        // Arithmetic.
         "1 + 2 * 3 - 4 / 2 == 5 && 7 % 3 == 1 && -7 / 2 == -3 && 1.5 * 2.0 == 3.0 && -P(half) < 0.0",
         "5u - 3u == 2u && 6u / 4u == 1u && 7u % 4u == 3u && -(1) == -1 && 1.0 / 0.0 > 1.0",
         "true ? 1 == 1 : false",
@@ -105,7 +105,7 @@ fn rules_that_hold() {
 }
 
 #[test]
-fn rules_that_fail_while_running() {
+fn failing_rules_return_runtime_errors() {
     let cases = [
         // Case additions-e17
         ("properties.all(p, p.value.x == 1)", "no such key: x"),
@@ -147,7 +147,7 @@ fn rules_that_fail_while_running() {
 }
 
 #[test]
-fn properties_that_are_no_json_are_empty() {
+fn property_that_is_not_json_has_no_type() {
     // docs/design/additions.md#constraint-grammar
     let rule = Rule::compile("properties.all(p, p.type != 'x')".to_owned()).unwrap();
     let facts = json!([{ "type": "a", "value": 1 }, {}]);
@@ -158,7 +158,7 @@ fn properties_that_are_no_json_are_empty() {
 }
 
 #[test]
-fn rules_that_do_not_compile() {
+fn invalid_rules_do_not_compile() {
     let type_fault = "cel expressions must have type Bool";
     let cases = [
         ("", "ERROR: <input>:1:1: Syntax error: mismatched input '<EOF>' expecting expression"),
@@ -210,7 +210,7 @@ fn rules_that_do_not_compile() {
     let mut faults = Vec::new();
     for (rule, expected) in cases {
         let found = Rule::compile(rule.to_owned()).map(drop).unwrap_err();
-        // Of the parser's texts only where they point is ours to say.
+        // Of the parser's messages, only the position is ours.
         let right = if expected.starts_with("ERROR") {
             found.starts_with(expected) && !found.contains('\n')
         } else {
@@ -224,7 +224,7 @@ fn rules_that_do_not_compile() {
 }
 
 #[test]
-fn the_deepest_rules_that_compile_fit_a_small_stack() {
+fn deepest_accepted_rules_fit_a_small_stack() {
     let patterns: [(&str, &str, &str); 12] = [
         ("(", "true", ")"),
         ("!(", "true", ")"),
@@ -263,7 +263,7 @@ fn the_deepest_rules_that_compile_fit_a_small_stack() {
 }
 
 #[test]
-fn work_is_bounded() {
+fn rules_beyond_the_step_limit_fail() {
     let values: Vec<_> = (0..2_000).map(|index| json!({ "type": "x", "value": "y".repeat(index) })).collect();
     let many = Json::Array(values);
     let rules = [
@@ -287,14 +287,14 @@ fn work_is_bounded() {
         assert_eq!(failure.to_string(), "the rules take more than 250000 steps", "{text}");
         assert!(started.elapsed() < Duration::from_secs(20), "{text}: {:?}", started.elapsed());
     }
-    // What a rule is meant to do stays far below.
+    // A realistic rule stays far below the limit.
     let rule = Rule::compile("properties.exists(p, p.type == 'z' && p.value.a == 1)".to_owned()).unwrap();
     let mut meter = Meter::default();
     assert_eq!(rule.evaluate(&many, &mut meter), Ok(false));
 }
 
 #[test]
-fn types_that_hold_themselves_twice_are_checked_in_time() {
+fn self_nested_types_are_checked_in_time() {
     let chain = "[1]".to_owned() + &".map(a, [a, a])".repeat(15);
     let keys = "[1]".to_owned() + &".map(a, {a: a})".repeat(15);
     for text in [format!("{chain} == {chain}"), format!("{keys} == {keys}")] {
@@ -306,14 +306,14 @@ fn types_that_hold_themselves_twice_are_checked_in_time() {
 
 proptest! {
     #[test]
-    fn any_text_is_refused_or_runs(text in ".*") {
+    fn arbitrary_text_is_rejected_or_evaluated(text in ".*") {
         if let Ok(rule) = Rule::compile(text) {
             let _ = rule.evaluate(&properties(), &mut Meter::default());
         }
     }
 
     #[test]
-    fn any_tokens_are_refused_or_run(tokens in prop::collection::vec(prop::sample::select(vec![
+    fn arbitrary_tokens_are_rejected_or_evaluated(tokens in prop::collection::vec(prop::sample::select(vec![
         "properties", "p", "x", ".", "(", ")", "[", "]", "{", "}", ",", ":", "?", "&&", "||", "!", "-", "+", "*", "/",
         "%", "==", "!=", "<", "<=", ">", ">=", "in", "true", "false", "null", "1", "2u", "0.5", "'a'", "b'c'", "exists",
         "all", "map", "filter", "exists_one", "has", "size", "semver_compare", "type", "value", "dyn", "string", "int",

@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use super::evaluate::{Fault, Meter};
 
-/// A value; cheap to clone. Objects and lists of properties stay where they are.
+/// Value of a rule. Cheap to clone. Objects and lists of properties are borrowed.
 #[derive(Debug, Clone)]
 pub(super) enum Value<'a> {
     Null,
@@ -17,17 +17,17 @@ pub(super) enum Value<'a> {
     Double(f64),
     Text(Text<'a>),
     Bytes(Rc<[u8]>),
-    /// A name of [`super::check::TYPE_NAMES`].
+    /// Name of a type, one of [`super::check::TYPE_NAMES`].
     Type(&'static str),
-    /// An array of a property.
+    /// Array of a property.
     Array(&'a [Json]),
-    /// An object of a property.
+    /// Object of a property.
     Object(&'a serde_json::Map<String, Json>),
     List(Rc<Vec<Value<'a>>>),
     Map(Rc<Vec<(Value<'a>, Value<'a>)>>),
 }
 
-/// A text of the rule or of a property, or one that was made.
+/// Text borrowed from the rule or a property, or created by the evaluation.
 #[derive(Debug, Clone)]
 pub(super) enum Text<'a> {
     Borrowed(&'a str),
@@ -44,7 +44,7 @@ impl Text<'_> {
 }
 
 impl<'a> Value<'a> {
-    /// The value of JSON. All its numbers are doubles.
+    /// Value of JSON. All numbers are doubles.
     pub(super) fn of(json: &'a Json) -> Self {
         match json {
             Json::Null => Self::Null,
@@ -75,7 +75,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What a loop goes over: the elements of a list, the keys of a map.
+    /// Elements of a loop: those of a list, or the keys of a map.
     pub(super) fn elements(&self) -> Option<Box<dyn Iterator<Item = Value<'a>> + '_>> {
         Some(match self {
             Self::Array(items) => Box::new(items.iter().map(Value::of)),
@@ -99,8 +99,8 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// The element of a list at a whole number, or the entry of a map; `None` where there is none, an error where
-    /// `key` can be no index or key at all.
+    /// Element of a list by index, or entry of a map by key. `None` if it does not exist, an error if `key` has an
+    /// invalid type.
     pub(super) fn get(&self, key: &Self, meter: &mut Meter) -> Result<Option<Self>, Fault> {
         let misfit = || Fault::misfit("_[_]", &[self, key]);
         match self {
@@ -123,7 +123,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A position in a list. One that no list has where the number is negative.
+    /// Position in a list. A negative number becomes a position beyond any list.
     fn index(&self) -> Option<usize> {
         let whole = match self {
             Self::Int(number) => *number,
@@ -134,12 +134,12 @@ impl<'a> Value<'a> {
         Some(usize::try_from(whole).unwrap_or(usize::MAX))
     }
 
-    /// True for what may be looked up in a map.
+    /// `true` for valid keys of a map.
     pub(super) fn is_key(&self) -> bool {
         matches!(self, Self::Bool(_) | Self::Int(_) | Self::Uint(_) | Self::Double(_) | Self::Text(_))
     }
 
-    /// Equality. Numbers compare by value whatever their types; otherwise values of different types differ.
+    /// Equality. Numbers compare by value whatever their types. Other values of different types differ.
     pub(super) fn equals(&self, other: &Self, meter: &mut Meter) -> Result<bool, Fault> {
         meter.spend(1)?;
         match (self, other) {
@@ -175,7 +175,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The order of two numbers, truths, texts or bytes; `None` where there is none.
+    /// Order of two numbers, booleans, texts or bytes. `None` if they are not comparable.
     pub(super) fn compare(&self, other: &Self, meter: &mut Meter) -> Result<Option<Ordering>, Fault> {
         Ok(match (self, other) {
             (Self::Bool(a), Self::Bool(b)) => Some(a.cmp(b)),
@@ -198,8 +198,8 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// Any number as a double.
-    #[allow(clippy::cast_precision_loss, reason = "the reference compares numbers of two types so")]
+    /// Number as a double.
+    #[allow(clippy::cast_precision_loss, reason = "the reference compares mixed numbers as doubles")]
     pub(super) fn as_double(&self) -> Option<f64> {
         match self {
             Self::Int(number) => Some(*number as f64),
@@ -210,7 +210,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// The integer part of a number, unless it is outside of the range of `int`.
+/// Integer part of a number, unless it is outside of the range of `int`.
 #[allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -220,7 +220,7 @@ pub(super) fn to_int(number: f64) -> Option<i64> {
     (number > i64::MIN as f64 && number < i64::MAX as f64).then_some(number as i64)
 }
 
-/// The integer part of a number, unless it is outside of the range of `uint`.
+/// Integer part of a number, unless it is outside of the range of `uint`.
 #[allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -231,7 +231,7 @@ pub(super) fn to_uint(number: f64) -> Option<u64> {
     (number >= 0.0 && number < u64::MAX as f64).then_some(number as u64)
 }
 
-/// A number as Go prints it: the shortest digits that read back, with an exponent below 0.0001 and from 1000000 on.
+/// Formats a number like Go: the shortest digits that parse back, with an exponent below 0.0001 and from 1000000 on.
 pub(super) fn shown(number: f64) -> String {
     let digits = format!("{number:e}");
     let Some((mantissa, exponent)) = digits.split_once('e') else {
